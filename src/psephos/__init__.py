@@ -1,0 +1,1 @@
+"""Answers to a whole workload of counting queries under differential privacy."""

@@ -1,0 +1,347 @@
+"""One column of the public schema: its declared values, labels, bins and levels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeAlias, Union
+
+import numpy as np
+
+from psephos.errors import DomainError, name_list
+from psephos.frozen import Array, Value, frozen
+
+Spec: TypeAlias = Union["Attribute", int, range, Sequence[Any], Mapping[Any, str]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Level(Value):
+    """A coarser view of an attribute: the group of each cell, and the groups' labels."""
+
+    name: str
+    groups: Array
+    labels: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"Level({self.name!r}, {len(self.labels)} groups)"
+
+
+@dataclass(frozen=True)
+class TupleValues(Sequence[Any]):
+    """The values of merged attributes, made on demand: one tuple per combination."""
+
+    parts: tuple[Sequence[Any], ...]
+
+    def __len__(self) -> int:
+        return math.prod(len(part) for part in self.parts)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        where = np.unravel_index(index % len(self), [len(part) for part in self.parts])
+        return tuple(part[int(i)] for part, i in zip(self.parts, where, strict=True))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Attribute(Value):
+    """A column's declared values, in order, with labels for people and levels to group by.
+
+    >>> Attribute.categories({"F": "Female", "M": "Male"})
+    Attribute(2 values: Female, Male)
+    >>> Attribute.integers(0, 114).with_level("broad", [0, 18, 65])
+    Attribute(115 integers 0–114; levels: broad)
+    >>> Attribute.bins([0, 10_000, 50_000, math.inf]).label(1)
+    '[10000, 50000)'
+    """
+
+    values: Sequence[Any]
+    names: tuple[str, ...] | None = None
+    edges: tuple[float, ...] | None = None
+    levels: tuple[Level, ...] = ()
+    parts: tuple[tuple[str, Attribute], ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.values) == 0:
+            raise DomainError("an attribute needs at least one value, got none")
+        if isinstance(self.values, range | TupleValues):
+            return
+        values = tuple(_plain(value) for value in self.values)
+        object.__setattr__(self, "values", values)
+        for value in values:
+            _check_value(value)
+        seen: dict[Any, Any] = {}
+        for value in values:
+            if value in seen:
+                raise DomainError(
+                    f"value {value!r} is declared twice (as {seen[value]!r} and {value!r}); "
+                    "list each value once"
+                )
+            seen[value] = value
+        if self.names is not None and len(self.names) != len(values):
+            raise DomainError(f"{len(values)} values but {len(self.names)} labels; give one each")
+        twice = first_repeated(self.names or ())
+        if twice is not None:
+            raise DomainError(f"label {twice!r} is used twice; every cell needs its own label")
+
+    @classmethod
+    def of(cls, spec: Spec) -> Attribute:
+        """An attribute from an int n (cells 0..n-1), a range, a list, or a dict value → label."""
+        if isinstance(spec, Attribute):
+            return spec
+        if isinstance(spec, bool) or spec is None or isinstance(spec, str | bytes | float):
+            raise DomainError(
+                f"cannot make an attribute of {spec!r}; write a number of cells, a range, "
+                "a list of values, a dict of value: label, or Attribute.bins([...])"
+            )
+        if isinstance(spec, int | np.integer):
+            if spec < 1:
+                raise DomainError(f"an attribute needs at least one value, got {spec}")
+            return cls(range(int(spec)))
+        if isinstance(spec, range):
+            return cls(spec)
+        return cls.categories(spec)
+
+    @classmethod
+    def categories(cls, values: Sequence[Any] | Mapping[Any, str]) -> Attribute:
+        """Named values, in the order given; a dict gives each value its label.
+
+        None stands for a missing entry and may be one of the values.
+        """
+        if isinstance(values, Mapping):
+            return cls(tuple(values), tuple(str(label) for label in values.values()))
+        return cls(tuple(values))
+
+    @classmethod
+    def integers(cls, low: int, high: int) -> Attribute:
+        """Every whole number from low to high, both included."""
+        if isinstance(low, float) or isinstance(high, float) or high < low:
+            raise DomainError(
+                f"integers({low}, {high}) is empty or not whole; write integers(low, high) "
+                "with low <= high, both included"
+            )
+        return cls(range(int(low), int(high) + 1))
+
+    @classmethod
+    def bins(cls, edges: Sequence[float], labels: Sequence[str] | None = None) -> Attribute:
+        """Numeric bins [edge, next edge): each holds its lower edge and not its upper.
+
+        The first edge may be -inf and the last inf.
+        """
+        marks = tuple(_plain(edge) for edge in edges)
+        if len(marks) < 2:
+            raise DomainError(f"bins need at least two edges, got {list(marks)}")
+        for mark in marks:
+            if isinstance(mark, bool) or not isinstance(mark, int | float) or math.isnan(mark):
+                raise DomainError(f"bin edges must be numbers, got {mark!r}")
+        for lo, hi in pairwise(marks):
+            if not lo < hi:
+                raise DomainError(
+                    f"bins overlap or are empty: edge {lo:g} is followed by {hi:g}; "
+                    "edges must increase"
+                )
+        if any(math.isinf(mark) for mark in marks[1:-1]):
+            raise DomainError("only the first edge may be -inf and only the last inf")
+        intervals = tuple(pairwise(marks))
+        names = (
+            tuple(f"[{_number(lo)}, {_number(hi)})" for lo, hi in intervals)
+            if labels is None
+            else tuple(labels)
+        )
+        return cls(intervals, names, edges=marks)
+
+    @property
+    def size(self) -> int:
+        return len(self.values)
+
+    @property
+    def is_numeric(self) -> bool:
+        """Can values be compared with < ? (integers, numbers, bins; a missing cell aside)."""
+        if self.edges is not None or isinstance(self.values, range):
+            return True
+        kinds = {type(value) for value in self.values if value is not None}
+        return not self.parts and bool(kinds) and kinds <= {int, float}
+
+    def label(self, index: int) -> str:
+        """The label of one cell."""
+        if self.names is not None:
+            return self.names[index]
+        if self.parts:
+            value = np.unravel_index(index, [part.size for _, part in self.parts])
+            return ", ".join(
+                part.label(int(i)) for (_, part), i in zip(self.parts, value, strict=True)
+            )
+        value = self.values[index]
+        return "(missing)" if value is None else str(value)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(self.label(i) for i in range(self.size))
+
+    def index(self, value: Any) -> int:
+        """The cell of a value; a bin may be named by its label or by any number inside it."""
+        value = _plain(value)
+        if self.edges is not None and isinstance(value, int | float):
+            where = int(np.searchsorted(self.edges, value, side="right")) - 1
+            if 0 <= where < self.size:
+                return where
+        elif isinstance(self.values, range | TupleValues):
+            if value in self.values:
+                return self.values.index(value)
+        elif value in self.values:
+            return self.values.index(value)
+        if isinstance(value, str) and self.names is not None and value in self.names:
+            return self.names.index(value)
+        raise DomainError(f"no value {value!r}; have {self.some_values()}")
+
+    def level(self, name: str) -> Level:
+        """The level of that name."""
+        for level in self.levels:
+            if level.name == name:
+                return level
+        have = name_list(level.name for level in self.levels) or "none"
+        raise DomainError(f"no level {name!r}; have {have}; add one with with_level(name, groups)")
+
+    def with_level(
+        self, name: str, groups: int | Sequence[Any] | Mapping[str, Sequence[Any]]
+    ) -> Attribute:
+        """The same attribute with one more, coarser level.
+
+        Args:
+            name: what to call the level, e.g. "5-year group"
+            groups: a width (integers only), the first value or edge of each group, or a dict of
+                label → values that covers every value once
+
+        >>> age = Attribute.integers(0, 99).with_level("5 years", 5)
+        >>> age = age.with_level("broad", [0, 20, 65])
+        >>> age.level("broad").labels
+        ('0–19', '20–64', '65–99')
+        """
+        if any(level.name == name for level in self.levels):
+            raise DomainError(f"level {name!r} is declared twice")
+        if isinstance(groups, Mapping):
+            level = self._named_groups(name, groups)
+        elif isinstance(groups, int):
+            level = self._groups_of_width(name, groups)
+        else:
+            level = self._groups_from(name, groups)
+        if self.levels:
+            _check_nested(self.levels[-1], level)
+        return replace(self, levels=(*self.levels, level))
+
+    def _named_groups(self, name: str, groups: Mapping[str, Sequence[Any]]) -> Level:
+        found = np.full(self.size, -1)
+        for g, (label, members) in enumerate(groups.items()):
+            if isinstance(members, str):
+                raise DomainError(f"group {label!r} of level {name!r} must list its values")
+            for member in members:
+                cell = self.index(member)
+                if found[cell] >= 0:
+                    raise DomainError(f"level {name!r} puts {member!r} in two groups")
+                found[cell] = g
+        if (found < 0).any():
+            left = [self.label(int(i)) for i in np.flatnonzero(found < 0)]
+            raise DomainError(f"level {name!r} leaves out {name_list(left)}; place every value")
+        return Level(name, frozen(found), tuple(groups))
+
+    def _groups_of_width(self, name: str, width: int) -> Level:
+        if not isinstance(self.values, range) or width < 1:
+            raise DomainError(
+                f"level {name!r}: a width ({width}) must be positive and needs an integer "
+                "attribute; for other attributes give a dict of label: values"
+            )
+        low, high = min(self.values), max(self.values)
+        return self._groups_from(name, [low, *range((low // width + 1) * width, high + 1, width)])
+
+    def _groups_from(self, name: str, starts: Sequence[Any]) -> Level:
+        starts = list(starts)
+        ordered = isinstance(self.values, range) and self.values.step == 1
+        if not (ordered or self.edges is not None):
+            raise DomainError(
+                f"level {name!r}: group starts need integers or bins; "
+                "for other attributes give a dict of label: values"
+            )
+        marks = list(self.edges[:-1]) if self.edges is not None else self.values
+        strange = [start for start in starts if start not in marks]
+        if strange or starts != sorted(set(starts)) or not starts or starts[0] != marks[0]:
+            raise DomainError(
+                f"level {name!r}: starts {name_list(starts)} must increase, begin with "
+                f"{marks[0]} and be {'edges' if self.edges else 'values'} of the attribute"
+            )
+        cuts = [marks.index(start) for start in starts] + [self.size]
+        groups = np.repeat(np.arange(len(starts)), np.diff(cuts))
+        if self.edges is not None:
+            ends = [self.edges[cut] for cut in cuts[1:]]
+            pairs = zip(starts, ends, strict=True)
+            labels = tuple(f"[{_number(lo)}, {_number(hi)})" for lo, hi in pairs)
+        else:
+            lasts = [self.values[cut - 1] for cut in cuts[1:]]
+            pairs = zip(starts, lasts, strict=True)
+            labels = tuple(str(lo) if lo == hi else f"{lo}–{hi}" for lo, hi in pairs)
+        return Level(name, frozen(groups), labels)
+
+    def some_values(self) -> str:
+        """A short list of the values, for messages and tables."""
+        if isinstance(self.values, range) and self.values.step == 1 and self.size > 4:
+            return f"{self.values[0]} to {self.values[-1]}"
+        if self.size > 12:
+            shown = ", ".join(self.label(i) for i in range(12))
+            return f"{shown}, … ({self.size} in all)"
+        return ", ".join(self.labels)
+
+    def __repr__(self) -> str:
+        if self.edges is not None:
+            kind = f"{self.size} bins from {_number(self.edges[0])} to {_number(self.edges[-1])}"
+        elif isinstance(self.values, range) and self.values.step == 1:
+            kind = f"{self.size} integers {self.values[0]}–{self.values[-1]}"
+        elif self.parts:
+            kind = f"{self.size} combinations of {', '.join(name for name, _ in self.parts)}"
+        else:
+            kind = f"{self.size} values: {self.some_values()}"
+        levels = f"; levels: {', '.join(lv.name for lv in self.levels)}" if self.levels else ""
+        return f"Attribute({kind}{levels})"
+
+
+def _plain(value: Any) -> Any:
+    """Numpy scalars as the Python values they stand for."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _check_value(value: Any) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        raise DomainError(f"value {value!r} cannot be a cell; use text, numbers or dates") from None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise DomainError(f"value {value!r} cannot be a cell; for missing entries declare None")
+
+
+def first_repeated(names: Sequence[str]) -> str | None:
+    """The first name that was there before."""
+    seen = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def _check_nested(fine: Level, coarse: Level) -> None:
+    """Every group of the finer level must lie inside one group of the coarser."""
+    for group, label in enumerate(fine.labels):
+        inside = np.unique(coarse.groups[fine.groups == group])
+        if len(inside) > 1:
+            over = name_list(coarse.labels[int(i)] for i in inside)
+            raise DomainError(
+                f"level {coarse.name!r} cuts group {label!r} of level {fine.name!r} "
+                f"(it lies in {over}); levels go from fine to coarse"
+            )
+
+
+def _number(x: float) -> str:
+    if math.isinf(x):
+        return "inf" if x > 0 else "-inf"
+    return str(int(x)) if float(x).is_integer() else repr(x)

@@ -1,0 +1,71 @@
+"""What can go wrong, and what each error is about.
+
+PsephosError
+├── DomainError         a schema, attribute or label that cannot be
+├── PredicateError      a row predicate that the declared values cannot decide
+├── ShapeError          matrices or vectors that do not fit together
+├── UnsupportedError    a matrix has no closed form for this question
+├── TooLargeError       written out, this would not fit
+└── WorkloadError       a query set, weight or product that cannot be
+    └── SqlError        SQL outside the supported counting queries
+
+Every message says what was given, what would do, and what to write.
+"""
+
+from __future__ import annotations
+
+
+class PsephosError(Exception):
+    """The root of all errors raised on purpose."""
+
+
+class DomainError(PsephosError, ValueError):
+    """A schema, attribute or label that cannot be."""
+
+
+class PredicateError(PsephosError, ValueError):
+    """A row predicate that the declared values cannot decide."""
+
+
+class ShapeError(PsephosError, ValueError):
+    """Matrices or vectors that do not fit together."""
+
+
+class UnsupportedError(PsephosError, NotImplementedError):
+    """A matrix has no closed form for this question."""
+
+
+class TooLargeError(PsephosError, MemoryError):
+    """Written out, this would not fit; `entries` and `limit` are kept."""
+
+    def __init__(self, message: str, entries: int, limit: int) -> None:
+        super().__init__(message)
+        self.entries = entries
+        self.limit = limit
+
+
+class WorkloadError(PsephosError, ValueError):
+    """A query set, weight or product that cannot be."""
+
+
+class SqlError(WorkloadError):
+    """SQL outside the supported counting queries; `sql`, `start` and `end` mark the place."""
+
+    def __init__(self, message: str, sql: str = "", start: int = 0, end: int = 0) -> None:
+        super().__init__(message)
+        self.sql = sql
+        self.start = start
+        self.end = end
+
+
+def name_list(names: object, most: int = 12) -> str:
+    """A short, readable list for a message: `age, sex, … (40 in all)`.
+
+    >>> name_list(["age", "sex"])
+    'age, sex'
+    >>> name_list(range(100), most=3)
+    '0, 1, 2, … (100 in all)'
+    """
+    items = list(names)  # type: ignore[call-overload]
+    shown = ", ".join(str(item) for item in items[:most])
+    return shown if len(items) <= most else f"{shown}, … ({len(items)} in all)"

@@ -1,0 +1,49 @@
+"""Implicit linear algebra: matrices known by what they do to vectors.
+
+Leaves store at most what they list; combinations store their parts. Nothing here knows of privacy
+or of data.
+"""
+
+from psephos.matrix.base import DENSE_LIMIT, Matrix
+from psephos.matrix.combine import Compose, DirectSum, Scaled, Stack, Sum, compose
+from psephos.matrix.core import Diagonal, Difference, Identity, Ones, Prefix, suffix, total
+from psephos.matrix.explicit import Dense, Partition, Permuted, Sparse
+from psephos.matrix.gram import Gram, Semiseparable
+from psephos.matrix.haar import Haar
+from psephos.matrix.kron import Kron
+from psephos.matrix.marginals import Marginals, MarginalsGram, superset_sums
+from psephos.matrix.pidentity import PIdentity
+from psephos.matrix.ranges import AllRange, Ranges, WidthRange
+
+__all__ = [
+    "DENSE_LIMIT",
+    "AllRange",
+    "Compose",
+    "Dense",
+    "Diagonal",
+    "Difference",
+    "DirectSum",
+    "Gram",
+    "Haar",
+    "Identity",
+    "Kron",
+    "Marginals",
+    "MarginalsGram",
+    "Matrix",
+    "Ones",
+    "PIdentity",
+    "Partition",
+    "Permuted",
+    "Prefix",
+    "Ranges",
+    "Scaled",
+    "Semiseparable",
+    "Sparse",
+    "Stack",
+    "Sum",
+    "WidthRange",
+    "compose",
+    "suffix",
+    "superset_sums",
+    "total",
+]

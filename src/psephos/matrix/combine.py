@@ -1,0 +1,407 @@
+"""Matrices made of matrices: stacked, summed, multiplied, scaled, side by side on a diagonal."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+
+import numpy as np
+
+from psephos.errors import ShapeError
+from psephos.frozen import Array
+from psephos.matrix.base import Matrix, first_appearance, square_size
+from psephos.matrix.core import Identity
+
+
+def _check_parts(name: str, parts: tuple[Matrix, ...]) -> None:
+    if not parts:
+        raise ShapeError(f"{name} needs at least one matrix, got none")
+    for part in parts:
+        if not isinstance(part, Matrix):
+            raise ShapeError(
+                f"{name} is made of matrices, got {type(part).__name__}; wrap arrays as Dense(...)"
+            )
+
+
+def _common_type(matrix: Matrix, parts: tuple[Matrix, ...]) -> None:
+    object.__setattr__(matrix, "entry_type", np.result_type(*(part.entry_type for part in parts)))
+
+
+def join_groups(parts: list[Array]) -> Array:
+    """The coarsest grouping finer than all of the parts."""
+
+    def both(a: Array, b: Array) -> Array:
+        return first_appearance(a.astype(np.int64) * (int(b.max()) + 1) + b)
+
+    return reduce(both, parts)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stack(Matrix):
+    """The union of query sets: parts one below the other.
+
+    >>> Stack((Identity(2), Identity(2))).shape
+    (4, 2)
+    """
+
+    parts: tuple[Matrix, ...]
+
+    def __post_init__(self) -> None:
+        parts = tuple(self.parts)
+        _check_parts("Stack", parts)
+        flat: list[Matrix] = []
+        for part in parts:
+            flat.extend(part.parts if isinstance(part, Stack) else [part])
+        widths = sorted({part.shape[1] for part in flat})
+        if len(widths) > 1:
+            raise ShapeError(f"Stack parts must share one width, got {widths}")
+        object.__setattr__(self, "parts", tuple(flat))
+        _common_type(self, self.parts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return sum(part.shape[0] for part in self.parts), self.parts[0].shape[1]
+
+    def _apply(self, x: Array) -> Array:
+        dtype = np.result_type(self.entry_type, x)
+        out = np.empty((x.shape[0], self.shape[0], x.shape[2]), dtype=dtype)
+        start = 0
+        for part in self.parts:
+            rows = part.shape[0]
+            out[:, start : start + rows] = part._apply(x)
+            start += rows
+        return out
+
+    def _apply_t(self, y: Array) -> Array:
+        dtype = np.result_type(self.entry_type, y)
+        out = np.zeros((y.shape[0], self.shape[1], y.shape[2]), dtype=dtype)
+        start = 0
+        for part in self.parts:
+            rows = part.shape[0]
+            out += part._apply_t(y[:, start : start + rows])
+            start += rows
+        return out
+
+    @property
+    def is_nonnegative(self) -> bool:
+        return all(part.is_nonnegative for part in self.parts)
+
+    def gram(self) -> Matrix:
+        return Sum(tuple(part.gram() for part in self.parts))
+
+    def abs(self) -> Matrix:
+        return Stack(tuple(part.abs() for part in self.parts))
+
+    def sqr(self) -> Matrix:
+        return Stack(tuple(part.sqr() for part in self.parts))
+
+    def _column_sums(self) -> Array:
+        return np.asarray(sum(part._column_sums() for part in self.parts))
+
+    def sum(self) -> float:
+        return math.fsum(part.sum() for part in self.parts)
+
+    def row(self, i: int) -> Array:
+        i = self._row_index(i)
+        for part in self.parts:
+            if i < part.shape[0]:
+                return part.row(i)
+            i -= part.shape[0]
+        raise ShapeError(f"row {i} of {self}")
+
+    def column_groups(self) -> Array:
+        return join_groups([part.column_groups() for part in self.parts])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sum(Matrix):
+    """Entry-wise sum; the Gram of a Stack is one."""
+
+    parts: tuple[Matrix, ...]
+
+    def __post_init__(self) -> None:
+        parts = tuple(self.parts)
+        _check_parts("Sum", parts)
+        flat: list[Matrix] = []
+        for part in parts:
+            flat.extend(part.parts if isinstance(part, Sum) else [part])
+        shapes = sorted({part.shape for part in flat})
+        if len(shapes) > 1:
+            raise ShapeError(f"Sum parts must share one shape, got {shapes}")
+        object.__setattr__(self, "parts", tuple(flat))
+        _common_type(self, self.parts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.parts[0].shape
+
+    def _apply(self, x: Array) -> Array:
+        out = np.array(self.parts[0]._apply(x), dtype=np.result_type(self.entry_type, x))
+        for part in self.parts[1:]:
+            out += part._apply(x)
+        return out
+
+    def _apply_t(self, y: Array) -> Array:
+        out = np.array(self.parts[0]._apply_t(y), dtype=np.result_type(self.entry_type, y))
+        for part in self.parts[1:]:
+            out += part._apply_t(y)
+        return out
+
+    def _transpose(self) -> Matrix:
+        return Sum(tuple(part.T for part in self.parts))
+
+    @property
+    def is_nonnegative(self) -> bool:
+        return all(part.is_nonnegative for part in self.parts)
+
+    def sqr(self) -> Matrix:
+        if len(self.parts) > 1:
+            raise self._unsupported("sqr()")
+        return self.parts[0].sqr()
+
+    def abs(self) -> Matrix:
+        return self.parts[0].abs() if len(self.parts) == 1 else super().abs()
+
+    def sum(self) -> float:
+        return math.fsum(part.sum() for part in self.parts)
+
+    def trace(self) -> float:
+        return math.fsum(part.trace() for part in self.parts)
+
+    def _column_sums(self) -> Array:
+        return np.asarray(sum(part._column_sums() for part in self.parts))
+
+    def column_groups(self) -> Array:
+        return join_groups([part.column_groups() for part in self.parts])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Compose(Matrix):
+    """The matrix product of its parts, applied from the last to the first."""
+
+    parts: tuple[Matrix, ...]
+
+    def __post_init__(self) -> None:
+        parts = tuple(self.parts)
+        _check_parts("Compose", parts)
+        flat: list[Matrix] = []
+        for part in parts:
+            flat.extend(part.parts if isinstance(part, Compose) else [part])
+        for a, b in pairwise(flat):
+            if a.shape[1] != b.shape[0]:
+                raise ShapeError(
+                    f"cannot multiply {a} of shape {a.shape} by {b} of shape {b.shape}: "
+                    f"{a.shape[1]} columns against {b.shape[0]} rows"
+                )
+        object.__setattr__(self, "parts", tuple(flat))
+        _common_type(self, self.parts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.parts[0].shape[0], self.parts[-1].shape[1]
+
+    def _apply(self, x: Array) -> Array:
+        for part in reversed(self.parts):
+            x = part._apply(x)
+        return x
+
+    def _apply_t(self, y: Array) -> Array:
+        for part in self.parts:
+            y = part._apply_t(y)
+        return y
+
+    def _transpose(self) -> Matrix:
+        return Compose(tuple(part.T for part in reversed(self.parts)))
+
+    @property
+    def is_nonnegative(self) -> bool:
+        return all(part.is_nonnegative for part in self.parts)
+
+    def _entrywise(self, question: str) -> Matrix:
+        """No entry of the product is a sum: rows are picked on the left, columns on the right."""
+        for core in range(len(self.parts)):
+            before, after = self.parts[:core], self.parts[core + 1 :]
+            if all(one_per_row(p) for p in before) and all(one_per_row(p.T) for p in after):
+                return Compose(tuple(getattr(part, question)() for part in self.parts))
+        raise self._unsupported(f"{question}()")
+
+    def abs(self) -> Matrix:
+        return self if self.is_nonnegative else self._entrywise("abs")
+
+    def sqr(self) -> Matrix:
+        return self._entrywise("sqr")
+
+    def column_groups(self) -> Array:
+        return self.parts[-1].column_groups()
+
+
+def one_per_row(matrix: Matrix) -> bool:
+    """Has every row at most one entry, by construction?"""
+    from psephos.matrix.core import Diagonal
+    from psephos.matrix.explicit import Partition, Sparse
+    from psephos.matrix.kron import Kron
+
+    if isinstance(matrix, Identity | Diagonal):
+        return True
+    if isinstance(matrix, Sparse):
+        return bool((np.diff(matrix.entries.indptr) <= 1).all())
+    if isinstance(matrix, Scaled):
+        return one_per_row(matrix.base)
+    if isinstance(matrix, Kron | DirectSum | Stack):
+        return all(one_per_row(part) for part in matrix.children)
+    return isinstance(matrix.T, Partition)
+
+
+def compose(*parts: Matrix) -> Matrix:
+    """The product, without the identities in it."""
+    whole = Compose(parts)
+    kept = tuple(part for part in whole.parts if not isinstance(part, Identity))
+    if not kept:
+        return whole.parts[0]
+    return kept[0] if len(kept) == 1 else Compose(kept)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scaled(Matrix):
+    """A number times a matrix."""
+
+    factor: float
+    base: Matrix
+
+    def __post_init__(self) -> None:
+        _check_parts("Scaled", (self.base,))
+        factor = self.factor
+        if isinstance(factor, np.generic):
+            factor = factor.item()
+        if isinstance(factor, bool) or not isinstance(factor, int | float):
+            raise ShapeError(f"a matrix is scaled by a number, got {factor!r}")
+        if not math.isfinite(factor):
+            raise ShapeError(f"a matrix is scaled by a finite number, got {factor!r}")
+        if isinstance(self.base, Scaled):
+            factor = factor * self.base.factor
+            object.__setattr__(self, "base", self.base.base)
+        kind = np.dtype(np.int64 if isinstance(factor, int) else float)
+        object.__setattr__(self, "factor", factor)
+        object.__setattr__(self, "entry_type", np.result_type(kind, self.base.entry_type))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.base.shape
+
+    def _apply(self, x: Array) -> Array:
+        return np.multiply(self.factor, self.base._apply(x))
+
+    def _apply_t(self, y: Array) -> Array:
+        return np.multiply(self.factor, self.base._apply_t(y))
+
+    def _transpose(self) -> Matrix:
+        return Scaled(self.factor, self.base.T)
+
+    @property
+    def is_nonnegative(self) -> bool:
+        return self.factor == 0 or (self.factor > 0 and self.base.is_nonnegative)
+
+    def gram(self) -> Matrix:
+        return Scaled(self.factor**2, self.base.gram())
+
+    def abs(self) -> Matrix:
+        return Scaled(abs(self.factor), self.base.abs())
+
+    def sqr(self) -> Matrix:
+        return Scaled(self.factor**2, self.base.sqr())
+
+    def pinv(self) -> Matrix:
+        if self.factor == 0:
+            return Scaled(0, self.base.T)
+        return Scaled(1 / self.factor, self.base.pinv())
+
+    def trace(self) -> float:
+        return self.factor * self.base.trace()
+
+    def sum(self) -> float:
+        return self.factor * self.base.sum()
+
+    def _column_sums(self) -> Array:
+        return np.asarray(self.factor * self.base._column_sums())
+
+    def row(self, i: int) -> Array:
+        return self.factor * self.base.row(i)
+
+    def column_groups(self) -> Array:
+        if self.factor == 0:
+            return np.zeros(self.shape[1], dtype=np.int64)
+        return self.base.column_groups()
+
+    def __repr__(self) -> str:
+        return f"{self.factor!r} * {self.base!r}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DirectSum(Matrix):
+    """Blocks on a diagonal: each part asks about cells of its own.
+
+    >>> DirectSum((Identity(1), Identity(2))).shape
+    (3, 3)
+    """
+
+    parts: tuple[Matrix, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.parts))
+        _check_parts("DirectSum", self.parts)
+        _common_type(self, self.parts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return sum(p.shape[0] for p in self.parts), sum(p.shape[1] for p in self.parts)
+
+    def _apply(self, x: Array) -> Array:
+        ends = np.cumsum([part.shape[1] for part in self.parts])[:-1]
+        pieces = np.split(x, ends, axis=1)
+        made = [part._apply(piece) for part, piece in zip(self.parts, pieces, strict=True)]
+        return np.concatenate(made, axis=1, dtype=np.result_type(self.entry_type, x))
+
+    def _apply_t(self, y: Array) -> Array:
+        return self.T._apply(y)
+
+    def _transpose(self) -> Matrix:
+        return DirectSum(tuple(part.T for part in self.parts))
+
+    @property
+    def is_nonnegative(self) -> bool:
+        return all(part.is_nonnegative for part in self.parts)
+
+    def gram(self) -> Matrix:
+        return DirectSum(tuple(part.gram() for part in self.parts))
+
+    def abs(self) -> Matrix:
+        return DirectSum(tuple(part.abs() for part in self.parts))
+
+    def sqr(self) -> Matrix:
+        return DirectSum(tuple(part.sqr() for part in self.parts))
+
+    def pinv(self) -> Matrix:
+        return DirectSum(tuple(part.pinv() for part in self.parts))
+
+    def trace(self) -> float:
+        square_size(self)
+        if any(part.shape[0] != part.shape[1] for part in self.parts):
+            raise self._unsupported("trace()")
+        return math.fsum(part.trace() for part in self.parts)
+
+    def sum(self) -> float:
+        return math.fsum(part.sum() for part in self.parts)
+
+    def _column_sums(self) -> Array:
+        return np.concatenate([part._column_sums() for part in self.parts])
+
+    def column_groups(self) -> Array:
+        """Columns of different parts are equal only where both are zero; those stay apart."""
+        groups, start = [], 0
+        for part in self.parts:
+            own = part.column_groups()
+            groups.append(own + start)
+            start += int(own.max()) + 1
+        return np.concatenate(groups)

@@ -1,0 +1,247 @@
+"""Kronecker products, applied axis by axis, in cache-sized blocks and in place.
+
+A vector of n₁·…·n_d cells is a tensor; A₁ ⊗ … ⊗ A_d applies A_i along axis i (McKenna et al. 2018,
+Algorithm 1). Done one axis after another that would read and write the whole vector d times and
+hold two of them. Instead neighbouring axes are taken together while a block of them fits in cache,
+factors that shrink the tensor go first, and every pass after the first writes over its own input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from psephos.errors import ShapeError
+from psephos.frozen import Array
+from psephos.matrix.base import Matrix, Norm, first_appearance
+from psephos.matrix.core import Identity, Ones
+
+BLOCK = 1 << 15
+"""Cells of a block: a few of them fit in the second-level cache."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Kron(Matrix):
+    """All combinations of the factors' queries, one attribute to a factor.
+
+    >>> Kron((Identity(2), Ones(1, 3))) @ np.arange(6)
+    array([ 3, 12])
+    """
+
+    factors: tuple[Matrix, ...]
+
+    def __post_init__(self) -> None:
+        flat: list[Matrix] = []
+        for factor in tuple(self.factors):
+            if not isinstance(factor, Matrix):
+                raise ShapeError(
+                    f"Kron is made of matrices, got {type(factor).__name__}; "
+                    "wrap arrays as Dense(...)"
+                )
+            flat.extend(factor.factors if isinstance(factor, Kron) else [factor])
+        if not flat:
+            raise ShapeError("Kron needs at least one matrix, got none")
+        object.__setattr__(self, "factors", tuple(flat))
+        kind = np.result_type(*(factor.entry_type for factor in flat))
+        object.__setattr__(self, "entry_type", kind)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows = math.prod(factor.shape[0] for factor in self.factors)
+        return rows, math.prod(factor.shape[1] for factor in self.factors)
+
+    def _apply(self, x: Array) -> Array:
+        return kron_apply(self.factors, x)
+
+    def _apply_t(self, y: Array) -> Array:
+        return kron_apply(tuple(factor.T for factor in self.factors), y)
+
+    def _transpose(self) -> Matrix:
+        return Kron(tuple(factor.T for factor in self.factors))
+
+    @property
+    def is_nonnegative(self) -> bool:
+        return all(factor.is_nonnegative for factor in self.factors)
+
+    def gram(self) -> Matrix:
+        return Kron(tuple(factor.gram() for factor in self.factors))
+
+    def abs(self) -> Matrix:
+        return Kron(tuple(factor.abs() for factor in self.factors))
+
+    def sqr(self) -> Matrix:
+        return Kron(tuple(factor.sqr() for factor in self.factors))
+
+    def pinv(self) -> Matrix:
+        return Kron(tuple(factor.pinv() for factor in self.factors))
+
+    def _column_sums(self) -> Array:
+        return reduce(_outer, (factor._column_sums() for factor in self.factors))
+
+    def sensitivity(self, p: Norm) -> float:
+        """The product of the factors' (McKenna et al. 2018, Theorem 3)."""
+        return math.prod(factor.sensitivity(p) for factor in self.factors)
+
+    def sum(self) -> float:
+        return math.prod(factor.sum() for factor in self.factors)
+
+    def trace(self) -> float:
+        if any(factor.shape[0] != factor.shape[1] for factor in self.factors):
+            raise self._unsupported("trace()")
+        return math.prod(factor.trace() for factor in self.factors)
+
+    def row(self, i: int) -> Array:
+        i = self._row_index(i)
+        rows = []
+        for factor in reversed(self.factors):
+            i, r = divmod(i, factor.shape[0])
+            rows.append(factor.row(r))
+        return reduce(_outer, reversed(rows))
+
+    def column_groups(self) -> Array:
+        """Equal where all factors are equal, or where a factor is zero on both sides."""
+        groups: Array = np.zeros(1, dtype=np.int64)
+        zero: Array = np.zeros(1, dtype=bool)
+        for factor in self.factors:
+            own = factor.column_groups()
+            wide = groups[:, None] * (int(own.max()) + 1) + own
+            groups = first_appearance(wide.ravel())
+            zero = (zero[:, None] | (factor.column_norms(1) == 0)).ravel()
+        return first_appearance(np.where(zero, -1, groups))
+
+
+def _outer(a: Array, b: Array) -> Array:
+    return np.multiply.outer(a, b).ravel()
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """Some neighbouring factors, applied together on blocks of a (left, n, right) tensor."""
+
+    start: int
+    factors: tuple[Matrix, ...]
+
+    @property
+    def rows(self) -> int:
+        return math.prod(factor.shape[0] for factor in self.factors)
+
+    @property
+    def columns(self) -> int:
+        return math.prod(factor.shape[1] for factor in self.factors)
+
+    @property
+    def growth(self) -> float:
+        return self.rows / self.columns
+
+    def on_block(self, x: Array) -> Array:
+        """The factors on a small (left, n, right) array, those that shrink it first."""
+        left, _, right = x.shape
+        sizes = [factor.shape[1] for factor in self.factors]
+        for i, factor in _shrinking_first(self.factors):
+            a, b = math.prod(sizes[:i]), math.prod(sizes[i + 1 :])
+            x = factor._apply(x.reshape(left * a, sizes[i], b * right))
+            sizes[i] = factor.shape[0]
+        return x.reshape(left, self.rows, right)
+
+
+def _shrinking_first(factors: Sequence[Matrix]) -> list[tuple[int, Matrix]]:
+    active = [(i, f) for i, f in enumerate(factors) if not isinstance(f, Identity)]
+    return sorted(active, key=lambda pair: pair[1].shape[0] / pair[1].shape[1])
+
+
+def _plan(factors: Sequence[Matrix]) -> list[_Pass]:
+    """Neighbours go into one pass while their block fits in cache; totals never stand alone."""
+    passes: list[_Pass] = []
+    here: list[Matrix] = []
+    for i in reversed(range(len(factors))):
+        wider = [factors[i], *here]
+        size = math.prod(max(factor.shape) for factor in wider)
+        if here and size > BLOCK:
+            passes.append(_Pass(i + 1, tuple(here)))
+            wider = [factors[i]]
+        here = wider
+    passes.append(_Pass(0, tuple(here)))
+    busy = [p for p in passes if not all(isinstance(f, Identity) for f in p.factors)]
+    return sorted((_trimmed(p) for p in busy), key=lambda p: p.growth)
+
+
+def _trimmed(p: _Pass) -> _Pass:
+    """The pass without identities at its ends: they belong to left and right for free."""
+    busy = [i for i, f in enumerate(p.factors) if not isinstance(f, Identity)]
+    return _Pass(p.start + busy[0], p.factors[busy[0] : busy[-1] + 1])
+
+
+def kron_apply(factors: Sequence[Matrix], x: Array) -> Array:
+    """The Kronecker product of the factors along the middle axis of x."""
+    left, _, right = x.shape
+    factors = _merged_totals(factors)
+    passes = _plan(factors)
+    if not passes:
+        return x
+    sizes = [factor.shape[1] for factor in factors]
+    shapes = []
+    for p in passes:
+        end = p.start + len(p.factors)
+        before = left * math.prod(sizes[: p.start])
+        after = math.prod(sizes[end:]) * right
+        shapes.append((before, after))
+        sizes[p.start : end] = [factor.shape[0] for factor in p.factors]
+    dtype = np.result_type(x, *(factor.entry_type for factor in factors))
+    held = [a * p.rows * b for p, (a, b) in zip(passes, shapes, strict=True)]
+    work = np.empty(max(held), dtype=dtype)
+    source = x.reshape(-1)
+    for p, (a, b), size in zip(passes, shapes, held, strict=True):
+        _run(p, source.reshape(a, p.columns, b), work[:size].reshape(a, p.rows, b))
+        source = work[:size]
+    if 2 * source.size < work.size:
+        source = source.copy()
+    return source.reshape(left, -1, right)
+
+
+def _merged_totals(factors: Sequence[Matrix]) -> list[Matrix]:
+    """Neighbouring totals are one total, neighbouring identities one identity."""
+    merged: list[Matrix] = []
+    for factor in factors:
+        last = merged[-1] if merged else None
+        if isinstance(factor, Identity) and isinstance(last, Identity):
+            merged[-1] = Identity(last.n * factor.n)
+        elif isinstance(factor, Ones) and isinstance(last, Ones):
+            merged[-1] = Ones(last.m * factor.m, last.n * factor.n)
+        else:
+            merged.append(factor)
+    return merged
+
+
+def _run(p: _Pass, source: Array, target: Array) -> None:
+    """One pass, block by block; source may be the same memory as target.
+
+    In place, slab l is read at l·n·right and written at l·m·right. Going up when the slabs shrink
+    and down when they grow, no slab is overwritten before it was read.
+    """
+    left, n, right = source.shape
+    m = p.rows
+    in_place = np.may_share_memory(source, target)
+    slabs = max(1, BLOCK // (max(n, m) * right))
+    starts = range(0, left, slabs)
+    wide = max(n, m) * right > 2 * BLOCK and right > 1
+    for start in reversed(starts) if m > n else starts:
+        block = source[start : start + slabs]
+        out = target[start : start + slabs]
+        if not wide:
+            out[...] = _detached(p.on_block(block), block)
+            continue
+        if in_place and m != n and left > 1:
+            block = block.copy()  # the slab moves, so its columns would overwrite each other
+        columns = max(16, BLOCK // max(n, m))
+        columns = max(1, min(columns, right // 8))
+        for c in range(0, right, columns):
+            part = block[:, :, c : c + columns]
+            out[:, :, c : c + columns] = _detached(p.on_block(part), part)
+
+
+def _detached(out: Array, block: Array) -> Array:
+    return out.copy() if np.may_share_memory(out, block) else out
