@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from typing import Any
 
@@ -63,11 +64,11 @@ class Domain(Value):
                 raise DomainError(f"attribute {name!r}: {error}") from None
         return cls(tuple(specs), tuple(made))
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         return tuple(attribute.size for attribute in self.attributes)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The number of cells, exactly, however large."""
         return math.prod(self.shape)

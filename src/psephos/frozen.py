@@ -48,7 +48,11 @@ class Value:
         return cached
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._key() == other._key()
+        return self is other or (type(self) is type(other) and self._key() == other._key())
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        cached: int | None = self.__dict__.get("_hash_cache")
+        if cached is None:
+            cached = hash(self._key())
+            object.__setattr__(self, "_hash_cache", cached)
+        return cached

@@ -1,0 +1,135 @@
+"""A product: one query set for each of some attributes, all combinations asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from psephos.domain import Domain
+from psephos.errors import DomainError, PsephosError, WorkloadError
+from psephos.frozen import Value
+from psephos.matrix import Kron, Matrix, total
+from psephos.workload.queries import (
+    IdentityQueries,
+    JointQueries,
+    QuerySet,
+    TotalQueries,
+    _query_set,
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Product(Value):
+    """All combinations of query sets, one for each named attribute; the rest is summed over."""
+
+    items: tuple[tuple[str, QuerySet], ...]
+    weight: float = 1.0
+    name: str = ""
+
+    @property
+    def factors(self) -> dict[str, QuerySet]:
+        """The query set of each attribute that is asked about."""
+        return dict(self.items)
+
+    def factor(self, name: str) -> QuerySet:
+        """The query set of an attribute, the total where none was named."""
+        for attribute, queries in self.items:
+            if attribute == name:
+                return queries
+        return TotalQueries()
+
+    def matrix(self, domain: Domain) -> Kron:
+        """The Kronecker product of the factors' matrices, in the domain's order."""
+        own = dict(self.items)
+        return Kron(
+            tuple(
+                factor_matrix(own[name], domain, name) if name in own else total(n)
+                for name, n in zip(domain.names, domain.shape, strict=True)
+            )
+        )
+
+    @property
+    def title(self) -> str:
+        """The name given, or the attributes asked about."""
+        return self.name or " × ".join(name for name, _ in self.items) or "total"
+
+    def __repr__(self) -> str:
+        inside = ", ".join(
+            f"{name}: {type(q).__name__.removesuffix('Queries')}" for name, q in self.items
+        )
+        weight = "" if self.weight == 1 else f"; weight {self.weight:g}"
+        return f"Product({inside or 'total'}{weight})"
+
+
+def product(
+    factors: Mapping[str, QuerySet] | None = None,
+    /,
+    *,
+    weight: float = 1.0,
+    name: str = "",
+    **more: QuerySet,
+) -> Product:
+    """All combinations of query sets; attributes left out are summed over.
+
+    >>> from psephos.workload.queries import identity, prefix
+    >>> product(sex=identity(), age=prefix(), weight=2.0)
+    Product(sex: Identity, age: Prefix; weight 2)
+    """
+    if factors is not None and not isinstance(factors, Mapping):
+        raise WorkloadError(
+            f"product takes a dict of attribute: query set, got {type(factors).__name__}"
+        )
+    both = {**(factors or {}), **more}
+    items = []
+    for attribute, queries in both.items():
+        try:
+            items.append((attribute, _query_set(queries)))
+        except WorkloadError as error:
+            raise WorkloadError(f"attribute {attribute!r}: {error}") from None
+    return Product(tuple(items), checked_weight(weight), name)
+
+
+def checked_weight(weight: Any) -> float:
+    """A weight is positive and finite."""
+    number = isinstance(weight, int | float | np.number) and not isinstance(weight, bool)
+    if not number or not math.isfinite(weight) or weight <= 0:
+        raise WorkloadError(
+            f"a weight must be a positive finite number, got {weight!r}; "
+            "to ask for nothing, leave the product out"
+        )
+    return float(weight)
+
+
+def factor_matrix(queries: QuerySet, domain: Domain, name: str) -> Matrix:
+    """The matrix of a query set on an attribute; errors name the attribute."""
+    try:
+        return queries.matrix(domain[name])
+    except DomainError as error:
+        if name not in domain.names:
+            raise
+        raise WorkloadError(f"attribute {name!r}: {error}") from None
+    except PsephosError as error:
+        raise WorkloadError(f"attribute {name!r}: {error}") from None
+
+
+def regroup(asked: Product, domain: Domain, merged: Domain) -> Product:
+    """The same queries over a domain in which some attributes were merged.
+
+    Factors that are named by a merged attribute already stay as they are.
+    """
+    own = asked.factors
+    items: list[tuple[str, QuerySet]] = []
+    for name, attribute in zip(merged.names, merged.attributes, strict=True):
+        if name in own:
+            items.append((name, own[name]))
+        elif name not in domain.names:
+            parts = tuple(own.get(part, TotalQueries()) for part, _ in attribute.parts)
+            if all(isinstance(part, IdentityQueries) for part in parts):
+                items.append((name, IdentityQueries()))
+            elif not all(isinstance(part, TotalQueries) for part in parts):
+                items.append((name, JointQueries(parts)))
+    return Product(tuple(items), asked.weight, asked.name)
