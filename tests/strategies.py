@@ -33,9 +33,7 @@ def ranges(draw, n):
     splits = [(n,)] + [(a, n // a) for a in range(2, n) if n % a == 0]
     grid = draw(st.sampled_from(splits))
     m = draw(st.integers(1, 4))
-    ends = [
-        [sorted(draw(st.tuples(*[st.integers(0, k - 1)] * 2))) for k in grid] for _ in range(m)
-    ]
+    ends = [[sorted(draw(st.tuples(*[st.integers(0, k - 1)] * 2))) for k in grid] for _ in range(m)]
     box = np.array(ends)
     return mx.Ranges(grid, box[:, :, 0], box[:, :, 1])
 
@@ -109,9 +107,7 @@ def combinations(n, depth):
         ).map(mx.Kron),
         st.integers(0, n - 1)
         .flatmap(
-            lambda a: st.tuples(
-                *[matrices_of_width(k, depth - 1) for k in (a, n - a) if k > 0]
-            )
+            lambda a: st.tuples(*[matrices_of_width(k, depth - 1) for k in (a, n - a) if k > 0])
         )
         .map(mx.DirectSum),
         part.flatmap(lambda p: st.just(p.T.gram()) if p.shape[0] == n else st.just(p)),

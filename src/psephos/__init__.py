@@ -24,6 +24,7 @@ from psephos.workload.product import Product, product
 from psephos.workload.queries import (
     QuerySet,
     all_range,
+    groups,
     identity,
     identity_total,
     level,
@@ -59,6 +60,7 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "width_range",
     "ranges",
     "masks",
+    "groups",
     "level",
     "predicates",
     "permuted",

@@ -337,7 +337,8 @@ def _check_nested(fine: Level, coarse: Level) -> None:
             over = name_list(coarse.labels[int(i)] for i in inside)
             raise DomainError(
                 f"level {coarse.name!r} cuts group {label!r} of level {fine.name!r} "
-                f"(it lies in {over}); levels go from fine to coarse"
+                f"(it lies in {over}); levels go from fine to coarse, "
+                "so start a group of both at the same value"
             )
 
 

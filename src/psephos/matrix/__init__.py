@@ -5,7 +5,7 @@ or of data.
 """
 
 from psephos.matrix.base import DENSE_LIMIT, Matrix
-from psephos.matrix.combine import Compose, DirectSum, Scaled, Stack, Sum, compose
+from psephos.matrix.combine import Compose, Scaled, Sum, compose
 from psephos.matrix.core import Diagonal, Difference, Identity, Ones, Prefix, suffix, total
 from psephos.matrix.explicit import Dense, Partition, Permuted, Sparse
 from psephos.matrix.gram import Gram, Semiseparable
@@ -14,6 +14,7 @@ from psephos.matrix.kron import Kron
 from psephos.matrix.marginals import Marginals, MarginalsGram, superset_sums
 from psephos.matrix.pidentity import PIdentity
 from psephos.matrix.ranges import AllRange, Ranges, WidthRange
+from psephos.matrix.stack import DirectSum, Stack
 
 __all__ = [
     "DENSE_LIMIT",

@@ -46,6 +46,10 @@ class Matrix(Value, ABC):
     def _apply_t(self, y: Array, /) -> Array:
         """The transpose along the middle axis: (left, m, right) → (left, n, right)."""
 
+    def _apply_into(self, x: Array, out: Array) -> None:
+        """`_apply`, written to memory that x does not share."""
+        out[...] = self._apply(x)
+
     # ---- products ------------------------------------------------------------------------------
 
     def matmat(self, x: Array) -> Array:

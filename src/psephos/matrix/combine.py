@@ -1,4 +1,4 @@
-"""Matrices made of matrices: stacked, summed, multiplied, scaled, side by side on a diagonal."""
+"""Matrices made of matrices of fitting shape: summed, multiplied, scaled."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 
 from psephos.errors import ShapeError
 from psephos.frozen import Array
-from psephos.matrix.base import Matrix, first_appearance, square_size
+from psephos.matrix.base import Matrix, first_appearance
 from psephos.matrix.core import Identity
 
 
-def _check_parts(name: str, parts: tuple[Matrix, ...]) -> None:
+def check_parts(name: str, parts: tuple[Matrix, ...]) -> None:
+    """A combination is made of at least one matrix, and of nothing else."""
     if not parts:
         raise ShapeError(f"{name} needs at least one matrix, got none")
     for part in parts:
@@ -25,7 +26,8 @@ def _check_parts(name: str, parts: tuple[Matrix, ...]) -> None:
             )
 
 
-def _common_type(matrix: Matrix, parts: tuple[Matrix, ...]) -> None:
+def common_type(matrix: Matrix, parts: tuple[Matrix, ...]) -> None:
+    """The entries of a combination are as wide as the widest part's."""
     object.__setattr__(matrix, "entry_type", np.result_type(*(part.entry_type for part in parts)))
 
 
@@ -39,83 +41,6 @@ def join_groups(parts: list[Array]) -> Array:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Stack(Matrix):
-    """The union of query sets: parts one below the other.
-
-    >>> Stack((Identity(2), Identity(2))).shape
-    (4, 2)
-    """
-
-    parts: tuple[Matrix, ...]
-
-    def __post_init__(self) -> None:
-        parts = tuple(self.parts)
-        _check_parts("Stack", parts)
-        flat: list[Matrix] = []
-        for part in parts:
-            flat.extend(part.parts if isinstance(part, Stack) else [part])
-        widths = sorted({part.shape[1] for part in flat})
-        if len(widths) > 1:
-            raise ShapeError(f"Stack parts must share one width, got {widths}")
-        object.__setattr__(self, "parts", tuple(flat))
-        _common_type(self, self.parts)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return sum(part.shape[0] for part in self.parts), self.parts[0].shape[1]
-
-    def _apply(self, x: Array) -> Array:
-        dtype = np.result_type(self.entry_type, x)
-        out = np.empty((x.shape[0], self.shape[0], x.shape[2]), dtype=dtype)
-        start = 0
-        for part in self.parts:
-            rows = part.shape[0]
-            out[:, start : start + rows] = part._apply(x)
-            start += rows
-        return out
-
-    def _apply_t(self, y: Array) -> Array:
-        dtype = np.result_type(self.entry_type, y)
-        out = np.zeros((y.shape[0], self.shape[1], y.shape[2]), dtype=dtype)
-        start = 0
-        for part in self.parts:
-            rows = part.shape[0]
-            out += part._apply_t(y[:, start : start + rows])
-            start += rows
-        return out
-
-    @property
-    def is_nonnegative(self) -> bool:
-        return all(part.is_nonnegative for part in self.parts)
-
-    def gram(self) -> Matrix:
-        return Sum(tuple(part.gram() for part in self.parts))
-
-    def abs(self) -> Matrix:
-        return Stack(tuple(part.abs() for part in self.parts))
-
-    def sqr(self) -> Matrix:
-        return Stack(tuple(part.sqr() for part in self.parts))
-
-    def _column_sums(self) -> Array:
-        return np.asarray(sum(part._column_sums() for part in self.parts))
-
-    def sum(self) -> float:
-        return math.fsum(part.sum() for part in self.parts)
-
-    def row(self, i: int) -> Array:
-        i = self._row_index(i)
-        for part in self.parts:
-            if i < part.shape[0]:
-                return part.row(i)
-            i -= part.shape[0]
-        raise ShapeError(f"row {i} of {self}")
-
-    def column_groups(self) -> Array:
-        return join_groups([part.column_groups() for part in self.parts])
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class Sum(Matrix):
     """Entry-wise sum; the Gram of a Stack is one."""
 
@@ -123,7 +48,7 @@ class Sum(Matrix):
 
     def __post_init__(self) -> None:
         parts = tuple(self.parts)
-        _check_parts("Sum", parts)
+        check_parts("Sum", parts)
         flat: list[Matrix] = []
         for part in parts:
             flat.extend(part.parts if isinstance(part, Sum) else [part])
@@ -131,7 +56,7 @@ class Sum(Matrix):
         if len(shapes) > 1:
             raise ShapeError(f"Sum parts must share one shape, got {shapes}")
         object.__setattr__(self, "parts", tuple(flat))
-        _common_type(self, self.parts)
+        common_type(self, self.parts)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -185,7 +110,7 @@ class Compose(Matrix):
 
     def __post_init__(self) -> None:
         parts = tuple(self.parts)
-        _check_parts("Compose", parts)
+        check_parts("Compose", parts)
         flat: list[Matrix] = []
         for part in parts:
             flat.extend(part.parts if isinstance(part, Compose) else [part])
@@ -196,7 +121,7 @@ class Compose(Matrix):
                     f"{a.shape[1]} columns against {b.shape[0]} rows"
                 )
         object.__setattr__(self, "parts", tuple(flat))
-        _common_type(self, self.parts)
+        common_type(self, self.parts)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -242,6 +167,7 @@ def one_per_row(matrix: Matrix) -> bool:
     from psephos.matrix.core import Diagonal
     from psephos.matrix.explicit import Partition, Sparse
     from psephos.matrix.kron import Kron
+    from psephos.matrix.stack import DirectSum, Stack
 
     if isinstance(matrix, Identity | Diagonal):
         return True
@@ -271,7 +197,7 @@ class Scaled(Matrix):
     base: Matrix
 
     def __post_init__(self) -> None:
-        _check_parts("Scaled", (self.base,))
+        check_parts("Scaled", (self.base,))
         factor = self.factor
         if isinstance(factor, np.generic):
             factor = factor.item()
@@ -336,72 +262,3 @@ class Scaled(Matrix):
 
     def __repr__(self) -> str:
         return f"{self.factor!r} * {self.base!r}"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class DirectSum(Matrix):
-    """Blocks on a diagonal: each part asks about cells of its own.
-
-    >>> DirectSum((Identity(1), Identity(2))).shape
-    (3, 3)
-    """
-
-    parts: tuple[Matrix, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", tuple(self.parts))
-        _check_parts("DirectSum", self.parts)
-        _common_type(self, self.parts)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return sum(p.shape[0] for p in self.parts), sum(p.shape[1] for p in self.parts)
-
-    def _apply(self, x: Array) -> Array:
-        ends = np.cumsum([part.shape[1] for part in self.parts])[:-1]
-        pieces = np.split(x, ends, axis=1)
-        made = [part._apply(piece) for part, piece in zip(self.parts, pieces, strict=True)]
-        return np.concatenate(made, axis=1, dtype=np.result_type(self.entry_type, x))
-
-    def _apply_t(self, y: Array) -> Array:
-        return self.T._apply(y)
-
-    def _transpose(self) -> Matrix:
-        return DirectSum(tuple(part.T for part in self.parts))
-
-    @property
-    def is_nonnegative(self) -> bool:
-        return all(part.is_nonnegative for part in self.parts)
-
-    def gram(self) -> Matrix:
-        return DirectSum(tuple(part.gram() for part in self.parts))
-
-    def abs(self) -> Matrix:
-        return DirectSum(tuple(part.abs() for part in self.parts))
-
-    def sqr(self) -> Matrix:
-        return DirectSum(tuple(part.sqr() for part in self.parts))
-
-    def pinv(self) -> Matrix:
-        return DirectSum(tuple(part.pinv() for part in self.parts))
-
-    def trace(self) -> float:
-        square_size(self)
-        if any(part.shape[0] != part.shape[1] for part in self.parts):
-            raise self._unsupported("trace()")
-        return math.fsum(part.trace() for part in self.parts)
-
-    def sum(self) -> float:
-        return math.fsum(part.sum() for part in self.parts)
-
-    def _column_sums(self) -> Array:
-        return np.concatenate([part._column_sums() for part in self.parts])
-
-    def column_groups(self) -> Array:
-        """Columns of different parts are equal only where both are zero; those stay apart."""
-        groups, start = [], 0
-        for part in self.parts:
-            own = part.column_groups()
-            groups.append(own + start)
-            start += int(own.max()) + 1
-        return np.concatenate(groups)

@@ -115,9 +115,13 @@ def total(n: int) -> Ones:
 
 def totals(x: Array) -> Array:
     """The sums along the middle axis, which is kept with length one."""
-    if x.dtype.kind == "f":
-        # BLAS adds narrow right axes several times faster than a reduction does.
-        return np.asarray(np.matmul(np.ones((1, x.shape[1]), dtype=x.dtype), x))
+    left, n, right = x.shape
+    if x.dtype.kind == "f" and n < 4096:
+        # BLAS adds short stretches several times faster than a reduction does.
+        ones = np.ones(n, dtype=x.dtype)
+        if right == 1:
+            return np.asarray(x.reshape(left, n) @ ones)[:, None, None]
+        return np.asarray(np.matmul(ones[None], x))
     if x.dtype.kind == "i":
         return np.asarray(np.einsum("lnr->lr", x)[:, None])
     return np.asarray(x.sum(axis=1, keepdims=True))

@@ -199,14 +199,18 @@ def sparse_times(s: Any, x: Array) -> Array:
 
 
 def _group_slices(starts: Array, indices: Array, data: Array) -> Array:
-    """Number columns stored as slices by their exact content."""
-    seen: dict[tuple[bytes, bytes], int] = {}
-    groups = np.empty(len(starts) - 1, dtype=np.int64)
-    for j in range(len(groups)):
-        here = slice(starts[j], starts[j + 1])
-        content = (indices[here].tobytes(), data[here].tobytes())
-        groups[j] = seen.setdefault(content, len(seen))
-    return groups
+    """Number columns stored as slices by their exact content, those of one length at a time."""
+    lengths = np.diff(starts)
+    groups = np.empty(lengths.size, dtype=np.int64)
+    used = 0
+    for length in np.unique(lengths):
+        columns = np.flatnonzero(lengths == length)
+        at = starts[columns][:, None] + np.arange(length)
+        content = np.concatenate([indices[at], data[at]], axis=1) if length else at
+        _, same = np.unique(content, axis=0, return_inverse=True)
+        groups[columns] = same.reshape(-1) + used
+        used = int(groups[columns].max()) + 1
+    return first_appearance(groups)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

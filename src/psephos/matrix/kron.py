@@ -20,8 +20,8 @@ from psephos.frozen import Array
 from psephos.matrix.base import Matrix, Norm, first_appearance
 from psephos.matrix.core import Identity, Ones
 
-BLOCK = 1 << 15
-"""Cells of a block: a few of them fit in the second-level cache."""
+BLOCK = 1 << 16
+"""Cells of a block: it and what is made of it stay in the second- and third-level cache."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,15 +137,18 @@ class _Pass:
     def growth(self) -> float:
         return self.rows / self.columns
 
-    def on_block(self, x: Array) -> Array:
+    def into(self, x: Array, out: Array) -> None:
         """The factors on a small (left, n, right) array, those that shrink it first."""
         left, _, right = x.shape
+        if len(self.factors) == 1:
+            self.factors[0]._apply_into(x, out)
+            return
         sizes = [factor.shape[1] for factor in self.factors]
         for i, factor in _shrinking_first(self.factors):
             a, b = math.prod(sizes[:i]), math.prod(sizes[i + 1 :])
             x = factor._apply(x.reshape(left * a, sizes[i], b * right))
             sizes[i] = factor.shape[0]
-        return x.reshape(left, self.rows, right)
+        out[...] = x.reshape(left, self.rows, right)
 
 
 def _shrinking_first(factors: Sequence[Matrix]) -> list[tuple[int, Matrix]]:
@@ -232,7 +235,7 @@ def _run(p: _Pass, source: Array, target: Array) -> None:
         block = source[start : start + slabs]
         out = target[start : start + slabs]
         if not wide:
-            out[...] = _detached(p.on_block(block), block)
+            p.into(block.copy() if in_place else block, out)
             continue
         if in_place and m != n and left > 1:
             block = block.copy()  # the slab moves, so its columns would overwrite each other
@@ -240,8 +243,4 @@ def _run(p: _Pass, source: Array, target: Array) -> None:
         columns = max(1, min(columns, right // 8))
         for c in range(0, right, columns):
             part = block[:, :, c : c + columns]
-            out[:, :, c : c + columns] = _detached(p.on_block(part), part)
-
-
-def _detached(out: Array, block: Array) -> Array:
-    return out.copy() if np.may_share_memory(out, block) else out
+            p.into(part.copy() if in_place else part, out[:, :, c : c + columns])

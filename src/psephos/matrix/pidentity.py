@@ -41,17 +41,26 @@ class PIdentity(Matrix):
         """The diagonal of D."""
         return frozen(1 / (1 + self.theta.sum(axis=0)))
 
+    @cached_property
+    def _weighted(self) -> Array:
+        """Θ D, the rows below the identity."""
+        return frozen(self.theta * self.scale)
+
     @property
     def shape(self) -> tuple[int, int]:
         p, n = self.theta.shape
         return n + p, n
 
     def _apply(self, x: Array) -> Array:
-        left, n, right = x.shape
+        left, _, right = x.shape
         out = np.empty((left, self.shape[0], right))
-        np.multiply(x, self.scale[None, :, None], out=out[:, :n])
-        out[:, n:] = _times(self.theta * self.scale, x)
+        self._apply_into(x, out)
         return out
+
+    def _apply_into(self, x: Array, out: Array) -> None:
+        n = self.shape[1]
+        np.multiply(x, self.scale[None, :, None], out=out[:, :n])
+        out[:, n:] = _times(self._weighted, x)
 
     def _apply_t(self, y: Array) -> Array:
         n = self.shape[1]
@@ -65,8 +74,8 @@ class PIdentity(Matrix):
         return True
 
     def sqr(self) -> Matrix:
-        from psephos.matrix.combine import Stack
         from psephos.matrix.core import Diagonal
+        from psephos.matrix.stack import Stack
 
         return Stack((Diagonal(self.scale**2), Dense((self.theta * self.scale) ** 2)))
 
@@ -75,8 +84,9 @@ class PIdentity(Matrix):
 
     def pinv(self) -> Matrix:
         """A⁺ = D⁻¹ (I - Θᵀ(I + ΘΘᵀ)⁻¹Θ) [I, Θᵀ]."""
-        from psephos.matrix.combine import Stack, compose
+        from psephos.matrix.combine import compose
         from psephos.matrix.core import Diagonal, Identity
+        from psephos.matrix.stack import Stack
 
         p, n = self.theta.shape
         solved = np.linalg.solve(np.eye(p) + self.theta @ self.theta.T, self.theta)

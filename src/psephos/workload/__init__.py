@@ -6,6 +6,7 @@ from psephos.workload.product import Product, product
 from psephos.workload.queries import (
     QuerySet,
     all_range,
+    groups,
     identity,
     identity_total,
     level,
@@ -28,6 +29,7 @@ __all__ = [
     "Workload",
     "all_range",
     "census",
+    "groups",
     "identity",
     "identity_total",
     "level",

@@ -13,7 +13,8 @@ import numpy as np
 
 from psephos.frozen import frozen
 from psephos.workload.product import Product
-from psephos.workload.queries import MaskQueries, QuerySet, StackedQueries, TotalQueries, stacked
+from psephos.workload.queries import stacked
+from psephos.workload.query_sets import MaskQueries, QuerySet, StackedQueries, TotalQueries
 from psephos.workload.workload import Workload
 
 Atoms = tuple[int, ...]

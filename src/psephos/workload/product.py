@@ -13,13 +13,8 @@ from psephos.domain import Domain
 from psephos.errors import DomainError, PsephosError, WorkloadError
 from psephos.frozen import Value
 from psephos.matrix import Kron, Matrix, total
-from psephos.workload.queries import (
-    IdentityQueries,
-    JointQueries,
-    QuerySet,
-    TotalQueries,
-    _query_set,
-)
+from psephos.workload.queries import query_set
+from psephos.workload.query_sets import IdentityQueries, JointQueries, QuerySet, TotalQueries
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,7 +82,7 @@ def product(
     items = []
     for attribute, queries in both.items():
         try:
-            items.append((attribute, _query_set(queries)))
+            items.append((attribute, query_set(queries)))
         except WorkloadError as error:
             raise WorkloadError(f"attribute {attribute!r}: {error}") from None
     return Product(tuple(items), checked_weight(weight), name)

@@ -1,266 +1,51 @@
 """Query sets: what may be asked of one attribute, before its size is known.
 
-A query set is a small value. Given an attribute it says its matrix and the label of each query.
+A query set is a small value; these functions make and check them.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from psephos.attribute import Attribute
-from psephos.domain import Domain
-from psephos.errors import WorkloadError, name_list
-from psephos.frozen import Array, Value, frozen
-from psephos.matrix import (
-    AllRange,
-    Dense,
-    Identity,
-    Kron,
-    Matrix,
-    Partition,
-    Permuted,
-    Prefix,
-    Ranges,
-    Stack,
-    WidthRange,
-)
-from psephos.matrix import total as total_row
+from psephos.errors import WorkloadError
+from psephos.frozen import Array, frozen
 from psephos.predicate import Predicate
-
-
-class QuerySet(Value, ABC):
-    """Counting queries on one attribute."""
-
-    @abstractmethod
-    def matrix(self, attribute: Attribute) -> Matrix:
-        """The queries as rows over the attribute's values."""
-
-    @abstractmethod
-    def label(self, attribute: Attribute, i: int) -> str:
-        """What query i counts, in words."""
-
-    def labels(self, attribute: Attribute) -> list[str]:
-        """The labels of all queries, in the order of the rows."""
-        return [self.label(attribute, i) for i in range(self.matrix(attribute).shape[0])]
-
-
-@dataclass(frozen=True, eq=False)
-class IdentityQueries(QuerySet):
-    """Each value on its own."""
-
-    def matrix(self, attribute: Attribute) -> Matrix:
-        return Identity(attribute.size)
-
-    def label(self, attribute: Attribute, i: int) -> str:
-        return attribute.label(i)
-
-
-@dataclass(frozen=True, eq=False)
-class TotalQueries(QuerySet):
-    """All values together."""
-
-    def matrix(self, attribute: Attribute) -> Matrix:
-        return total_row(attribute.size)
-
-    def label(self, attribute: Attribute, i: int) -> str:
-        return "total"
-
-
-@dataclass(frozen=True, eq=False)
-class PrefixQueries(QuerySet):
-    """Everything up to each value: an empirical CDF."""
-
-    def matrix(self, attribute: Attribute) -> Matrix:
-        return Prefix(attribute.size)
-
-    def label(self, attribute: Attribute, i: int) -> str:
-        return f"up to {attribute.label(i)}"
-
-
-@dataclass(frozen=True, eq=False)
-class AllRangeQueries(QuerySet):
-    """Every range of neighbouring values."""
-
-    def matrix(self, attribute: Attribute) -> Matrix:
-        return AllRange(attribute.size)
-
-    def label(self, attribute: Attribute, i: int) -> str:
-        return _span(attribute, *AllRange(attribute.size).ends(i))
-
-
-@dataclass(frozen=True, eq=False)
-class WidthRangeQueries(QuerySet):
-    """Every range of a given number of values."""
-
-    width: int
-
-    def matrix(self, attribute: Attribute) -> Matrix:
-        return WidthRange(attribute.size, self.width)
-
-    def label(self, attribute: Attribute, i: int) -> str:
-        return _span(attribute, i, i + self.width - 1)
-
-
-@dataclass(frozen=True, eq=False)
-class RangeQueries(QuerySet):
-    """Listed ranges, both ends included."""
-
-    ends: tuple[tuple[int, int], ...]
-
-    def matrix(self, attribute: Attribute) -> Matrix:
-        low, high = np.array(self._cells(attribute)).T
-        return Ranges.intervals(attribute.size, low, high)
-
-    def label(self, attribute: Attribute, i: int) -> str:
-        return _span(attribute, *self._cells(attribute)[i])
-
-    def _cells(self, attribute: Attribute) -> list[tuple[int, int]]:
-        values = attribute.values
-        if not isinstance(values, range) or values.step != 1:
-            values = range(attribute.size)
-        for low, high in self.ends:
-            if not values[0] <= low <= high <= values[-1]:
-                raise WorkloadError(
-                    f"range ({low}, {high}) is empty or leaves {values[0]} to {values[-1]}; "
-                    "both ends are included"
-                )
-        return [(low - values[0], high - values[0]) for low, high in self.ends]
-
-
-@dataclass(frozen=True, eq=False)
-class MaskQueries(QuerySet):
-    """Queries given as rows of numbers, one column for each value."""
-
-    rows: Array
-    names: tuple[str, ...] | None = None
-
-    def matrix(self, attribute: Attribute) -> Matrix:
-        if self.rows.shape[1] != attribute.size:
-            raise WorkloadError(
-                f"masks have {self.rows.shape[1]} columns but the attribute has "
-                f"{attribute.size} values; give one column for each value"
-            )
-        return Dense(self.rows)
-
-    def label(self, attribute: Attribute, i: int) -> str:
-        if self.names is not None:
-            return self.names[i]
-        return _members(attribute, np.flatnonzero(self.rows[i]))
-
-
-@dataclass(frozen=True, eq=False)
-class LevelQueries(QuerySet):
-    """Each group of a level of the attribute's hierarchy."""
-
-    name: str
-
-    def matrix(self, attribute: Attribute) -> Matrix:
-        return Partition(attribute.level(self.name).groups)
-
-    def label(self, attribute: Attribute, i: int) -> str:
-        return attribute.level(self.name).labels[i]
-
-
-@dataclass(frozen=True, eq=False)
-class PredicateQueries(QuerySet):
-    """One query for each condition; the conditions look at this attribute alone."""
-
-    conditions: tuple[Predicate, ...]
-
-    def matrix(self, attribute: Attribute) -> Matrix:
-        rows = []
-        for condition in self.conditions:
-            (column,) = condition.columns
-            rows.append(condition.mask(Domain((column,), (attribute,))))
-        return Dense(np.array(rows))
-
-    def label(self, attribute: Attribute, i: int) -> str:
-        return repr(self.conditions[i])
-
-
-@dataclass(frozen=True, eq=False)
-class PermutedQueries(QuerySet):
-    """A query set that reads the values in another order."""
-
-    base: QuerySet
-    order: Array
-
-    def matrix(self, attribute: Attribute) -> Matrix:
-        if self.order.size != attribute.size:
-            raise WorkloadError(
-                f"the order lists {self.order.size} positions but the attribute has "
-                f"{attribute.size} values"
-            )
-        return Permuted(self.base.matrix(attribute), self.order)
-
-    def label(self, attribute: Attribute, i: int) -> str:
-        return _members(attribute, np.flatnonzero(self.matrix(attribute).row(i)))
-
-
-@dataclass(frozen=True, eq=False)
-class StackedQueries(QuerySet):
-    """Several query sets one after the other."""
-
-    parts: tuple[QuerySet, ...]
-
-    def matrix(self, attribute: Attribute) -> Matrix:
-        return Stack(tuple(part.matrix(attribute) for part in self.parts))
-
-    def label(self, attribute: Attribute, i: int) -> str:
-        for part in self.parts:
-            rows = part.matrix(attribute).shape[0]
-            if i < rows:
-                return part.label(attribute, i)
-            i -= rows
-        raise WorkloadError(f"no query {i}")
-
-    def labels(self, attribute: Attribute) -> list[str]:
-        return [label for part in self.parts for label in part.labels(attribute)]
-
-
-@dataclass(frozen=True, eq=False)
-class JointQueries(QuerySet):
-    """On a merged attribute: all combinations of query sets of its parts."""
-
-    parts: tuple[QuerySet, ...]
-
-    def matrix(self, attribute: Attribute) -> Matrix:
-        pairs = zip(self.parts, attribute.parts, strict=True)
-        return Kron(tuple(queries.matrix(part) for queries, (_, part) in pairs))
-
-    def label(self, attribute: Attribute, i: int) -> str:
-        words = []
-        for queries, (_, part) in zip(reversed(self.parts), reversed(attribute.parts), strict=True):
-            i, own = divmod(i, queries.matrix(part).shape[0])
-            words.append(queries.label(part, own))
-        return ", ".join(reversed(words))
-
-
-@dataclass(frozen=True, eq=False)
-class MatrixQueries(QuerySet):
-    """Queries given by an implicit matrix, labelled by number or by another query set."""
-
-    rows: Matrix
-    source: tuple[QuerySet, Attribute] | None = None
-
-    def matrix(self, attribute: Attribute) -> Matrix:
-        if self.rows.shape[1] != attribute.size:
-            raise WorkloadError(
-                f"{self.rows} has {self.rows.shape[1]} columns but the attribute has "
-                f"{attribute.size} values"
-            )
-        return self.rows
-
-    def label(self, attribute: Attribute, i: int) -> str:
-        if self.source is None:
-            return f"query {i}"
-        queries, original = self.source
-        return queries.label(original, i)
+from psephos.workload.query_sets import (
+    AllRangeQueries,
+    GroupQueries,
+    IdentityQueries,
+    LevelQueries,
+    MaskQueries,
+    PermutedQueries,
+    PredicateQueries,
+    PrefixQueries,
+    QuerySet,
+    RangeQueries,
+    StackedQueries,
+    TotalQueries,
+    WidthRangeQueries,
+)
+
+__all__ = [
+    "QuerySet",
+    "all_range",
+    "groups",
+    "identity",
+    "identity_total",
+    "level",
+    "masks",
+    "permuted",
+    "predicates",
+    "prefix",
+    "query_set",
+    "ranges",
+    "stacked",
+    "total",
+    "width_range",
+]
 
 
 def identity() -> QuerySet:
@@ -326,6 +111,18 @@ def masks(rows: Any, labels: Sequence[str] | None = None) -> QuerySet:
     return MaskQueries(frozen(_narrow(array)), names)
 
 
+def groups(of_value: Any, labels: Sequence[str]) -> QuerySet:
+    """Disjoint groups of values: `of_value[j]` is the group of value j, or -1 for none."""
+    codes = frozen(of_value)
+    used = np.unique(codes[codes >= 0]) if codes.dtype.kind in "iu" else codes
+    if codes.ndim != 1 or not np.array_equal(used, np.arange(len(labels))) or not len(labels):
+        raise WorkloadError(
+            f"groups takes a whole number for each value, -1 or 0 to {len(labels) - 1}, "
+            "with at least one value in every group"
+        )
+    return GroupQueries(codes, tuple(str(label) for label in labels))
+
+
 def level(name: str) -> QuerySet:
     """Each group of a level of the attribute's hierarchy."""
     return LevelQueries(name)
@@ -334,7 +131,7 @@ def level(name: str) -> QuerySet:
 def predicates(*conditions: Predicate) -> QuerySet:
     """One query for each condition on the attribute.
 
-    >>> from psephos.predicate import col
+    >>> from psephos import Attribute, col
     >>> predicates(col("age") < 18, col("age") >= 65).labels(Attribute.integers(0, 99))
     ['age < 18', 'age >= 65']
     """
@@ -354,21 +151,22 @@ def permuted(queries: QuerySet, order: Sequence[int] | Array) -> QuerySet:
     positions = frozen(order)
     if positions.ndim != 1 or not np.array_equal(np.sort(positions), np.arange(positions.size)):
         raise WorkloadError("an order lists every position from 0 once")
-    return PermutedQueries(_query_set(queries), positions)
+    return PermutedQueries(query_set(queries), positions)
 
 
 def stacked(*parts: QuerySet) -> QuerySet:
     """Several query sets one after the other."""
     flat: list[QuerySet] = []
     for part in parts:
-        _query_set(part)
+        query_set(part)
         flat.extend(part.parts if isinstance(part, StackedQueries) else [part])
     if not flat:
         raise WorkloadError("stacked needs at least one query set")
     return flat[0] if len(flat) == 1 else StackedQueries(tuple(flat))
 
 
-def _query_set(value: Any) -> QuerySet:
+def query_set(value: Any) -> QuerySet:
+    """The value, if it is a query set."""
     if not isinstance(value, QuerySet):
         hint = "; write it with its parentheses, e.g. ps.identity()" if callable(value) else ""
         raise WorkloadError(f"{value!r} is not a query set{hint}")
@@ -382,22 +180,3 @@ def _narrow(rows: Array) -> Array:
         if (small == rows).all():
             return small
     return rows.astype(np.int64) if rows.dtype.kind in "biu" else rows
-
-
-def _span(attribute: Attribute, low: int, high: int) -> str:
-    if low == high:
-        return attribute.label(low)
-    if attribute.edges is not None and attribute.names is not None:
-        return f"{attribute.names[low].split(',')[0]},{attribute.names[high].split(',')[-1]}"
-    return f"{attribute.label(low)}–{attribute.label(high)}"
-
-
-def _members(attribute: Attribute, cells: Array) -> str:
-    """The values in words: `total`, a span, or a list."""
-    if cells.size == attribute.size:
-        return "total"
-    if cells.size == 0:
-        return "none"
-    if cells.size > 1 and cells[-1] - cells[0] == cells.size - 1:
-        return _span(attribute, int(cells[0]), int(cells[-1]))
-    return name_list([attribute.label(int(i)) for i in cells], most=4)

@@ -1,6 +1,6 @@
 """Equal cells first: merge the cells that no query of the workload tells apart.
 
-The reduction is lossless, W x = W' x' with x' = P x (Zhang et al. 2018, section 8), and no strategy
+The reduction is lossless, W x = W' x' with x' = P x (Zhang et al. 2020, section 8), and no strategy
 gets worse by it. Columns are compared by their structure, exactly, never by a hash or by floats.
 """
 
@@ -31,7 +31,7 @@ from psephos.matrix import (
 )
 from psephos.matrix.combine import join_groups
 from psephos.workload.product import Product
-from psephos.workload.queries import MatrixQueries, QuerySet
+from psephos.workload.query_sets import MatrixQueries, QuerySet
 
 if TYPE_CHECKING:
     from psephos.workload.workload import Workload
@@ -146,6 +146,8 @@ def columns(matrix: Matrix, kept: Array) -> Matrix:
         return Ones(matrix.m, kept.size)
     if isinstance(matrix, Dense):
         return Dense(matrix.array[:, kept])
+    if isinstance(matrix, Sparse):
+        return Sparse(matrix.entries[:, kept])
     if isinstance(matrix, Stack):
         return Stack(tuple(columns(part, kept) for part in matrix.parts))
     if isinstance(matrix, Partition):

@@ -76,7 +76,7 @@ class Workload(Value):
         Args:
             domain: the declared values that conditions are decided by
             statements: one text or several; `;` separates statements
-            dialect: any that sqlglot reads; None for its own, the common ground
+            dialect: any that sqlglot reads, by its name there; DuckDB's when left out
             merge_limit: the most combinations of values that one condition may span
         """
         from psephos.workload.sql import compile_sql  # brings in sqlglot and DuckDB
@@ -207,7 +207,7 @@ class Workload(Value):
         """The labels of all queries of product i: one list for each attribute asked about."""
         items = self._ordered(self.products[i])
         lists = [queries.labels(self.domain[name]) for name, queries in items]
-        grids = np.indices([len(words) for words in lists]).reshape(len(lists), -1)
+        grids = [grid.ravel() for grid in np.indices([len(words) for words in lists])]
         return {
             name: [words[k] for k in grid]
             for (name, _), words, grid in zip(items, lists, grids, strict=True)

@@ -1,0 +1,36 @@
+# Every target sets up .venv by itself; nothing else is needed on a machine with python3 and make.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-all check format bench clean
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo,test,check]"
+	touch .venv/ready
+
+demo: .venv/ready ## from a schema and questions to tables with error bars, and a report
+	$(BIN)/python examples/home_ownership.py
+
+check: .venv/ready ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: check ## checks, then all fast tests and every example in the docs
+	CI=true $(BIN)/python -m pytest -m "not slow"
+
+test-all: check ## slow suites too
+	CI=true $(BIN)/python -m pytest
+
+bench: .venv/ready ## the measured claims, each beside its reference
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.kron
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.growth
+	$(BIN)/python -m benchmarks.memory
+
+format: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis

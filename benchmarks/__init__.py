@@ -1,0 +1,1 @@
+"""Measured claims, one script each; `make bench` runs them all."""

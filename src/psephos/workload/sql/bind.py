@@ -1,0 +1,159 @@
+"""Expressions over columns, made into expressions over the declared values of attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+from sqlglot import ErrorLevel, exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
+
+from psephos.attribute import Attribute
+from psephos.workload.sql.allowed import FRACTIONS, INTEGERS
+from psephos.workload.sql.bins import Ranks, compared_numbers, number_of
+from psephos.workload.sql.columns import Columns, Source
+from psephos.workload.sql.explain import refuse
+from psephos.workload.sql.statement import Statement
+
+
+@dataclass(frozen=True)
+class Bound:
+    """DuckDB's text of an expression over table t, whose columns stand for sources.
+
+    `axes` are the attributes that decide it, in the domain's order; `lines` has the ranks that
+    stand for the values of those that are binned.
+    """
+
+    text: str
+    axes: tuple[str, ...]
+    columns: dict[str, Source]
+    lines: dict[str, Ranks]
+
+
+def bind(expression: exp.Expr, statement: Statement, columns: Columns) -> Bound:
+    """The expression with columns renamed, so that no name of the schema enters SQL text."""
+    root = exp.Paren(this=expression.copy())
+    sources: dict[str, Source] = {}
+    numbers: dict[str, list[exp.Expr]] = {}
+    for column in list(root.find_all(exp.Column)):
+        source = columns.resolve(column, statement.sql, statement.tables)
+        attribute = columns.attribute(source)
+        if source.level is None and attribute.edges is not None:
+            found = compared_numbers(column, source.name, statement.sql)
+            numbers.setdefault(source.name, []).extend(found)
+        elif source.level is None and column_type(attribute.values) is None:
+            raise _undecidable(source.name, attribute, column, statement)
+        name = _column_name(source, columns)
+        sources[name] = source
+        column.replace(exp.column(name, table="t"))
+    lines = {}
+    for binned, nodes in numbers.items():
+        values = [number_of(node) or 0 for node in nodes]
+        line = Ranks.of(columns.domain[binned], values)
+        for node, value in zip(nodes, values, strict=True):
+            node.replace(exp.Literal.number(line.of_number(value)))
+        lines[binned] = line
+    used = {source.name for source in sources.values()}
+    axes = tuple(name for name in columns.domain.names if name in used)
+    types = {name: source_type(source, columns) for name, source in sources.items()}
+    return Bound(_duckdb(root, types, expression, statement), axes, sources, lines)
+
+
+def column_type(values: Sequence[Any]) -> str | None:
+    """DuckDB's type for declared values, or None where they have no single one."""
+    if isinstance(values, range):
+        return "BIGINT"
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int} and any(value is not None and abs(value) >= 2**63 for value in values):
+        return None
+    if any(isinstance(value, datetime) and value.tzinfo is not None for value in values):
+        return None
+    names = {int: "BIGINT", str: "VARCHAR", bool: "BOOLEAN", date: "DATE", datetime: "TIMESTAMP"}
+    if kinds and kinds <= {int, float}:
+        return "BIGINT" if kinds == {int} else "DOUBLE"
+    return names.get(kinds.pop()) if len(kinds) == 1 else None
+
+
+def source_type(source: Source, columns: Columns) -> str:
+    """The type of a source's column; ranks are whole numbers and levels are text."""
+    attribute = columns.attribute(source)
+    if source.level is not None:
+        return "VARCHAR"
+    return "BIGINT" if attribute.edges is not None else column_type(attribute.values) or "VARCHAR"
+
+
+def _column_name(source: Source, columns: Columns) -> str:
+    axis = columns.domain.axis(source.name)
+    if source.level is None:
+        return f"c{axis}"
+    levels = [level.name for level in columns.attribute(source).levels]
+    return f"c{axis}_{levels.index(source.level)}"
+
+
+def _duckdb(root: exp.Expr, types: dict[str, str], shown: exp.Expr, statement: Statement) -> str:
+    """The expression in DuckDB's dialect; types decide what / means in the statement's own."""
+    try:
+        select = exp.select(root).from_("t")
+        select = annotate_types(
+            select, schema={"t": {"i": "BIGINT", **types}}, dialect=statement.dialect
+        )
+        if statement.dialect != "duckdb":
+            _check_rounding(select, shown, statement)
+            _divide_integers(select)
+        made: exp.Expr = select.expressions[0]
+        return made.sql("duckdb", comments=False, unsupported_level=ErrorLevel.RAISE)
+    except SqlglotError:
+        raise refuse(
+            f"this part of {statement.dialect} SQL has no counterpart in DuckDB, which decides it",
+            statement.sql,
+            shown,
+            "it with comparisons, IN, LIKE, CASE and arithmetic",
+        ) from None
+
+
+def _divide_integers(select: exp.Expr) -> None:
+    """7 / 2 is 3 in the dialects that mark it as typed; DuckDB writes that 7 // 2."""
+    for division in list(select.find_all(exp.Div)):
+        left, right = division.left, division.right
+        if division.args.get("typed") and left.is_type(*INTEGERS) and right.is_type(*INTEGERS):
+            if division.args.get("safe"):
+                right = exp.Nullif(this=right, expression=exp.Literal.number(0))
+            whole = exp.IntDiv(this=exp.Paren(this=left), expression=exp.Paren(this=right))
+            division.replace(exp.Paren(this=whole))
+
+
+def _check_rounding(select: exp.Expr, shown: exp.Expr, statement: Statement) -> None:
+    for cast in select.find_all(exp.Cast):
+        inner = cast.this.unnest()
+        whole = isinstance(inner, exp.Floor | exp.Ceil | exp.Round)
+        if cast.to.this in INTEGERS and inner.is_type(*FRACTIONS) and not whole:
+            raise refuse(
+                "dialects differ in whether a CAST of a fraction to a whole number rounds or cuts",
+                statement.sql,
+                shown,
+                "CAST(FLOOR(...) AS INT) or CAST(ROUND(...) AS INT)",
+            )
+
+
+def _undecidable(
+    name: str, attribute: Attribute, column: exp.Column, statement: Statement
+) -> Exception:
+    if attribute.parts:
+        return refuse(
+            f"{name!r} is merged of {', '.join(part for part, _ in attribute.parts)}, and a "
+            "condition on combinations cannot be decided",
+            statement.sql,
+            column,
+            "the domain as it was before attributes were merged",
+        )
+    kinds = sorted({type(value).__name__ for value in attribute.values if value is not None})
+    return refuse(
+        f"the declared values of {name!r} have no single SQL type (they are "
+        f"{', '.join(kinds) or 'all missing'})",
+        statement.sql,
+        column,
+        f"GROUP BY {name}, or declare values of one type",
+    )

@@ -1,0 +1,113 @@
+"""Conditions on binned columns, decided exactly or refused.
+
+A condition that only compares the column with numbers sees nothing but the order of the column
+and these numbers. So the column and the numbers are replaced by ranks on the line of all marks
+(edges and numbers): mark k has rank 2k + 1, the gap below it rank 2k. A bin is then a run of
+ranks, infinite or not, and a condition that is not the same on all of them cuts the bin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sqlglot import exp
+
+from psephos.attribute import Attribute
+from psephos.frozen import Array
+from psephos.workload.sql.explain import refuse
+
+COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The marks on the line of one binned attribute.
+
+    >>> line = Ranks.of(Attribute.bins([0, 10, math.inf]), [5])
+    >>> line.marks, line.of_number(5)
+    ((0, 5, 10), 3)
+    >>> line.points, line.starts                 # [0, 10) holds 0, the gap, 5, the gap
+    (array([1, 2, 3, 4, 5, 6]), array([0, 4]))
+    """
+
+    marks: tuple[float, ...]
+    points: Array
+    starts: Array
+
+    @classmethod
+    def of(cls, attribute: Attribute, numbers: Sequence[float]) -> Ranks:
+        edges = attribute.edges or ()
+        marks = tuple(sorted({edge for edge in edges if math.isfinite(edge)} | set(numbers)))
+        first = 0 if math.isinf(edges[0]) else 2 * marks.index(edges[0]) + 1
+        stop = 2 * len(marks) + 1 if math.isinf(edges[-1]) else 2 * marks.index(edges[-1]) + 1
+        inner = [2 * marks.index(edge) + 1 for edge in edges[1:-1]]
+        return cls(marks, np.arange(first, stop), np.array([first, *inner]) - first)
+
+    def of_number(self, number: float) -> int:
+        return 2 * self.marks.index(number) + 1
+
+    @property
+    def bins(self) -> Array:
+        """The bin of every point."""
+        return np.repeat(np.arange(len(self.starts)), np.diff([*self.starts, len(self.points)]))
+
+
+def compared_numbers(column: exp.Column, name: str, sql: str) -> list[exp.Expr]:
+    """The nodes of the numbers that the binned column is compared with, or a refusal."""
+    node: exp.Expr = column
+    while isinstance(node.parent, exp.Paren):
+        node = node.parent
+    parent = node.parent
+    others: list[exp.Expr] = []
+    if isinstance(parent, COMPARISONS):
+        others = [parent.right if parent.left is node else parent.left]
+    elif isinstance(parent, exp.Between) and parent.this is node:
+        others = [parent.args["low"], parent.args["high"]]
+    elif isinstance(parent, exp.In) and parent.this is node:
+        others = parent.expressions
+    elif isinstance(parent, exp.Is) and isinstance(parent.expression, exp.Null):
+        return []
+    if not others or any(number_of(other) is None for other in others):
+        raise refuse(
+            f"{name!r} is binned, so it can only be compared with numbers",
+            sql,
+            column,
+            f"{name} < number or {name} >= number, with an edge of its bins",
+        )
+    return others
+
+
+def number_of(node: exp.Expr) -> float | None:
+    """The number that a node writes down, or None."""
+    node = node.unnest()
+    if isinstance(node, exp.Neg):
+        inner = number_of(node.this)
+        return None if inner is None else -inner
+    if not isinstance(node, exp.Literal) or node.is_string:
+        return None
+    try:
+        return int(node.name) if node.name.isdigit() else float(node.name)
+    except ValueError:
+        return None
+
+
+def whole_bins(codes: Array, axis: int, line: Ranks) -> tuple[Array, int | None]:
+    """Codes per bin instead of per point, and the first bin that is cut, if one is."""
+    low = np.minimum.reduceat(codes, line.starts, axis=axis)
+    high = np.maximum.reduceat(codes, line.starts, axis=axis)
+    cut = np.flatnonzero(np.moveaxis(low != high, axis, 0).reshape(len(line.starts), -1).any(1))
+    return low, int(cut[0]) if len(cut) else None
+
+
+def cut_message(name: str, attribute: Attribute, line: Ranks, where: int) -> tuple[str, str]:
+    """Why a cut bin cannot be counted, and which comparisons would do."""
+    lo, hi = attribute.values[where]
+    inside = [mark for mark in line.marks if lo < mark < hi]
+    at = f"at {inside[0]:g}" if inside else f"at its lower edge {lo:g}, which belongs to it"
+    edges = " or ".join(f"{edge:g}" for edge in (lo, hi) if math.isfinite(edge))
+    reason = f"this cuts the bin {attribute.label(where)} of {name!r} {at}"
+    remedy = f"{name} < edge or {name} >= edge, the nearest being {edges}"
+    return reason, remedy if inside == [] else f"{remedy}; or declare an edge at {inside[0]:g}"

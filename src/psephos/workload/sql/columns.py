@@ -1,0 +1,111 @@
+"""Which attribute, or which of its levels, a name in a statement stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from sqlglot import exp
+
+from psephos.attribute import Attribute
+from psephos.domain import Domain
+from psephos.errors import SqlError, name_list
+from psephos.workload.sql.explain import refuse
+
+
+@dataclass(frozen=True)
+class Source:
+    """An attribute's own values, or the group labels of one of its levels."""
+
+    name: str
+    level: str | None = None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names that statements about a domain may use.
+
+    An attribute goes before a level, the exact spelling before another case.
+
+    >>> from psephos.attribute import Attribute
+    >>> age = Attribute.integers(0, 99).with_level("broad", [0, 18, 65])
+    >>> Columns(Domain.of(age=age)).named("BROAD", quoted=False)
+    [Source(name='age', level='broad')]
+    """
+
+    domain: Domain
+
+    def named(self, name: str, quoted: bool) -> list[Source]:
+        """What the name may stand for: one source, none, or several that tie."""
+        own = [Source(attribute) for attribute in self.domain]
+        levels = list(self._levels())
+        for sources in (own, levels):
+            exact = [s for s in sources if _spelling(s) == name]
+            if exact:
+                return exact
+        if not quoted:
+            for sources in (own, levels):
+                alike = [s for s in sources if _spelling(s).casefold() == name.casefold()]
+                if alike:
+                    return alike
+        return []
+
+    def resolve(self, column: exp.Column, sql: str, tables: frozenset[str]) -> Source:
+        """The source of a column; `tables` are the names that may stand before its dot."""
+        identifier = column.this
+        if not isinstance(identifier, exp.Identifier):
+            raise refuse("a star is not a column", sql, column, "the name of a column, or COUNT(*)")
+        found = self.named(identifier.name, bool(identifier.args.get("quoted")))
+        table = column.table
+        if table and table.casefold() not in tables:
+            # age.broad names a level of an attribute, which also tells apart levels that tie.
+            found = [s for s in self._levels() if s == Source(table, identifier.name)]
+            if not found:
+                raise refuse(
+                    f"no table {table!r} in FROM; have {name_list(sorted(tables))}",
+                    sql,
+                    column.args["table"],
+                    identifier.name,
+                )
+        if not found:
+            raise self._unknown(identifier, sql)
+        if len(found) > 1:
+            choices = " or ".join(
+                f'"{s.name}"."{s.level}"' if s.level else f'"{s.name}"' for s in found
+            )
+            raise refuse(
+                f"{identifier.name!r} may stand for {len(found)} columns", sql, column, choices
+            )
+        return found[0]
+
+    def attribute(self, source: Source) -> Attribute:
+        return self.domain[source.name]
+
+    def _levels(self) -> Iterator[Source]:
+        for name, attribute in zip(self.domain.names, self.domain.attributes, strict=True):
+            for level in attribute.levels:
+                yield Source(name, level.name)
+
+    def _unknown(self, identifier: exp.Identifier, sql: str) -> SqlError:
+        name = identifier.name
+        for merged, attribute in zip(self.domain.names, self.domain.attributes, strict=True):
+            if name in (part for part, _ in attribute.parts):
+                return refuse(
+                    f"{name!r} is merged into {merged!r} in this domain",
+                    sql,
+                    identifier,
+                    "the domain as it was before attributes were merged",
+                )
+        levels = [s.level for s in self._levels() if s.level]
+        known = {n.casefold(): n for n in (*reversed(levels), *self.domain.names)}
+        close = get_close_matches(name.casefold(), known, n=3)
+        have = name_list(self.domain.names) + (f"; levels {name_list(levels)}" if levels else "")
+        remedy = " or ".join(known[c] for c in close) if close else "one of these columns"
+        if identifier.args.get("quoted") and not close:
+            remedy = f"'{name}' in single quotes if it is text, else one of these columns"
+        return refuse(f"no column {name!r}; have {have}", sql, identifier, remedy)
+
+
+def _spelling(source: Source) -> str:
+    return source.level if source.level is not None else source.name

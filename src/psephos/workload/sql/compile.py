@@ -1,0 +1,171 @@
+"""Counting queries in SQL, as products of query sets over a domain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from psephos.domain import Domain
+from psephos.errors import SqlError
+from psephos.frozen import Array
+from psephos.workload.product import Product, product, regroup
+from psephos.workload.queries import QuerySet, groups, identity, level, masks
+from psephos.workload.sql.columns import Columns
+from psephos.workload.sql.evaluate import Evaluator
+from psephos.workload.sql.explain import refuse
+from psephos.workload.sql.pieces import Piece, Table, never, tables_of
+from psephos.workload.sql.statement import Statement, read_statements
+
+
+def compile_sql(
+    domain: Domain,
+    statements: Sequence[str] | str,
+    *,
+    dialect: str | None = None,
+    merge_limit: int = 10_000,
+) -> tuple[Domain, list[Product]]:
+    """One product for every grouping set of every statement, and the domain they are over.
+
+    The domain is the one given, unless a condition or a key looks at several attributes at once
+    in a way that is no product of single-attribute conditions: these attributes are then merged,
+    up to `merge_limit` combinations.
+
+    Args:
+        domain: the public schema of the table that the statements count
+        statements: texts of one or more statements: SELECT keys, COUNT(*) FROM t WHERE ...
+            GROUP BY ...
+        dialect: the SQL dialect, by sqlglot's name for it; DuckDB's when left out
+        merge_limit: the most combinations of values that a single condition may look at
+
+    >>> domain = Domain.of(sex=["F", "M"], age=range(100))
+    >>> _, tables = compile_sql(domain, "SELECT sex, COUNT(*) FROM t WHERE age > 17 GROUP BY sex")
+    >>> [table.name for table in tables]
+    ['sex']
+    """
+    texts = [statements] if isinstance(statements, str) else list(statements)
+    columns = Columns(domain)
+    read: list[Statement] = []
+    for text in texts:
+        if not isinstance(text, str):
+            raise SqlError(f"statements must be text, got {type(text).__name__}")
+        read.extend(read_statements(text, dialect or "duckdb", columns))
+    _check_statements(read)
+    with Evaluator(columns, merge_limit) as evaluator:
+        tables = [table for statement in read for table in tables_of(statement, evaluator)]
+    merged, blocks = _merge(domain, tables, merge_limit)
+    return merged, [_product(table, domain, merged, blocks) for table in tables]
+
+
+def _check_statements(statements: Sequence[Statement]) -> None:
+    if not statements:
+        raise SqlError("no statement was given; write SELECT COUNT(*) FROM t")
+    first = statements[0].table
+    for statement in statements[1:]:
+        if statement.table.casefold() != first.casefold():
+            raise refuse(
+                f"a workload counts the rows of one table, here {first!r} and {statement.table!r}",
+                statement.sql,
+                statement.table,
+                f"FROM {first}, or a workload for each table",
+            )
+
+
+def _merge(
+    domain: Domain, tables: Sequence[Table], limit: int
+) -> tuple[Domain, tuple[tuple[str, ...], ...]]:
+    """The domain with every set of attributes joined that some piece looks at together."""
+    blocks: list[tuple[str, ...]] = []
+    for table in tables:
+        for piece in table.pieces:
+            if len(piece.axes) < 2 or any(set(piece.axes) <= set(block) for block in blocks):
+                continue
+            met = [block for block in blocks if set(block) & set(piece.axes)]
+            union = set(piece.axes).union(*met)
+            joined = tuple(name for name in domain.names if name in union)
+            cells = math.prod(domain[name].size for name in joined)
+            if cells > limit:
+                raise refuse(
+                    f"the statements look at {', '.join(joined)} together, {cells:,} "
+                    f"combinations, over merge_limit={limit:,}",
+                    table.statement.sql,
+                    piece.place,
+                    "conditions on single columns joined by AND, workloads with fewer statements, "
+                    "or a higher merge_limit=",
+                )
+            blocks = [block for block in blocks if block not in met] + [joined]
+    for block in blocks:
+        domain = domain.merge(block)
+    return domain, tuple(blocks)
+
+
+def _product(
+    table: Table, domain: Domain, merged: Domain, blocks: Sequence[tuple[str, ...]]
+) -> Product:
+    """The table's query sets, joint where its own pieces are and Kronecker products elsewhere."""
+    used = {name for piece in table.pieces for name in piece.axes}
+    names = [name for name in domain.names if name in used]
+    factors: dict[str, QuerySet] = {}
+    for block in blocks:
+        if any(len(piece.axes) > 1 and set(piece.axes) <= set(block) for piece in table.pieces):
+            factors["*".join(block)] = _query_set(table, block, domain)
+            names = [name for name in names if name not in block]
+    for name in names:
+        factors[name] = _query_set(table, (name,), domain)
+    return regroup(product(factors, name=table.name), domain, merged)
+
+
+def _query_set(table: Table, block: tuple[str, ...], domain: Domain) -> QuerySet:
+    """What the table asks of a block of attributes: one query per group that can be met."""
+    keys = [piece for piece in table.keys if set(piece.axes) <= set(block)]
+    conditions = [piece for piece in table.conditions if set(piece.axes) <= set(block)]
+    if len(block) == 1 and len(keys) == 1 and not conditions and keys[0].codes is None:
+        return identity() if keys[0].level is None else level(keys[0].level)
+    shape = tuple(domain[name].size for name in block)
+    truth = np.ones(shape, dtype=bool)
+    for piece in conditions:
+        truth = truth & _spread(_codes(piece, domain)[0], piece.axes, block)
+    if not truth.any():
+        raise never(table.statement, "WHERE", ", all conditions taken together")
+    if not keys:
+        return masks(truth.reshape(1, -1), labels=_condition_label(conditions))
+    written = [_codes(piece, domain) for piece in keys]
+    spread = [
+        np.broadcast_to(_spread(codes, piece.axes, block), shape)[truth]
+        for piece, (codes, _) in zip(keys, written, strict=True)
+    ]
+    met, of_cell = np.unique(np.stack(spread, axis=1), axis=0, return_inverse=True)
+    group_of_cell = np.full(truth.size, -1)
+    group_of_cell[np.flatnonzero(truth)] = of_cell.ravel()
+    labels = [
+        ", ".join(names[code] for (_, names), code in zip(written, group, strict=True))
+        for group in met.tolist()
+    ]
+    return groups(group_of_cell, labels)
+
+
+def _condition_label(conditions: Sequence[Piece]) -> list[str] | None:
+    """All conditions in words, or None where the values that meet them say it better."""
+    texts = list(dict.fromkeys(piece.text for piece in conditions))
+    if not all(texts):
+        return None
+    mixed = [f"({text})" if " OR " in text and len(texts) > 1 else text for text in texts]
+    return [" AND ".join(mixed)]
+
+
+def _codes(piece: Piece, domain: Domain) -> tuple[Array, Sequence[str]]:
+    """The piece's codes and labels, with a column or a level written out."""
+    if piece.codes is not None:
+        return piece.codes, piece.labels
+    attribute = domain[piece.axes[0]]
+    if piece.level is None:
+        return np.arange(attribute.size), attribute.labels
+    found = attribute.level(piece.level)
+    return found.groups, found.labels
+
+
+def _spread(codes: Array, axes: Sequence[str], block: Sequence[str]) -> Array:
+    """Codes with one axis for every attribute of the block, to be broadcast."""
+    sizes = dict(zip(axes, codes.shape, strict=True))
+    return codes.reshape([sizes.get(name, 1) for name in block])

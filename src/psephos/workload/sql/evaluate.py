@@ -1,0 +1,213 @@
+"""Conditions and keys worked out for every declared value, by a DuckDB that can reach nothing.
+
+The table that is asked holds declared values only, never data.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import numpy as np
+from sqlglot import exp
+
+from psephos.errors import SqlError
+from psephos.frozen import Array
+from psephos.workload.sql.bind import Bound, bind, source_type
+from psephos.workload.sql.bins import cut_message, whole_bins
+from psephos.workload.sql.columns import Columns, Source
+from psephos.workload.sql.declared import check_constants
+from psephos.workload.sql.explain import refuse
+from psephos.workload.sql.statement import Statement
+
+LOCKED = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+    "threads": "1",
+    "lock_configuration": "true",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an expression gives for every combination of its attributes' cells.
+
+    `codes` has one axis per attribute; code k stands for `labels[k]`, or is the truth itself.
+    """
+
+    axes: tuple[str, ...]
+    codes: Array
+    labels: tuple[str, ...] = ()
+
+
+class Evaluator:
+    """Answers by DuckDB about the declared values of a domain; each question is asked once."""
+
+    def __init__(self, columns: Columns, merge_limit: int) -> None:
+        self.columns = columns
+        self.merge_limit = merge_limit
+        self._connection = duckdb.connect(":memory:", config=dict(LOCKED))
+        self._tables: dict[Source, str] = {}
+        self._outcomes: dict[Any, Outcome] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+
+    def condition(self, expression: exp.Expr, statement: Statement) -> Outcome:
+        """Where the condition holds; NULL is not holding, as in a WHERE."""
+        self._check_constants(expression, statement)
+        return self._outcome("truth", expression, statement)
+
+    def key(self, expression: exp.Expr, statement: Statement) -> Outcome:
+        """The group of every cell, numbered in order of first appearance; NULL is a group."""
+        self._check_constants(expression, statement)
+        return self._outcome("group", expression, statement)
+
+    def _check_constants(self, expression: exp.Expr, statement: Statement) -> None:
+        def possible(condition: exp.Expr) -> bool:
+            return bool(self._outcome("truth", condition, statement).codes.any())
+
+        check_constants(expression, statement, self.columns, possible)
+
+    def _outcome(self, kind: str, expression: exp.Expr, statement: Statement) -> Outcome:
+        bound = bind(expression, statement, self.columns)
+        asked = (kind, bound.text, *((n, line.marks) for n, line in bound.lines.items()))
+        if asked not in self._outcomes:
+            self._check_size(bound, expression, statement)
+            try:
+                points, shape = self._points(bound)
+                codes, labels = (
+                    (self._truth(bound.text, points), ())
+                    if kind == "truth"
+                    else self._groups(bound.text, points)
+                )
+            except duckdb.Error as error:
+                raise self._failure(error, bound, expression, statement) from None
+            codes = self._cells(codes.reshape(shape), bound, expression, statement)
+            self._outcomes[asked] = Outcome(bound.axes, codes, labels)
+        return self._outcomes[asked]
+
+    def _truth(self, text: str, points: str) -> Array:
+        found = self._connection.execute(
+            f"SELECT COALESCE(CAST({text} AS BOOLEAN), FALSE) AS v FROM ({points}) AS t ORDER BY i"
+        ).fetchnumpy()
+        return np.asarray(found["v"], dtype=bool)
+
+    def _groups(self, text: str, points: str) -> tuple[Array, tuple[str, ...]]:
+        run = self._connection.execute
+        run(f"CREATE OR REPLACE TEMP TABLE e AS SELECT i, {text} AS v FROM ({points}) AS t")
+        groups = run("SELECT MIN(i) AS first, v FROM e GROUP BY v ORDER BY first").fetchall()
+        found = run("SELECT MIN(i) OVER (PARTITION BY v) AS first FROM e ORDER BY i").fetchnumpy()
+        codes = np.searchsorted([first for first, _ in groups], found["first"])
+        return codes, tuple("(null)" if v is None else str(v) for _, v in groups)
+
+    def _points(self, bound: Bound) -> tuple[str, list[int]]:
+        """A query for all combinations of declared values, numbered by i, and their shape."""
+        columns: list[str] = []
+        tables: list[str] = []
+        index, shape = "0", []
+        for axis, name in enumerate(bound.axes):
+            base = f"b{axis}"
+            size = self.columns.domain[name].size
+            if name in bound.lines:
+                line = bound.lines[name]
+                size = len(line.points)
+                self._fill(base, "BIGINT", line.points.tolist(), line.bins.tolist())
+                tables.append(base)
+            else:
+                tables.append(f"(SELECT range AS i, range AS cell FROM range({size})) AS {base}")
+            for column, source in bound.columns.items():
+                if source == Source(name) and name in bound.lines:
+                    columns.append(f"{base}.v AS {column}")
+                elif source.name == name:
+                    table = self._table(source)
+                    tables[-1] += f" JOIN {table} ON {table}.cell = {base}.cell"
+                    columns.append(f"{table}.v AS {column}")
+            index = f"({index} * {size} + {base}.i)"
+            shape.append(size)
+        chosen = ", ".join([f"{index} AS i", *columns])
+        source_text = f" FROM {' CROSS JOIN '.join(tables)}" if tables else ""
+        return f"SELECT {chosen}{source_text}", shape
+
+    def _table(self, source: Source) -> str:
+        """The table of an attribute's declared values, or of a level's labels."""
+        if source not in self._tables:
+            table = f"s{len(self._tables)}"
+            attribute = self.columns.attribute(source)
+            values = attribute.values
+            if source.level is not None:
+                level = attribute.level(source.level)
+                listed: list[Any] = [level.labels[group] for group in level.groups]
+                self._fill(table, "VARCHAR", listed, None)
+            elif isinstance(values, range):
+                self._connection.execute(
+                    f"CREATE TABLE {table} AS SELECT range AS i, range AS cell, "
+                    "$start + range * $step AS v FROM range($size)",
+                    {"start": values.start, "step": values.step, "size": len(values)},
+                )
+            else:
+                self._fill(table, source_type(source, self.columns), list(values), None)
+            self._tables[source] = table
+        return self._tables[source]
+
+    def _fill(self, table: str, kind: str, values: list[Any], cells: list[int] | None) -> None:
+        """A table (i, cell, v); values go in as parameters, never as text."""
+        self._connection.execute(
+            f"CREATE OR REPLACE TABLE {table} AS SELECT UNNEST(RANGE(LEN($values))) AS i, "
+            f"UNNEST($cells::BIGINT[]) AS cell, UNNEST($values::{kind}[]) AS v",
+            {"values": values, "cells": list(range(len(values))) if cells is None else cells},
+        )
+
+    def _cells(
+        self, codes: Array, bound: Bound, expression: exp.Expr, statement: Statement
+    ) -> Array:
+        """Codes per cell: the points of a bin must agree."""
+        for name, line in bound.lines.items():
+            codes, cut = whole_bins(codes, bound.axes.index(name), line)
+            if cut is not None:
+                reason, remedy = cut_message(name, self.columns.domain[name], line, cut)
+                raise refuse(reason, statement.sql, expression, remedy)
+        return codes
+
+    def _check_size(self, bound: Bound, expression: exp.Expr, statement: Statement) -> None:
+        sizes = [self.columns.domain[name].size for name in bound.axes]
+        if len(sizes) > 1 and math.prod(sizes) > self.merge_limit:
+            raise refuse(
+                f"this looks at {' and '.join(bound.axes)} together, {math.prod(sizes):,} "
+                f"combinations, over merge_limit={self.merge_limit:,}",
+                statement.sql,
+                expression,
+                "conditions on single columns joined by AND, coarser values, or a higher "
+                "merge_limit=",
+            )
+
+    def _failure(
+        self, error: duckdb.Error, bound: Bound, expression: exp.Expr, statement: Statement
+    ) -> SqlError:
+        """DuckDB's reason, with the names of the schema in place of our own."""
+        first = str(error).strip().splitlines()[0]
+        text = first.split("Error: ", 1)[-1]
+        for column, source in bound.columns.items():
+            name = (source.level or source.name).replace("\\", r"\\")
+            text = re.sub(rf"\b(t\.)?{column}\b", name, text)
+        return refuse(
+            f"this cannot be worked out: {text}",
+            statement.sql,
+            expression,
+            "comparisons of a column with values of its own type",
+        )

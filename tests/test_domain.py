@@ -1,0 +1,158 @@
+import math
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import psephos as ps
+from psephos import Attribute, Domain, DomainError
+
+AGE = Attribute.integers(0, 114).with_level("5 years", 5).with_level("broad", [0, 20, 65])
+PEOPLE = Domain.of({"sex": ["F", "M"], "age": AGE, "region": 51})
+
+
+@st.composite
+def domains(draw):
+    sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    return Domain.of({f"a{i}": n for i, n in enumerate(sizes)})
+
+
+@given(domain=domains(), data=st.data())
+def test_cells_are_numbered_row_major_and_back(domain, data):
+    cell = data.draw(st.integers(0, domain.size - 1))
+    labels = domain.cell(cell)
+    values = {name: int(label) for name, label in labels.items()}
+    assert domain.index(values) == cell
+    assert np.unravel_index(cell, domain.shape) == tuple(values.values())
+
+
+@given(domain=domains(), data=st.data())
+def test_merging_keeps_the_cells(domain, data):
+    names = data.draw(st.lists(st.sampled_from(domain.names), unique=True, max_size=4))
+    if len(names) < 2:
+        with pytest.raises(DomainError, match="two or more"):
+            domain.merge(names)
+        return
+    merged = domain.merge(names)
+    assert merged.size == domain.size
+    joined = merged["*".join(n for n in domain.names if n in names)]
+    assert [n for n, _ in joined.parts] == [n for n in domain.names if n in names]
+    assert len(set(joined.values)) == joined.size
+
+
+def test_what_the_schema_says():
+    assert PEOPLE.names == ("sex", "age", "region")
+    assert PEOPLE.shape == (2, 115, 51)
+    assert PEOPLE.size == 11730
+    assert PEOPLE["sex"].labels == ("F", "M")
+    assert PEOPLE.project(["age", "sex"]).shape == (115, 2)
+    assert Domain.of(a=3, b=["x"]).shape == (3, 1)
+    assert list(PEOPLE) == ["sex", "age", "region"]
+    assert "age" in PEOPLE
+    assert "race" not in PEOPLE
+
+
+def test_labels_come_back():
+    sex = Attribute.categories({1: "Male", 2: "Female", None: "not stated"})
+    assert sex.labels == ("Male", "Female", "not stated")
+    assert [sex.index(v) for v in (1, 2, None, "Female")] == [0, 1, 2, 1]
+    assert Attribute.categories(["a", None]).labels == ("a", "(missing)")
+    assert Domain.of(sex=sex, n=3).cell(4) == {"sex": "Female", "n": "1"}
+
+
+def test_bins_hold_their_lower_edge():
+    income = Attribute.bins([0, 10_000, 25_000.5, math.inf])
+    assert income.labels == ("[0, 10000)", "[10000, 25000.5)", "[25000.5, inf)")
+    assert [income.index(v) for v in (0, 9_999.99, 10_000, 1e12)] == [0, 0, 1, 2]
+    assert income.index("[10000, 25000.5)") == 1
+    assert income.with_level("low", [0, 25_000.5]).level("low").labels == (
+        "[0, 25000.5)",
+        "[25000.5, inf)",
+    )
+
+
+def test_levels_group_from_fine_to_coarse():
+    assert AGE.level("5 years").labels[:2] == ("0–4", "5–9")
+    assert len(AGE.level("5 years").labels) == 23
+    assert AGE.level("broad").groups[[0, 19, 20, 64, 65, 114]].tolist() == [0, 0, 1, 1, 2, 2]
+    halves = {"first": ["a", "b"], "rest": ["c", "d"]}
+    named = Attribute.categories(list("abcd")).with_level("half", halves)
+    assert named.level("half").groups.tolist() == [0, 0, 1, 1]
+    assert Attribute.integers(3, 12).with_level("w", 5).level("w").labels == ("3–4", "5–9", "10–12")
+
+
+def test_values_are_frozen_equal_and_small():
+    assert Domain.of(a=3) == Domain.of(a=range(3))
+    assert hash(Domain.of(a=3)) == hash(Domain.of(a=range(3)))
+    assert Domain.of(a=3) != Domain.of(b=3)
+    assert (
+        Attribute.integers(0, 114).with_level("5 years", 5).with_level("broad", [0, 20, 65]) == AGE
+    )
+    with pytest.raises(AttributeError):
+        AGE.values = ()
+    assert pickle.loads(pickle.dumps(PEOPLE)) == PEOPLE
+    huge = Domain.of({f"x{i}": 10**6 for i in range(5)})
+    assert huge.size == 10**30
+    assert huge.cell(10**30 - 1)["x0"] == "999999"
+
+
+def test_reprs_are_friendly():
+    assert repr(PEOPLE) == "Domain(sex: 2, age: 115, region: 51; 11,730 cells)"
+    assert repr(AGE) == "Attribute(115 integers 0–114; levels: 5 years, broad)"
+    html = Domain.of(**{"<b>": ["<script>", "&"]})._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Domain.of({}), "at least one attribute"),
+        (lambda: Domain.of(a=0), "attribute 'a': an attribute needs at least one value"),
+        (lambda: Domain.of(a=[]), "at least one value"),
+        (lambda: Domain.of(a=["x", "y", "x"]), "'a': value 'x' is declared twice"),
+        (lambda: Domain.of(a=[1, True]), "declared twice"),
+        (lambda: Domain.of(a="text"), "cannot make an attribute of 'text'"),
+        (lambda: Domain.of(a=2.5), "cannot make an attribute of 2.5"),
+        (lambda: Domain.of(a=[math.nan]), "declare None"),
+        (lambda: Domain.of(a=[[1]]), "cannot be a cell"),
+        (lambda: Domain.of(a={1: "x", 2: "x"}), "label 'x' is used twice"),
+        (lambda: Domain.of(["a"]), "takes a dict"),
+        (lambda: Domain(("a", "a"), (AGE, AGE)), "'a' is declared twice"),
+        (lambda: Domain(("a",), (AGE, AGE)), "1 names but 2 attributes"),
+        (lambda: Domain.of({"": 3}), "non-empty text"),
+        (lambda: Attribute.bins([0, 10, 5]), "edge 10 is followed by 5"),
+        (lambda: Attribute.bins([0, 10, 10]), "edges must increase"),
+        (lambda: Attribute.bins([0]), "at least two edges"),
+        (lambda: Attribute.bins([0, math.nan]), "must be numbers"),
+        (lambda: Attribute.bins([0, math.inf, math.inf]), "overlap or are empty"),
+        (lambda: Attribute.bins(["a", "b"]), "must be numbers"),
+        (lambda: Attribute.bins([0, 1, 2], labels=["low"]), "2 values but 1 labels"),
+        (lambda: Attribute.integers(5, 4), "low <= high"),
+        (lambda: AGE.with_level("broad", 10), "declared twice"),
+        (lambda: AGE.with_level("odd", [0, 30]), "cuts group '20–64' of level 'broad'"),
+        (lambda: AGE.with_level("w", [5, 10]), "begin with 0"),
+        (lambda: Attribute.of(["a", "b"]).with_level("w", 2), "needs an integer attribute"),
+        (lambda: Attribute.of(["a", "b"]).with_level("w", ["a"]), "label: values"),
+        (lambda: Attribute.of(["a", "b"]).with_level("w", {"x": ["a"]}), "leaves out b"),
+        (lambda: Attribute.of(["a"]).with_level("w", {"x": ["a"], "y": ["a"]}), "two groups"),
+        (lambda: Attribute.of(["a"]).with_level("w", {"x": "a"}), "must list its values"),
+        (lambda: AGE.level("none"), "have 5 years, broad"),
+        (lambda: PEOPLE["race"], "no attribute 'race'; have sex, age, region"),
+        (lambda: PEOPLE.project(["race"]), "no attribute 'race'"),
+        (lambda: PEOPLE.index({"sex": "F"}), "one value for each of"),
+        (
+            lambda: PEOPLE.index({"sex": "X", "age": 1, "region": 1}),
+            "'sex': no value 'X'; have F",
+        ),
+        (lambda: PEOPLE.cell(11730), "outside 0..11729"),
+        (lambda: PEOPLE.merge(["sex", "sex"]), "two or more different"),
+    ],
+)
+def test_bad_schemas_are_refused_in_words(make, words):
+    with pytest.raises(DomainError) as error:
+        make()
+    assert words in str(error.value)
+    assert isinstance(error.value, ps.PsephosError)

@@ -1,0 +1,80 @@
+"""The shape of the project: who may import whom, what is public, how long a file may be."""
+
+import ast
+import re
+from pathlib import Path
+
+import psephos
+
+ROOT = Path(__file__).parent.parent
+SRC = ROOT / "src" / "psephos"
+
+# A room may import itself and the rooms before it.
+ORDER = ["errors", "frozen", "attribute", "domain", "predicate", "matrix", "workload"]
+EMPTY_OF_DATA = {"duckdb": {"workload"}, "sqlglot": {"workload"}}
+
+
+def rooms():
+    for path in sorted(SRC.rglob("*.py")):
+        inside = path.relative_to(SRC)
+        if inside.name != "__init__.py" or len(inside.parts) > 1:
+            yield inside.parts[0].removesuffix(".py"), path
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_imports_point_one_way():
+    for room, path in rooms():
+        for module in imports(path):
+            parts = module.split(".")
+            if parts[0] == "psephos":
+                assert len(parts) > 1, f"{path} imports the package from inside"
+                assert ORDER.index(parts[1]) <= ORDER.index(room), f"{path} imports {module}"
+
+
+def test_engines_and_parsers_stay_in_their_room():
+    for room, path in rooms():
+        for module in imports(path):
+            allowed = EMPTY_OF_DATA.get(module.split(".")[0])
+            assert allowed is None or room in allowed, f"{path} imports {module}"
+
+
+def test_every_room_is_in_the_architecture():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for room in ORDER:
+        assert f"{room}" in text, room
+
+
+def test_public_names_are_documented():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    listed = set(re.findall(r"`ps\.([A-Za-z_]+)", text))
+    assert listed == set(psephos.__all__)
+    assert len(psephos.__all__) == len(set(psephos.__all__))
+    for name in psephos.__all__:
+        assert getattr(psephos, name).__doc__, name
+
+
+def test_files_hold_one_idea():
+    for _, path in rooms():
+        assert len(path.read_text().splitlines()) <= 400, path
+
+
+def test_readme_shows_the_two_commands():
+    text = (ROOT / "README.md").read_text()
+    assert "make demo" in text
+    assert "make test" in text
+    for link in re.findall(r"\]\(([^)#]+)", text):
+        assert (ROOT / link).exists(), link
+
+
+def test_no_registry_and_no_random_module_functions():
+    for path in ROOT.glob("constraints*.txt"):
+        assert "://" not in path.read_text()
+    for _, path in rooms():
+        assert "np.random" not in path.read_text(), path
