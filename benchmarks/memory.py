@@ -22,17 +22,11 @@ def held(make: object) -> tuple[ps.Workload, int]:
 
 
 def example_7_3() -> ps.Workload:
-    """Ranges on age and income by marital status: EKTELO, Example 7.3, 70,000 cells."""
+    """Prefixes of age and income by marital status, total and two groups: 70,000 cells."""
     domain = ps.Domain.of(age=100, income=100, status=7)
-    married = ps.masks([[1, 1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 1, 1, 1]])
-    return ps.Workload(
-        domain,
-        [
-            ps.product(age=ps.prefix(), income=ps.prefix()),
-            ps.product(age=ps.prefix(), status=ps.identity()),
-            ps.product(income=ps.prefix(), status=married),
-        ],
-    )
+    married = ps.masks([[1, 1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 1, 1, 1]], ["married", "unmarried"])
+    status = ps.stacked(ps.total(), ps.identity(), married)
+    return ps.Workload(domain, [ps.product(age=ps.prefix(), income=ps.prefix(), status=status)])
 
 
 def main() -> None:
@@ -45,17 +39,15 @@ def main() -> None:
     ):
         workload, size = held(make)
         m, n = workload.shape
-        rows.append(
-            [name, f"{m:,} x {n:,}", f"{workload.nbytes:,} B", f"{size:,} B", f"{8.0 * m * n:.1e} B",
-             paper]
-        )  # fmt: skip
+        sizes = [f"{workload.nbytes:,} B", f"{size:,} B", f"{8.0 * m * n:.1e} B"]
+        rows.append([name, f"{m:,} x {n:,}", *sizes, paper])
     table(["workload", "shape", "arrays", "all Python objects", "8-byte dense", "paper"], rows)
     plus = ps.census.sf1_plus()
     x = np.random.default_rng(0).poisson(3.0, plus.domain.size)
     spent = cost(lambda: plus.answer(x), repeat=1)
     print(
-        f"SF1+: all {plus.shape[0]:,} answers of 25.5 million integer counts in {spent.wall:.2f} s, "
-        f"peak {spent.peak / x.nbytes:.2f} vectors"
+        f"SF1+: all {plus.shape[0]:,} answers of 25.5 million integer counts in "
+        f"{spent.wall:.2f} s, peak {spent.peak / x.nbytes:.2f} vectors"
     )
 
 

@@ -46,6 +46,9 @@ class Matrix(Value, ABC):
     def _apply_t(self, y: Array, /) -> Array:
         """The transpose along the middle axis: (left, m, right) → (left, n, right)."""
 
+    _streams = False
+    """Does `_apply_into` write as it reads, without a vector in between?"""
+
     def _apply_into(self, x: Array, out: Array) -> None:
         """`_apply`, written to memory that x does not share."""
         out[...] = self._apply(x)

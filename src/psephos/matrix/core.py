@@ -76,6 +76,8 @@ class Ones(Matrix):
     def shape(self) -> tuple[int, int]:
         return self.m, self.n
 
+    _streams = True
+
     def _apply(self, x: Array) -> Array:
         return np.broadcast_to(totals(x), (x.shape[0], self.m, x.shape[2]))
 
@@ -146,8 +148,13 @@ class Prefix(Matrix):
     def shape(self) -> tuple[int, int]:
         return self.n, self.n
 
+    _streams = True
+
     def _apply(self, x: Array) -> Array:
         return running_sums(x)
+
+    def _apply_into(self, x: Array, out: Array) -> None:
+        running_sums(x, out)
 
     def _apply_t(self, y: Array) -> Array:
         return running_sums(y[:, ::-1])[:, ::-1]
@@ -183,13 +190,14 @@ def suffix(n: int) -> Matrix:
     return Prefix(n).T
 
 
-def running_sums(x: Array) -> Array:
+def running_sums(x: Array, out: Array | None = None) -> Array:
     """Running sums along the middle axis."""
     left, n, right = x.shape
+    if out is None:
+        out = np.empty(x.shape, dtype=x.dtype)
     if left * right < 512 or right < 32:
-        return np.asarray(np.cumsum(x, axis=1))
+        return np.asarray(np.cumsum(x, axis=1, out=out))
     # A long right axis is summed slice by slice: four times faster than a strided scan.
-    out = np.empty(x.shape, dtype=x.dtype)
     out[:, 0] = x[:, 0]
     for i in range(1, n):
         np.add(out[:, i - 1], x[:, i], out=out[:, i])

@@ -42,10 +42,20 @@ class Dense(Matrix):
         return m, n
 
     def _apply(self, x: Array) -> Array:
-        return _times(self.array, x)
+        return times(self.array, x)
 
     def _apply_t(self, y: Array) -> Array:
-        return _times(self.array.T, y)
+        return times(self.array.T, y)
+
+    @property
+    def _streams(self) -> bool:  # type: ignore[override]
+        return self.array.dtype == np.float64
+
+    def _apply_into(self, x: Array, out: Array) -> None:
+        if x.dtype == self.array.dtype == out.dtype:
+            times(self.array, x, out)
+        else:
+            out[...] = times(self.array, x)
 
     def _transpose(self) -> Matrix:
         return Dense(self.array.T)
@@ -87,17 +97,18 @@ class Dense(Matrix):
         return first_appearance(groups)
 
 
-def _times(a: Array, x: Array) -> Array:
+def times(a: Array, x: Array, out: Array | None = None) -> Array:
     """A along the middle axis of x, in as few and as large products as the layout allows."""
     dtype = np.result_type(a, x)
     left, n, right = x.shape
     a = a.astype(dtype, copy=False)
     x = x.astype(dtype, copy=False)
     if right == 1:
-        return np.asarray(x.reshape(left, n) @ a.T)[:, :, None]
+        flat = None if out is None else out[:, :, 0]
+        return np.asarray(np.matmul(x.reshape(left, n), a.T, out=flat))[:, :, None]
     if left == 1:
-        return np.asarray(a @ x[0])[None]
-    return np.asarray(np.matmul(a, x))
+        return np.asarray(np.matmul(a, x[0], out=None if out is None else out[0]))[None]
+    return np.asarray(np.matmul(a, x, out=out))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

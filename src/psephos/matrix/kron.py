@@ -157,19 +157,23 @@ def _shrinking_first(factors: Sequence[Matrix]) -> list[tuple[int, Matrix]]:
 
 
 def _plan(factors: Sequence[Matrix]) -> list[_Pass]:
-    """Neighbours go into one pass while their block fits in cache; totals never stand alone."""
+    """Neighbours go into one pass while their block fits in cache; a total is read on its own."""
     passes: list[_Pass] = []
     here: list[Matrix] = []
     for i in reversed(range(len(factors))):
-        wider = [factors[i], *here]
-        size = math.prod(max(factor.shape) for factor in wider)
-        if here and size > BLOCK:
+        alone = _is_total(factors[i]) or (bool(here) and _is_total(here[0]))
+        size = math.prod(max(factor.shape) for factor in [factors[i], *here])
+        if here and (alone or size > BLOCK):
             passes.append(_Pass(i + 1, tuple(here)))
-            wider = [factors[i]]
-        here = wider
+            here = []
+        here = [factors[i], *here]
     passes.append(_Pass(0, tuple(here)))
     busy = [p for p in passes if not all(isinstance(f, Identity) for f in p.factors)]
     return sorted((_trimmed(p) for p in busy), key=lambda p: p.growth)
+
+
+def _is_total(factor: Matrix) -> bool:
+    return isinstance(factor, Ones) and factor.m == 1
 
 
 def _trimmed(p: _Pass) -> _Pass:
@@ -228,6 +232,10 @@ def _run(p: _Pass, source: Array, target: Array) -> None:
     left, n, right = source.shape
     m = p.rows
     in_place = np.may_share_memory(source, target)
+    if not in_place and len(p.factors) == 1 and p.factors[0]._streams and (right > 1 or m == 1):
+        # Long rows go through at memory speed as they are.
+        p.factors[0]._apply_into(source, target)
+        return
     slabs = max(1, BLOCK // (max(n, m) * right))
     starts = range(0, left, slabs)
     wide = max(n, m) * right > 2 * BLOCK and right > 1

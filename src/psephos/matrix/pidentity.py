@@ -10,7 +10,7 @@ import numpy as np
 from psephos.errors import ShapeError
 from psephos.frozen import Array, frozen
 from psephos.matrix.base import Matrix, Norm, first_appearance
-from psephos.matrix.explicit import Dense, _times
+from psephos.matrix.explicit import Dense, times
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,14 +57,16 @@ class PIdentity(Matrix):
         self._apply_into(x, out)
         return out
 
+    _streams = True
+
     def _apply_into(self, x: Array, out: Array) -> None:
         n = self.shape[1]
         np.multiply(x, self.scale[None, :, None], out=out[:, :n])
-        out[:, n:] = _times(self._weighted, x)
+        out[:, n:] = times(self._weighted, x)
 
     def _apply_t(self, y: Array) -> Array:
         n = self.shape[1]
-        out = _times(self.theta.T, y[:, n:])
+        out = times(self.theta.T, y[:, n:])
         out += y[:, :n]
         out *= self.scale[None, :, None]
         return out
