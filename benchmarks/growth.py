@@ -61,14 +61,8 @@ def core() -> None:
                 sparse,
             ]
         )
-    head = [
-        "core matrix",
-        f"mat-vec, n = {large[-1]:,}",
-        "implicit time",
-        "implicit space",
-        "peak / n",
-    ]
-    head += ["paper: space / time", "dense time", "dense space", "paper"]
+    head = ["core matrix", f"mat-vec, n = {large[-1]:,}", "implicit time", "implicit space"]
+    head += ["peak / n", "paper: space / time", "dense time", "dense space", "paper"]
     table([*head, "sparse time", "sparse space", "paper"], rows)
 
 
