@@ -104,6 +104,8 @@ def test_reprs_are_friendly():
     html = Domain.of(**{"<b>": ["<script>", "&"]})._repr_html_()
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
+    assert "<td>20–64</td>" in AGE._repr_html_()
+    assert "65 more" in AGE._repr_html_()
 
 
 @pytest.mark.parametrize(

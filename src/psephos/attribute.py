@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from itertools import pairwise
 from typing import Any, TypeAlias, Union
 
@@ -292,6 +293,25 @@ class Attribute(Value):
             return f"{shown}, … ({self.size} in all)"
         return ", ".join(self.labels)
 
+    def _repr_html_(self) -> str:
+        most = 50
+        heads = "".join(
+            f"<th>{escape(name)}</th>" for name in ("cell", "value", *self._level_names)
+        )
+        rows = "".join(
+            f"<tr><td>{i}</td><td>{escape(self.label(i))}</td>"
+            + "".join(f"<td>{escape(lv.labels[int(lv.groups[i])])}</td>" for lv in self.levels)
+            + "</tr>"
+            for i in range(min(most, self.size))
+        )
+        rest = self.size - most
+        more = f"<tr><td colspan=9>… {rest:,} more</td></tr>" if rest > 0 else ""
+        return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}{more}</tbody></table>"
+
+    @property
+    def _level_names(self) -> list[str]:
+        return [level.name for level in self.levels]
+
     def __repr__(self) -> str:
         if self.edges is not None:
             kind = f"{self.size} bins from {_number(self.edges[0])} to {_number(self.edges[-1])}"
@@ -301,7 +321,7 @@ class Attribute(Value):
             kind = f"{self.size} combinations of {', '.join(name for name, _ in self.parts)}"
         else:
             kind = f"{self.size} values: {self.some_values()}"
-        levels = f"; levels: {', '.join(lv.name for lv in self.levels)}" if self.levels else ""
+        levels = f"; levels: {', '.join(self._level_names)}" if self.levels else ""
         return f"Attribute({kind}{levels})"
 
 

@@ -43,8 +43,12 @@ class PIdentity(Matrix):
 
     @cached_property
     def _weighted(self) -> Array:
-        """Θ D, the rows below the identity."""
-        return frozen(self.theta * self.scale)
+        """Θ D, the rows below the identity, and zero rows up to a multiple of eight.
+
+        BLAS multiplies eight rows faster than six.
+        """
+        p = len(self.theta)
+        return frozen(np.pad(self.theta * self.scale, ((0, -p % 8 if p > 1 else 0), (0, 0))))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -60,9 +64,9 @@ class PIdentity(Matrix):
     _streams = True
 
     def _apply_into(self, x: Array, out: Array) -> None:
-        n = self.shape[1]
+        p, n = self.theta.shape
         np.multiply(x, self.scale[None, :, None], out=out[:, :n])
-        out[:, n:] = times(self._weighted, x)
+        out[:, n:] = times(self._weighted, x)[:, :p]
 
     def _apply_t(self, y: Array) -> Array:
         n = self.shape[1]
