@@ -55,6 +55,12 @@ def marginals(draw, n, family=mx.Marginals):
 
 
 @st.composite
+def eigenspaces(draw, n):
+    grid = draw(st.sampled_from([(n,), (1, n)] + [(a, n // a) for a in range(2, n) if n % a == 0]))
+    return mx.Eigenspaces(grid, draw(vectors(1 << len(grid))))
+
+
+@st.composite
 def sparse(draw, n):
     array = draw(arrays(draw(st.integers(1, 4)), n))
     return mx.Sparse(sp.csr_array(array))
@@ -82,6 +88,7 @@ def leaves(n):
         sparse(n),
         marginals(n),
         marginals(n, mx.MarginalsGram),
+        eigenspaces(n),
         st.tuples(vectors(n), vectors(n)).map(lambda uv: mx.Semiseparable(*uv)),
         st.integers(1, 2).flatmap(lambda p: arrays(p, n, st.integers(0, 3))).map(mx.PIdentity),
     )

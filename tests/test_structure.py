@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "psephos"
 
 # A room may import itself and the rooms before it.
-ORDER = ["errors", "frozen", "attribute", "domain", "predicate", "matrix", "workload"]
+ORDER = ["errors", "frozen", "values", "attribute", "domain", "predicate", "matrix", "workload"]
 EMPTY_OF_DATA = {"duckdb": {"workload"}, "sqlglot": {"workload"}}
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
 from itertools import pairwise
 from typing import Any, TypeAlias, Union
@@ -13,6 +14,7 @@ import numpy as np
 
 from psephos.errors import DomainError, name_list
 from psephos.frozen import Array, Value, frozen
+from psephos.values import OTHER, Unknown, check_unknown, check_value, plain, shown_number
 
 Spec: TypeAlias = Union["Attribute", int, range, Sequence[Any], Mapping[Any, str]]
 
@@ -57,6 +59,9 @@ class Attribute(Value):
     Attribute(115 integers 0–114; levels: broad)
     >>> Attribute.bins([0, 10_000, 50_000, math.inf]).label(1)
     '[10000, 50000)'
+
+    `unknown` is where entries go that are not declared, and missing ones unless None is declared;
+    see `with_unknown`.
     """
 
     values: Sequence[Any]
@@ -64,16 +69,18 @@ class Attribute(Value):
     edges: tuple[float, ...] | None = None
     levels: tuple[Level, ...] = ()
     parts: tuple[tuple[str, Attribute], ...] = ()
+    unknown: Unknown = "drop"
 
     def __post_init__(self) -> None:
         if len(self.values) == 0:
             raise DomainError("an attribute needs at least one value, got none")
+        check_unknown(self.unknown, self.values, self.edges is not None, bool(self.parts))
         if isinstance(self.values, range | TupleValues):
             return
-        values = tuple(_plain(value) for value in self.values)
+        values = tuple(plain(value) for value in self.values)
         object.__setattr__(self, "values", values)
         for value in values:
-            _check_value(value)
+            check_value(value)
         seen: dict[Any, Any] = {}
         for value in values:
             if value in seen:
@@ -84,7 +91,7 @@ class Attribute(Value):
             seen[value] = value
         if self.names is not None and len(self.names) != len(values):
             raise DomainError(f"{len(values)} values but {len(self.names)} labels; give one each")
-        twice = first_repeated(self.names or ())
+        twice = first_repeated(self.names or [self.label(i) for i in range(len(values))])
         if twice is not None:
             raise DomainError(f"label {twice!r} is used twice; every cell needs its own label")
 
@@ -93,7 +100,9 @@ class Attribute(Value):
         """An attribute from an int n (cells 0..n-1), a range, a list, or a dict value → label."""
         if isinstance(spec, Attribute):
             return spec
-        if isinstance(spec, bool) or spec is None or isinstance(spec, str | bytes | float):
+        if isinstance(spec, bool | str | bytes | float | Set) or not isinstance(
+            spec, int | np.integer | Iterable
+        ):
             raise DomainError(
                 f"cannot make an attribute of {spec!r}; write a number of cells, a range, "
                 "a list of values, a dict of value: label, or Attribute.bins([...])"
@@ -119,7 +128,8 @@ class Attribute(Value):
     @classmethod
     def integers(cls, low: int, high: int) -> Attribute:
         """Every whole number from low to high, both included."""
-        if isinstance(low, float) or isinstance(high, float) or high < low:
+        whole = all(isinstance(end, int | np.integer) for end in (low, high))
+        if not whole or high < low:
             raise DomainError(
                 f"integers({low}, {high}) is empty or not whole; write integers(low, high) "
                 "with low <= high, both included"
@@ -132,7 +142,9 @@ class Attribute(Value):
 
         The first edge may be -inf and the last inf.
         """
-        marks = tuple(_plain(edge) for edge in edges)
+        if isinstance(edges, str) or not isinstance(edges, Iterable):
+            raise DomainError(f"bins take a list of edges, got {edges!r}")
+        marks = tuple(plain(edge) for edge in edges)
         if len(marks) < 2:
             raise DomainError(f"bins need at least two edges, got {list(marks)}")
         for mark in marks:
@@ -148,9 +160,9 @@ class Attribute(Value):
             raise DomainError("only the first edge may be -inf and only the last inf")
         intervals = tuple(pairwise(marks))
         names = (
-            tuple(f"[{_number(lo)}, {_number(hi)})" for lo, hi in intervals)
+            tuple(f"[{shown_number(lo)}, {shown_number(hi)})" for lo, hi in intervals)
             if labels is None
-            else tuple(labels)
+            else tuple(str(label) for label in labels)
         )
         return cls(intervals, names, edges=marks)
 
@@ -159,11 +171,20 @@ class Attribute(Value):
         return len(self.values)
 
     @property
+    def declared(self) -> Sequence[Any]:
+        """The values without the cell OTHER; whole numbers in a row as a range."""
+        values = self.values[:-1] if self.unknown == "other" else self.values
+        if self.unknown == "other" and values and {type(value) for value in values} == {int}:
+            row = range(values[0], values[0] + len(values))
+            return row if list(row) == list(values) else values
+        return values
+
+    @property
     def is_numeric(self) -> bool:
         """Can values be compared with < ? (integers, numbers, bins; a missing cell aside)."""
         if self.edges is not None or isinstance(self.values, range):
             return True
-        kinds = {type(value) for value in self.values if value is not None}
+        kinds = {type(value) for value in self.values if value is not None and value is not OTHER}
         return not self.parts and bool(kinds) and kinds <= {int, float}
 
     def label(self, index: int) -> str:
@@ -184,19 +205,25 @@ class Attribute(Value):
 
     def index(self, value: Any) -> int:
         """The cell of a value; a bin may be named by its label or by any number inside it."""
-        value = _plain(value)
+        value = plain(value)
         if self.edges is not None and isinstance(value, int | float):
             where = int(np.searchsorted(self.edges, value, side="right")) - 1
-            if 0 <= where < self.size:
+            if 0 <= where < len(self.edges) - 1:
                 return where
         elif isinstance(self.values, range | TupleValues):
             if value in self.values:
                 return self.values.index(value)
-        elif value in self.values:
-            return self.values.index(value)
+        elif value in self._positions:
+            return self._positions[value]
         if isinstance(value, str) and self.names is not None and value in self.names:
-            return self.names.index(value)
+            cell = self.names.index(value)
+            if self.values[cell] is not OTHER:
+                return cell
         raise DomainError(f"no value {value!r}; have {self.some_values()}")
+
+    @cached_property
+    def _positions(self) -> dict[Any, int]:
+        return {value: i for i, value in enumerate(self.values)}
 
     def level(self, name: str) -> Level:
         """The level of that name."""
@@ -205,6 +232,27 @@ class Attribute(Value):
                 return level
         have = name_list(level.name for level in self.levels) or "none"
         raise DomainError(f"no level {name!r}; have {have}; add one with with_level(name, groups)")
+
+    def with_unknown(self, policy: Unknown) -> Attribute:
+        """The same attribute, with another place for entries that are not declared.
+
+        Args:
+            policy: "drop" leaves their rows out; "clip" (integers and bins) puts numbers below or
+                above into the first or last cell and leaves out the rest; "other" adds a last
+                cell for all of them. A missing entry is not declared unless None is.
+
+        >>> Attribute.categories(["F", "M"]).with_unknown("other").labels
+        ('F', 'M', '(other)')
+        """
+        if policy != "other" or self.unknown == "other":
+            return replace(self, unknown=policy)
+        levels = tuple(
+            Level(lv.name, frozen([*lv.groups, len(lv.labels)]), (*lv.labels, str(OTHER)))
+            for lv in self.levels
+        )
+        names = None if self.names is None else (*self.names, str(OTHER))
+        values = self.values if self.parts else (*self.values, OTHER)
+        return replace(self, values=values, names=names, levels=levels, unknown=policy)
 
     def with_level(
         self, name: str, groups: int | Sequence[Any] | Mapping[str, Sequence[Any]]
@@ -221,12 +269,21 @@ class Attribute(Value):
         >>> age.level("broad").labels
         ('0–19', '20–64', '65–99')
         """
+        if not isinstance(name, str) or not name:
+            raise DomainError(f"a level's name is text, got {name!r}")
         if any(level.name == name for level in self.levels):
             raise DomainError(f"level {name!r} is declared twice")
+        if self.unknown == "other":
+            raise DomainError(f"declare level {name!r} first, and with_unknown('other') after it")
         if isinstance(groups, Mapping):
             level = self._named_groups(name, groups)
-        elif isinstance(groups, int):
-            level = self._groups_of_width(name, groups)
+        elif isinstance(groups, int | np.integer):
+            level = self._groups_of_width(name, int(groups))
+        elif isinstance(groups, str | float) or not isinstance(groups, Iterable):
+            raise DomainError(
+                f"level {name!r} takes a width, the first value of each group, or a dict of "
+                f"label: values, got {groups!r}"
+            )
         else:
             level = self._groups_from(name, groups)
         if self.levels:
@@ -236,8 +293,10 @@ class Attribute(Value):
     def _named_groups(self, name: str, groups: Mapping[str, Sequence[Any]]) -> Level:
         found = np.full(self.size, -1)
         for g, (label, members) in enumerate(groups.items()):
-            if isinstance(members, str):
+            if isinstance(members, str) or not isinstance(members, Iterable):
                 raise DomainError(f"group {label!r} of level {name!r} must list its values")
+            if not list(members):
+                raise DomainError(f"group {label!r} of level {name!r} is empty; leave it out")
             for member in members:
                 cell = self.index(member)
                 if found[cell] >= 0:
@@ -246,7 +305,7 @@ class Attribute(Value):
         if (found < 0).any():
             left = [self.label(int(i)) for i in np.flatnonzero(found < 0)]
             raise DomainError(f"level {name!r} leaves out {name_list(left)}; place every value")
-        return Level(name, frozen(found), tuple(groups))
+        return Level(name, frozen(found), tuple(str(label) for label in groups))
 
     def _groups_of_width(self, name: str, width: int) -> Level:
         if not isinstance(self.values, range) or width < 1:
@@ -277,7 +336,7 @@ class Attribute(Value):
         if self.edges is not None:
             ends = [self.edges[cut] for cut in cuts[1:]]
             pairs = zip(starts, ends, strict=True)
-            labels = tuple(f"[{_number(lo)}, {_number(hi)})" for lo, hi in pairs)
+            labels = tuple(f"[{shown_number(lo)}, {shown_number(hi)})" for lo, hi in pairs)
         else:
             lasts = [self.values[cut - 1] for cut in cuts[1:]]
             pairs = zip(starts, lasts, strict=True)
@@ -314,7 +373,8 @@ class Attribute(Value):
 
     def __repr__(self) -> str:
         if self.edges is not None:
-            kind = f"{self.size} bins from {_number(self.edges[0])} to {_number(self.edges[-1])}"
+            low, high = shown_number(self.edges[0]), shown_number(self.edges[-1])
+            kind = f"{len(self.edges) - 1} bins from {low} to {high}"
         elif isinstance(self.values, range) and self.values.step == 1:
             kind = f"{self.size} integers {self.values[0]}–{self.values[-1]}"
         elif self.parts:
@@ -322,21 +382,8 @@ class Attribute(Value):
         else:
             kind = f"{self.size} values: {self.some_values()}"
         levels = f"; levels: {', '.join(self._level_names)}" if self.levels else ""
-        return f"Attribute({kind}{levels})"
-
-
-def _plain(value: Any) -> Any:
-    """Numpy scalars as the Python values they stand for."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _check_value(value: Any) -> None:
-    try:
-        hash(value)
-    except TypeError:
-        raise DomainError(f"value {value!r} cannot be a cell; use text, numbers or dates") from None
-    if isinstance(value, float) and not math.isfinite(value):
-        raise DomainError(f"value {value!r} cannot be a cell; for missing entries declare None")
+        policy = "" if self.unknown == "drop" else f"; unknown: {self.unknown}"
+        return f"Attribute({kind}{levels}{policy})"
 
 
 def first_repeated(names: Sequence[str]) -> str | None:
@@ -351,18 +398,12 @@ def first_repeated(names: Sequence[str]) -> str | None:
 
 def _check_nested(fine: Level, coarse: Level) -> None:
     """Every group of the finer level must lie inside one group of the coarser."""
-    for group, label in enumerate(fine.labels):
-        inside = np.unique(coarse.groups[fine.groups == group])
-        if len(inside) > 1:
-            over = name_list(coarse.labels[int(i)] for i in inside)
-            raise DomainError(
-                f"level {coarse.name!r} cuts group {label!r} of level {fine.name!r} "
-                f"(it lies in {over}); levels go from fine to coarse, "
-                "so start a group of both at the same value"
-            )
-
-
-def _number(x: float) -> str:
-    if math.isinf(x):
-        return "inf" if x > 0 else "-inf"
-    return str(int(x)) if float(x).is_integer() else repr(x)
+    pairs = np.unique(np.stack([fine.groups, coarse.groups]), axis=1)
+    for group in np.flatnonzero(np.bincount(pairs[0]) > 1)[:1]:
+        label = fine.labels[int(group)]
+        over = name_list(coarse.labels[int(i)] for i in pairs[1][pairs[0] == group])
+        raise DomainError(
+            f"level {coarse.name!r} cuts group {label!r} of level {fine.name!r} "
+            f"(it lies in {over}); levels go from fine to coarse, "
+            "so start a group of both at the same value"
+        )

@@ -13,9 +13,11 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from psephos.attribute import Attribute, Spec, TupleValues, first_repeated
-from psephos.errors import DomainError, name_list
-from psephos.frozen import Value
+from psephos.errors import DomainError, ShapeError, name_list
+from psephos.frozen import Array, Value
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,8 +35,14 @@ class Domain(Value):
 
     names: tuple[str, ...]
     attributes: tuple[Attribute, ...]
+    origin: Domain | None = None
 
     def __post_init__(self) -> None:
+        strange = [a for a in self.attributes if not isinstance(a, Attribute)]
+        if isinstance(self.names, Mapping) or strange:
+            raise DomainError(
+                "a domain is made of attributes; write Domain.of({name: values, ...})"
+            )
         if not self.names:
             raise DomainError(
                 'a domain needs at least one attribute; write Domain.of({"sex": ["F", "M"], ...})'
@@ -55,6 +63,9 @@ class Domain(Value):
             raise DomainError(
                 f"Domain.of takes a dict of name: values, got {type(attributes).__name__}"
             )
+        twice = [name for name in more if name in (attributes or {})]
+        if twice:
+            raise DomainError(f"attribute {twice[0]!r} is declared twice")
         specs = {**(attributes or {}), **more}
         made = []
         for name, spec in specs.items():
@@ -114,8 +125,8 @@ class Domain(Value):
 
     def cell(self, index: int) -> dict[str, str]:
         """The labels of a cell."""
-        if not 0 <= index < self.size:
-            raise DomainError(f"cell {index} is outside 0..{self.size - 1}")
+        if isinstance(index, float | str) or not 0 <= index < self.size:
+            raise DomainError(f"cell {index!r} is not a whole number in 0..{self.size - 1}")
         positions = []
         for n in reversed(self.shape):
             index, position = divmod(int(index), n)
@@ -136,16 +147,57 @@ class Domain(Value):
         >>> Domain.of(a=2, b=3, c=4).merge(["a", "c"])
         Domain(a*c: 8, b: 3; 24 cells)
         """
+        if isinstance(names, str):
+            raise DomainError(f"merge takes a list of attributes, got the text {names!r}")
         axes = sorted({self.axis(part) for part in names})
         if len(axes) < 2 or len(axes) != len(list(names)):
             raise DomainError(f"merge needs two or more different attributes, got {list(names)}")
-        parts = tuple((self.names[axis], self.attributes[axis]) for axis in axes)
+        whole = [(self.names[axis], self.attributes[axis]) for axis in axes]
+        # A merged attribute that is merged again gives its own parts.
+        parts = tuple(part for n, a in whole for part in (a.parts or ((n, a),)))
         merged = Attribute(TupleValues(tuple(p.values for _, p in parts)), parts=parts)
         joined = name or "*".join(part for part, _ in parts)
         kept = [(n, a) for n, a in zip(self.names, self.attributes, strict=True)]
         kept[axes[0]] = (joined, merged)
         kept = [pair for axis, pair in enumerate(kept) if axis not in axes[1:]]
-        return Domain(tuple(n for n, _ in kept), tuple(a for _, a in kept))
+        return Domain(tuple(n for n, _ in kept), tuple(a for _, a in kept), self.origin or self)
+
+    def arrange(self, x: Any) -> Array:
+        """Cell counts as a flat vector in this domain's order.
+
+        `x` may have one axis for each attribute, of this domain or of the one it was merged from.
+        A flat vector is taken as it is, unless merging renumbered the cells: then its order is
+        anybody's guess and it is refused.
+        """
+        array = np.asarray(x)
+        if array.shape == self.shape:
+            return array.reshape(-1)
+        order = self._axes_of_origin()
+        if self.origin is not None and array.shape == self.origin.shape:
+            return array.transpose(order).reshape(-1)
+        if array.shape != (self.size,):
+            raise ShapeError(
+                f"the domain has {self.size:,} cells (shape {self.shape}), "
+                f"got an array of shape {array.shape}"
+            )
+        if order != sorted(order):
+            raise ShapeError(
+                f"merging renumbered the cells of {self}, so a flat vector is ambiguous; give it "
+                f"the shape of the original domain, {self.origin.shape if self.origin else ()}, or "
+                f"of the merged one, {self.shape}"
+            )
+        return array
+
+    def _axes_of_origin(self) -> list[int]:
+        """The axes of the original domain, in the order of this one."""
+        if self.origin is None:
+            return []
+        flat = [
+            part
+            for name, attribute in zip(self.names, self.attributes, strict=True)
+            for part in ([n for n, _ in attribute.parts] or [name])
+        ]
+        return [self.origin.axis(name) for name in flat]
 
     def __repr__(self) -> str:
         sizes = ", ".join(

@@ -6,6 +6,10 @@ PsephosError
 ├── ShapeError          matrices or vectors that do not fit together
 ├── UnsupportedError    a matrix has no closed form for this question
 ├── TooLargeError       written out, this would not fit
+├── BudgetError         an amount, unit or charge that cannot be
+│   ├── BudgetExceededError   the ledger does not hold that much
+│   └── LedgerError           a ledger that is missing, there already, damaged or locked
+├── RefusedError        the kernel has no rule for this request
 └── WorkloadError       a query set, weight or product that cannot be
     └── SqlError        SQL outside the supported counting queries
 
@@ -42,6 +46,27 @@ class TooLargeError(PsephosError, MemoryError):
         super().__init__(message)
         self.entries = entries
         self.limit = limit
+
+
+class BudgetError(PsephosError, ValueError):
+    """An amount, unit or charge that cannot be."""
+
+
+class BudgetExceededError(BudgetError):
+    """The ledger does not hold that much; `requested` and `remaining` are kept."""
+
+    def __init__(self, message: str, requested: object, remaining: object) -> None:
+        super().__init__(message)
+        self.requested = requested
+        self.remaining = remaining
+
+
+class LedgerError(BudgetError):
+    """A ledger that is missing, there already, damaged or locked."""
+
+
+class RefusedError(PsephosError, ValueError):
+    """The kernel has no rule for this request."""
 
 
 class WorkloadError(PsephosError, ValueError):

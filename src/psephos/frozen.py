@@ -23,6 +23,24 @@ def frozen(array: ArrayLike, dtype: Any = None) -> Array:
     return copy
 
 
+def absolute(array: Array) -> Array:
+    """Absolute values in a type that holds them: -128 has none in eight bits."""
+    return np.abs(_wide(array, 1))
+
+
+def squared(array: Array) -> Array:
+    """Squares, in whole numbers where 64 bits hold them and in floats where not."""
+    wide = _wide(array, 2)
+    return np.asarray(wide * wide)
+
+
+def _wide(array: Array, power: int) -> Array:
+    if array.dtype.kind not in "iu" or array.size == 0:
+        return array
+    largest = max(abs(int(array.max())), abs(int(array.min()))) ** power
+    return array.astype(np.int64 if largest < 1 << 62 else np.float64)
+
+
 def key_of(value: Any) -> Any:
     """A hashable stand-in, equal when the values are (arrays by a 256-bit digest)."""
     if isinstance(value, np.ndarray):
@@ -30,6 +48,8 @@ def key_of(value: Any) -> Any:
         return ("array", value.shape, value.dtype.str, digest.digest())
     if isinstance(value, tuple):
         return tuple(key_of(item) for item in value)
+    if isinstance(value, bool | float):  # True == 1 == 1.0, but they are different values
+        return (type(value).__name__, value)
     return value
 
 

@@ -9,7 +9,7 @@ array([False, False,  True,  True])
 
 No string is ever evaluated and no function called: a predicate is a tree of the classes below.
 Every cell either satisfies a predicate or does not, so `~p` is all that p is not; a missing value
-(None) equals nothing but `is_null()`.
+(None) equals nothing but `is_null()`, and the cell for undeclared values (OTHER) equals nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import datetime
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
@@ -28,6 +28,7 @@ from psephos.attribute import Attribute
 from psephos.domain import Domain
 from psephos.errors import DomainError, PredicateError, TooLargeError
 from psephos.frozen import Array
+from psephos.values import OTHER, shown_number
 
 MASK_LIMIT = 10**7
 Order = Literal["<", "<=", ">", ">="]
@@ -215,12 +216,16 @@ class Compare(ColumnPredicate):
             )
         compare = ORDERS[self.order]
         if attribute.edges is not None:
-            return self._over_bins(attribute.edges)
+            side = self._over_bins(attribute.edges)
+            return np.append(side, np.zeros(attribute.size - side.size, dtype=bool))
         if isinstance(attribute.values, range):
             values = np.arange(attribute.values.start, attribute.values.stop, attribute.values.step)
             mask: Array = compare(values, self.constant)
             return mask
-        truth = [v is not None and bool(compare(v, self.constant)) for v in attribute.values]
+        truth = [
+            v is not None and v is not OTHER and bool(compare(v, self.constant))
+            for v in attribute.values
+        ]
         return np.array(truth, dtype=bool)
 
     def _over_bins(self, edges: Sequence[float]) -> Array:
@@ -233,10 +238,13 @@ class Compare(ColumnPredicate):
         cut = ~below & ~above
         if cut.any():
             lo, hi = low[cut][0], high[cut][0]
-            hint = "" if c != lo else f"; bins hold their lower edge, so {c:g} itself is inside"
+            hint = f", or declare an edge at {c}"
+            if c == lo:
+                hint = f": bins hold their lower edge, so {c} itself is inside"
             raise PredicateError(
-                f"{self!r} cuts the bin [{lo:g}, {hi:g}) of {self.column!r}{hint}; compare with "
-                f"< or >= and an edge such as {lo:g} or {hi:g}, or declare an edge at {c:g}"
+                f"{self!r} cuts the bin [{shown_number(lo)}, {shown_number(hi)}) of "
+                f"{self.column!r}; compare with < or >= and an edge such as {shown_number(lo)} or "
+                f"{shown_number(hi)}{hint}"
             )
         side: Array = below if self.order in ("<", "<=") else above
         return side
@@ -244,7 +252,8 @@ class Compare(ColumnPredicate):
     def _comparable(self, attribute: Attribute) -> bool:
         if isinstance(self.constant, int | float) and not isinstance(self.constant, bool):
             return attribute.is_numeric
-        kinds = {type(value) for value in attribute.values if value is not None}
+        plain = (value for value in attribute.values if value is not None and value is not OTHER)
+        kinds = {type(value) for value in plain}
         return isinstance(self.constant, datetime.date) and kinds == {type(self.constant)}
 
     def __repr__(self) -> str:
@@ -325,8 +334,9 @@ class Column:
 
     def isin(self, values: Sequence[Any]) -> Predicate:
         """One of the values."""
-        if isinstance(values, str):
-            raise PredicateError(f"isin takes a list of values, got the text {values!r}")
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise PredicateError(f"isin takes a list of values, got {values!r}")
+        values = list(values)
         plain = [value for value in values if value is not None]
         found: Predicate = In(self.name, tuple(_scalar(value) for value in plain))
         return found if len(plain) == len(values) else found | IsNull(self.name)

@@ -32,6 +32,7 @@ MEMBERS = {
     "Semiseparable": mx.Semiseparable(np.arange(1, N + 1), N - np.arange(N)),
     "Marginals": mx.Marginals.of((2, 3), {(0,): 1, (1,): 0.5}),
     "MarginalsGram": mx.MarginalsGram((2, 3), ((0,), (1,)), (1, 2)),
+    "Eigenspaces": mx.Eigenspaces((2, 3), [1, 0, -2, 3]),
     "Kron": mx.Kron((mx.Prefix(2), mx.Haar(3))),
     "Stack": mx.Stack((mx.Identity(N), mx.Prefix(N))),
     "Sum": mx.Sum((mx.Identity(N), mx.Prefix(N))),
@@ -40,16 +41,16 @@ MEMBERS = {
     "DirectSum": mx.DirectSum((mx.Haar(2), mx.Prefix(4))),
 }
 MAY_LACK = {
-    "abs": set(),
-    "sqr": {"Sum"},
-    "norm1": set(),
-    "norm2": {"Sum"},
+    "abs": {"Eigenspaces"},
+    "sqr": {"Eigenspaces", "Sum"},
+    "norm1": {"Eigenspaces"},
+    "norm2": {"Eigenspaces", "Sum"},
     "gram_trace": {"Sum"},
     "gram_sum": set(),
     "pinv": {"Ranges", "Ranges2", "WidthRange", "Sparse", "Stack", "Sum", "Compose"},
     "row": set(),
     "dense": set(),
-    "column_groups": {"Suffix", "Semiseparable", "Marginals", "MarginalsGram"},
+    "column_groups": {"Suffix", "Semiseparable", "Marginals", "MarginalsGram", "Eigenspaces"},
 }
 QUESTIONS = {
     "abs": lambda a: a.abs(),
@@ -147,6 +148,58 @@ def test_marginal_eigenvalues():
         dims += [d * (n - 1) for d in dims]
     assert_allclose(np.sort(np.repeat(gram.eigenvalues(), dims)), expected, atol=1e-9)
     assert_allclose(gram.pinv().dense(), np.linalg.pinv(gram.dense()), atol=1e-12)
+
+
+def test_marginal_inverses_keep_small_eigenvalues():
+    """Weights as far apart as OPT_M makes them on large domains."""
+    a = mx.Marginals.of((3, 4), {(0, 1): 1e-4, (): 1.0})
+    assert_allclose(a.pinv().dense() @ a.dense(), np.eye(12), atol=1e-6)
+    wide = mx.Marginals.of((2, 64, 17, 115), {(0, 1, 2, 3): 1e-3, (): 1.0, (0,): 1.0})
+    assert (wide.gram().pinv().values > 0).all()
+    assert_allclose(wide.gram().pinv().values * wide.gram().eigenvalues(), 1)
+
+
+def test_closed_forms_do_not_overflow():
+    n = 200_000
+    ones = np.ones(n)
+    assert_allclose(mx.AllRange(n).gram().sum(), (mx.AllRange(n).gram() @ ones).sum(), rtol=1e-12)
+    # Σ over ranges of their squared length, Σ_k k²(n + 1 - k)
+    assert_allclose(mx.AllRange(n).gram().sum(), n * (n + 1) ** 2 * (n + 2) / 12, rtol=1e-9)
+    assert mx.Prefix(5_000_000).gram().sum() > 4.1e19
+    assert np.isfinite(mx.AllRange(20_000).gram().column_norms(2)).all()
+    assert mx.Dense([[2**40]]).column_norms(2) == [2.0**40]
+    assert mx.Diagonal([2**40]).gram().dense() == [[2.0**80]]
+    assert mx.Kron([2**22 * mx.Identity(2)] * 3).column_norms(1).tolist() == [2.0**66] * 8
+    assert (2**40 * mx.Identity(2)).sensitivity(2) == 2.0**40
+    assert (mx.Scaled(2**70, mx.Identity(2)) @ np.array([1, 2])).tolist() == [2.0**70, 2.0**71]
+    for small in (mx.Dense, lambda a: mx.Sparse(sp.csr_array(a)), lambda a: mx.Diagonal(a[0])):
+        narrow = small(np.array([[-128]], dtype=np.int8))
+        assert narrow.sensitivity(1) == 128
+        assert narrow.sensitivity(2) == 128
+        assert narrow.gram().dense() == [[16384]]
+
+
+def test_inputs_of_any_width_are_exact():
+    assert (mx.Prefix(2) @ np.array([2**63, 5], np.uint64)).tolist() == [2**63, 2**63 + 5]
+    assert (mx.Prefix(2**25) @ np.ones(2**25, np.float32))[-1] == 2**25
+    big = np.array([2**70, 1, 1], dtype=object)
+    assert (mx.Partition([0, 0, 1]) @ big).tolist() == [2**70 + 1, 1]
+    assert (mx.Ranges.intervals(3, [0, 1], [2, 2]) @ big).tolist() == [2**70 + 2, 2]
+    assert (mx.Sparse(sp.csr_array([[2, 0, 1]])) @ big).tolist() == [2**71 + 1]
+
+
+def test_sensitivity_of_unions_needs_no_cells():
+    marginals = [
+        mx.Kron(tuple(mx.Identity(10) if i in (a, b) else mx.total(10) for i in range(20)))
+        for a in range(20)
+        for b in range(a)
+    ]
+    assert mx.Stack(tuple(marginals)).sensitivity(1) == 190
+    mixed = mx.Stack(
+        (mx.Kron((mx.Prefix(4), mx.Haar(3))), 2 * mx.Kron((mx.Dense([[1, -3, 0, 2]]), mx.total(3))))
+    )
+    for p in (1, 2):
+        assert_allclose(mixed.sensitivity(p), np.linalg.norm(mixed.dense(), ord=p, axis=0).max())
 
 
 def test_sparse_and_dense_are_copied_and_frozen():

@@ -39,7 +39,7 @@ def as_cells(merged):
     for name, attribute in zip(merged.names, merged.attributes, strict=True):
         parts = [part for part, _ in attribute.parts] or [name]
         order += [DOMAIN.axis(part) for part in parts]
-    return X.transpose(order).ravel()
+    return X.transpose(order).reshape(merged.shape)
 
 
 def answers(statements):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import fields
@@ -82,9 +83,13 @@ class Matrix(Value, ABC):
             raise ShapeError(
                 f"{self} of shape {self.shape} needs {kind}, got an array of shape {array.shape}"
             )
-        if array.dtype.kind in "bui" and array.dtype != np.int64:
-            return array.astype(np.int64, casting="safe" if array.dtype != np.uint64 else "unsafe")
-        if array.dtype.kind not in "ifO":
+        if array.dtype == np.uint64 and array.size and array.max() >= 1 << 63:
+            return array.astype(object)
+        if array.dtype.kind in "bui":
+            return array.astype(np.int64, copy=False)
+        if array.dtype.kind == "f":
+            return array.astype(np.float64, copy=False)
+        if array.dtype != object:
             raise ShapeError(f"{self} acts on numbers, got an array of {array.dtype}")
         return array
 
@@ -164,17 +169,25 @@ class Matrix(Value, ABC):
     def column_norms(self, p: Norm) -> Array:
         """The L1 or L2 norm of each column."""
         if p == 1:
-            return self.abs()._column_sums().astype(float)
+            return self.abs()._column_sums()
         if p == 2:
-            return np.asarray(np.sqrt(self.sqr()._column_sums().astype(float)))
+            return np.asarray(np.sqrt(self.sqr()._column_sums()))
         raise ShapeError(f"column norms are known for p = 1 and p = 2, got {p!r}")
 
     def _column_sums(self) -> Array:
-        return self._apply_t(np.ones((1, self.shape[0], 1), dtype=np.int64))[0, :, 0]
+        """The sum of each column, as floats."""
+        return self._apply_t(np.ones((1, self.shape[0], 1)))[0, :, 0]
+
+    def _largest_column_sum(self) -> float:
+        return float(self._column_sums().max())
 
     def sensitivity(self, p: Norm) -> float:
         """The largest column norm: how far one row of data can move the answers."""
-        return float(self.column_norms(p).max())
+        if p == 1:
+            return self.abs()._largest_column_sum()
+        if p == 2:
+            return math.sqrt(self.sqr()._largest_column_sum())
+        raise ShapeError(f"column norms are known for p = 1 and p = 2, got {p!r}")
 
     def sum(self) -> float:
         """The sum of all entries."""

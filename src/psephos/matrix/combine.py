@@ -207,6 +207,9 @@ class Scaled(Matrix):
             raise ShapeError(f"a matrix is scaled by a finite number, got {factor!r}")
         if isinstance(self.base, Scaled):
             factor = factor * self.base.factor
+        if isinstance(factor, int) and abs(factor) >= 1 << 62:
+            factor = float(factor)
+        if isinstance(self.base, Scaled):
             object.__setattr__(self, "base", self.base.base)
         kind = np.dtype(np.int64 if isinstance(factor, int) else float)
         object.__setattr__(self, "factor", factor)
@@ -251,6 +254,11 @@ class Scaled(Matrix):
 
     def _column_sums(self) -> Array:
         return np.asarray(self.factor * self.base._column_sums())
+
+    def _largest_column_sum(self) -> float:
+        if self.factor >= 0:
+            return self.factor * self.base._largest_column_sum()
+        return super()._largest_column_sum()
 
     def row(self, i: int) -> Array:
         return self.factor * self.base.row(i)

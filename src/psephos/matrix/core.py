@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from psephos.errors import ShapeError
-from psephos.frozen import Array, frozen
+from psephos.frozen import Array, absolute, frozen, squared
 from psephos.matrix.base import Matrix, positive, square_size
 
 
@@ -106,6 +106,9 @@ class Ones(Matrix):
     def sum(self) -> float:
         return float(self.m) * self.n
 
+    def _column_sums(self) -> Array:
+        return np.full(self.n, float(self.m))
+
     def column_groups(self) -> Array:
         return np.zeros(self.n, dtype=np.int64)
 
@@ -179,7 +182,7 @@ class Prefix(Matrix):
         return float(self.n)
 
     def _column_sums(self) -> Array:
-        return self.n - np.arange(self.n)
+        return self.n - np.arange(self.n, dtype=float)
 
     def column_groups(self) -> Array:
         return np.arange(self.n)
@@ -262,8 +265,10 @@ class Diagonal(Matrix):
 
     def __post_init__(self) -> None:
         weights = frozen(self.weights)
-        if weights.ndim != 1 or weights.size == 0 or not np.isfinite(weights).all():
-            raise ShapeError("Diagonal needs a non-empty vector of finite weights")
+        if weights.ndim != 1 or weights.size == 0 or weights.dtype.kind not in "iuf":
+            raise ShapeError("Diagonal needs a non-empty vector of numbers")
+        if not np.isfinite(weights).all():
+            raise ShapeError("Diagonal needs finite weights, got NaN or infinity")
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "entry_type", weights.dtype)
 
@@ -287,10 +292,10 @@ class Diagonal(Matrix):
         return self.sqr()
 
     def abs(self) -> Matrix:
-        return Diagonal(np.abs(self.weights))
+        return Diagonal(absolute(self.weights))
 
     def sqr(self) -> Matrix:
-        return Diagonal(self.weights**2)
+        return Diagonal(squared(self.weights))
 
     def pinv(self) -> Matrix:
         some = self.weights != 0

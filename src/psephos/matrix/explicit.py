@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from psephos.errors import ShapeError
-from psephos.frozen import Array, frozen
+from psephos.frozen import Array, absolute, frozen, squared
 from psephos.matrix.base import Matrix, first_appearance, square_size
 
 
@@ -69,14 +69,15 @@ class Dense(Matrix):
         m, n = self.shape
         if n > m:
             return super().gram()
-        wide = self.array.astype(np.result_type(self.array, np.int64))
+        largest = 0 if self.array.dtype.kind == "f" else m * int(squared(self.array).max())
+        wide = self.array.astype(np.int64 if 0 < largest < 1 << 62 else float)
         return Dense(wide.T @ wide)
 
     def abs(self) -> Matrix:
-        return self if self.is_nonnegative else Dense(np.abs(self.array))
+        return self if self.is_nonnegative else Dense(absolute(self.array))
 
     def sqr(self) -> Matrix:
-        return Dense(self.array.astype(np.result_type(self.array, np.int64)) ** 2)
+        return Dense(squared(self.array))
 
     def pinv(self) -> Matrix:
         return Dense(np.linalg.pinv(self.array.astype(float)))
@@ -159,17 +160,18 @@ class Sparse(Matrix):
         per_row = np.diff(self.entries.indptr).astype(float)
         if (per_row**2).sum() > 4 * (self.entries.nnz + self.shape[1]):
             return super().gram()
-        wide = self._wide()
+        wide = self.entries.astype(float)
         return Sparse(wide.T @ wide)
 
-    def _wide(self) -> Any:
-        return self.entries.astype(np.result_type(self.entries.dtype, np.int64))
-
     def abs(self) -> Matrix:
-        return self if self.is_nonnegative else Sparse(abs(self.entries))
+        return self if self.is_nonnegative else self._with(absolute(self.entries.data))
 
     def sqr(self) -> Matrix:
-        return Sparse(self._wide().power(2))
+        return self._with(squared(self.entries.data))
+
+    def _with(self, data: Array) -> Sparse:
+        e = self.entries
+        return Sparse(sp.csr_array((data, e.indices, e.indptr), shape=e.shape))
 
     def trace(self) -> float:
         square_size(self)
@@ -203,10 +205,21 @@ class Sparse(Matrix):
 def sparse_times(s: Any, x: Array) -> Array:
     """A scipy sparse matrix along the middle axis of x."""
     left, n, right = x.shape
+    if x.dtype == object:
+        return _sparse_times_objects(s.tocoo(), x)
     if left == 1:
         return np.asarray(s @ x[0])[None]
     flat = x.transpose(1, 0, 2).reshape(n, left * right)
     return np.asarray(s @ flat).reshape(-1, left, right).transpose(1, 0, 2)
+
+
+def _sparse_times_objects(s: Any, x: Array) -> Array:
+    """The same for Python integers, which scipy does not multiply."""
+    left, n, right = x.shape
+    flat = x.transpose(1, 0, 2).reshape(n, left * right)
+    out = np.zeros((s.shape[0], left * right), dtype=object)
+    np.add.at(out, s.row, s.data.astype(object)[:, None] * flat[s.col])
+    return out.reshape(-1, left, right).transpose(1, 0, 2)
 
 
 def _group_slices(starts: Array, indices: Array, data: Array) -> Array:
@@ -269,7 +282,7 @@ class Partition(Matrix):
         return self
 
     def _column_sums(self) -> Array:
-        return np.ones(self.groups.size, dtype=np.int64)
+        return np.ones(self.groups.size)
 
     def pinv(self) -> Matrix:
         """P⁺ spreads each group evenly over its cells (EKTELO, Prop. 8.3)."""

@@ -48,8 +48,8 @@ class Gram(Matrix):
 
     def sum(self) -> float:
         """1ᵀAᵀA1 is the squared length of the row sums."""
-        ones = np.ones((1, self.base.shape[1], 1), dtype=np.int64)
-        return float((self.base._apply(ones).astype(float) ** 2).sum())
+        ones = np.ones((1, self.base.shape[1], 1))
+        return float((self.base._apply(ones) ** 2).sum())
 
     def column_groups(self) -> Array:
         return self.base.column_groups()
@@ -68,12 +68,15 @@ class Semiseparable(Matrix):
     v: Array
 
     def __post_init__(self) -> None:
-        u, v = frozen(self.u), frozen(self.v)
+        # Floats, because the entries soon pass 64 bits: (n/2)² per entry of AllRange's Gram.
+        u, v = frozen(self.u, float), frozen(self.v, float)
         if u.ndim != 1 or u.shape != v.shape or u.size == 0:
             raise ShapeError(f"u and v must be vectors of one length, got {u.shape} and {v.shape}")
+        if not (np.isfinite(u).all() and np.isfinite(v).all()):
+            raise ShapeError("u and v must be finite")
         object.__setattr__(self, "u", u)
         object.__setattr__(self, "v", v)
-        object.__setattr__(self, "entry_type", np.result_type(u, v))
+        object.__setattr__(self, "entry_type", np.dtype(float))
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from psephos.errors import ShapeError
 from psephos.frozen import Array
-from psephos.matrix.base import Matrix, Norm, first_appearance
+from psephos.matrix.base import Matrix, first_appearance
 from psephos.matrix.core import Identity, Ones
 
 BLOCK = 1 << 16
@@ -82,9 +82,11 @@ class Kron(Matrix):
     def _column_sums(self) -> Array:
         return reduce(_outer, (factor._column_sums() for factor in self.factors))
 
-    def sensitivity(self, p: Norm) -> float:
-        """The product of the factors' (McKenna et al. 2018, Theorem 3)."""
-        return math.prod(factor.sensitivity(p) for factor in self.factors)
+    def _largest_column_sum(self) -> float:
+        """The product of the factors' if none is negative (McKenna et al. 2018, Theorem 3)."""
+        if self.is_nonnegative:
+            return math.prod(factor._largest_column_sum() for factor in self.factors)
+        return super()._largest_column_sum()
 
     def sum(self) -> float:
         return math.prod(factor.sum() for factor in self.factors)

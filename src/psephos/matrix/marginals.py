@@ -10,6 +10,7 @@ from a smaller table than the last.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from psephos.errors import ShapeError
-from psephos.frozen import Array
+from psephos.frozen import Array, frozen
 from psephos.matrix.base import Matrix, positive
 from psephos.matrix.core import totals
 
@@ -112,7 +113,10 @@ class Marginals(Matrix):
         return Marginals(self.grid, self.sets, tuple(w**2 for w in self.weights))
 
     def _column_sums(self) -> Array:
-        return np.full(self.shape[1], sum(self.weights))
+        return np.full(self.shape[1], float(sum(self.weights)))
+
+    def _largest_column_sum(self) -> float:
+        return float(sum(self.weights))
 
     def sum(self) -> float:
         return float(sum(self.weights)) * self.shape[1]
@@ -175,7 +179,7 @@ class MarginalsGram(Matrix):
         return MarginalsGram(self.grid, tuple(pairs), tuple(pairs.values()))
 
     def _column_sums(self) -> Array:
-        return np.full(self.shape[1], self._row_sum())
+        return np.full(self.shape[1], float(self._row_sum()))
 
     def _row_sum(self) -> float:
         cells = math.prod(self.grid)
@@ -206,19 +210,85 @@ class MarginalsGram(Matrix):
         return outside
 
     def pinv(self) -> Matrix:
-        """Invert the eigenvalues; read the coefficients back by Möbius inversion."""
+        """The same eigenspaces with inverted eigenvalues."""
         values = self.eigenvalues()
-        some = np.abs(values) > 1e-12 * np.abs(values).max()
-        inverse = np.divide(1, values, out=np.zeros_like(values), where=some)
-        found = superset_sums(inverse, sign=-1) / self._outside()
-        kept = np.flatnonzero(found)
-        sets = [tuple(i for i in range(len(self.grid)) if code >> i & 1) for code in kept.tolist()]
-        if not sets:
-            return MarginalsGram(self.grid, ((),), (0.0,))
-        return MarginalsGram(self.grid, tuple(sets), tuple(found[kept].tolist()))
+        # Sums of what is not negative are zero only if all of it is; else rounding leaves dust.
+        dust = 0.0 if self.is_nonnegative else 1e-12 * float(np.abs(values).max())
+        some = np.abs(values) > dust
+        return Eigenspaces(self.grid, np.divide(1, values, out=np.zeros_like(values), where=some))
 
     def __repr__(self) -> str:
         return f"MarginalsGram(grid={self.grid}, {len(self.sets)} sets)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Eigenspaces(Matrix):
+    """Symmetric, with a given eigenvalue on each of the 2^d eigenspaces (numbered by Σ 2^i).
+
+    Axis by axis a vector is split into its mean and the rest; no large numbers cancel, however
+    far apart the eigenvalues are.
+
+    >>> Eigenspaces((2,), [1.0, 3.0]).dense()
+    array([[ 2., -1.],
+           [-1.,  2.]])
+    """
+
+    grid: tuple[int, ...]
+    values: Array
+
+    def __post_init__(self) -> None:
+        grid = tuple(positive(n, "an axis of the grid") for n in self.grid)
+        values = frozen(self.values, float)
+        if not grid or values.shape != (1 << len(grid),) or not np.isfinite(values).all():
+            raise ShapeError(f"{len(grid)} axes need 2^{len(grid)} finite eigenvalues")
+        object.__setattr__(self, "grid", grid)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "entry_type", np.dtype(float))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n = math.prod(self.grid)
+        return n, n
+
+    def _apply(self, x: Array) -> Array:
+        left, _, right = x.shape
+
+        def go(x: Array, kept: int, axis: int, code: int) -> Array:
+            if axis == len(self.grid):
+                return np.asarray(self.values[code] * x)
+            n = self.grid[axis]
+            table = x.reshape(left * kept, n, -1)
+            mean = totals(table) / n
+            constant = go(mean, kept, axis + 1, code)
+            rest = go(table - mean, kept * n, axis + 1, code | 1 << axis)
+            return _joined(rest, constant, left * kept, n)
+
+        return go(x.astype(float), 1, 0, 0).reshape(left, -1, right)
+
+    _apply_t = _apply
+
+    def _transpose(self) -> Matrix:
+        return self
+
+    def gram(self) -> Matrix:
+        return Eigenspaces(self.grid, self.values**2)
+
+    def pinv(self) -> Matrix:
+        some = self.values != 0
+        inverse = np.divide(1, self.values, out=np.zeros_like(self.values), where=some)
+        return Eigenspaces(self.grid, inverse)
+
+    def trace(self) -> float:
+        sizes = np.ones(1)
+        for n in self.grid:
+            sizes = np.concatenate([sizes, sizes * (n - 1)])
+        return float((sizes * self.values).sum())
+
+    def sum(self) -> float:
+        return float(self.values[0]) * self.shape[1]
+
+    def __repr__(self) -> str:
+        return f"Eigenspaces(grid={self.grid})"
 
 
 def superset_sums(values: Array, sign: int = 1) -> Array:
@@ -245,15 +315,20 @@ def _joined(part: Array | None, spread: Array | None, outer: int, n: int) -> Arr
 
 def _check(matrix: Marginals | MarginalsGram) -> None:
     grid = tuple(positive(n, "an axis of the grid") for n in matrix.grid)
-    sets = tuple(tuple(int(i) for i in axes) for axes in matrix.sets)
+    try:
+        sets = tuple(tuple(operator.index(i) for i in axes) for axes in matrix.sets)
+    except TypeError:
+        raise ShapeError(
+            f"axes are tuples of numbers such as (0, 2), got {matrix.sets!r}"
+        ) from None
     if not grid or not sets or len(sets) != len(matrix.weights):
         raise ShapeError("marginals need a grid, at least one set of axes, and a weight for each")
     for axes in sets:
         if any(a >= b for a, b in pairwise(axes)) or any(not 0 <= i < len(grid) for i in axes):
             raise ShapeError(f"axes {axes} must increase and lie in 0..{len(grid) - 1}")
     weights = tuple(w.item() if isinstance(w, np.generic) else w for w in matrix.weights)
-    if not all(math.isfinite(w) for w in weights):
-        raise ShapeError(f"weights must be finite, got {weights}")
+    if not all(isinstance(w, int | float) and math.isfinite(w) for w in weights):
+        raise ShapeError(f"weights must be finite numbers, got {weights}")
     whole = all(isinstance(w, int) for w in weights)
     object.__setattr__(matrix, "grid", grid)
     object.__setattr__(matrix, "sets", sets)

@@ -218,7 +218,7 @@ class AllRange(Matrix):
         return self
 
     def _column_sums(self) -> Array:
-        cells = np.arange(self.n)
+        cells = np.arange(self.n, dtype=float)
         return (cells + 1) * (self.n - cells)
 
     def pinv(self) -> Matrix:
@@ -279,7 +279,8 @@ class WidthRange(Matrix):
 
     def _column_sums(self) -> Array:
         cells, m = np.arange(self.n), self.n - self.width + 1
-        return np.minimum(np.minimum(cells + 1, self.n - cells), min(self.width, m))
+        least = np.minimum(np.minimum(cells + 1, self.n - cells), min(self.width, m))
+        return least.astype(float)
 
     def row(self, i: int) -> Array:
         i = self._row_index(i)

@@ -10,7 +10,8 @@ import numpy as np
 from psephos.errors import ShapeError
 from psephos.frozen import Array
 from psephos.matrix.base import Matrix, square_size
-from psephos.matrix.combine import Sum, check_parts, common_type, join_groups
+from psephos.matrix.combine import Scaled, Sum, check_parts, common_type, join_groups
+from psephos.matrix.kron import Kron
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,6 +76,11 @@ class Stack(Matrix):
 
     def _column_sums(self) -> Array:
         return np.asarray(sum(part._column_sums() for part in self.parts))
+
+    def _largest_column_sum(self) -> float:
+        """From Kronecker parts with few different columns per axis, without the cells."""
+        found = largest_of_products(self.parts)
+        return super()._largest_column_sum() if found is None else found
 
     def sum(self) -> float:
         return math.fsum(part.sum() for part in self.parts)
@@ -159,3 +165,30 @@ class DirectSum(Matrix):
             groups.append(own + start)
             start += int(own.max()) + 1
         return np.concatenate(groups)
+
+
+GRID_LIMIT = 10**7
+
+
+def largest_of_products(parts: tuple[Matrix, ...]) -> float | None:
+    """The largest column sum of stacked Kronecker products over one grid; None if too many differ.
+
+    The column sum of cell (c₁, …, c_d) is Σ_parts w Π_i sum_i[c_i]. On each axis only the different
+    tuples of per-part sums matter, and these are few: one for marginals, whatever their size.
+    """
+    pairs = [(p.factor, p.base) if isinstance(p, Scaled) else (1.0, p) for p in parts]
+    factors = [p.factors for _, p in pairs if isinstance(p, Kron)]
+    if len(factors) < len(parts):
+        return None
+    grids = {tuple(f.shape[1] for f in each) for each in factors}
+    if len(grids) > 1:
+        return None
+    total = np.array([float(w) for w, _ in pairs])[:, None]
+    for axis in range(len(factors[0])):
+        known = {id(f[axis]): f[axis] for f in factors}
+        sums = {key: factor._column_sums() for key, factor in known.items()}
+        different = np.unique(np.stack([sums[id(f[axis])] for f in factors]), axis=1)
+        total = (total[:, :, None] * different[:, None, :]).reshape(len(parts), -1)
+        if total.size > GRID_LIMIT:
+            return None
+    return float(total.sum(axis=0).max())

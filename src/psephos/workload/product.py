@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,13 @@ from psephos.errors import DomainError, PsephosError, WorkloadError
 from psephos.frozen import Value
 from psephos.matrix import Kron, Matrix, total
 from psephos.workload.queries import query_set
-from psephos.workload.query_sets import IdentityQueries, JointQueries, QuerySet, TotalQueries
+from psephos.workload.query_sets import (
+    IdentityQueries,
+    JointQueries,
+    PredicateQueries,
+    QuerySet,
+    TotalQueries,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,6 +84,14 @@ def product(
         raise WorkloadError(
             f"product takes a dict of attribute: query set, got {type(factors).__name__}"
         )
+    if not isinstance(name, str):
+        raise WorkloadError(
+            f"name= is the table's name, got {name!r}; for an attribute called 'name' or 'weight' "
+            "write product({'name': ...})"
+        )
+    twice = [attribute for attribute in more if attribute in (factors or {})]
+    if twice:
+        raise WorkloadError(f"attribute {twice[0]!r} is given twice")
     both = {**(factors or {}), **more}
     items = []
     for attribute, queries in both.items():
@@ -91,7 +105,9 @@ def product(
 def checked_weight(weight: Any) -> float:
     """A weight is positive and finite."""
     number = isinstance(weight, int | float | np.number) and not isinstance(weight, bool)
-    if not number or not math.isfinite(weight) or weight <= 0:
+    if isinstance(weight, QuerySet):
+        raise WorkloadError("for an attribute called 'weight' write product({'weight': ...})")
+    if not number or not 0 < weight <= sys.float_info.max:
         raise WorkloadError(
             f"a weight must be a positive finite number, got {weight!r}; "
             "to ask for nothing, leave the product out"
@@ -101,6 +117,12 @@ def checked_weight(weight: Any) -> float:
 
 def factor_matrix(queries: QuerySet, domain: Domain, name: str) -> Matrix:
     """The matrix of a query set on an attribute; errors name the attribute."""
+    if isinstance(queries, PredicateQueries) and name in domain.names:
+        others = {column for c in queries.conditions for column in c.columns} - {name}
+        if others:
+            raise WorkloadError(
+                f"attribute {name!r} is asked for conditions on {', '.join(sorted(others))}"
+            )
     try:
         return queries.matrix(domain[name])
     except DomainError as error:
@@ -111,6 +133,20 @@ def factor_matrix(queries: QuerySet, domain: Domain, name: str) -> Matrix:
         raise WorkloadError(f"attribute {name!r}: {error}") from None
 
 
+def _check_merged(domain: Domain, merged: Domain) -> None:
+    """Is one domain the other with attributes merged?"""
+    if not isinstance(merged, Domain):
+        raise WorkloadError(f"over takes a Domain, got {type(merged).__name__}")
+    parts: list[tuple[str, object]] = []
+    for name, attribute in zip(merged.names, merged.attributes, strict=True):
+        kept = name in domain.names and domain[name] == attribute
+        parts.extend([(name, attribute)] if kept else attribute.parts)
+    if sorted(n for n, _ in parts) != sorted(domain.names) or any(domain[n] != a for n, a in parts):
+        raise WorkloadError(
+            f"{merged} is not {domain} with attributes merged; make it with domain.merge([...])"
+        )
+
+
 def regroup(asked: Product, domain: Domain, merged: Domain) -> Product:
     """The same queries over a domain in which some attributes were merged.
 
@@ -118,6 +154,7 @@ def regroup(asked: Product, domain: Domain, merged: Domain) -> Product:
     """
     own = asked.factors
     items: list[tuple[str, QuerySet]] = []
+    _check_merged(domain, merged)
     for name, attribute in zip(merged.names, merged.attributes, strict=True):
         if name in own:
             items.append((name, own[name]))

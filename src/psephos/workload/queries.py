@@ -5,7 +5,7 @@ A query set is a small value; these functions make and check them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,7 +85,8 @@ def ranges(ends: Sequence[tuple[int, int]]) -> QuerySet:
 
     Ends are values of an integer attribute, and positions (from 0) in any other.
     """
-    pairs = [tuple(pair) for pair in ends]
+    listed = list(ends) if isinstance(ends, Iterable) and not isinstance(ends, str) else []
+    pairs = [tuple(pair) if isinstance(pair, Iterable) else () for pair in listed]
     whole = all(
         len(pair) == 2 and all(isinstance(end, int | np.integer) for end in pair) for pair in pairs
     )
@@ -98,10 +99,15 @@ def ranges(ends: Sequence[tuple[int, int]]) -> QuerySet:
 
 def masks(rows: Any, labels: Sequence[str] | None = None) -> QuerySet:
     """Queries as rows of 0 and 1 (or other finite weights), one column for each value."""
-    array = np.asarray(rows)
+    try:
+        array = np.asarray(rows)
+    except ValueError:
+        raise WorkloadError("the rows of masks differ in length; give one column each") from None
+    if array.dtype.kind not in "biuf" or (array.dtype == np.uint64 and array.max() >= 1 << 63):
+        raise WorkloadError(f"masks needs an array of numbers, got {array.dtype}")
     if array.ndim == 1:
         array = array[None]
-    if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "biuf":
+    if array.ndim != 2 or 0 in array.shape:
         raise WorkloadError(f"masks needs a 2-D array of numbers, got shape {array.shape}")
     if not np.isfinite(array).all():
         raise WorkloadError("masks needs finite entries, got NaN or infinity")
@@ -113,18 +119,24 @@ def masks(rows: Any, labels: Sequence[str] | None = None) -> QuerySet:
 
 def groups(of_value: Any, labels: Sequence[str]) -> QuerySet:
     """Disjoint groups of values: `of_value[j]` is the group of value j, or -1 for none."""
-    codes = frozen(of_value)
-    used = np.unique(codes[codes >= 0]) if codes.dtype.kind in "iu" else codes
-    if codes.ndim != 1 or not np.array_equal(used, np.arange(len(labels))) or not len(labels):
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise WorkloadError(f"groups takes a list of labels, got {labels!r}")
+    labels = list(labels)
+    codes = np.asarray(of_value)
+    whole = codes.ndim == 1 and codes.dtype.kind in "iu"
+    used = np.unique(codes[codes >= 0]) if whole else np.array([])
+    if not whole or not np.array_equal(used, np.arange(len(labels))) or not len(labels):
         raise WorkloadError(
             f"groups takes a whole number for each value, -1 or 0 to {len(labels) - 1}, "
             "with at least one value in every group"
         )
-    return GroupQueries(codes, tuple(str(label) for label in labels))
+    return GroupQueries(frozen(codes), tuple(str(label) for label in labels))
 
 
 def level(name: str) -> QuerySet:
     """Each group of a level of the attribute's hierarchy."""
+    if not isinstance(name, str):
+        raise WorkloadError(f"level takes the name of a level, got {name!r}")
     return LevelQueries(name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +29,9 @@ from psephos.matrix import (
 )
 from psephos.matrix import total as total_row
 from psephos.predicate import Predicate
+
+if TYPE_CHECKING:
+    from psephos.workload.workload import Workload
 
 
 class QuerySet(Value, ABC):
@@ -116,8 +120,11 @@ class RangeQueries(QuerySet):
     def label(self, attribute: Attribute, i: int) -> str:
         return _span(attribute, *self._cells(attribute)[i])
 
+    def labels(self, attribute: Attribute) -> list[str]:
+        return [_span(attribute, low, high) for low, high in self._cells(attribute)]
+
     def _cells(self, attribute: Attribute) -> list[tuple[int, int]]:
-        values = attribute.values
+        values = attribute.declared
         if not isinstance(values, range) or values.step != 1:
             values = range(attribute.size)
         for low, high in self.ends:
@@ -147,7 +154,7 @@ class MaskQueries(QuerySet):
     def label(self, attribute: Attribute, i: int) -> str:
         if self.names is not None:
             return self.names[i]
-        return _members(attribute, np.flatnonzero(self.rows[i]))
+        return _row_label(attribute, self.rows[i])
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +227,7 @@ class PermutedQueries(QuerySet):
         return Permuted(self.base.matrix(attribute), self.order)
 
     def label(self, attribute: Attribute, i: int) -> str:
-        return _members(attribute, np.flatnonzero(self.matrix(attribute).row(i)))
+        return _row_label(attribute, self.matrix(attribute).row(i))
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,12 +269,43 @@ class JointQueries(QuerySet):
         return ", ".join(reversed(words))
 
 
+class Labels(Protocol):
+    """Gives the label of query i."""
+
+    def __call__(self, i: int, /) -> str:
+        """The label of query i."""
+
+
+@dataclass(frozen=True)
+class SetLabels:
+    """The labels of a query set on the attribute it was written for."""
+
+    queries: QuerySet
+    attribute: Attribute
+
+    def __call__(self, i: int, /) -> str:
+        return self.queries.label(self.attribute, i)
+
+
+@dataclass(frozen=True)
+class ProductLabels:
+    """The labels of one product of a workload, in one text each."""
+
+    workload: Workload
+    product: int
+
+    def __call__(self, i: int, /) -> str:
+        before = sum(self.workload.query_counts[: self.product])
+        words = self.workload.label(before + i)[1]
+        return ", ".join(f"{name}: {label}" for name, label in words.items()) or "total"
+
+
 @dataclass(frozen=True, eq=False)
 class MatrixQueries(QuerySet):
-    """Queries given by an implicit matrix, labelled by number or by another query set."""
+    """Queries given by an implicit matrix, labelled by number or by what they were made from."""
 
     rows: Matrix
-    source: tuple[QuerySet, Attribute] | None = None
+    source: Labels | None = None
 
     def matrix(self, attribute: Attribute) -> Matrix:
         if self.rows.shape[1] != attribute.size:
@@ -280,16 +318,25 @@ class MatrixQueries(QuerySet):
     def label(self, attribute: Attribute, i: int) -> str:
         if self.source is None:
             return f"query {i}"
-        queries, original = self.source
-        return queries.label(original, i)
+        return self.source(i)
 
 
 def _span(attribute: Attribute, low: int, high: int) -> str:
     if low == high:
         return attribute.label(low)
-    if attribute.edges is not None and attribute.names is not None:
-        return f"{attribute.names[low].split(',')[0]},{attribute.names[high].split(',')[-1]}"
+    if attribute.edges is not None and attribute.label(low).startswith("["):
+        ends = attribute.label(low).split(",")[0], attribute.label(high).split(",")[-1]
+        if attribute.label(high).startswith("["):
+            return ",".join(ends)
     return f"{attribute.label(low)}–{attribute.label(high)}"
+
+
+def _row_label(attribute: Attribute, row: Array) -> str:
+    """A row of 0 and 1 by its members, another by its weights."""
+    cells = np.flatnonzero(row)
+    if (row[cells] == 1).all():
+        return _members(attribute, cells)
+    return name_list([f"{row[i]:g} × {attribute.label(int(i))}" for i in cells], most=4)
 
 
 def _members(attribute: Attribute, cells: Array) -> str:

@@ -31,7 +31,7 @@ from psephos.matrix import (
 )
 from psephos.matrix.combine import join_groups
 from psephos.workload.product import Product
-from psephos.workload.query_sets import MatrixQueries, QuerySet
+from psephos.workload.query_sets import MatrixQueries, ProductLabels, QuerySet, SetLabels
 
 if TYPE_CHECKING:
     from psephos.workload.workload import Workload
@@ -97,10 +97,13 @@ def reduce_cells(workload: Workload) -> Reduction:
         )
     groups = join_groups([workload.kron(i).column_groups() for i in range(len(workload.products))])
     first = np.unique(groups, return_index=True)[1]
-    rows = Compose((workload.matrix, Sparse(_pick(first, groups.size))))
+    pick = Sparse(_pick(first, groups.size))
+    products = []
+    for i, asked in enumerate(workload.products):
+        rows = MatrixQueries(Compose((workload.kron(i), pick)), ProductLabels(workload, i))
+        products.append(Product((("cells", rows),), asked.weight, asked.title))
     domain = Domain(("cells",), (Attribute(range(first.size)),))
-    asked = Product((("cells", MatrixQueries(rows)),))
-    return Reduction(Workload(domain, (asked,)), Partition(groups))
+    return Reduction(Workload(domain, tuple(products)), Partition(groups))
 
 
 def _groups(workload: Workload, name: str) -> Array:
@@ -123,21 +126,21 @@ def _merged_attribute(attribute: Attribute, groups: Array) -> Attribute:
         return attribute
     order = np.argsort(groups, kind="stable")
     ends = np.cumsum(np.bincount(groups))
-    labels = []
+    labels: dict[str, int] = {}
     for g, cells in enumerate(np.split(order, ends[:-1])):
         label = (
             f"{attribute.label(int(cells[0]))}–{attribute.label(int(cells[-1]))}"
             if len(cells) > 1 and cells[-1] - cells[0] == len(cells) - 1
             else name_list([attribute.label(int(i)) for i in cells], most=3)
         )
-        labels.append(label if label not in labels else f"{label} (group {g})")
+        labels[label if label not in labels else f"{label} (group {g})"] = g
     return Attribute(tuple(range(count)), tuple(labels))
 
 
 def _restricted(queries: QuerySet, old: Attribute, kept: Array, matrix: Matrix) -> QuerySet:
     if kept.size == old.size:
         return queries
-    return MatrixQueries(columns(matrix, kept), (queries, old))
+    return MatrixQueries(columns(matrix, kept), SetLabels(queries, old))
 
 
 def columns(matrix: Matrix, kept: Array) -> Matrix:

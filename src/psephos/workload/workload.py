@@ -47,6 +47,10 @@ class Workload(Value):
                 "write Domain.of({...})"
             )
         given = self.products
+        if isinstance(given, QuerySet) or not isinstance(given, Product | Iterable):
+            raise WorkloadError(
+                f"a workload takes a list of products, got {given!r}; write [product(age=prefix())]"
+            )
         products = (given,) if isinstance(given, Product) else tuple(given)
         if not products:
             raise WorkloadError("a workload needs at least one product, got none")
@@ -86,6 +90,11 @@ class Workload(Value):
     @classmethod
     def from_predicates(cls, domain: Domain, conditions: Iterable[Predicate]) -> Workload:
         """One count for each condition, a conjunction of conditions on single attributes."""
+        if isinstance(conditions, Predicate | str) or not isinstance(conditions, Iterable):
+            raise WorkloadError(
+                f"from_predicates takes a list of conditions, got {conditions!r}; "
+                "write [col('age') < 18, ...]"
+            )
         return cls(domain, tuple(_conjunction(condition) for condition in conditions))
 
     # ---- as a matrix ---------------------------------------------------------------------------
@@ -180,20 +189,15 @@ class Workload(Value):
 
     def answer(self, x: Array) -> Array:
         """The unweighted answers of all queries on a vector of cell counts."""
-        x = np.asarray(x)
-        if x.shape == self.domain.shape:
-            x = x.ravel()
-        if x.shape != (self.domain.size,):
-            raise ShapeError(
-                f"the domain has {self.domain.size:,} cells (shape {self.domain.shape}), "
-                f"got an array of shape {x.shape}"
-            )
+        x = self.domain.arrange(x)
+        if x.dtype.kind not in "buifO":
+            raise ShapeError(f"cell counts are numbers, got an array of {x.dtype}")
         return np.concatenate([self.kron(i) @ x for i in range(len(self.products))])
 
     def label(self, i: int) -> tuple[str, dict[str, str]]:
         """The name of a query: its product, and a label for each attribute asked about."""
-        if not 0 <= i < self.shape[0]:
-            raise ShapeError(f"query {i} is outside 0..{self.shape[0] - 1}")
+        if not isinstance(i, int | np.integer) or not 0 <= i < self.shape[0]:
+            raise ShapeError(f"query {i!r} is not a number in 0..{self.shape[0] - 1}")
         ends = np.cumsum(self.query_counts)
         p = int(np.searchsorted(ends, i, side="right"))
         asked, i = self.products[p], i - int(ends[p] - self.query_counts[p])
@@ -241,10 +245,12 @@ class Workload(Value):
         return Workload(merged, tuple(regroup(p, self.domain, merged) for p in self.products))
 
     def __add__(self, other: Workload) -> Workload:
+        if not isinstance(other, Workload):
+            raise WorkloadError(f"a workload is joined with a workload, got {other!r}")
         if self.domain != other.domain:
             raise WorkloadError(
-                f"only workloads over one domain can be joined, got {self.domain} "
-                f"and {other.domain}"
+                f"only workloads over one domain can be joined, got {self.domain} and "
+                f"{other.domain}; bring one over with workload.over(merged_domain)"
             )
         return Workload(self.domain, (*self.products, *other.products))
 
@@ -280,12 +286,16 @@ class Workload(Value):
 
 
 def _conjunction(condition: Predicate) -> Product:
+    if not isinstance(condition, Predicate):
+        raise WorkloadError(
+            f"{condition!r} is not a condition; write col('age') < 18, text is not evaluated"
+        )
     by_column: dict[str, Predicate] = {}
     for part in condition.conjuncts():
         if len(part.columns) != 1:
             raise WorkloadError(
                 f"{part!r} spans {', '.join(sorted(part.columns))}; write each count as conditions "
-                "on single attributes joined by &, or merge the attributes with Domain.merge"
+                "on single attributes joined by &, or as SQL, which merges attributes where it must"
             )
         (column,) = part.columns
         by_column[column] = by_column[column] & part if column in by_column else part

@@ -12,11 +12,18 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from psephos.attribute import Attribute
+from psephos.values import OTHER
 from psephos.workload.sql.allowed import FRACTIONS, INTEGERS
 from psephos.workload.sql.bins import Ranks, compared_numbers, number_of
 from psephos.workload.sql.columns import Columns, Source
 from psephos.workload.sql.explain import refuse
 from psephos.workload.sql.statement import Statement
+
+# fmt: off
+NULL_TESTS = (
+    exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Coalesce, exp.Concat, exp.Greatest, exp.Least,
+)
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,8 @@ def bind(expression: exp.Expr, statement: Statement, columns: Columns) -> Bound:
     for column in list(root.find_all(exp.Column)):
         source = columns.resolve(column, statement.sql, statement.tables)
         attribute = columns.attribute(source)
+        if source.level is None and attribute.unknown == "other":
+            _check_null_tests(source.name, column, statement)
         if source.level is None and attribute.edges is not None:
             found = compared_numbers(column, source.name, statement.sql)
             numbers.setdefault(source.name, []).extend(found)
@@ -66,6 +75,7 @@ def column_type(values: Sequence[Any]) -> str | None:
     """DuckDB's type for declared values, or None where they have no single one."""
     if isinstance(values, range):
         return "BIGINT"
+    values = [value for value in values if value is not OTHER]
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int} and any(value is not None and abs(value) >= 2**63 for value in values):
         return None
@@ -138,6 +148,21 @@ def _check_rounding(select: exp.Expr, shown: exp.Expr, statement: Statement) -> 
             )
 
 
+def _check_null_tests(name: str, column: exp.Column, statement: Statement) -> None:
+    """Refuses what would take undeclared entries, which compare as NULL does, for missing ones."""
+    node: exp.Expr | None = column
+    while node is not None and not isinstance(node, NULL_TESTS):
+        node = node.parent
+    if node is not None:
+        raise refuse(
+            f"undeclared entries of {name!r} have their own cell (other), which is neither NULL "
+            "nor a value",
+            statement.sql,
+            column,
+            f"comparisons of {name} with its declared values, GROUP BY {name}, or COUNT(*)",
+        )
+
+
 def _undecidable(
     name: str, attribute: Attribute, column: exp.Column, statement: Statement
 ) -> Exception:
@@ -149,7 +174,8 @@ def _undecidable(
             column,
             "the domain as it was before attributes were merged",
         )
-    kinds = sorted({type(value).__name__ for value in attribute.values if value is not None})
+    values = (v for v in attribute.values if v is not None and v is not OTHER)
+    kinds = sorted({type(value).__name__ for value in values})
     return refuse(
         f"the declared values of {name!r} have no single SQL type (they are "
         f"{', '.join(kinds) or 'all missing'})",

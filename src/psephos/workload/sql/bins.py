@@ -35,7 +35,7 @@ class Ranks:
 
     marks: tuple[float, ...]
     points: Array
-    starts: Array
+    starts: Array  # of each bin's run; a cell for undeclared entries is one point of rank -1
 
     @classmethod
     def of(cls, attribute: Attribute, numbers: Sequence[float]) -> Ranks:
@@ -44,7 +44,10 @@ class Ranks:
         first = 0 if math.isinf(edges[0]) else 2 * marks.index(edges[0]) + 1
         stop = 2 * len(marks) + 1 if math.isinf(edges[-1]) else 2 * marks.index(edges[-1]) + 1
         inner = [2 * marks.index(edge) + 1 for edge in edges[1:-1]]
-        return cls(marks, np.arange(first, stop), np.array([first, *inner]) - first)
+        points, starts = np.arange(first, stop), np.array([first, *inner]) - first
+        if attribute.unknown == "other":
+            points, starts = np.append(points, -1), np.append(starts, len(points))
+        return cls(marks, points, starts)
 
     def of_number(self, number: float) -> int:
         return 2 * self.marks.index(number) + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -44,6 +44,12 @@ def compile_sql(
     >>> [table.name for table in tables]
     ['sex']
     """
+    if not isinstance(domain, Domain):
+        raise SqlError(f"the domain comes first, then the statements; got {type(domain).__name__}")
+    if isinstance(merge_limit, bool) or not isinstance(merge_limit, int):
+        raise SqlError(f"merge_limit is a whole number, got {merge_limit!r}")
+    if not isinstance(statements, Iterable):
+        raise SqlError(f"statements must be text or a list of texts, got {statements!r}")
     texts = [statements] if isinstance(statements, str) else list(statements)
     columns = Columns(domain)
     read: list[Statement] = []

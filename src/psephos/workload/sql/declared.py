@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from psephos.attribute import Attribute
 from psephos.errors import SqlError, name_list
+from psephos.values import OTHER
 from psephos.workload.sql.bins import number_of
 from psephos.workload.sql.columns import Columns, Source
 from psephos.workload.sql.explain import refuse
@@ -73,7 +74,9 @@ def some_values(attribute: Attribute) -> str:
     if attribute.edges is not None or (isinstance(values, range) and values.step == 1):
         return attribute.some_values()
     shown = (
-        "NULL" if v is None else f"'{v}'" if not isinstance(v, int | float) else v for v in values
+        "NULL" if v is None else f"'{v}'" if not isinstance(v, int | float) else v
+        for v in values
+        if v is not OTHER
     )
     return name_list(shown)
 
@@ -87,8 +90,8 @@ def _undeclared(
         have = name_list(f"'{label}'" for label in attribute.level(name).labels)
     else:
         name, have = source.name, some_values(attribute)
-        if attribute.names is not None and constant.name in attribute.names:
-            value = attribute.values[attribute.names.index(constant.name)]
+        value = dict(zip(attribute.names or (), attribute.values, strict=False)).get(constant.name)
+        if value is not None and value is not OTHER:
             remedy = f"{value!r}, the value with that label"
     return refuse(
         f"{constant.sql()} is not a declared value of {name!r}; have {have}",

@@ -1,6 +1,7 @@
 """Conditions and keys worked out for every declared value, by a DuckDB that can reach nothing.
 
-The table that is asked holds declared values only, never data.
+The table that is asked holds declared values only, never data. A cell for undeclared entries is
+NULL in it: no comparison holds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from sqlglot import exp
 
 from psephos.errors import SqlError
 from psephos.frozen import Array
+from psephos.values import OTHER
 from psephos.workload.sql.bind import Bound, bind, source_type
 from psephos.workload.sql.bins import cut_message, whole_bins
 from psephos.workload.sql.columns import Columns, Source
@@ -127,7 +129,8 @@ class Evaluator:
             if name in bound.lines:
                 line = bound.lines[name]
                 size = len(line.points)
-                self._fill(base, "BIGINT", line.points.tolist(), line.bins.tolist())
+                ranks = [None if rank < 0 else rank for rank in line.points.tolist()]
+                self._fill(base, "BIGINT", ranks, line.bins.tolist())
                 tables.append(base)
             else:
                 tables.append(f"(SELECT range AS i, range AS cell FROM range({size})) AS {base}")
@@ -161,7 +164,8 @@ class Evaluator:
                     {"start": values.start, "step": values.step, "size": len(values)},
                 )
             else:
-                self._fill(table, source_type(source, self.columns), list(values), None)
+                listed = [None if value is OTHER else value for value in values]
+                self._fill(table, source_type(source, self.columns), listed, None)
             self._tables[source] = table
         return self._tables[source]
 

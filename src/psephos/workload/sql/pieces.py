@@ -60,7 +60,9 @@ def tables_of(statement: Statement, evaluator: Evaluator) -> Iterator[Table]:
         for count in statement.counts:
             pieces = _different(keys[key] for key in chosen)
             conditions = (*where, *filters[count])
-            yield Table(_name(chosen, count, statement), statement, pieces, conditions)
+            hidden = _hidden(pieces, conditions, statement.dialect)
+            name = _name(chosen, count, statement, hidden)
+            yield Table(name, statement, pieces, conditions)
 
 
 def _different(keys: Iterable[Piece]) -> tuple[Piece, ...]:
@@ -69,8 +71,17 @@ def _different(keys: Iterable[Piece]) -> tuple[Piece, ...]:
     return tuple(seen.values())
 
 
-def _name(keys: Sequence[Key], count: Count, statement: Statement) -> str:
+def _hidden(keys: Sequence[Piece], conditions: Sequence[Piece], dialect: str) -> list[str]:
+    """Conditions that no label will show: on an attribute that is grouped by, or on several."""
+    grouped = {name for key in keys for name in key.axes}
+    lost = [c for c in conditions if len(c.axes) > 1 or grouped & set(c.axes)]
+    return list(dict.fromkeys(c.text or wording(c.place, dialect) for c in lost))
+
+
+def _name(keys: Sequence[Key], count: Count, statement: Statement, hidden: Sequence[str]) -> str:
     name = " × ".join(key.name for key in keys) or "total"
+    if hidden:
+        name = f"{name} where {' AND '.join(hidden)}"
     return name if len(statement.counts) == 1 else f"{name}: {count.name}"
 
 
