@@ -27,6 +27,9 @@ bench: .venv/ready ## the measured claims, each beside its reference
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.kron
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.noise
+	$(BIN)/python -m benchmarks.ledger
+	$(BIN)/python -m benchmarks.counting
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .

@@ -1,8 +1,9 @@
-"""Who owned a home in 1960? From a schema and five questions to tables with error bars.
+"""Who owned a home in 1960? From a file and five questions to private tables with error bars.
 
-The table is a public research extract: 214,144 men of the 1960 census, from the package causaldata
-(Fetter 2013). It is counted here in the open. Noise and budget belong to the protected kernel; what
-is shown is the error that publishing these tables would cost, which needs no data at all.
+The table is a research extract of the 1960 census: 214,144 men, from the package causaldata
+(Fetter 2013), treated here as if it were secret. It is opened behind a ledger that holds
+epsilon 1 for good; the answers are measured once with exact integer noise, and a second run finds
+them in the ledger and spends nothing.
 """
 
 from __future__ import annotations
@@ -51,81 +52,86 @@ FROM men GROUP BY born, home_ownership;
 SELECT COUNT(*) FROM men WHERE bpl IN ('Texas', 'Oklahoma') AND nonwhite = 1
 """  # noqa: E501 - a statement a line
 
-EPSILON = 1.0
-REPORT = Path("build/demo/report.html")
+SPEND = ps.epsilon("1")
+FOLDER = Path("build/demo")
+REPORT = FOLDER / "report.html"
 
 
-def count_public_extract() -> np.ndarray:
-    """The extract as a vector of cell counts."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from causaldata import mortgages
+def write_source() -> Path:
+    """The extract as a file, the way an owner would have it."""
+    path = FOLDER / "men_1960.csv"
+    if not path.exists():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from causaldata import mortgages
 
-        people = mortgages.load_pandas().data
-    places = [
-        people[name].map({value: i for i, value in enumerate(DOMAIN[name].values)}).to_numpy()
-        for name in DOMAIN.names
-    ]
-    cells = np.ravel_multi_index(places, DOMAIN.shape)
-    return np.bincount(cells, minlength=DOMAIN.size)
+            people = mortgages.load_pandas().data
+        people[list(DOMAIN.names)].to_csv(path, index=False)
+    return path
 
 
-def standard_errors(workload: ps.Workload) -> dict[str, np.ndarray]:
-    """Of every answer at EPSILON, under two simple mechanisms with Laplace noise.
+def open_ledger() -> ps.Ledger:
+    """Made once; a second run opens it."""
+    path = FOLDER / "men_1960.ledger"
+    if path.exists():
+        return ps.Ledger.open(path)
+    unit = ps.add_remove_row()
+    return ps.Ledger.create(path, dataset="men of 1960", unit=unit, budget=SPEND)
 
-    Laplace on the workload adds variance 2 (Δ/ε)² to each answer, Δ the largest column norm;
-    noise on every cell adds 2/ε² for each cell that a query counts.
-    """
-    answers = ps.Workload(DOMAIN, [ps.product(p.factors) for p in workload.products])
-    delta = answers.matrix.sensitivity(1)
+
+def compare(workload: ps.Workload) -> Table:
+    """The error of two simple mechanisms, known before anything is spent."""
+    counts = ps.Workload(DOMAIN, [ps.product(p.factors) for p in workload.products])
+    reach = counts.matrix.sensitivity(1)
+    epsilon = float(SPEND.amount)
     cells = np.concatenate(
-        [answers.kron(i) @ np.ones(DOMAIN.size) for i in range(len(answers.products))]
+        [counts.kron(i) @ np.ones(DOMAIN.size) for i in range(len(counts.products))]
     )
-    workload_noise = np.full(len(cells), np.sqrt(2) * delta / EPSILON)
-    return {
-        "Laplace noise on the workload": workload_noise,
-        "Laplace noise on every cell": np.sqrt(2 * cells) / EPSILON,
-    }
+    table = Table(title=f"Standard error per count, before anything is spent ({SPEND})")
+    table.add_column("mechanism")
+    table.add_column("root mean square", justify="right")
+    table.add_column("largest", justify="right")
+    for name, stderr in (
+        ("noise on the questions", np.full(len(cells), np.sqrt(2) * reach / epsilon)),
+        ("noise on every cell", np.sqrt(2 * cells) / epsilon),
+    ):
+        table.add_row(name, f"{np.sqrt((stderr**2).mean()):,.1f}", f"{stderr.max():,.1f}")
+    return table
 
 
 def main() -> None:
     console = Console()
+    FOLDER.mkdir(parents=True, exist_ok=True)
     workload = ps.Workload.from_sql(DOMAIN, QUESTIONS)
-    x = count_public_extract()
-    counts = workload.answer(x)
-    errors = standard_errors(workload)
-    best = min(errors, key=lambda name: float((errors[name] ** 2).sum()))
-
     console.print(f"\n[bold]Schema[/]    {DOMAIN}")
-    console.print(f"[bold]Questions[/] {workload}, {workload.nbytes:,} bytes as matrices,")
-    full = workload.shape[0] * workload.shape[1] * 8
-    console.print(f"          {full:,} if written out; merged to {workload.compact()}")
-    console.print(
-        f"          one man moves the answers by at most {workload.matrix.sensitivity(1):g}\n"
-    )
-    summary = Table(title=f"Standard error per count before any budget is spent, ε = {EPSILON:g}")
-    summary.add_column("mechanism")
-    summary.add_column("root mean square", justify="right")
-    summary.add_column("largest", justify="right")
-    for name, stderr in errors.items():
-        rms = float(np.sqrt((stderr**2).mean()))
-        summary.add_row(name, f"{rms:,.1f}", f"{stderr.max():,.1f}")
-    console.print(summary)
+    console.print(f"[bold]Questions[/] {workload}, {workload.nbytes:,} bytes as matrices")
+    console.print(compare(workload))
+
+    source = write_source()
+    ledger = open_ledger()
+    report = ps.check(source, DOMAIN, unit=ledger.unit)
+    console.print(f"[bold]Owner's check[/] {'passed' if report.ok else report}")
+    before = ledger.spent()
+    data = ps.protect(source, DOMAIN, ledger=ledger)
+    measured = data.vectorise().measure(workload.query, spend=SPEND, key="home ownership")
+    errors = np.sqrt(measured.variances)
 
     sections = []
     start = 0
     for i, asked in enumerate(workload.products):
         stop = start + workload.query_counts[i]
         rows = list(
-            zip(_words(workload, i), counts[start:stop], errors[best][start:stop], strict=True)
+            zip(_words(workload, i), measured.values[start:stop], errors[start:stop], strict=True)
         )
         sections.append((asked.title, rows))
         start = stop
     for title, rows in (sections[0], sections[1]):
-        console.print(_table(title, rows, best))
-    write_report(sections, best, workload)
-    console.print(f"\nAll {len(sections)} tables with error bars: {REPORT}")
-    console.print("Counts are exact and of a public extract; no privacy was spent, none was given.")
+        console.print(_table(title, rows))
+    write_report(sections, measured, workload)
+    new = ledger.spent() - before if ledger.spent() > before else None
+    console.print(f"\n[bold]Ledger[/]  {ledger}")
+    console.print(f"This run spent {new or 'nothing: the answers were in the ledger'}.")
+    console.print(f"All {len(sections)} tables with error bars: {REPORT}")
 
 
 def _words(workload: ps.Workload, i: int) -> list[str]:
@@ -135,10 +141,10 @@ def _words(workload: ps.Workload, i: int) -> list[str]:
     return [", ".join(row) for row in zip(*columns.values(), strict=True)]
 
 
-def _table(title: str, rows: list[tuple[str, int, float]], mechanism: str) -> Table:
-    table = Table(title=f"{title} (error bars: {mechanism}, ε = {EPSILON:g})")
+def _table(title: str, rows: list[tuple[str, int, float]]) -> Table:
+    table = Table(title=title)
     table.add_column("group")
-    table.add_column("count", justify="right")
+    table.add_column("noisy count", justify="right")
     table.add_column("± 2 standard errors", justify="right")
     for words, count, stderr in rows:
         table.add_row(words, f"{count:,}", f"{2 * stderr:,.0f}")
@@ -146,12 +152,14 @@ def _table(title: str, rows: list[tuple[str, int, float]], mechanism: str) -> Ta
 
 
 def write_report(
-    sections: list[tuple[str, list[tuple[str, int, float]]]], mechanism: str, workload: ps.Workload
+    sections: list[tuple[str, list[tuple[str, int, float]]]],
+    measured: ps.Measurement,
+    workload: ps.Workload,
 ) -> None:
     """One page that needs no network: every table, with a bar and its error in each row."""
     parts = []
     for title, rows in sections:
-        widest = max(count + 2 * stderr for _, count, stderr in rows)
+        widest = max(1.0, *(count + 2 * stderr for _, count, stderr in rows))
         lines = "".join(
             f"<tr><td>{escape(words)}</td><td class=n>{count:,}</td><td class=n>± "
             f"{2 * stderr:,.0f}</td><td>{_bar(count, 2 * stderr, widest)}</td></tr>"
@@ -166,9 +174,10 @@ def write_report(
     page = (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Home ownership, 1960</title>"
         f"<style>{style}</style><h1>Home ownership, 1960</h1>"
-        f"<p>Counts of a public research extract, exact. The bars' whiskers are two standard "
-        f"errors of what {escape(mechanism)} would add at ε = {EPSILON:g}; they cover "
-        f"privacy noise only. No noise was added to this page.</p>"
+        f"<p>Noisy counts, unbiased, measured once at a cost of {escape(str(measured.cost))} "
+        f"under "
+        f"differential privacy (add or remove one row). Whiskers are two standard errors of the "
+        f"privacy noise, and of nothing else.</p>"
         f"{DOMAIN._repr_html_()}{workload._repr_html_()}{''.join(parts)}</html>"
     )
     REPORT.parent.mkdir(parents=True, exist_ok=True)
@@ -177,9 +186,9 @@ def write_report(
 
 def _bar(count: float, half: float, widest: float) -> str:
     scale = 260 / widest
-    low, high = max(0.0, count - half) * scale, (count + half) * scale
+    low, middle, high = (max(0.0, x) * scale for x in (count - half, count, count + half))
     return (
-        f'<svg width=264 height=14><rect y=3 width="{count * scale:.1f}" height=8 fill="#4a7ab5"/>'
+        f'<svg width=264 height=14><rect y=3 width="{middle:.1f}" height=8 fill="#4a7ab5"/>'
         f'<path d="M{low:.1f} 7H{high:.1f}M{low:.1f} 3V11M{high:.1f} 3V11" stroke="#222"/></svg>'
     )
 

@@ -1,23 +1,36 @@
 """psephos: a whole workload of counting queries, answered under differential privacy.
 
 The names below follow the way of the data: what exists (domain), which rows (predicate), what is
-asked (workload), how it is computed (matrix), and what can go wrong (errors).
+asked (workload), how it is computed (matrix), what may be spent (budget, unit, ledger), the handles
+that spend it (protect, simulate), and what can go wrong (errors).
 """
 
 from psephos import matrix
-from psephos.attribute import Attribute, Level
+from psephos.attribute import Attribute
 from psephos.domain import Domain
 from psephos.errors import (
+    BudgetError,
+    BudgetExceededError,
     DomainError,
+    LedgerError,
     PredicateError,
     PsephosError,
+    RefusedError,
     ShapeError,
+    SourceError,
     SqlError,
     TooLargeError,
     UnsupportedError,
     WorkloadError,
 )
+from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
+from psephos.kernel.ledger import Ledger
+from psephos.kernel.measurement import Measurement
+from psephos.kernel.query import Query
+from psephos.kernel.unit import Unit, add_remove_row, person, substitute_row
+from psephos.levels import Level
 from psephos.predicate import Predicate, col
+from psephos.protect import check, protect, simulate
 from psephos.workload import census
 from psephos.workload.builders import marginals, prefix_product, range_marginals, range_product
 from psephos.workload.product import Product, product
@@ -77,6 +90,22 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "Reduction",
     # how it is computed
     "matrix",
+    # what may be spent
+    "epsilon",
+    "rho",
+    "epsilon_delta",
+    "Budget",
+    "add_remove_row",
+    "substitute_row",
+    "person",
+    "Unit",
+    "Ledger",
+    # what is measured
+    "check",
+    "protect",
+    "simulate",
+    "Query",
+    "Measurement",
     # what can go wrong
     "PsephosError",
     "DomainError",
@@ -86,4 +115,9 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "TooLargeError",
     "WorkloadError",
     "SqlError",
+    "BudgetError",
+    "BudgetExceededError",
+    "LedgerError",
+    "SourceError",
+    "RefusedError",
 ]

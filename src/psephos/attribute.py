@@ -13,22 +13,11 @@ from typing import Any, TypeAlias, Union
 import numpy as np
 
 from psephos.errors import DomainError, name_list
-from psephos.frozen import Array, Value, frozen
+from psephos.frozen import Value, frozen
+from psephos.levels import Level, check_nested, groups_from, groups_of_width, named_groups
 from psephos.values import OTHER, Unknown, check_unknown, check_value, plain, shown_number
 
 Spec: TypeAlias = Union["Attribute", int, range, Sequence[Any], Mapping[Any, str]]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Level(Value):
-    """A coarser view of an attribute: the group of each cell, and the groups' labels."""
-
-    name: str
-    groups: Array
-    labels: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        return f"Level({self.name!r}, {len(self.labels)} groups)"
 
 
 @dataclass(frozen=True)
@@ -276,72 +265,19 @@ class Attribute(Value):
         if self.unknown == "other":
             raise DomainError(f"declare level {name!r} first, and with_unknown('other') after it")
         if isinstance(groups, Mapping):
-            level = self._named_groups(name, groups)
+            level = named_groups(self, name, groups)
         elif isinstance(groups, int | np.integer):
-            level = self._groups_of_width(name, int(groups))
+            level = groups_of_width(self, name, int(groups))
         elif isinstance(groups, str | float) or not isinstance(groups, Iterable):
             raise DomainError(
                 f"level {name!r} takes a width, the first value of each group, or a dict of "
                 f"label: values, got {groups!r}"
             )
         else:
-            level = self._groups_from(name, groups)
+            level = groups_from(self, name, groups)
         if self.levels:
-            _check_nested(self.levels[-1], level)
+            check_nested(self.levels[-1], level)
         return replace(self, levels=(*self.levels, level))
-
-    def _named_groups(self, name: str, groups: Mapping[str, Sequence[Any]]) -> Level:
-        found = np.full(self.size, -1)
-        for g, (label, members) in enumerate(groups.items()):
-            if isinstance(members, str) or not isinstance(members, Iterable):
-                raise DomainError(f"group {label!r} of level {name!r} must list its values")
-            if not list(members):
-                raise DomainError(f"group {label!r} of level {name!r} is empty; leave it out")
-            for member in members:
-                cell = self.index(member)
-                if found[cell] >= 0:
-                    raise DomainError(f"level {name!r} puts {member!r} in two groups")
-                found[cell] = g
-        if (found < 0).any():
-            left = [self.label(int(i)) for i in np.flatnonzero(found < 0)]
-            raise DomainError(f"level {name!r} leaves out {name_list(left)}; place every value")
-        return Level(name, frozen(found), tuple(str(label) for label in groups))
-
-    def _groups_of_width(self, name: str, width: int) -> Level:
-        if not isinstance(self.values, range) or width < 1:
-            raise DomainError(
-                f"level {name!r}: a width ({width}) must be positive and needs an integer "
-                "attribute; for other attributes give a dict of label: values"
-            )
-        low, high = min(self.values), max(self.values)
-        return self._groups_from(name, [low, *range((low // width + 1) * width, high + 1, width)])
-
-    def _groups_from(self, name: str, starts: Sequence[Any]) -> Level:
-        starts = list(starts)
-        ordered = isinstance(self.values, range) and self.values.step == 1
-        if not (ordered or self.edges is not None):
-            raise DomainError(
-                f"level {name!r}: group starts need integers or bins; "
-                "for other attributes give a dict of label: values"
-            )
-        marks = list(self.edges[:-1]) if self.edges is not None else self.values
-        strange = [start for start in starts if start not in marks]
-        if strange or starts != sorted(set(starts)) or not starts or starts[0] != marks[0]:
-            raise DomainError(
-                f"level {name!r}: starts {name_list(starts)} must increase, begin with "
-                f"{marks[0]} and be {'edges' if self.edges else 'values'} of the attribute"
-            )
-        cuts = [marks.index(start) for start in starts] + [self.size]
-        groups = np.repeat(np.arange(len(starts)), np.diff(cuts))
-        if self.edges is not None:
-            ends = [self.edges[cut] for cut in cuts[1:]]
-            pairs = zip(starts, ends, strict=True)
-            labels = tuple(f"[{shown_number(lo)}, {shown_number(hi)})" for lo, hi in pairs)
-        else:
-            lasts = [self.values[cut - 1] for cut in cuts[1:]]
-            pairs = zip(starts, lasts, strict=True)
-            labels = tuple(str(lo) if lo == hi else f"{lo}–{hi}" for lo, hi in pairs)
-        return Level(name, frozen(groups), labels)
 
     def some_values(self) -> str:
         """A short list of the values, for messages and tables."""
@@ -394,16 +330,3 @@ def first_repeated(names: Sequence[str]) -> str | None:
             return name
         seen.add(name)
     return None
-
-
-def _check_nested(fine: Level, coarse: Level) -> None:
-    """Every group of the finer level must lie inside one group of the coarser."""
-    pairs = np.unique(np.stack([fine.groups, coarse.groups]), axis=1)
-    for group in np.flatnonzero(np.bincount(pairs[0]) > 1)[:1]:
-        label = fine.labels[int(group)]
-        over = name_list(coarse.labels[int(i)] for i in pairs[1][pairs[0] == group])
-        raise DomainError(
-            f"level {coarse.name!r} cuts group {label!r} of level {fine.name!r} "
-            f"(it lies in {over}); levels go from fine to coarse, "
-            "so start a group of both at the same value"
-        )

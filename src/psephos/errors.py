@@ -9,6 +9,7 @@ PsephosError
 ├── BudgetError         an amount, unit or charge that cannot be
 │   ├── BudgetExceededError   the ledger does not hold that much
 │   └── LedgerError           a ledger that is missing, there already, damaged or locked
+├── SourceError         a source that cannot be opened or read
 ├── RefusedError        the kernel has no rule for this request
 └── WorkloadError       a query set, weight or product that cannot be
     └── SqlError        SQL outside the supported counting queries
@@ -63,6 +64,10 @@ class BudgetExceededError(BudgetError):
 
 class LedgerError(BudgetError):
     """A ledger that is missing, there already, damaged or locked."""
+
+
+class SourceError(PsephosError):
+    """A source that cannot be opened or read; the text never says what was in it."""
 
 
 class RefusedError(PsephosError, ValueError):

@@ -13,6 +13,7 @@ import numpy as np
 from psephos.domain import Domain
 from psephos.errors import ShapeError, WorkloadError
 from psephos.frozen import Array, Value
+from psephos.kernel.query import Query, rounded_weight
 from psephos.matrix import Kron, Matrix, Scaled, Stack, Sum, total
 from psephos.predicate import Predicate
 from psephos.workload.product import Product, checked_weight, factor_matrix, regroup
@@ -219,6 +220,12 @@ class Workload(Value):
 
     def _ordered(self, asked: Product) -> list[tuple[str, QuerySet]]:
         return sorted(asked.items, key=lambda item: self.domain.axis(item[0]))
+
+    @property
+    def query(self) -> Query:
+        """The workload as it stands, to be measured: a block per product, weighted as asked."""
+        blocks = [(self.kron(i), rounded_weight(p.weight)) for i, p in enumerate(self.products)]
+        return Query.of(blocks)
 
     # ---- other workloads -----------------------------------------------------------------------
 

@@ -1,0 +1,180 @@
+"""From an entry of a column to its cell, as DuckDB expressions that no entry can make fail.
+
+What an entry is, is decided by its text, so that a CSV and the Parquet file made of it count the
+same. The text is read as the declared values are: whole numbers ("07" and "7.0" are 7, "7.5" is
+none), numbers, truth values, dates (by day), times; text and values of mixed types match exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+from psephos.attribute import Attribute
+
+SIGNED = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
+INTEGERS = SIGNED | {"UTINYINT", "USMALLINT", "UINTEGER"}
+WORD = range(-(2**62), 2**62)
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A small table from declared values (of one SQL type) to cells."""
+
+    kind: str
+    keys: tuple[Any, ...]
+    cells: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CellSql:
+    """Expressions for one column: the entry as it was read, and the cell it belongs to.
+
+    `found` and `cell` speak of the columns {alias}_r, the entry as the declared values are
+    read, and {alias}_n, the entry as a number. The first is NULL where the entry is not of that
+    kind, `found` where no declared value fits, `cell` where the row is dropped. `lookup`, if any,
+    is joined as table `alias` on its column v; it holds every key once, so joining adds no rows.
+    """
+
+    alias: str
+    read: str
+    number: str
+    found: str
+    cell: str
+    lookup: Lookup | None = None
+
+    @property
+    def columns(self) -> str:
+        return f"{self.read} AS {self.alias}_r, {self.number} AS {self.alias}_n"
+
+    @property
+    def join(self) -> str:
+        on = f" LEFT JOIN {self.alias} ON {self.alias}.v = {self.alias}_r"
+        return "" if self.lookup is None else on
+
+
+def cell_sql(attribute: Attribute, column: str, kind: str, alias: str) -> CellSql:
+    """The expressions for an attribute in a column of that DuckDB type."""
+    declared = attribute.declared
+    values = [v for v in declared if v is not None]
+    found, lookup = f"{alias}.k", None
+    read = number = _number(column, kind)
+    missing = None if isinstance(declared, range) or None not in declared else declared.index(None)
+    if attribute.edges is not None:
+        found = _binned(f"{alias}_r", attribute.edges, attribute.unknown == "clip")
+    else:
+        wanted = value_kind(values)
+        read = _read(column, kind, wanted)
+        low, high = (values[0], values[-1]) if wanted == "BIGINT" else (0, -1)
+        span = range(low, high + 1)
+        if values and len(span) == len(values) and list(declared[: len(values)]) == list(span):
+            found = _counted_from(f"{alias}_r", low, high)
+            if attribute.unknown == "clip":
+                found = _clipped(found, f"{alias}_n", low, high)
+        else:
+            keys: dict[Any, int] = {}
+            for i, value in enumerate(declared):
+                if value is not None:
+                    keys.setdefault(_key(value, wanted), i)
+            lookup = Lookup(wanted, tuple(keys), tuple(keys.values()))
+    if missing is not None:
+        found = f"CASE WHEN {column} IS NULL THEN {missing} ELSE {found} END"
+    cell = found if attribute.unknown != "other" else f"COALESCE({found}, {attribute.size - 1})"
+    return CellSql(alias, read, number, found, cell, lookup)
+
+
+def value_kind(values: Sequence[Any]) -> str:
+    """The DuckDB type by which these values match; text where they have no single one."""
+    kinds = {type(value) for value in values}
+    if kinds == {int}:
+        return "BIGINT" if all(value in WORD for value in values) else "VARCHAR"
+    if kinds == {datetime}:
+        local = {value.tzinfo is None for value in values}
+        return "VARCHAR" if len(local) > 1 else "TIMESTAMP" if local.pop() else "TIMESTAMPTZ"
+    if kinds and kinds <= {int, float}:
+        return "DOUBLE"
+    single = {bool: "BOOLEAN", date: "DATE"}
+    return single.get(kinds.pop(), "VARCHAR") if len(kinds) == 1 else "VARCHAR"
+
+
+def flat(cells: Sequence[str], sizes: Sequence[int]) -> str:
+    """The row-major index of a combination of cells."""
+    index = "CAST(0 AS BIGINT)"
+    for cell, size in zip(cells, sizes, strict=True):
+        index = f"({index} * {size} + {cell})"
+    return index
+
+
+def _text(column: str, kind: str) -> str:
+    return column if kind == "VARCHAR" else f"CAST({column} AS VARCHAR)"
+
+
+def _number(column: str, kind: str) -> str:
+    """The entry as a DOUBLE; NaN is no number, and 1e400 is infinite."""
+    if kind in INTEGERS:
+        return f"CAST({column} AS DOUBLE)"
+    read = column if kind == "DOUBLE" else f"TRY_CAST({_text(column, kind)} AS DOUBLE)"
+    return f"CASE WHEN NOT isnan({read}) THEN {read} END"
+
+
+def _read(column: str, kind: str, wanted: str) -> str:
+    if wanted == "DOUBLE":
+        return _number(column, kind)
+    if wanted == "BIGINT" and kind in INTEGERS:
+        return f"CAST({column} AS BIGINT)"
+    if wanted == kind:
+        return column
+    entry = column if wanted == "BIGINT" and kind == "DOUBLE" else _text(column, kind)
+    if wanted == "VARCHAR":
+        return entry
+    read = f"TRY_CAST({entry} AS {wanted})"
+    if wanted == "BIGINT":
+        # A cast alone would round 7.5 to 8.
+        whole = f"CAST({read} AS DOUBLE) = TRY_CAST({entry} AS DOUBLE)"
+        return f"CASE WHEN {whole} THEN {read} END"
+    return read
+
+
+def _key(value: Any, wanted: str) -> Any:
+    if wanted == "VARCHAR":
+        return str(value)
+    return float(value) if wanted == "DOUBLE" else value
+
+
+def _counted_from(read: str, low: int, high: int) -> str:
+    # The difference is taken of a number in range, so it cannot overflow wherever it is evaluated.
+    inside = f"least(greatest({read}, {_whole(low)}), {_whole(high)}) - {_whole(low)}"
+    return f"CASE WHEN {read} BETWEEN {_whole(low)} AND {_whole(high)} THEN {inside} END"
+
+
+def _clipped(found: str, number: str, low: int, high: int) -> str:
+    return (
+        f"CASE WHEN {number} < {double(low)} THEN 0 "
+        f"WHEN {number} > {double(high)} THEN {high - low} ELSE {found} END"
+    )
+
+
+def _binned(number: str, edges: tuple[float, ...], clip: bool) -> str:
+    """A search tree over the edges: bin i holds edges[i] <= x < edges[i + 1]."""
+
+    def between(first: int, last: int) -> str:
+        if first == last:
+            return str(first)
+        middle = (first + last + 1) // 2
+        below, above = between(first, middle - 1), between(middle, last)
+        return f"CASE WHEN {number} < {double(edges[middle])} THEN {below} ELSE {above} END"
+
+    tree = between(0, len(edges) - 2)
+    inside = f"{number} >= {double(edges[0])} AND {number} < {double(edges[-1])}"
+    return f"CASE WHEN {f'{number} IS NOT NULL' if clip else inside} THEN {tree} END"
+
+
+def _whole(number: int) -> str:
+    return f"CAST({number} AS BIGINT)"
+
+
+def double(number: float) -> str:
+    """A DOUBLE, written without loss."""
+    return f"CAST('{number!r}' AS DOUBLE)"

@@ -1,0 +1,122 @@
+"""Rows as cell indices: the SQL that makes them, and the cap on the rows of a person."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from psephos.attribute import Attribute
+from psephos.domain import Domain
+from psephos.engines.cells import INTEGERS, CellSql, cell_sql, flat
+from psephos.frozen import Array
+from psephos.kernel.source import Cap, columns_of
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """An open connection to a source, which stands as `relation` behind FROM.
+
+    Column i is called c{i} there, so that no name of the schema enters SQL text.
+    """
+
+    connection: Any
+    names: tuple[str, ...]
+    relation: str
+
+    def run(self, text: str) -> Any:
+        return self.connection.sql(text)
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """DuckDB's types of the columns."""
+        described = self.connection.execute(f"DESCRIBE SELECT * FROM {self.relation}").fetchall()
+        return tuple(row[1] for row in described)
+
+    def column(self, name: str) -> str:
+        return f"c{self.names.index(name)}"
+
+    def person(self, cap: Cap) -> str:
+        """Whom a row is about; ids are told apart by their text."""
+        kind, column = self.kinds[self.names.index(cap.column)], self.column(cap.column)
+        return column if kind in INTEGERS else f"CAST({column} AS VARCHAR)"
+
+    def cell(self, name: str, attribute: Attribute, alias: str) -> CellSql:
+        """The expressions of a column; its lookup table, if it has one, is made."""
+        kind = self.kinds[self.names.index(name)]
+        cell = cell_sql(attribute, self.column(name), kind, alias)
+        if cell.lookup is not None:
+            self.connection.execute(
+                f"CREATE OR REPLACE TEMP TABLE {alias} AS SELECT "
+                f"UNNEST($keys::{cell.lookup.kind}[]) AS v, UNNEST($cells::BIGINT[]) AS k",
+                {"keys": list(cell.lookup.keys), "cells": list(cell.lookup.cells)},
+            )
+        return cell
+
+    def entries(self, cells: Sequence[CellSql]) -> str:
+        """The source with its entries read, joined to the lookup tables."""
+        read = ", ".join(["*", *(cell.columns for cell in cells)])
+        joins = "".join(cell.join for cell in cells)
+        return f"(SELECT {read} FROM {self.relation}){joins}"
+
+    def indices(self, domain: Domain, axes: list[tuple[str, ...]], cap: Cap | None) -> str:
+        """A query for the rows that stay, as row-major indices in each group of attributes.
+
+        Under a cap a last column names the person, and rows come in the order of `first_of_each`.
+        """
+        columns = list(columns_of(domain))
+        cells = [self.cell(name, attribute, f"l{i}") for i, (name, attribute) in enumerate(columns)]
+        leaves = [len(list(columns_of(domain.project([name])))) for name in domain.names]
+        firsts = np.cumsum([0, *leaves])
+
+        def index(names: tuple[str, ...]) -> str:
+            starts = [(firsts[domain.axis(name)], leaves[domain.axis(name)]) for name in names]
+            where = [first + i for first, count in starts for i in range(count)]
+            return flat([f"k{i}" for i in where], [columns[i][1].size for i in where])
+
+        chosen = ", ".join(f"{cell.cell} AS k{i}" for i, cell in enumerate(cells))
+        person = f", {self.person(cap)} AS person" if cap else ""
+        stay = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(cells)))
+        asked = ", ".join(f"{index(names)} AS i{j}" for j, names in enumerate(axes))
+        text = f"SELECT {chosen}{person} FROM {self.entries(cells)}"
+        if cap is None:
+            return f"SELECT {asked} FROM ({text}) WHERE {stay}"
+        order = ", ".join(_words([attribute.size for _, attribute in columns]))
+        return (
+            f"SELECT {asked}, person FROM ({text}) WHERE {stay} AND person IS NOT NULL "
+            f"ORDER BY person, {order}"
+        )
+
+
+def first_of_each(batches: Iterable[Any], most: int) -> Iterator[list[Array]]:
+    """The first rows of each person, of rows ordered by person (the last column) and cell.
+
+    A person's rows may go on in the next batch, so their number so far is carried along.
+    """
+    last, seen = None, 0
+    for batch in batches:
+        *columns, who = batch.columns
+        if len(who) == 0:
+            continue
+        new = np.ones(len(who), dtype=bool)
+        new[0] = who[0].as_py() != last
+        new[1:] = pc.not_equal(who[1:], who[:-1]).to_numpy(zero_copy_only=False)
+        starts = np.append(-seen, np.flatnonzero(new))
+        place = np.arange(len(who)) - starts[np.cumsum(new)]
+        last, seen = who[-1].as_py(), int(place[-1]) + 1
+        yield [column.to_numpy()[place < most] for column in columns]
+
+
+def _words(sizes: list[int]) -> list[str]:
+    """Cell indices packed, in order, into as few 62-bit words as hold them."""
+    words: list[list[int]] = [[]]
+    for i, size in enumerate(sizes):
+        if math.prod(sizes[j] for j in words[-1]) * size >= 2**62:
+            words.append([])
+        words[-1].append(i)
+    return [flat([f"k{i}" for i in word], [sizes[i] for i in word]) for word in words]

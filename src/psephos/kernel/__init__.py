@@ -1,0 +1,1 @@
+"""PRIVACY-CRITICAL: everything that sees data or budget."""

@@ -1,0 +1,183 @@
+"""Privacy budgets: exact rationals in one of two currencies.
+
+*epsilon* is pure differential privacy, *rho* zero-concentrated differential privacy (zCDP). Floats
+are refused: 0.1 is not a tenth. Conversions between currencies are certified: computed in
+decimal arithmetic of 60 digits with correctly rounded exp and ln, and widened by far more than the
+arithmetic can be off.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+from functools import total_ordering
+from typing import Any, Literal
+
+from psephos.errors import BudgetError
+
+Currency = Literal["epsilon", "rho"]
+GRID = Fraction(1, 2**40)
+_EXACT = Context(prec=60)
+_SLACK = Decimal("1e-40")
+
+
+@total_ordering
+@dataclass(frozen=True, eq=True, repr=False)
+class Budget:
+    """An exact amount of epsilon or rho; amounts of one currency add and compare.
+
+    >>> epsilon("0.1") + epsilon("0.2") == epsilon("0.3")
+    True
+    """
+
+    currency: Currency
+    amount: Fraction
+
+    def __post_init__(self) -> None:
+        if self.currency not in ("epsilon", "rho") or type(self.amount) is not Fraction:
+            raise BudgetError(
+                f"a budget is an exact amount of epsilon or rho, got {self.amount!r} of "
+                f'{self.currency!r}; write epsilon("0.1") or rho("0.1")'
+            )
+        if self.amount < 0:
+            raise BudgetError(f"a budget is never negative, got {self.amount}")
+
+    def __add__(self, other: Budget) -> Budget:
+        return Budget(self.currency, self.amount + self._same(other))
+
+    def __sub__(self, other: Budget) -> Budget:
+        left = self.amount - self._same(other)
+        if left < 0:
+            raise BudgetError(f"{other} is more than {self}; a budget is never negative")
+        return Budget(self.currency, left)
+
+    def __mul__(self, factor: Any) -> Budget:
+        return Budget(self.currency, self.amount * exact(factor, "a share of a budget"))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, factor: Any) -> Budget:
+        return Budget(self.currency, self.amount / exact(factor, "the divisor of a budget"))
+
+    def __lt__(self, other: Budget) -> bool:
+        return self.amount < self._same(other)
+
+    def _same(self, other: Any) -> Fraction:
+        if not isinstance(other, Budget):
+            raise BudgetError(f"{self} and {other!r}: write epsilon(...) or rho(...) on both sides")
+        if other.currency != self.currency:
+            raise BudgetError(
+                f"{self} and {other} are different currencies; they neither add nor compare"
+            )
+        return other.amount
+
+    def __repr__(self) -> str:
+        short = float(self.amount)
+        shown = f"{self.currency} {self.amount}"
+        return shown if self.amount.denominator == 1 else f"{shown} (~{short:.6g})"
+
+
+def epsilon(amount: Any) -> Budget:
+    """A budget of pure differential privacy, from text such as "0.1" or "1/3"."""
+    return Budget("epsilon", exact(amount, "epsilon"))
+
+
+def rho(amount: Any) -> Budget:
+    """A budget of zero-concentrated differential privacy, from text such as "1/200"."""
+    return Budget("rho", exact(amount, "rho"))
+
+
+def epsilon_delta(eps: Any, delta: Any) -> Budget:
+    """The largest rho, on a grid of 2⁻⁴⁰, that certifiably implies (epsilon, delta).
+
+    >>> epsilon_delta("1", "1e-6")
+    rho 13389833763/549755813888 (~0.024356)
+    """
+    target, within = exact(eps, "epsilon"), exact(delta, "delta")
+    if within >= 1:
+        raise BudgetError(f"delta is a probability below 1, got {within}")
+    low, high = 0, math.floor(target / GRID) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = delta_bound(middle * GRID, target) <= within
+        low, high = (middle, high) if fits else (low, middle)
+    if low == 0:
+        raise BudgetError(
+            f"(epsilon {target}, delta {within}) allows less rho than the grid of 2^-40 can hold"
+        )
+    return Budget("rho", low * GRID)
+
+
+def delta_bound(rho_amount: Fraction, eps: Fraction) -> Fraction:
+    """An upper bound on the delta at which rho-zCDP implies (eps, delta).
+
+    Every α > 1 gives one (Canonne, Kamath, Steinke 2020, Proposition 12):
+
+        δ ≤ exp((α - 1)(αρ - ε)) / (α - 1) · (1 - 1/α)^α
+    """
+    r, e = float(rho_amount), float(eps)
+    if rho_amount <= 0:
+        return Fraction(0)
+    # Any α is valid, so it may be found in floating point; the bound is then exact in α.
+    best = min(_candidates(r, e), key=lambda a: _log_delta_float(a, r, e))
+    alpha = Fraction(best).limit_denominator(10**6)
+    if alpha <= 1:
+        return Fraction(1)
+    a, ctx = _decimal(alpha), _EXACT
+    exponent = _decimal((alpha - 1) * (alpha * rho_amount - eps))
+    log_delta = ctx.subtract(exponent, ctx.ln(ctx.subtract(a, Decimal(1))))
+    shrink = ctx.ln(ctx.divide(ctx.subtract(a, Decimal(1)), a))
+    log_delta = ctx.add(log_delta, ctx.multiply(a, shrink))
+    bound = ctx.exp(ctx.add(log_delta, ctx.multiply(_SLACK, ctx.add(a, abs(log_delta)))))
+    return min(Fraction(1), Fraction(bound) * (1 + Fraction(_SLACK)))
+
+
+def epsilon_bound(rho_amount: Fraction, delta: Fraction) -> Fraction:
+    """The least epsilon on a grid of 2⁻²⁰ (rounded up) that rho-zCDP certifiably implies."""
+    if not 0 < delta < 1:
+        raise BudgetError(f"delta is a probability between 0 and 1, got {delta}")
+    step = Fraction(1, 2**20)
+    low, high = -1, 1
+    while delta_bound(rho_amount, high * step) > delta:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = delta_bound(rho_amount, middle * step) <= delta
+        low, high = (low, middle) if fits else (middle, high)
+    return high * step
+
+
+def _candidates(r: float, e: float) -> list[float]:
+    """Orders near the best one: first by doubling, then finer around the winner."""
+    coarse = [1 + 2.0**k for k in range(-20, 41)]
+    near = min(coarse, key=lambda a: _log_delta_float(a, r, e)) - 1
+    return [1 + near * 2 ** (k / 64) for k in range(-64, 65)]
+
+
+def _log_delta_float(a: float, r: float, e: float) -> float:
+    return (a - 1) * (a * r - e) - math.log(a - 1) + a * math.log1p(-1 / a)
+
+
+def _decimal(x: Fraction) -> Decimal:
+    return _EXACT.divide(Decimal(x.numerator), Decimal(x.denominator))
+
+
+def exact(amount: Any, what: str) -> Fraction:
+    """A positive, finite rational from text, a whole number, a Fraction or a Decimal."""
+    if isinstance(amount, float):
+        raise BudgetError(
+            f'{what} {amount!r} is a float, and not exactly what it shows; write "{amount!r}"'
+        )
+    if isinstance(amount, bool) or not isinstance(amount, str | int | Fraction | Decimal):
+        raise BudgetError(
+            f'{what} must be text such as "0.1" or "1/3", or a whole number, got {amount!r}'
+        )
+    try:
+        value = Fraction(amount)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        raise BudgetError(f'{what} {amount!r} is not a finite number; write e.g. "0.1"') from None
+    if value <= 0:
+        raise BudgetError(f"{what} must be more than 0, got {amount}")
+    return value

@@ -1,0 +1,97 @@
+"""What is measured: blocks of integer queries, each with a positive rational weight.
+
+A block's weight says how precisely it is measured relative to the others; it never enters the
+answers, which stay integers. Weights have the form m·2^e with m < 2^20, so that noise scales stay
+short fractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from psephos.errors import RefusedError
+from psephos.frozen import Value
+from psephos.kernel.budget import exact
+from psephos.matrix import Matrix, Stack
+
+MANTISSA = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Block(Value):
+    """Integer queries that get one noise scale, and their weight."""
+
+    matrix: Matrix
+    weight: Fraction
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Query(Value):
+    """Blocks of integer queries over one vector.
+
+    >>> from psephos.matrix import Identity, total
+    >>> Query.of([(Identity(4), 1), (total(4), "3/2")])
+    Query(5 answers in 2 blocks over 4 cells)
+    """
+
+    blocks: tuple[Block, ...]
+
+    def __post_init__(self) -> None:
+        if not self.blocks:
+            raise RefusedError("a query needs at least one block of queries")
+        widths = sorted({block.matrix.shape[1] for block in self.blocks})
+        if len(widths) > 1:
+            raise RefusedError(f"the blocks of a query must share one width, got {widths}")
+        for block in self.blocks:
+            _check_weight(block.weight)
+
+    @classmethod
+    def of(cls, blocks: Matrix | Sequence[tuple[Matrix, Any]]) -> Query:
+        """A query from one matrix, or from pairs of matrix and weight (text or whole number)."""
+        if isinstance(blocks, Matrix):
+            return cls((Block(blocks, Fraction(1)),))
+        made = []
+        for matrix, weight in blocks:
+            if not isinstance(matrix, Matrix):
+                raise RefusedError(f"a block is a matrix, got {type(matrix).__name__}")
+            made.append(Block(matrix, exact(weight, "a weight")))
+        return cls(tuple(made))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Answers and cells."""
+        rows = sum(block.matrix.shape[0] for block in self.blocks)
+        return rows, self.blocks[0].matrix.shape[1]
+
+    @property
+    def matrix(self) -> Matrix:
+        """All blocks one below the other, without their weights."""
+        return Stack(tuple(block.matrix for block in self.blocks))
+
+    def __repr__(self) -> str:
+        m, n = self.shape
+        return f"Query({m:,} answers in {len(self.blocks)} blocks over {n:,} cells)"
+
+
+def rounded_weight(weight: float) -> Fraction:
+    """The nearest weight of the form m·2^e with m < 2^20."""
+    numerator, denominator = float(weight).as_integer_ratio()
+    shift = numerator.bit_length() - 20
+    if shift > 0:
+        numerator = min(MANTISSA - 1, (numerator + (1 << (shift - 1))) >> shift) << shift
+    return Fraction(numerator, denominator)
+
+
+def _check_weight(weight: Fraction) -> None:
+    odd = weight.numerator
+    while odd and odd % 2 == 0:
+        odd //= 2
+    power = weight.denominator & (weight.denominator - 1) == 0
+    if type(weight) is not Fraction or weight <= 0 or not power or odd >= MANTISSA:
+        raise RefusedError(
+            f"a weight is m·2^e with a positive whole m below 2^20, got {weight}; "
+            "rounded_weight(x) gives the nearest"
+        )

@@ -1,0 +1,130 @@
+"""The same handles over public or made-up data, with play money and a seed.
+
+Results say that they are simulations and are refused wherever a release is made. The noise here
+is floating-point and repeatable: good for studying error, worthless for privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from psephos.domain import Domain
+from psephos.errors import BudgetError, BudgetExceededError, DomainError
+from psephos.frozen import Array
+from psephos.kernel.budget import Budget
+from psephos.kernel.lineage import Node
+from psephos.kernel.measurement import Noise
+from psephos.kernel.noise import DiscreteLaplace
+from psephos.kernel.protected import ProtectedTable
+from psephos.kernel.source import Cap, Conjunct, Source
+from psephos.kernel.unit import Unit
+from psephos.kernel.vault import Vault, summed
+
+
+@dataclass
+class PlayRequest:
+    """A request that nobody will replay."""
+
+    key: str
+    replay: bool = False
+    values: bytes | None = None
+
+    def store(self, data: bytes) -> None:
+        self.values = data
+
+
+@dataclass
+class PlayMoney:
+    """A budget that lives as long as the simulation."""
+
+    unit: Unit
+    budget: Budget
+    dataset_id: str = "simulation"
+    spent: Fraction = field(default=Fraction(0))
+
+    def remaining(self) -> Budget:
+        return Budget(self.budget.currency, self.budget.amount - self.spent)
+
+    @contextmanager
+    def request(
+        self,
+        key: str | None,
+        fingerprint: str,
+        cost: Budget,
+        *,
+        label: str,
+        schema: str,
+        covered: bool,
+    ) -> Iterator[PlayRequest]:
+        left = self.remaining()
+        if cost > left:
+            raise BudgetExceededError(f"this costs {cost}; {left} remains", cost, left)
+        self.spent += cost.amount
+        yield PlayRequest(key or "simulation")
+
+
+@dataclass(frozen=True)
+class SeededDraws:
+    """Repeatable noise of the right distribution, up to floating point."""
+
+    generator: np.random.Generator
+    simulation: bool = True
+
+    def noise(self, noise: Noise, size: int) -> Array:
+        if isinstance(noise, DiscreteLaplace):
+            p = -math.expm1(-1 / float(noise.scale))
+            first, second = (self.generator.geometric(p, size) for _ in range(2))
+            return first - second
+        sigma = math.sqrt(float(noise.variance))
+        if sigma > 50:
+            return np.rint(self.generator.normal(0, sigma, size)).astype(np.int64)
+        support = np.arange(-math.ceil(12 * sigma) - 1, math.ceil(12 * sigma) + 2)
+        weights = np.exp(-(support**2) / (2 * sigma**2))
+        return self.generator.choice(support, size, p=weights / weights.sum())
+
+    def choice(self, scores: list[int], epsilon: Fraction, sensitivity: int) -> int:
+        rate = float(epsilon) / (2 * sensitivity)
+        return int(np.argmax(rate * np.array(scores) + self.generator.gumbel(size=len(scores))))
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySource:
+    """Counts given as an array over the whole domain."""
+
+    counts: Array
+
+    def count(
+        self, domain: Domain, attributes: tuple[str, ...], keep: tuple[Conjunct, ...],
+        cap: Cap | None,
+    ) -> Array:  # fmt: skip
+        """Sums over the attributes left out, of the cells that are kept."""
+        return summed(self.counts.reshape(domain.shape), domain, attributes, keep)
+
+
+def counted(counts: Array, domain: Domain) -> ArraySource:
+    """A source of given cell counts."""
+    array = np.asarray(counts)
+    if array.dtype.kind not in "iu" or array.size != domain.size or (array < 0).any():
+        raise DomainError(
+            f"simulate needs {domain.size:,} whole counts, none negative, one for each cell; got "
+            f"{array.dtype} of shape {array.shape}"
+        )
+    return ArraySource(array.astype(np.int64).reshape(-1))
+
+
+def simulation(
+    source: Source, domain: Domain, *, unit: Unit, budget: Budget, seed: int
+) -> ProtectedTable:
+    """Handles over a source that is not private; see the module's text."""
+    if not isinstance(unit, Unit) or not isinstance(budget, Budget):
+        raise BudgetError(f"simulate needs a unit and a budget, got {unit!r} and {budget!r}")
+    cap = None if unit.person is None else Cap(unit.person, unit.max_rows)
+    draws = SeededDraws(np.random.default_rng(seed))
+    money = PlayMoney(unit, budget)
+    return ProtectedTable(domain, Vault(source, domain, money, cap, draws), Node("root"))

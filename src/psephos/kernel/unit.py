@@ -1,0 +1,89 @@
+"""The unit of privacy: whose presence a release must not betray.
+
+Tables are compared by the rows added or removed to turn one into the other. The unit fixes the
+distance D of neighbouring tables. A mechanism that costs ε₁ (or ρ₁) per unit of distance, behind
+transformations of stability s, costs D·s·ε₁ (or D²·s²·ρ₁) at the root; `per_distance` is the
+inverse: what may be spent per unit of distance so that the root pays exactly `spend`.
+
+Privacy: for pure DP, group privacy over a path of D·s tables at distance one. For zCDP, the same
+path gives (D·s)²ρ₁ (Bun and Steinke 2016, Proposition 27); for linear measurements with
+Gaussian noise it is the square of the distance moved, directly.
+(tests/kernel/test_unit.py)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from psephos.errors import BudgetError
+from psephos.kernel.budget import Budget
+
+Change = Literal["add_remove", "substitute"]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Neighbouring tables differ in one row or in one person's rows, at most `max_rows`."""
+
+    change: Change
+    person: str | None = None
+    max_rows: int = 1
+
+    def __post_init__(self) -> None:
+        whole = type(self.max_rows) is int and self.max_rows >= 1
+        named = self.person is None or (type(self.person) is str and self.person != "")
+        if self.change not in ("add_remove", "substitute") or not whole or not named:
+            raise BudgetError(
+                "a unit is add_remove_row(), substitute_row() or person(column, max_rows=k) with a "
+                f"positive whole k; got {self.change!r}, {self.person!r}, {self.max_rows!r}"
+            )
+        if self.person is None and self.max_rows != 1:
+            raise BudgetError("more than one row belongs to a person; name the column")
+
+    @property
+    def distance(self) -> int:
+        """The most rows added or removed between neighbours."""
+        return self.max_rows * (2 if self.change == "substitute" else 1)
+
+    def per_distance(self, spend: Budget, stability: int) -> Fraction:
+        """What to spend per unit of distance behind `stability`, for `spend` at the root."""
+        reach = self.distance * stability
+        return spend.amount / (reach if spend.currency == "epsilon" else reach**2)
+
+    def at_root(self, per_distance: Fraction, stability: int, currency: str) -> Fraction:
+        """What the root pays for a cost per unit of distance."""
+        reach = self.distance * stability
+        return per_distance * (reach if currency == "epsilon" else reach**2)
+
+    def __str__(self) -> str:
+        verb = "substitute" if self.change == "substitute" else "add or remove"
+        if self.person is None:
+            return f"{verb} one row"
+        return f"{verb} one person ({self.person}, at most {self.max_rows} rows)"
+
+
+def add_remove_row() -> Unit:
+    """Neighbours differ by one row, added or removed."""
+    return Unit("add_remove")
+
+
+def substitute_row() -> Unit:
+    """Neighbours differ in the content of one row; their number of rows is the same."""
+    return Unit("substitute")
+
+
+def person(column: str, *, max_rows: int, change: Change = "add_remove") -> Unit:
+    """Neighbours differ in all rows of one person, named by a column, of which k count at most."""
+    return Unit(change, column, max_rows)
+
+
+def unit_from(text: dict[str, Any]) -> Unit:
+    """The unit that `as_record` wrote down."""
+    return Unit(text["change"], text["person"], int(text["max_rows"]))
+
+
+def as_record(unit: Unit) -> dict[str, Any]:
+    """The unit as plain values, for the ledger."""
+    return {"change": unit.change, "person": unit.person, "max_rows": unit.max_rows}

@@ -1,0 +1,72 @@
+"""Opening data: behind a ledger for real, or in a simulation on data that is not private."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+import psephos.engines as engines
+from psephos.domain import Domain
+from psephos.engines import CheckReport, as_source
+from psephos.errors import DomainError
+from psephos.kernel.budget import Budget
+from psephos.kernel.ledger import Ledger
+from psephos.kernel.lineage import Node
+from psephos.kernel.protected import ProtectedTable
+from psephos.kernel.simulate import counted, simulation
+from psephos.kernel.source import Cap, needed_columns
+from psephos.kernel.unit import Unit
+from psephos.kernel.vault import SystemDraws, Vault
+
+
+def protect(
+    source: Any, domain: Domain, *, ledger: Ledger | str | os.PathLike[str]
+) -> ProtectedTable:
+    """A handle to sensitive data; every look at it is charged to the ledger.
+
+    Args:
+        source: a path to a CSV or Parquet file, a pandas or Polars frame, or an Arrow table
+        domain: the public schema; values outside it go where it says
+        ledger: an existing ledger or its path; a missing one is refused, so that a mistyped
+            path never mints a fresh budget
+    """
+    _check_domain(domain)
+    book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    book.verify()
+    table = as_source(source)
+    unit = book.unit
+    cap = None if unit.person is None else Cap(unit.person, unit.max_rows)
+    table.check_columns(needed_columns(domain, cap))
+    vault = Vault(table, domain, book, cap, SystemDraws())
+    return ProtectedTable(domain, vault, Node("root"))
+
+
+def check(
+    source: Any, domain: Domain, *, unit: Unit | None = None, max_rows_total: int | None = None
+) -> CheckReport:
+    """The owner's private comparison of schema and data: all mismatches at once.
+
+    Its output holds what is in the data; it is marked PRIVATE and meant for the owner alone.
+    """
+    _check_domain(domain)
+    return engines.check(as_source(source), domain, unit=unit, max_rows_total=max_rows_total)
+
+
+def simulate(
+    source: Any, domain: Domain, *, unit: Unit, budget: Budget, seed: int
+) -> ProtectedTable:
+    """The same handles over cell counts or a frame that is not private.
+
+    Measurements say "simulation" and cannot be released; noise is repeatable by the seed.
+    """
+    _check_domain(domain)
+    if isinstance(source, np.ndarray):
+        return simulation(counted(source, domain), domain, unit=unit, budget=budget, seed=seed)
+    return simulation(as_source(source), domain, unit=unit, budget=budget, seed=seed)
+
+
+def _check_domain(domain: Domain) -> None:
+    if not isinstance(domain, Domain):
+        raise DomainError(f"a Domain is needed, got {type(domain).__name__}; write Domain.of(...)")

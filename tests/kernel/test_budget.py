@@ -1,0 +1,100 @@
+"""Budgets are exact, of one currency, and refuse what they cannot mean."""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psephos.errors import BudgetError
+from psephos.kernel import budget as b
+
+AMOUNTS = st.fractions(min_value=Fraction(1, 10**6), max_value=10**6)
+
+
+@given(x=AMOUNTS, y=AMOUNTS, k=st.integers(1, 50))
+def test_arithmetic_is_that_of_fractions(x, y, k):
+    for make in (b.epsilon, b.rho):
+        assert (make(x) + make(y)).amount == x + y
+        assert (make(x) * k).amount == x * k == (k * make(x)).amount
+        assert (make(x) / k).amount == x / k
+        assert (make(x) < make(y)) == (x < y)
+        assert (make(x) <= make(x)) is True
+        assert (make(x + y) - make(x)) == make(y)
+
+
+def test_a_tenth_is_a_tenth():
+    tenth = b.epsilon("0.1")
+    assert tenth + tenth + tenth == b.epsilon("0.3")
+    assert b.epsilon("1/3") * 3 == b.epsilon(1)
+    assert b.epsilon(Decimal("0.25")) == b.epsilon("1/4")
+    assert repr(b.epsilon("0.2")) == "epsilon 1/5 (~0.2)"
+    assert repr(b.rho(2)) == "rho 2"
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: b.epsilon(0.1), 'write "0.1"'),
+        (lambda: b.epsilon(math.nan), "float"),
+        (lambda: b.epsilon("nan"), "not a finite number"),
+        (lambda: b.epsilon("inf"), "not a finite number"),
+        (lambda: b.epsilon(Decimal("Infinity")), "not a finite number"),
+        (lambda: b.epsilon("-1"), "more than 0"),
+        (lambda: b.epsilon(0), "more than 0"),
+        (lambda: b.epsilon("1/0"), "not a finite number"),
+        (lambda: b.epsilon("a lot"), "not a finite number"),
+        (lambda: b.epsilon(True), "whole number, got True"),
+        (lambda: b.epsilon(None), "got None"),
+        (lambda: b.epsilon("1") + b.rho("1"), "different currencies"),
+        (lambda: b.epsilon("1") < b.rho("1"), "different currencies"),
+        (lambda: b.epsilon("1") + 1, "on both sides"),
+        (lambda: b.epsilon("1") * 0.5, 'write "0.5"'),
+        (lambda: b.epsilon("1") * -1, "more than 0"),
+        (lambda: b.epsilon("1") / 0, "more than 0"),
+        (lambda: b.epsilon("1") - b.epsilon("2"), "never negative"),
+        (lambda: b.epsilon_delta("1", "1"), "below 1"),
+        (lambda: b.epsilon_delta("1e-12", "1e-12"), "less rho than the grid"),
+        (lambda: b.epsilon_bound(Fraction(1), Fraction(0)), "between 0 and 1"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(make, words):
+    with pytest.raises(BudgetError) as error:
+        make()
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize("eps", ["0.1", "1", "3", "10"])
+@pytest.mark.parametrize("delta", ["1e-3", "1e-6", "1e-12"])
+def test_converted_rho_is_certified_and_nearly_the_largest(eps, delta):
+    rho = b.epsilon_delta(eps, delta).amount
+    target, within = Fraction(eps), Fraction(delta)
+    assert rho.denominator <= 2**40
+    assert b.delta_bound(rho, target) <= within
+    assert b.delta_bound(rho * Fraction(1001, 1000), target) > within
+    # Never worse than the classical rho + 2 sqrt(rho ln 1/δ).
+    log = math.log(1 / float(within))
+    assert float(rho) >= (math.sqrt(log + float(target)) - math.sqrt(log)) ** 2 * (1 - 1e-9)
+
+
+@given(rho=st.fractions(Fraction(1, 1000), 5), delta=st.sampled_from(["1e-3", "1e-6", "1e-10"]))
+def test_read_outs_round_up(rho, delta):
+    within = Fraction(delta)
+    eps = b.epsilon_bound(rho, within)
+    assert b.delta_bound(rho, eps) <= within
+    assert eps <= Fraction(math.ceil((float(rho) + 2 * math.sqrt(float(rho) * 30)) * 2**20) + 1)
+
+
+def test_the_true_delta_of_the_gaussian_stays_below_the_bound():
+    """The exact trade-off of a Gaussian of rho-zCDP (Balle and Wang 2018, Theorem 8)."""
+
+    def phi(x):
+        return 0.5 * math.erfc(-x / math.sqrt(2))
+
+    for rho in (0.005, 0.05, 0.5):
+        mu = math.sqrt(2 * rho)
+        for eps in (0.1, 0.5, 1.0, 3.0):
+            exact = phi(mu / 2 - eps / mu) - math.exp(eps) * phi(-mu / 2 - eps / mu)
+            assert float(b.delta_bound(Fraction(rho), Fraction(eps))) >= exact

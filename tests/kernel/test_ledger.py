@@ -1,0 +1,446 @@
+"""The ledger: what is granted, what is refused, and what comes back."""
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+import sqlite3
+import stat
+import tempfile
+import time
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psephos.errors import BudgetError, BudgetExceededError, LedgerError
+from psephos.kernel import storage
+from psephos.kernel.budget import Budget, epsilon, rho
+from psephos.kernel.ledger import Ledger
+from psephos.kernel.records import plain
+from psephos.kernel.unit import add_remove_row, person
+from tests.kernel.ledgers import SHM, WORDS, ask, charge, edit, forge, make, side_files
+
+
+def test_what_is_created_is_opened(folder):
+    made = make(folder)
+    again = Ledger.open(str(made.path))
+    for name in ("path", "dataset", "dataset_id", "unit", "budget"):
+        assert getattr(again, name) == getattr(made, name)
+    assert again.unit == person("id", max_rows=3)
+    assert again.budget == epsilon("1")
+    assert len(bytes.fromhex(again.dataset_id)) == 16
+    assert again.spent() == Budget("epsilon", Fraction(0))
+    assert again.remaining() == epsilon("1")
+    assert again.history() == []
+    again.verify()
+
+
+def test_it_belongs_to_its_owner(folder):
+    ledger = make(folder)
+    ask(ledger, "k", b"values")
+    modes = [ledger.path, *Path(f"{ledger.path}.values").iterdir()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in modes} == {0o600}
+    assert stat.S_IMODE(os.stat(f"{ledger.path}.values").st_mode) == 0o700
+
+
+def test_two_ledgers_have_two_identities(folder):
+    assert make(folder, name="a").dataset_id != make(folder, name="b").dataset_id
+
+
+@pytest.mark.parametrize("taken", ["file", "ledger", "folder", "dangling", "-wal", ".values"])
+def test_create_refuses_what_is_there(folder, taken):
+    place = folder / "people.ledger"
+    if taken == "file":
+        place.write_text("notes")
+    elif taken == "ledger":
+        charge(make(folder))
+    elif taken == "folder":
+        place.mkdir()
+    elif taken == "dangling":
+        place.symlink_to(folder / "nowhere")
+    else:  # what an older ledger left behind
+        Path(f"{place}{taken}").write_text("old")
+    with pytest.raises(LedgerError, match="is there already, and a budget is given once"):
+        make(folder)
+    if taken == "ledger":
+        assert Ledger.open(place).spent() == epsilon("1/10")
+
+
+def test_create_refuses_what_cannot_be(folder):
+    good = {"dataset": "people", "unit": add_remove_row(), "budget": epsilon("1")}
+    with pytest.raises(LedgerError, match=r"there is no folder .*missing; make it first"):
+        Ledger.create(folder / "missing" / "a.ledger", **good)
+    with pytest.raises(LedgerError, match="NUL"):
+        Ledger.create("a\0b", **good)
+    with pytest.raises(BudgetError, match="unit is written add_remove_row"):
+        Ledger.create(folder / "a", **{**good, "unit": "rows"})
+    for budget in ("1", 1.0, Budget("epsilon", Fraction(0)), forged("euro", Fraction(1)), None):
+        with pytest.raises(BudgetError, match="a budget"):
+            Ledger.create(folder / "a", **{**good, "budget": budget})
+    for name in ("", "two\nlines", 7, "x" * 1001):
+        with pytest.raises(BudgetError, match="name of a data set is printable text"):
+            Ledger.create(folder / "a", **{**good, "dataset": name})
+    assert os.listdir(folder) == []
+
+
+def test_two_creators_make_one_ledger(folder, monkeypatch):
+    def too_late(*_):
+        raise FileExistsError(errno.EEXIST, "exists")
+
+    monkeypatch.setattr(os, "link", too_late)
+    with pytest.raises(LedgerError, match="another process has just made it"):
+        make(folder)
+    assert os.listdir(folder) == ["people.ledger.values"]
+
+
+def test_open_refuses(folder):
+    place = folder / "people.ledger"
+    with pytest.raises(
+        LedgerError, match=r"there is no ledger at .*people\.ledger\. Check the path"
+    ):
+        Ledger.open(place)
+    with pytest.raises(LedgerError, match="there is no ledger"):
+        Ledger.open(folder)
+    assert os.listdir(folder) == []
+    place.write_bytes(secrets.token_bytes(5000))
+    with pytest.raises(LedgerError, match="no psephos ledger, or a damaged one"):
+        Ledger.open(place)
+    place.write_bytes(b"")
+    with pytest.raises(LedgerError, match="an SQLite file, but no psephos ledger"):
+        Ledger.open(place)
+    with closing(sqlite3.connect(place)) as db:
+        db.execute("CREATE TABLE record (number)")
+    with pytest.raises(LedgerError, match="an SQLite file, but no psephos ledger"):
+        Ledger.open(place)
+
+
+def test_open_refuses_other_formats_tables_and_headers(folder):
+    for name, sql, words in [
+        ("format", "PRAGMA user_version = 2", "it has format 2, and this psephos reads 1"),
+        ("extra", "CREATE VIEW v AS SELECT 1", "tables are not those of a ledger"),
+        ("fewer", "DROP TABLE total", "tables are not those of a ledger"),
+        ("headless", "DELETE FROM record", "record 0 .header. is missing"),
+        ("raised", "UPDATE record SET body = replace(body, '1/1', '9/1')", "record 0 .header. was"),
+    ]:
+        ledger = make(folder, name=name)
+        edit(ledger, sql)
+        with pytest.raises(LedgerError, match=words):
+            Ledger.open(ledger.path)
+    for part, value in [("currency", "euro"), ("budget", "1/0"), ("budget", "-1"), ("unit", None)]:
+        ledger = make(folder, name=f"{part}{value}".replace("/", ""))
+        forge(ledger, lambda rows, p=part, v=value: [["header", "", {**rows[0][2], p: v}]])
+        with pytest.raises(LedgerError, match=r"record 0 .header. makes no sense"):
+            Ledger.open(ledger.path)
+
+
+def test_strange_paths(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    for name in ("a b", "50%?x=1#y", "ünï", ":memory:", "file:x"):
+        charge(Ledger.create(name, dataset="d", unit=add_remove_row(), budget=epsilon("1")))
+        assert Ledger.open(name).spent() == epsilon("1/10")
+        assert (folder / name).is_file()
+
+
+def test_one_ledger_has_one_name(folder):
+    """By another name SQLite would keep another log, and the side files another lock."""
+    ledger = make(folder)
+    (folder / "soft").symlink_to(ledger.path)
+    assert Ledger.open(folder / "soft").path == ledger.path
+    os.link(ledger.path, folder / "hard")
+    Path(f"{ledger.path}.abc.new").touch()  # not the second name
+    for path in (ledger.path, folder / "hard"):
+        with pytest.raises(LedgerError, match=r"second name .a hard link."):
+            Ledger.open(path)
+    (folder / "hard").unlink()
+    charge(ledger)
+
+
+def test_three_tenths(folder):
+    ledger = make(folder, "0.3")
+    for _ in range(3):
+        assert not charge(ledger, "0.1").replay
+    with pytest.raises(BudgetExceededError) as refusal:
+        charge(ledger, "0.1")
+    assert refusal.value.requested == epsilon("0.1")
+    assert refusal.value.remaining == Budget("epsilon", Fraction(0))
+    assert len(ledger.history()) == 3
+
+
+def test_a_refusal_says_what_is_left_and_records_nothing(ledger):
+    charge(ledger, "9/10")
+    before = ledger.anchor()
+    with pytest.raises(BudgetExceededError) as refusal:
+        charge(ledger, "1/5", key="k")
+    assert str(refusal.value) == (
+        "this measurement costs epsilon 1/5 (~0.2); epsilon 1/10 (~0.1) remains of epsilon 1, "
+        "since epsilon 9/10 (~0.9) is spent. Nothing was charged"
+    )
+    assert ledger.anchor() == before
+    charge(ledger, "1/10", key="k")
+    assert ledger.remaining().amount == 0
+
+
+def test_a_restart_does_not_refresh(ledger):
+    charge(ledger, "7/10")
+    for _ in range(3):
+        with pytest.raises(BudgetExceededError):
+            charge(Ledger.open(ledger.path), "4/10")
+    assert Ledger.open(ledger.path).remaining() == epsilon("3/10")
+
+
+class Generous(Budget):
+    """Says it costs nothing."""
+
+
+def forged(currency, amount):
+    """A budget that was changed after it was checked."""
+    made = epsilon("1")
+    object.__setattr__(made, "currency", currency)
+    object.__setattr__(made, "amount", amount)
+    return made
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        Budget("epsilon", Fraction(0)),
+        forged("epsilon", Fraction(-1)),
+        forged("epsilon", 0.1),
+        forged("epsilon", float("nan")),
+        forged("euro", Fraction(1)),
+        Generous("epsilon", Fraction(1, 10)),
+        epsilon(Fraction(1, 10**301)),
+        "0.1",
+        0.1,
+        None,
+    ],
+)
+def test_costs_that_cannot_be_are_refused(ledger, cost):
+    with pytest.raises(BudgetError, match="a cost"):
+        ledger.charge(None, "f", cost, **WORDS)
+    with pytest.raises(BudgetError, match="a cost"), ledger.request(None, "f", cost, **WORDS):
+        pass
+    assert ledger.history() == []
+
+
+def test_one_currency_per_ledger(folder):
+    ledger = make(folder)
+    with pytest.raises(BudgetError, match=r"keeps epsilon, and rho 1/2 .* write epsilon\(\.\.\.\)"):
+        ledger.charge(None, "f", rho("1/2"), **WORDS)
+    other = Ledger.create(folder / "r", dataset="d", unit=add_remove_row(), budget=rho("1/8"))
+    other.charge(None, "f", rho("1/16"), **WORDS)
+    with pytest.raises(BudgetError, match="keeps rho, and epsilon 1 "):
+        other.charge(None, "f", epsilon("1"), **WORDS)
+    assert other.remaining() == rho("1/16")
+    assert Ledger.open(other.path).history()[0].cost == rho("1/16")
+    other.verify()
+
+
+def test_nothing_is_booked_for_a_part_that_another_part_has_paid_for(ledger):
+    charge(ledger)
+    free = Budget("epsilon", Fraction(0))
+    assert not ledger.charge("part", "f", free, **WORDS, covered=True).replay
+    assert ledger.history()[1].cost == free
+    with pytest.raises(BudgetError, match="a cost must be"):
+        ledger.charge(None, "f", forged("epsilon", Fraction(-1)), **WORDS, covered=True)
+    assert ledger.spent() == epsilon("1/10")
+    ledger.verify()
+
+
+def test_sums_that_grow_without_end_are_refused(folder):
+    ledger = make(folder)
+    for i in range(13):
+        charge(ledger, Fraction(1, 10**299 + 2 * i + 1))
+    with pytest.raises(BudgetError, match="needs over 4000 digits; charge rounder amounts"):
+        charge(ledger, Fraction(1, 10**299 + 27))
+    assert len(ledger.history()) == 13
+    ledger.verify()
+
+
+def test_a_key_is_good_for_one_request(ledger):
+    first = charge(ledger, key="k")
+    assert (first.key, first.number, first.replay, first.stored) == ("k", 1, False, False)
+    again = charge(ledger, key="k")
+    assert (again.number, again.replay, again.stored) == (1, True, False)
+    # After other parts of a split have paid, the same request may be priced differently.
+    assert charge(ledger, "1/20", key="k").replay
+    with pytest.raises(
+        LedgerError, match=r"key 'k' belongs to another request, record 1 \(charge\)"
+    ):
+        charge(ledger, key="k", fingerprint="g")
+    assert ledger.spent() == epsilon("1/10")
+    assert ask(ledger, "k", b"v") == b"v"
+    assert charge(ledger, key="k").stored
+
+
+@pytest.mark.parametrize("bad", ["", "a\nb", "a\0b", "\ud800", "x" * 1001, 7, b"k"])
+def test_keys_and_fingerprints_are_plain_text(ledger, bad):
+    with pytest.raises(BudgetError, match="a key is printable text"):
+        charge(ledger, key=bad)
+    with pytest.raises(BudgetError, match="a fingerprint is printable text"):
+        charge(ledger, fingerprint=bad)
+    with pytest.raises(BudgetError, match="a schema's fingerprint is printable text"):
+        ledger.charge(None, "f", epsilon("1"), label="l", schema=bad)
+    assert ledger.history() == []
+    assert plain("Bürger 1", "a key") == "Bürger 1"
+
+
+def test_history(ledger):
+    ask(ledger, "first", b"abc", "1/4", "f1")
+    ledger.charge("second", "f2", epsilon("1/5"), label="label\n\ud800", schema="s2")
+    one, two = Ledger.open(ledger.path).history()
+    assert (one.number, one.key, one.label, one.fingerprint) == (1, "first", "ages", "f1")
+    assert (one.cost, one.schema) == (epsilon("1/4"), "s")
+    assert one.values_hash == hashlib.sha256(b"abc").hexdigest()
+    assert time.strptime(one.time, "%Y-%m-%dT%H:%M:%SZ")
+    assert (two.number, two.label, two.values_hash) == (3, "label\n\ud800", None)
+    assert len({one.link, two.link}) == 2
+
+
+def test_records_hold_only_what_was_asked(ledger):
+    ask(ledger, "k", b"secret values")
+    with closing(sqlite3.connect(ledger.path)) as db:
+        rows = {
+            kind: set(json.loads(body))
+            for kind, body in db.execute("SELECT kind, body FROM record")
+        }
+    assert rows == {
+        "header": {"dataset", "dataset_id", "unit", "currency", "budget", "created"},
+        "charge": {"time", "label", "schema", "fingerprint", "cost"},
+        "stored": {"sha256"},
+    }
+    assert b"secret values" not in ledger.path.read_bytes()
+
+
+AMOUNTS = st.builds(Fraction, st.integers(1, 12), st.sampled_from([7, 8, 10, 30]))
+CHARGES = st.tuples(st.sampled_from([None, "a", "b", "c"]), st.sampled_from("fg"), AMOUNTS)
+
+
+@given(budget=AMOUNTS, charges=st.lists(CHARGES, max_size=12))
+def test_charges_follow_the_model(budget, charges):
+    with tempfile.TemporaryDirectory(dir=SHM) as folder:
+        ledger = make(Path(folder), budget)
+        spent: list[Fraction] = []
+        keys: dict[str, str] = {}
+        for key, fingerprint, cost in charges:
+            try:
+                replay = charge(ledger, cost, key, fingerprint).replay
+                outcome = "replay" if replay else "granted"
+            except BudgetExceededError:
+                outcome = "exceeded"
+            except LedgerError:
+                outcome = "refused"
+            if key in keys:
+                assert outcome == ("replay" if keys[key] == fingerprint else "refused")
+            elif sum(spent) + cost > budget:
+                assert outcome == "exceeded"
+            else:
+                assert outcome == "granted"
+                spent.append(cost)
+                if key is not None:
+                    keys[key] = fingerprint
+            assert ledger.spent().amount == sum(spent)
+        assert [entry.cost.amount for entry in ledger.history()] == spent
+        Ledger.open(ledger.path).verify()
+
+
+def test_replay_gives_the_same_values_and_charges_nothing(ledger):
+    assert ask(ledger, "k", b"first") == b"first"
+    assert ask(ledger, "k", b"second") == b"first"
+    assert ask(Ledger.open(ledger.path), "k", b"third") == b"first"
+    assert ledger.spent() == epsilon("1/10")
+    with ledger.request("k", "f", epsilon("1/10"), **WORDS) as request:
+        assert (request.key, request.number, request.replay) == ("k", 1, True)
+
+
+def test_values_may_be_empty(ledger):
+    assert ask(ledger, "k", b"") == b""
+    assert ask(ledger, "k", b"more") == b""
+
+
+def test_charged_but_not_stored_is_drawn_again_at_no_cost(ledger):
+    with pytest.raises(ZeroDivisionError), ledger.request("k", "f", epsilon("1/10"), **WORDS):
+        1 / 0  # noqa: B018
+    assert ask(ledger, "k", b"drawn again") == b"drawn again"
+    assert ledger.spent() == epsilon("1/10")
+
+
+def test_every_call_without_a_key_is_a_new_request(ledger):
+    assert [ask(ledger, None, bytes([i])) for i in range(3)] == [b"\0", b"\1", b"\2"]
+    assert ledger.spent() == epsilon("3/10")
+
+
+def test_a_request_stores_once(ledger):
+    with ledger.request("k", "f", epsilon("1/10"), **WORDS) as request:
+        with pytest.raises(BudgetError, match="values are stored as bytes, got bytearray"):
+            request.store(bytearray(b"v"))
+        request.store(b"v")
+        with pytest.raises(LedgerError, match="one charge never shows two answers"):
+            request.store(b"w")
+    with ledger.request("late", "f", epsilon("1/10"), **WORDS) as request:
+        pass
+    with pytest.raises(LedgerError, match="no longer held here"):
+        request.store(b"w")
+    with (
+        ledger.request("k", "f", epsilon("1/10"), **WORDS) as request,
+        pytest.raises(LedgerError, match="key 'k' has its values"),
+    ):
+        request.store(b"w")
+    assert ask(ledger, "k", b"x") == b"v"
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "changed", "folder"])
+def test_lost_values_are_refused(ledger, damage):
+    """Never drawn again: someone may have seen them."""
+    ask(ledger, "k", b"values")
+    (file,) = side_files(ledger, "values")
+    if damage == "missing":
+        file.unlink()
+    elif damage == "folder":
+        file.unlink()
+        file.mkdir()
+    else:
+        file.write_bytes(b"value" if damage == "truncated" else b"valueS")
+    said = {"missing": "are missing", "folder": "Is a directory"}.get(damage, "not those that were")
+    with pytest.raises(LedgerError, match=said):
+        ask(ledger, "k", b"again")
+    with pytest.raises(LedgerError, match=said):
+        ledger.verify()
+    assert len(ledger.history()) == 1
+
+
+def test_order_of_writing(ledger, monkeypatch):
+    """Charge on disk; then values, whole, on disk; then their hash; each before the next."""
+    steps = []
+
+    class Traced(sqlite3.Connection):
+        def execute(self, sql, *values):
+            if sql.startswith(("BEGIN", "INSERT", "COMMIT")):
+                steps.append(f"{sql.split()[0]} {values[0][1] if values else ''}".strip())
+            return super().execute(sql, *values)
+
+    def traced(name):
+        real = getattr(os, name)
+
+        def call(*given):
+            steps.append(name)
+            return real(*given)
+
+        monkeypatch.setattr(os, name, call)
+
+    real = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: real(*a, factory=Traced, **k))
+    traced("fsync")
+    traced("replace")
+    with ledger.request("k", "f", epsilon("1/10"), **WORDS) as request:
+        assert steps == ["BEGIN", "INSERT charge", "COMMIT"]
+        request.store(b"v")
+    assert steps[3:] == ["fsync", "replace", "fsync", "BEGIN", "INSERT stored", "COMMIT"]
+    with closing(storage._connect(str(ledger.path))) as db:
+        assert db.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)

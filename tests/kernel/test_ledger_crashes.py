@@ -1,0 +1,334 @@
+"""Crashes, races and forks: what was spent stays spent, and a key has one answer."""
+
+import copy
+import fcntl
+import functools
+import itertools
+import multiprocessing
+import os
+import pickle
+import random
+import secrets
+import signal
+import sqlite3
+import threading
+import time
+from fractions import Fraction
+
+import pytest
+
+from psephos.errors import BudgetExceededError, LedgerError, RefusedError
+from psephos.kernel import storage
+from psephos.kernel.budget import Budget, epsilon
+from psephos.kernel.ledger import Ledger
+from tests.kernel.ledgers import WORDS, ask, charge, make, side_files
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+FORK = multiprocessing.get_context("fork")
+
+
+def crash_points(action):
+    """Run the action in children that die at their first, second, ... step, until one is done."""
+    names = [(os, n) for n in ("open", "close", "fsync", "replace", "link", "unlink", "mkdir")]
+    for point in itertools.count(1):
+        child = os.fork()
+        if child == 0:
+            left = [point]
+
+            def step(left=left):
+                left[0] -= 1
+                if left[0] == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            class Dying(sqlite3.Connection):
+                def execute(self, *given, step=step):
+                    step()
+                    return super().execute(*given)
+
+            def dying(real, step=step):
+                def call(*given, **named):
+                    step()
+                    return real(*given, **named)
+
+                return call
+
+            for place, name in [*names, (fcntl, "flock")]:
+                setattr(place, name, dying(getattr(place, name)))
+            sqlite3.connect = functools.partial(sqlite3.connect, factory=Dying)
+            code = 1
+            try:
+                action(point)
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        died = os.WIFSIGNALED(status)
+        assert died or os.WEXITSTATUS(status) == 0
+        yield point
+        if not died:
+            return
+
+
+def test_a_request_survives_a_crash_at_every_step(folder):
+    ledger = make(folder, "100")
+    shown = folder / "shown"
+
+    def action(point):
+        values = ask(ledger, f"key {point}", secrets.token_bytes(8))
+        with open(shown, "wb", buffering=0) as file:
+            file.write(values)
+
+    last = 0
+    for last in crash_points(action):
+        values = ask(ledger, f"key {last}", b"drawn anew")
+        if shown.exists():
+            assert shown.read_bytes() == values
+            shown.unlink()
+        assert ask(ledger, f"key {last}", b"and again") == values
+        assert ledger.spent() == epsilon("1/10") * last
+        ledger.verify()
+    assert last > 30
+    assert side_files(ledger, "lock") == side_files(ledger, "new") == []
+
+
+def test_create_is_whole_or_not(folder):
+    def action(point):
+        make(folder, name=f"{point}.ledger")
+
+    last = whole = 0
+    for last in crash_points(action):
+        if (folder / f"{last}.ledger").exists():
+            ledger = Ledger.open(folder / f"{last}.ledger")
+            whole += 1
+        else:
+            ledger = make(folder, name=f"{last}.ledger")
+        ledger.verify()
+        assert ask(ledger, "k", b"v") == b"v"
+    assert last > 20
+    assert 1 < whole < last
+
+
+def answer_forever(path, pipe, start):
+    ledger = Ledger.open(path)
+    os.write(pipe, b"\n")
+    for i in itertools.count(start):
+        for key in {f"{random.randrange(i + 1)}", f"{i}"}:
+            values = ask(ledger, key, secrets.token_bytes(16), "1/1000")
+            os.write(pipe, f"{key} {values.hex()}\n".encode())
+
+
+def test_kill_at_random_points(folder):
+    """Hundreds of kill -9: no charge is lost or made twice, no key shows two answers."""
+    ledger = make(folder, "1000")
+    rng = random.Random(0)
+    shown: dict[str, str] = {}
+    kills = 0
+    begin = time.monotonic()
+    while kills < 100 or (kills < 300 and time.monotonic() - begin < 10):
+        reader, writer = os.pipe()
+        start = max((int(key) + 1 for key in shown), default=0)
+        child = FORK.Process(target=answer_forever, args=(ledger.path, writer, start))
+        child.start()
+        os.close(writer)
+        os.read(reader, 1)
+        time.sleep(rng.uniform(0, 0.01))
+        child.kill()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        with open(reader) as lines:
+            for line in lines:
+                key, values = line.split()
+                assert shown.setdefault(key, values) == values
+        kills += 1
+        assert ledger.spent() >= Budget("epsilon", Fraction(len(shown), 1000))
+    ledger.verify()
+    before = ledger.anchor()
+    charged = [entry.key for entry in ledger.history()]
+    assert len(charged) == len(set(charged))
+    assert ledger.spent() == epsilon("1/1000") * len(charged) <= ledger.budget
+    assert set(shown) <= set(charged)
+    for key, values in shown.items():
+        assert ask(ledger, key, b"never", "1/1000").hex() == values
+    assert ledger.anchor() == before
+    assert len(shown) > 20
+
+
+def exhaust(path, seed, granted):
+    ledger, rng, mine = Ledger.open(path), random.Random(seed), 0
+    costs = [Fraction(1, 10), Fraction(1, 25), Fraction(1, 100)]
+    while costs:
+        cost = rng.choice(costs)
+        try:
+            charge(ledger, cost)
+            mine += int(cost * 100)
+        except BudgetExceededError:
+            costs.remove(cost)
+    granted.put(mine)
+
+
+def run(processes):
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(20)
+        process.kill()
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * len(processes)
+
+
+def test_processes_race_to_exhaustion(folder):
+    ledger = make(folder, "3")
+    granted = FORK.SimpleQueue()
+    racers = [FORK.Process(target=exhaust, args=(ledger.path, i, granted)) for i in range(8)]
+    run(racers)
+    assert sum(granted.get() for _ in racers) == 300
+    assert ledger.spent() == ledger.budget
+    ledger.verify()
+
+
+def test_threads_share_a_ledger(ledger):
+    asked = [threading.Thread(target=ask, args=(ledger, f"{i}", b"v")) for i in range(8)]
+    for thread in asked:
+        thread.start()
+    for thread in asked:
+        thread.join()
+    assert ledger.spent() == epsilon("8/10")
+    ledger.verify()
+
+
+def draw_slowly(path, results):
+    with Ledger.open(path).request("k", "f", epsilon("1/10"), **WORDS) as request:
+        drawn = request.values is None
+        if drawn:
+            time.sleep(0.1)
+            request.store(secrets.token_bytes(8))
+    results.put((drawn, request.values))
+
+
+def test_one_key_in_two_processes_is_drawn_once(ledger):
+    results = FORK.SimpleQueue()
+    asked = [FORK.Process(target=draw_slowly, args=(ledger.path, results)) for _ in range(4)]
+    run(asked)
+    answers = [results.get() for _ in asked]
+    assert sorted(drawn for drawn, _ in answers) == [False, False, False, True]
+    assert len({values for _, values in answers}) == 1
+    assert ledger.spent() == epsilon("1/10")
+
+
+def test_a_key_that_is_held_is_waited_for_in_vain(ledger, monkeypatch):
+    monkeypatch.setattr(storage, "KEY_PATIENCE", 0.02)
+    with ledger.request("k", "f", epsilon("1/10"), **WORDS) as request:
+        with pytest.raises(LedgerError, match="another request with this key"):
+            ask(ledger, "k", b"other")
+        assert ask(ledger, "another", b"other") == b"other"
+        request.store(b"v")
+    assert ask(ledger, "k", b"other") == b"v"
+
+
+def test_a_lock_that_was_removed_is_no_lock(ledger, monkeypatch):
+    """Its last holder removes the file; who waited for that one must take a new one."""
+    real = fcntl.flock
+
+    def removed_meanwhile(fd, how):
+        real(fd, how)
+        monkeypatch.setattr(fcntl, "flock", real)
+        (lock,) = side_files(ledger, "lock")
+        lock.unlink()
+
+    monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
+    with ledger.request("k", "f", epsilon("1/10"), **WORDS):
+        assert len(side_files(ledger, "lock")) == 1
+    assert side_files(ledger, "lock") == []
+
+
+def in_child(action):
+    """What the action says in a forked child."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        try:
+            os.write(writer, str(action()).encode())
+        except BaseException as error:  # noqa: BLE001
+            os.write(writer, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader) as said:
+        text = said.read()
+    os.waitpid(child, 0)
+    return text
+
+
+def test_fork(ledger):
+    charge(ledger)
+    assert in_child(lambda: charge(ledger, key="child").number) == "2"
+    assert charge(ledger, key="child").replay
+    assert in_child(ledger.spent) == "epsilon 1/5 (~0.2)"
+    ledger.verify()
+
+
+def test_a_fork_waits_for_the_operation_under_way(ledger):
+    entered, leave = threading.Event(), threading.Event()
+
+    def slowly():
+        with ledger._operation("BEGIN IMMEDIATE"):
+            entered.set()
+            leave.wait(5)
+
+    thread = threading.Thread(target=slowly)
+    thread.start()
+    entered.wait(5)
+    threading.Timer(0.05, leave.set).start()
+    assert in_child(lambda: charge(ledger).number) == "1"
+    thread.join()
+
+
+def test_a_forked_child_does_not_answer_for_its_parent(ledger, monkeypatch):
+    monkeypatch.setattr(storage, "KEY_PATIENCE", 0.0)
+    reader, writer = os.pipe()
+    child = None
+    try:
+        with ledger.request("k", "f", epsilon("1/10"), **WORDS) as request:
+            child = os.fork()
+            if child == 0:
+                request.store(b"the child's")
+            os.waitpid(child, 0)
+            with pytest.raises(LedgerError, match="another request with this key"):
+                ask(ledger, "k", b"stolen")  # the child's exit did not unlock it
+            request.store(b"the parent's")
+    except LedgerError as error:
+        if child == 0:
+            os.write(writer, str(error).encode())
+            os._exit(0)
+        raise
+    assert b"no longer held here" in os.read(reader, 1000)
+    os.close(reader)
+    os.close(writer)
+    assert ask(ledger, "k", b"other") == b"the parent's"
+
+
+def test_a_child_leaves_the_lock_alone(ledger, monkeypatch):
+    with ledger.request("k", "f", epsilon("1/10"), **WORDS):
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert len(side_files(ledger, "lock")) == 1
+    monkeypatch.undo()
+    assert ask(ledger, "k", b"v") == b"v"
+
+
+def test_a_ledger_is_not_copied(ledger):
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(
+            RefusedError, match=r"not copied; write Ledger\.open\('.*people\.ledger'"
+        ):
+            attempt(ledger)
+    with pytest.raises(AttributeError):
+        ledger.budget = epsilon("100")
+
+
+def test_repr(ledger):
+    charge(ledger, "1/4")
+    unit = "add or remove one person (id, at most 3 rows)"
+    assert repr(ledger) == f"Ledger('people', {unit}: epsilon 1/4 (~0.25) spent of epsilon 1)"
+    ledger.path.unlink()
+    assert "cannot be opened" in repr(ledger)

@@ -1,0 +1,332 @@
+"""Handles: what they give, what they refuse, what they cost."""
+
+import copy
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import psephos as ps
+from psephos import matrix as mx
+from psephos.errors import BudgetError, BudgetExceededError, RefusedError, ShapeError, TooLargeError
+from psephos.kernel.budget import epsilon, rho
+from psephos.kernel.query import Query
+from psephos.kernel.simulate import counted, simulation
+from psephos.kernel.unit import add_remove_row, person, substitute_row
+
+DOMAIN = ps.Domain.of(sex=["F", "M"], age=6, region=3)
+COUNTS = np.arange(36) * 7 + 1
+
+
+class Silent:
+    """No noise at all, to see what is counted."""
+
+    simulation = True
+
+    def noise(self, noise, size):
+        return np.zeros(size, dtype=np.int64)
+
+    def choice(self, scores, epsilon, sensitivity):
+        return int(np.argmax(scores))
+
+
+def data(unit=None, budget=None, silent=True):
+    table = simulation(
+        counted(COUNTS, DOMAIN),
+        DOMAIN,
+        unit=unit or add_remove_row(),
+        budget=budget or epsilon("100"),
+        seed=0,
+    )
+    if silent:
+        table._vault.draws = Silent()
+    return table
+
+
+def spent(handle):
+    return handle._vault.ledger.spent
+
+
+def test_measurements_count_what_they_ask():
+    x = COUNTS.reshape(DOMAIN.shape)
+    table = data()
+    everyone = table.vectorise()
+    one = epsilon("1")
+    assert everyone.measure(mx.Identity(36), spend=one).values.tolist() == COUNTS.tolist()
+    marginal = mx.Kron((mx.Identity(2), mx.total(6), mx.Prefix(3)))
+    expected = np.cumsum(x.sum(axis=1), axis=1).ravel().tolist()
+    assert everyone.measure(marginal, spend=one).values.tolist() == expected
+    assert table.noisy_count(spend=one).values.tolist() == [COUNTS.sum()]
+    adults = table.where((ps.col("age") >= 3) & (ps.col("sex") == "F"))
+    assert adults.noisy_count(spend=one).values.tolist() == [x[0, 3:].sum()]
+    either = table.where((ps.col("age") == 0) | (ps.col("sex") == "F"))
+    assert either.noisy_count(spend=one).values.tolist() == [x[0].sum() + x[1, 0].sum()]
+    narrow = adults.keep("region", "sex").vectorise()
+    assert narrow.size == 6
+    assert narrow.measure(mx.Identity(6), spend=one).values.tolist() == [
+        *x[:, 3:].sum(axis=1)[0].reshape(-1)[:0],
+        *np.stack([x[0, 3:].sum(axis=0), np.zeros(3, int)], axis=1).ravel(),
+    ]
+    parts = table.split("sex")
+    assert {k: p.noisy_count(spend=one).values[0] for k, p in parts.items()} == {
+        "F": x[0].sum(),
+        "M": x[1].sum(),
+    }
+
+
+def test_marginals_never_need_the_whole_vector():
+    wide = ps.Domain.of({f"x{i}": 10 for i in range(30)})
+
+    asked = []
+
+    class Few:
+        def count(self, domain, attributes, keep, cap):
+            asked.append(attributes)
+            return np.zeros([domain[name].size for name in attributes], dtype=np.int64)
+
+    table = simulation(Few(), wide, unit=add_remove_row(), budget=epsilon("1"), seed=0)
+    factors = [mx.total(10)] * 30
+    factors[3], factors[17] = mx.Identity(10), mx.Prefix(10)
+    y = table.vectorise().measure(mx.Kron(tuple(factors)), spend=epsilon("1/2"))
+    assert y.values.size == 100
+    assert asked == [("x3", "x17")]
+    with pytest.raises(TooLargeError, match="over the limit"):
+        table.vectorise().measure(mx.Kron((mx.Identity(10),) * 30), spend=epsilon("1/2"))
+    assert table._vault.ledger.spent == Fraction(1, 2)
+
+
+def test_vectors_are_reduced_split_and_transformed():
+    v = data().vectorise()
+    one = epsilon("1")
+    halves = mx.Partition(np.arange(36) % 2)
+    reduced = v.reduce(halves)
+    assert reduced.measure(mx.Identity(2), spend=one).values.tolist() == [
+        COUNTS[::2].sum(),
+        COUNTS[1::2].sum(),
+    ]
+    even, odd = v.split(halves)
+    assert even.measure(mx.Identity(18), spend=one).values.tolist() == COUNTS[::2].tolist()
+    assert odd.noisy_count(spend=one).values.tolist() == [COUNTS[1::2].sum()]
+    twice = v.transform(mx.Scaled(3, mx.Prefix(36))).reduce(mx.Partition([0] * 36))
+    y = twice.measure(mx.Identity(1), spend=one)
+    assert y.values[0] == 3 * np.cumsum(COUNTS).sum()
+    assert (y.matrix @ COUNTS).tolist() == y.values.tolist()
+
+
+@pytest.mark.parametrize("unit", [add_remove_row(), substitute_row(), person("id", max_rows=4)])
+@pytest.mark.parametrize("currency", [epsilon, rho])
+def test_the_root_pays_what_was_spent(unit, currency):
+    table = data(unit, currency("100"))
+    table.where(ps.col("age") > 2).vectorise().measure(mx.Identity(36), spend=currency("1/3"))
+    assert spent(table) == Fraction(1, 3)
+    parts = table.split("region")
+    for part in parts.values():
+        part.vectorise().measure(mx.Identity(12), spend=currency("1/2"))
+    assert spent(table) == Fraction(1, 3) + Fraction(1, 2)
+
+
+@given(
+    reach=st.integers(1, 50),
+    unit=st.sampled_from([add_remove_row(), substitute_row(), person("id", max_rows=3)]),
+    amount=st.sampled_from(["1", "1/7", "3"]),
+)
+def test_noise_grows_with_distance_and_stability(reach, unit, amount):
+    """Δ, D and s all enter the scale: halving any of them halves this."""
+    v = data(unit).vectorise().transform(mx.Scaled(reach, mx.Identity(36)))
+    y = v.measure(mx.Stack((mx.Identity(36), mx.total(36))), spend=epsilon(amount))
+    exact = Fraction(2 * unit.distance * reach) / Fraction(amount)
+    assert exact <= y.noise[0].scale <= exact * (1 + Fraction(1, 2**20))
+    w = data(unit, rho("100")).vectorise().transform(mx.Scaled(reach, mx.Identity(36)))
+    z = w.measure(mx.Stack((mx.Identity(36), mx.total(36))), spend=rho(amount))
+    exact = Fraction(2 * (unit.distance * reach) ** 2) / (2 * Fraction(amount))
+    assert exact <= z.noise[0].variance <= exact * (1 + Fraction(1, 2**20))
+
+
+def test_filters_have_stability_one():
+    table = data().where(ps.col("age") > 1).where(ps.col("sex") == "F").keep("age")
+    assert table._node.stability == 1
+
+
+def test_scaled_masks_cost_their_scale():
+    """A mask of a million through a transform does not recover a count."""
+    v = data(silent=False).vectorise().transform(mx.Scaled(10**6, mx.Identity(36)))
+    y = v.measure(mx.Identity(36), spend=epsilon("1"))
+    assert y.noise[0].scale >= 10**6
+    assert np.abs(y.values / 10**6 - COUNTS).max() > 0.01
+
+
+def test_blocks_get_noise_by_their_weight():
+    query = Query.of([(mx.Identity(36), 1), (mx.total(36), 3)])
+    y = data().vectorise().measure(query, spend=epsilon("1/2"))
+    assert [n.scale for n in y.noise] == [8, Fraction(8, 3)]
+    assert y.variances.shape == (37,)
+
+
+def test_group_by():
+    grouped = data().group_by("region", "sex", most=500)
+    assert grouped.domain.names == ("region", "sex", "count")
+    assert grouped._node.stability == 2
+    table = grouped.vectorise().measure(mx.Identity(grouped.domain.size), spend=epsilon("1"))
+    cells = table.values.reshape(3, 2, 501)
+    x = COUNTS.reshape(DOMAIN.shape).sum(axis=1).T
+    for r in range(3):
+        for s in range(2):
+            assert cells[r, s].sum() == 1
+            assert cells[r, s, min(x[r, s], 500)] == 1
+    small = grouped.where(ps.col("count") < 400).keep("count")
+    assert small.noisy_count(spend=epsilon("1")).values[0] == (x < 400).sum()
+    with pytest.raises(RefusedError, match="most"):
+        data().group_by("region", most=0)
+
+
+def test_group_by_moves_two_rows_per_row():
+    """One row more: the largest L1 distance of grouped tables is 2, and it is reached."""
+    moved = []
+    for cell in range(36):
+        tables = []
+        for extra in (0, 1):
+            counts = COUNTS.copy()
+            counts[cell] += extra
+            table = simulation(
+                counted(counts, DOMAIN), DOMAIN, unit=add_remove_row(), budget=epsilon(9), seed=0
+            )
+            table._vault.draws = Silent()
+            grouped = table.group_by("sex", most=10**4).vectorise()
+            tables.append(grouped.measure(mx.Identity(grouped.size), spend=epsilon(1)).values)
+        moved.append(np.abs(tables[0] - tables[1]).sum())
+    assert max(moved) == 2
+
+
+def test_budgets_run_out_and_nothing_is_lost():
+    table = data(budget=epsilon("0.3"))
+    for _ in range(3):
+        table.noisy_count(spend=epsilon("0.1"))
+    with pytest.raises(BudgetExceededError) as error:
+        table.noisy_count(spend=epsilon("0.1"))
+    assert error.value.requested == epsilon("0.1")
+    assert spent(table) == Fraction(3, 10)
+
+
+def test_pure_spending_on_a_rho_budget_books_half_the_square():
+    table = data(budget=rho("10"))
+    y = table.noisy_count(spend=epsilon("2"))
+    assert y.cost == rho("2")
+    assert y.noise[0].scale == Fraction(1, 2)
+    assert spent(table) == 2
+    with pytest.raises(BudgetError, match="keeps epsilon"):
+        data().noisy_count(spend=rho("1"))
+
+
+class Forged:
+    currency = "epsilon"
+    amount = Fraction(1)
+
+
+@pytest.mark.parametrize("spend", [0.1, "0.1", 1, None, Forged(), -1])
+def test_spend_is_a_budget_and_nothing_else(spend):
+    with pytest.raises(BudgetError):
+        data().noisy_count(spend=spend)
+
+
+def test_budgets_forged_by_hand_are_refused():
+    from psephos.kernel.budget import Budget
+
+    for amount in (Fraction(-1), Fraction(0), 0.5, float("nan")):
+        with pytest.raises(BudgetError):
+            data().noisy_count(spend=Budget("epsilon", amount))
+        forged = epsilon("1")
+        object.__setattr__(forged, "amount", amount)
+        with pytest.raises(BudgetError):
+            data().noisy_count(spend=forged)
+    with pytest.raises(BudgetError):
+        data().noisy_count(spend=Budget("euros", Fraction(1)))
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        np.asarray,
+        np.sum,
+        list,
+        len,
+        bool,
+        float,
+        pickle.dumps,
+        copy.copy,
+        copy.deepcopy,
+        lambda h: h[0],
+        lambda h: 1 in h,
+        lambda h: h < 3,
+        lambda h: np.array([1]) @ h,
+    ],
+)
+def test_handles_have_nothing_to_show(look):
+    for handle in (data(), data().vectorise()):
+        with pytest.raises((RefusedError, TypeError)):
+            look(handle)
+
+
+def test_reprs_show_domain_and_budget_only():
+    text = repr(data(budget=epsilon("1")))
+    assert "Domain(sex: 2, age: 6, region: 3; 36 cells)" in text
+    assert "epsilon 1 left of epsilon 1" in text
+    assert "simulation" in text
+    assert "36 cells" in repr(data().vectorise())
+
+
+def test_no_public_attribute_leads_to_the_counts():
+    for handle in (data(), data().vectorise()):
+        for name in dir(handle):
+            if not name.startswith("_"):
+                value = getattr(handle, name)
+                assert not isinstance(value, np.ndarray)
+                assert callable(value) or isinstance(value, ps.Domain | int)
+
+
+def test_what_has_no_rule_is_refused():
+    v = data().vectorise()
+    with pytest.raises(RefusedError, match="text is never evaluated"):
+        data().where("__import__('os').system('true')")
+    with pytest.raises(RefusedError):
+        data().where(lambda row: True)
+    with pytest.raises(RefusedError):
+        v.reduce(mx.Dense(np.ones((1, 36), dtype=int)))
+    with pytest.raises(RefusedError):
+        v.split([0] * 36)
+    with pytest.raises(ShapeError):
+        mx.Partition([0, 2])
+    with pytest.raises(RefusedError):
+        v.measure(mx.PIdentity(np.ones((1, 36))), spend=epsilon("1"))
+    with pytest.raises(RefusedError):
+        v.measure("SELECT", spend=epsilon("1"))
+    with pytest.raises(ShapeError, match="36 cells"):
+        v.measure(mx.Identity(35), spend=epsilon("1"))
+    with pytest.raises(RefusedError, match="zero everywhere"):
+        v.measure(mx.Dense(np.zeros((1, 36), dtype=int)), spend=epsilon("1"))
+    assert spent(v) == 0
+
+
+def test_simulations_say_so_and_repeat():
+    first = data(silent=False).noisy_count(spend=epsilon("1"))
+    again = data(silent=False).noisy_count(spend=epsilon("1"))
+    assert first.values.tolist() == again.values.tolist()
+    assert first.simulation
+    assert "Simulated" in repr(first)
+    with pytest.raises(RefusedError, match="simulation"):
+        first.require_release()
+
+
+def test_simulated_noise_has_the_stated_variance():
+    table = simulation(
+        counted(np.zeros(4000, int), ps.Domain.of(x=4000)),
+        ps.Domain.of(x=4000),
+        unit=add_remove_row(),
+        budget=rho("100"),
+        seed=1,
+    )
+    for spend in (epsilon("1/5"), rho("1/100"), rho("1/100000")):
+        y = table.vectorise().measure(mx.Identity(4000), spend=spend)
+        assert abs(y.values.var() / y.variances[0] - 1) < 0.2

@@ -1,0 +1,183 @@
+"""Exact column sums for every matrix with a rule, and a refusal for everything else."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psephos import matrix as mx
+from psephos.errors import RefusedError
+from psephos.kernel.query import Query, rounded_weight
+from psephos.kernel.sensitivity import (
+    RULES,
+    admit,
+    admit_query,
+    answers,
+    columns,
+    largest_entry,
+    sensitivity,
+    stability,
+)
+from tests.strategies import matrices
+
+
+def admitted(a):
+    try:
+        return admit(a)
+    except RefusedError:
+        return None
+
+
+@given(a=matrices(), p=st.sampled_from([1, 2]))
+def test_columns_are_exact_for_whatever_is_admitted(a, p):
+    own = admitted(a)
+    if own is None:
+        return
+    dense = a.dense()
+    expected = (np.abs(dense) ** p).sum(axis=0)
+    assert columns(own, p).listed().tolist() == expected.tolist()
+    assert largest_entry(own) == np.abs(dense).max()
+    assert own == a
+    x = np.arange(a.shape[1]) * 3 - 2
+    assert answers(own, x).tolist() == (dense @ x).tolist()
+
+
+@given(data=st.data())
+def test_queries_take_the_largest_weighted_column(data):
+    n = data.draw(st.integers(1, 5))
+    rows = st.lists(st.lists(st.integers(-3, 3), min_size=n, max_size=n), min_size=1, max_size=3)
+    weights = st.sampled_from([Fraction(1), Fraction(3, 2), Fraction(5), Fraction(1, 8)])
+    blocks = data.draw(st.lists(st.tuples(rows.map(mx.Dense), weights), min_size=1, max_size=3))
+    query = Query.of(blocks)
+    for p in (1, 2):
+        exact = [
+            sum(w * sum(abs(int(v)) ** p for v in m.array[:, c]) for m, w in blocks)
+            for c in range(n)
+        ]
+        if max(exact) == 0:
+            with pytest.raises(RefusedError, match="zero everywhere"):
+                sensitivity(query, p)
+        else:
+            assert sensitivity(admit_query(query), p) == max(exact)
+
+
+def test_every_rule_is_tried():
+    members = [
+        mx.Identity(4),
+        mx.Ones(3, 4),
+        mx.Prefix(4),
+        mx.Prefix(4).T,
+        mx.Partition([0, 1, 1, 0]).T,
+        mx.Difference(4),
+        mx.Haar(5),
+        mx.AllRange(4),
+        mx.WidthRange(5, 3),
+        mx.Ranges.intervals(4, [0, 1], [2, 3]),
+        mx.Partition([0, 1, 1, 0]),
+        mx.Marginals.of((2, 3), {(0,): 2, (): -1}),
+        mx.Diagonal([3, -2]),
+        mx.Dense([[1, -5], [0, 2]]),
+        mx.Sparse(sp.csr_array([[0, 2], [3, -1]])),
+        mx.Permuted(mx.Prefix(3), [2, 0, 1]),
+        mx.Scaled(-3, mx.Prefix(3)),
+        mx.Stack((mx.Identity(3), mx.Prefix(3))),
+        mx.DirectSum((mx.Identity(2), mx.Prefix(3))),
+        mx.Kron((mx.Prefix(3), mx.Haar(3), mx.total(2))),
+    ]
+    assert {type(member) for member in members} == set(RULES)
+    for member in members:
+        for p in (1, 2):
+            expected = (np.abs(member.dense()) ** p).sum(axis=0)
+            assert columns(admit(member), p).listed().tolist() == expected.tolist()
+
+
+def test_large_products_need_no_vector_and_do_not_overflow():
+    many = mx.Kron((mx.Ones(10**6, 10),) * 12)
+    assert columns(many, 1).values == 10**72
+    two = mx.Kron((mx.Prefix(3), mx.Ones(2**40, 2), mx.Ones(2**40, 2)))
+    assert columns(two, 1).largest == 3 * 2**80
+    assert sensitivity(Query.of([(two, 1), (mx.total(12), 1)]), 1) == 3 * 2**80 + 1
+
+
+def test_answers_never_wrap_around():
+    x = np.array([2**61, 2**61, 5])
+    assert answers(mx.Prefix(3), x).tolist() == [2**61, 2**62, 2**62 + 5]
+    assert answers(mx.Scaled(2**40, mx.Prefix(3)), x)[-1] == 2**40 * (2**62 + 5)
+    assert answers(mx.Dense([[-1, -1, 0]]), x).tolist() == [-(2**62)]
+
+
+class Liar(mx.Dense):
+    """A matrix that hides its size from whoever asks."""
+
+    def abs(self):
+        return mx.Dense(np.zeros(self.array.shape, dtype=int))
+
+    def column_norms(self, p):
+        return np.zeros(self.shape[1])
+
+    sqr = abs
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        Liar([[10**6]]),
+        mx.Dense([[0.5]]),
+        mx.PIdentity([[1.0]]),
+        mx.Identity(3).gram() + mx.Identity(3),
+        mx.Compose((mx.Identity(2), mx.Prefix(2))),
+        mx.Haar(4).pinv(),
+        mx.Kron((mx.Identity(2), Liar([[7]]))),
+        mx.Stack((mx.Identity(1), Liar([[7]]))),
+        mx.Scaled(0.5, mx.Identity(2)),
+        mx.Dense(np.array([[2**63 + 1]], dtype=np.uint64)),
+        mx.AllRange(3).T,
+    ],
+)
+def test_what_has_no_rule_is_refused(matrix):
+    with pytest.raises(RefusedError):
+        admit(matrix)
+
+
+def test_a_lying_query_is_refused():
+    class Smooth(Query):
+        pass
+
+    with pytest.raises(RefusedError):
+        admit_query(Smooth.of(mx.Identity(2)))
+
+
+def test_arrays_are_copied_before_they_are_checked():
+    held = mx.Dense(np.array([[1, 1]]))
+    own = admit(held)
+    held.array.setflags(write=True)
+    held.array[:] = 10**6
+    assert columns(own, 1).largest == 1
+    assert answers(own, np.array([1, 1])).tolist() == [2]
+    entries = sp.csr_array(np.array([[1, 1]]))
+    matrix = mx.Sparse(entries)
+    copy = admit(matrix)
+    matrix.entries.data.setflags(write=True)
+    matrix.entries.data[:] = 10**6
+    assert columns(copy, 1).largest == 1
+
+
+def test_stability_is_the_largest_column():
+    assert stability(mx.Scaled(10**6, mx.Identity(2))) == 10**6
+    assert stability(mx.Partition([0, 0, 1])) == 1
+    assert stability(mx.Dense([[1, 1], [1, -1]])) == 2
+
+
+def test_weights_have_a_short_form():
+    assert rounded_weight(0.1) == Fraction(838861, 2**23)
+    assert rounded_weight(3.0) == 3
+    for bad in ("1/3", Fraction(2**20 + 1)):
+        with pytest.raises(RefusedError, match="below 2"):
+            Query.of([(mx.Identity(2), bad)])
+    with pytest.raises(RefusedError, match="at least one"):
+        Query(())
+    with pytest.raises(RefusedError, match="share one width"):
+        Query.of([(mx.Identity(2), 1), (mx.Identity(3), 1)])
