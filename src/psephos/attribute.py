@@ -65,6 +65,7 @@ class Attribute(Value):
             raise DomainError("an attribute needs at least one value, got none")
         check_unknown(self.unknown, self.values, self.edges is not None, bool(self.parts))
         if isinstance(self.values, range | TupleValues):
+            self._check_names(self.names or ())
             return
         values = tuple(plain(value) for value in self.values)
         object.__setattr__(self, "values", values)
@@ -78,9 +79,14 @@ class Attribute(Value):
                     "list each value once"
                 )
             seen[value] = value
-        if self.names is not None and len(self.names) != len(values):
-            raise DomainError(f"{len(values)} values but {len(self.names)} labels; give one each")
-        twice = first_repeated(self.names or [self.label(i) for i in range(len(values))])
+        self._check_names(self.names or [self.label(i) for i in range(len(values))])
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        if self.names is not None and len(self.names) != len(self.values):
+            raise DomainError(
+                f"{len(self.values)} values but {len(self.names)} labels; give one each"
+            )
+        twice = first_repeated(names)
         if twice is not None:
             raise DomainError(f"label {twice!r} is used twice; every cell needs its own label")
 

@@ -38,6 +38,9 @@ class Domain(Value):
     origin: Domain | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.names, Mapping | str):
+            object.__setattr__(self, "names", tuple(self.names))
+        object.__setattr__(self, "attributes", tuple(self.attributes))
         strange = [a for a in self.attributes if not isinstance(a, Attribute)]
         if isinstance(self.names, Mapping) or strange:
             raise DomainError(

@@ -67,6 +67,14 @@ class Value:
             object.__setattr__(self, "_key_cache", cached)
         return cached
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: caches hold hashes of this process and twins of this object."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Built anew, so that arrays are frozen again and everything is checked."""
+        self.__init__(**state)  # type: ignore[misc]
+
     def __eq__(self, other: object) -> bool:
         return self is other or (type(self) is type(other) and self._key() == other._key())
 

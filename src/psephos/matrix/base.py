@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from psephos.errors import ShapeError, TooLargeError, UnsupportedError
-from psephos.frozen import Array, Value, key_of
+from psephos.frozen import Array, Value
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -59,11 +59,15 @@ class Matrix(Value, ABC):
     def matmat(self, x: Array) -> Array:
         """A @ X for a matrix X of n rows."""
         x = self._operand(x, self.shape[1], 2)
+        if x.shape[1] == 0:
+            return np.empty((self.shape[0], 0), dtype=x.dtype)
         return _own(self._apply(x[None])[0], x)
 
     def rmatmat(self, y: Array) -> Array:
         """A.T @ Y for a matrix Y of m rows."""
         y = self._operand(y, self.shape[0], 2)
+        if y.shape[1] == 0:
+            return np.empty((self.shape[1], 0), dtype=y.dtype)
         return _own(self._apply_t(y[None])[0], y)
 
     def matvec(self, x: Array) -> Array:
@@ -133,8 +137,8 @@ class Matrix(Value, ABC):
         twin: Matrix | None = self.__dict__.get("_twin")
         if twin is None:
             twin = self._transpose()
-            object.__setattr__(self, "_twin", twin)
-            object.__setattr__(twin, "_twin", self)
+            twin.__dict__["_twin"] = self
+            twin = self.__dict__.setdefault("_twin", twin)  # the first of two threads wins
         return twin
 
     def _transpose(self) -> Matrix:
@@ -206,7 +210,7 @@ class Matrix(Value, ABC):
         raise self._unsupported("column_groups()")
 
     def row(self, i: int) -> Array:
-        """One row, written out."""
+        """One row, written out, as floats."""
         unit = np.zeros((1, self.shape[0], 1), dtype=np.int64)
         unit[0, self._row_index(i), 0] = 1
         return self._apply_t(unit)[0, :, 0].astype(float)
@@ -266,7 +270,13 @@ class Matrix(Value, ABC):
                 for array in value if isinstance(value, tuple) else (value,):
                     if isinstance(array, np.ndarray):
                         seen[id(array)] = array.nbytes
+            seen[id(matrix)] = matrix._hidden_bytes
         return sum(seen.values())
+
+    @property
+    def _hidden_bytes(self) -> int:
+        """Bytes held in other things than arrays."""
+        return 0
 
     def walk(self) -> Iterator[Matrix]:
         """This matrix and all it is made of, each object once."""
@@ -304,12 +314,17 @@ class Matrix(Value, ABC):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Transposed(Matrix):
     """The transpose of a matrix that has no structured one; made by `A.T` alone."""
 
-    def __init__(self, base: Matrix) -> None:
-        self.base = base
-        self.entry_type = base.entry_type
+    base: Matrix
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "entry_type", self.base.entry_type)
+
+    def __reduce__(self) -> Any:
+        return _transpose_of, (self.base,)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -341,14 +356,12 @@ class Transposed(Matrix):
     def sum(self) -> float:
         return self.base.sum()
 
-    def _own_fields(self) -> Iterator[Any]:
-        return iter((self.base,))
-
-    def _key(self) -> Any:
-        return ("Transposed", key_of(self.base))
-
     def __repr__(self) -> str:
         return f"{self.base!r}.T"
+
+
+def _transpose_of(base: Matrix) -> Matrix:
+    return base.T
 
 
 def _own(out: Array, given: Array) -> Array:

@@ -87,7 +87,7 @@ class Dense(Matrix):
         return float(np.trace(self.array.astype(float)))
 
     def row(self, i: int) -> Array:
-        return np.asarray(self.array[self._row_index(i)], dtype=float)
+        return np.array(self.array[self._row_index(i)], dtype=float)
 
     def dense(self, limit: int | None = None) -> Array:
         """A copy of the array, as floats: it is written out already, so there is no limit."""
@@ -130,6 +130,8 @@ class Sparse(Matrix):
             raise ShapeError(f"Sparse needs a non-empty 2-D matrix, got shape {entries.shape}")
         if entries.dtype.kind == "b":
             entries = entries.astype(np.int8)
+        if entries.dtype.kind not in "iuf":
+            raise ShapeError(f"Sparse needs numbers, got entries of {entries.dtype}")
         if not np.isfinite(entries.data).all():
             raise ShapeError("Sparse needs finite entries, got NaN or infinity")
         for array in (entries.data, entries.indices, entries.indptr):
@@ -187,7 +189,7 @@ class Sparse(Matrix):
         return _group_slices(columns.indptr, columns.indices, columns.data)
 
     @property
-    def nbytes(self) -> int:
+    def _hidden_bytes(self) -> int:
         e = self.entries
         return int(e.data.nbytes + e.indices.nbytes + e.indptr.nbytes)
 
@@ -195,7 +197,8 @@ class Sparse(Matrix):
         from psephos.frozen import key_of
 
         e = self.entries
-        return ("Sparse", self.shape, key_of(e.data), key_of(e.indices), key_of(e.indptr))
+        where = (key_of(e.indices.astype(np.int64)), key_of(e.indptr.astype(np.int64)))
+        return ("Sparse", self.shape, key_of(e.data), *where)
 
     def __repr__(self) -> str:
         m, n = self.shape
@@ -230,7 +233,8 @@ def _group_slices(starts: Array, indices: Array, data: Array) -> Array:
     for length in np.unique(lengths):
         columns = np.flatnonzero(lengths == length)
         at = starts[columns][:, None] + np.arange(length)
-        content = np.concatenate([indices[at], data[at]], axis=1) if length else at
+        exact = data[at].view(np.int64) if data.dtype.itemsize == 8 else data[at]
+        content = np.concatenate([indices[at], exact], axis=1) if length else at
         _, same = np.unique(content, axis=0, return_inverse=True)
         groups[columns] = same.reshape(-1) + used
         used = int(groups[columns].max()) + 1

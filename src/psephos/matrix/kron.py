@@ -247,8 +247,7 @@ def _run(p: _Pass, source: Array, target: Array) -> None:
         if not wide:
             p.into(block.copy() if in_place else block, out)
             continue
-        if in_place and m != n and left > 1:
-            block = block.copy()  # the slab moves, so its columns would overwrite each other
+        # A slab that moves does so by whole rows, so a column only ever meets itself.
         columns = max(16, BLOCK // max(n, m))
         columns = max(1, min(columns, right // 8))
         for c in range(0, right, columns):

@@ -39,7 +39,7 @@ class Ranges(Matrix):
 
     def __post_init__(self) -> None:
         grid = tuple(positive(n, "an axis of Ranges") for n in self.grid)
-        low, high = frozen(self.low), frozen(self.high)
+        low, high = np.asarray(self.low), np.asarray(self.high)
         proper = low.ndim == 2 and low.shape == high.shape and low.shape[1:] == (len(grid),)
         whole = low.dtype.kind in "iu" and high.dtype.kind in "iu"
         if not grid or not proper or not whole or low.shape[0] == 0:
@@ -55,8 +55,8 @@ class Ranges(Matrix):
                 f"{grid}; both ends are included and counted from 0"
             )
         object.__setattr__(self, "grid", grid)
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high)
+        object.__setattr__(self, "low", frozen(low, np.int64))
+        object.__setattr__(self, "high", frozen(high, np.int64))
 
     @classmethod
     def intervals(cls, n: int, low: Any, high: Any) -> Ranges:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from psephos.attribute import first_repeated
 from psephos.domain import Domain
 from psephos.errors import DomainError, PsephosError, WorkloadError
 from psephos.frozen import Value
@@ -30,6 +31,15 @@ class Product(Value):
     items: tuple[tuple[str, QuerySet], ...]
     weight: float = 1.0
     name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "items", tuple((n, query_set(q)) for n, q in self.items))
+        object.__setattr__(self, "weight", checked_weight(self.weight))
+        twice = first_repeated([n for n, _ in self.items])
+        if twice is not None:
+            raise WorkloadError(f"attribute {twice!r} is given twice")
+        if not isinstance(self.name, str):
+            raise WorkloadError(f"a product's name is text, got {self.name!r}")
 
     @property
     def factors(self) -> dict[str, QuerySet]:
@@ -156,9 +166,10 @@ def regroup(asked: Product, domain: Domain, merged: Domain) -> Product:
     items: list[tuple[str, QuerySet]] = []
     _check_merged(domain, merged)
     for name, attribute in zip(merged.names, merged.attributes, strict=True):
-        if name in own:
+        same = name in domain.names and domain[name] == attribute
+        if name in own and (same or name not in domain.names):
             items.append((name, own[name]))
-        elif name not in domain.names:
+        elif not same:
             parts = tuple(own.get(part, TotalQueries()) for part, _ in attribute.parts)
             if all(isinstance(part, IdentityQueries) for part in parts):
                 items.append((name, IdentityQueries()))

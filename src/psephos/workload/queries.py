@@ -124,7 +124,7 @@ def groups(of_value: Any, labels: Sequence[str]) -> QuerySet:
     labels = list(labels)
     codes = np.asarray(of_value)
     whole = codes.ndim == 1 and codes.dtype.kind in "iu"
-    used = np.unique(codes[codes >= 0]) if whole else np.array([])
+    used = np.unique(codes[codes != -1]) if whole else np.array([])
     if not whole or not np.array_equal(used, np.arange(len(labels))) or not len(labels):
         raise WorkloadError(
             f"groups takes a whole number for each value, -1 or 0 to {len(labels) - 1}, "
@@ -187,8 +187,6 @@ def query_set(value: Any) -> QuerySet:
 
 def _narrow(rows: Array) -> Array:
     """0/1 and other small whole numbers in one byte each: workloads hold many masks."""
-    if rows.dtype.kind != "f" or (rows == np.round(rows)).all():
-        small = rows.astype(np.int8)
-        if (small == rows).all():
-            return small
+    if np.abs(rows.astype(float)).max() < 128 and (rows == np.round(rows)).all():
+        return rows.astype(np.int8)
     return rows.astype(np.int64) if rows.dtype.kind in "biu" else rows

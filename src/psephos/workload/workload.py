@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -199,9 +201,9 @@ class Workload(Value):
         """The name of a query: its product, and a label for each attribute asked about."""
         if not isinstance(i, int | np.integer) or not 0 <= i < self.shape[0]:
             raise ShapeError(f"query {i!r} is not a number in 0..{self.shape[0] - 1}")
-        ends = np.cumsum(self.query_counts)
-        p = int(np.searchsorted(ends, i, side="right"))
-        asked, i = self.products[p], i - int(ends[p] - self.query_counts[p])
+        ends = list(accumulate(self.query_counts))
+        p = bisect_right(ends, i)
+        asked, i = self.products[p], i - (ends[p] - self.query_counts[p])
         words: list[tuple[str, str]] = []
         for name, queries in reversed(self._ordered(asked)):
             i, own = divmod(i, self._factor(name, queries).shape[0])

@@ -61,7 +61,9 @@ def _listed(source: Source, constant: exp.Expr, columns: Columns) -> bool:
     if constant.is_string:
         return not isinstance(attribute.values, range) and constant.name in attribute.values
     number = number_of(constant)
-    return isinstance(attribute.values, range) and number in attribute.values
+    if isinstance(attribute.values, range):
+        return number in attribute.values
+    return type(number) is int and number in attribute._positions
 
 
 def some_values(attribute: Attribute) -> str:
