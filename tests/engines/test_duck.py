@@ -113,7 +113,8 @@ def readings(attribute, text):
         number = decimal(text)
         return [] if number is None or number.is_nan() else [float(number)]
     if kinds == {bool}:
-        return [{"true": True, "false": False, "1": True, "0": False}.get(text.lower())]
+        spelled = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+        return [spelled.get(text.lower())]
     if kinds == {datetime.date}:
         found = moment(text)
         return [found and found.date()]

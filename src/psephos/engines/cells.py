@@ -129,6 +129,11 @@ def _read(column: str, kind: str, wanted: str) -> str:
     entry = column if wanted == "BIGINT" and kind == "DOUBLE" else _text(column, kind)
     if wanted == "VARCHAR":
         return entry
+    if wanted == "BOOLEAN":
+        # Spelled out, because what a cast takes for true differs between versions.
+        yes = f"lower({entry}) IN ('true', 't', '1')"
+        no = f"lower({entry}) IN ('false', 'f', '0')"
+        return f"CASE WHEN {yes} THEN TRUE WHEN {no} THEN FALSE END"
     read = f"TRY_CAST({entry} AS {wanted})"
     if wanted == "BIGINT":
         # A cast alone would round 7.5 to 8.

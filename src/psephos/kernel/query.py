@@ -86,11 +86,12 @@ def rounded_weight(weight: float) -> Fraction:
 
 
 def _check_weight(weight: Fraction) -> None:
-    odd = weight.numerator
-    while odd and odd % 2 == 0:
-        odd //= 2
-    power = weight.denominator & (weight.denominator - 1) == 0
-    if type(weight) is not Fraction or weight <= 0 or not power or odd >= MANTISSA:
+    short = type(weight) is Fraction and weight > 0
+    if short:
+        odd = weight.numerator >> (weight.numerator & -weight.numerator).bit_length() - 1
+        power_of_two = weight.denominator & (weight.denominator - 1) == 0
+        short = power_of_two and odd < MANTISSA
+    if not short:
         raise RefusedError(
             f"a weight is m·2^e with a positive whole m below 2^20, got {weight}; "
             "rounded_weight(x) gives the nearest"

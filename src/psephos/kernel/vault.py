@@ -265,8 +265,6 @@ def digest(value: Any) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, Value):
         return _plain(value._key())
-    if isinstance(value, Conjunct):
-        return (value.names, key_of(value.mask))
     if isinstance(value, np.ndarray):
         return key_of(value)
     if isinstance(value, tuple | list):

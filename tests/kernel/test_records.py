@@ -1,0 +1,118 @@
+"""Measurements keep integers exactly, in 64 bits or beyond."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from psephos import matrix as mx
+from psephos.domain import Domain
+from psephos.errors import BudgetError, RefusedError, ShapeError
+from psephos.kernel import budget as b
+from psephos.kernel.measurement import narrow, pack, unpack
+from psephos.kernel.query import Block, Query
+from psephos.kernel.sensitivity import RULES, admit, answers, columns, largest_entry, sensitivity
+from psephos.kernel.simulate import counted, simulation
+from psephos.kernel.unit import add_remove_row
+from psephos.kernel.vault import SystemDraws, _plus, digest
+
+
+def test_integers_of_any_size_are_kept():
+    small = np.array([1, -(2**62), 0])
+    large = np.array([2**80, -1], dtype=object)
+    assert unpack(pack(small)).tolist() == small.tolist()
+    assert unpack(pack(large)).tolist() == large.tolist()
+    assert unpack(pack(np.array([5], dtype=object))).dtype == np.int64
+    assert narrow(large).dtype == object
+
+
+def test_sums_with_noise_never_wrap_around():
+    top = np.array([2**62 - 1])
+    assert _plus(top, np.array([2**62 - 1])).tolist() == [2**63 - 2]
+    assert _plus(np.array([2**62]), np.array([2**62])).tolist() == [2**63]
+    assert _plus(top, np.array([2**62])).tolist() == [2**63 - 1]
+    assert _plus(np.array([2**80], dtype=object), np.array([1])).tolist() == [2**80 + 1]
+
+
+def test_huge_columns_are_exact():
+    wide = mx.Dense(np.array([[2**62], [2**62]]))
+    assert columns(wide, 1).largest == 2**63
+    assert columns(wide, 2).largest == 2**125
+    assert columns(mx.Stack((wide, mx.Identity(1))), 1).largest == 2**63 + 1
+    mixed = [(mx.Kron((mx.Dense([[2**62], [2**62]]), mx.Prefix(2))), 1), (mx.Prefix(2), 1)]
+    with pytest.raises(RefusedError, match="share one width"):
+        Query.of([*mixed, (mx.Identity(3), 1)])
+    assert sensitivity(Query.of(mixed), 1) == 2**64 + 2
+    far = mx.Dense(np.array([[2**62, -(2**62)]]))
+    assert answers(far, np.array([4, 4])).tolist() == [0]
+    assert answers(mx.Prefix(2), np.array([2**70, 1], dtype=object)).tolist() == [2**70, 2**70 + 1]
+
+
+def test_two_products_on_a_grid_need_no_cells():
+    a = mx.Kron((mx.Prefix(3), mx.Identity(1000), mx.Identity(1000)))
+    c = mx.Kron((mx.total(3), mx.Prefix(1000), mx.total(1000)))
+    assert sensitivity(Query.of([(a, 1), (c, 2)]), 1) == 3 + 2 * 1000
+    same = mx.Kron((mx.Prefix(3), mx.Prefix(4)))
+    other = mx.Kron((mx.Prefix(4), mx.Prefix(3)))
+    exact = (np.abs(same.dense()).sum(axis=0) + np.abs(other.dense()).sum(axis=0)).max()
+    assert sensitivity(Query.of([(same, 1), (other, 1)]), 1) == exact
+    huge = mx.Kron((mx.Dense([[2**40], [2**40]]), mx.Dense([[2**40, 1]])))
+    assert sensitivity(Query.of([(huge, 1), (huge, 1)]), 1) == 2**82
+
+
+def test_largest_entries_by_type():
+    assert largest_entry(mx.Permuted(mx.Dense([[3, -9]]), [1, 0])) == 9
+    assert largest_entry(mx.Marginals.of((2, 2), {(0,): -4, (): 1})) == 4
+    assert largest_entry(mx.DirectSum((mx.Diagonal([7]), mx.Prefix(2)))) == 7
+    with pytest.raises(RefusedError):
+        largest_entry(mx.PIdentity([[1.0]]))
+    with pytest.raises(RefusedError):
+        columns(mx.PIdentity([[1.0]]), 1)
+    assert mx.PIdentity not in RULES
+
+
+def test_fields_of_strange_kinds_are_refused():
+    strange = mx.Kron((mx.Identity(2),))
+    object.__setattr__(strange, "factors", ("text",))
+    with pytest.raises(RefusedError, match="does not measure with str"):
+        admit(strange)
+    with pytest.raises(RefusedError, match="a block is a matrix"):
+        Query.of([("text", 1)])
+    with pytest.raises(RefusedError):
+        Query((Block(mx.Identity(2), 0.5),))
+
+
+def test_certified_conversions_at_the_edges():
+    assert b.delta_bound(Fraction(0), Fraction(1)) == 0
+    assert b.delta_bound(Fraction(10**6), Fraction(1, 10**6)) == 1
+    with pytest.raises(BudgetError):
+        simulation(None, None, unit="row", budget=b.epsilon("1"), seed=0)
+
+
+def test_rare_paths_of_the_rules(monkeypatch):
+    assert columns(mx.Permuted(mx.Identity(3), [2, 0, 1]), 1).values == 1
+    with pytest.raises(RefusedError):
+        columns(mx.AllRange(3).T, 1)
+    big = mx.Kron((mx.Dense([[2**62], [2**62]]), mx.Prefix(2)))
+    assert sensitivity(Query.of([(big, 1), (big, 1)]), 1) == 2**65
+    pair = mx.Kron((mx.Prefix(3), mx.Prefix(2)))
+    monkeypatch.setattr("psephos.kernel.sensitivity.GRID_LIMIT", 1)
+    assert sensitivity(Query.of([(pair, 1), (pair, 1)]), 1) == 12
+
+
+def test_handles_refuse_misfits_and_real_draws_choose():
+    domain = Domain.of(x=3, y=2)
+    table = simulation(
+        counted(np.arange(6), domain), domain, unit=add_remove_row(), budget=b.epsilon("9"), seed=0
+    )
+    v = table.vectorise()
+    with pytest.raises(ShapeError, match="the vector has 6 cells, the matrix 5 columns"):
+        v.transform(mx.Identity(5))
+    y = v.measure(mx.Identity(6), spend=b.epsilon("1"))
+    assert y.matrix.shape == (6, 6)
+    assert v.noisy_count(spend=b.epsilon("1")).values.size == 1
+    nothing = mx.Kron((mx.total(3), mx.total(2)))
+    assert v.measure(nothing, spend=b.epsilon("1")).values.size == 1
+    table._vault.draws = SystemDraws()
+    assert v.choose(mx.Identity(6), [0] * 6, spend=b.epsilon("1")) in range(6)
+    assert digest(np.array([1])) == digest(np.array([1])) != digest(np.array([2]))
