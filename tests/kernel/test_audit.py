@@ -61,7 +61,13 @@ def neighbours(unit):
 
 # Each case: the unit, and how the measured answers come about from a table.
 SIGNED = mx.Dense([[1, 0, 0, -1]])
+ONE_GROUP = np.zeros((1, 4 * 101), dtype=int)
+ONE_GROUP[0, [40, 41]] = [-1, 1]
 CASES = {
+    "group": (
+        add_remove_row(),
+        lambda t, s: t.group_by("x", most=100).vectorise().measure(mx.Dense(ONE_GROUP), spend=s),
+    ),
     "row": (add_remove_row(), lambda t, s: t.vectorise().measure(mx.total(4), spend=s)),
     "substitute": (substitute_row(), lambda t, s: t.vectorise().measure(SIGNED, spend=s)),
     "person": (person("id", max_rows=5), lambda t, s: t.vectorise().measure(mx.total(4), spend=s)),
@@ -150,6 +156,7 @@ def forget_stability(monkeypatch):
         (forget_distance, "substitute"),
         (forget_distance, "person"),
         (forget_stability, "transform"),
+        (forget_stability, "group"),
     ],
 )
 def test_a_broken_rule_is_found(monkeypatch, broken, case):

@@ -180,6 +180,12 @@ def test_group_by():
     assert small.noisy_count(spend=epsilon("1")).values[0] == (x < 400).sum()
     with pytest.raises(RefusedError, match="most"):
         data().group_by("region", most=0)
+    for repeated in (
+        lambda: data().group_by("sex", "sex", most=3),
+        lambda: data().keep("sex", "sex"),
+    ):
+        with pytest.raises(ps.DomainError, match="declared twice"):
+            repeated()
 
 
 def test_group_by_moves_two_rows_per_row():

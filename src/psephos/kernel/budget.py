@@ -64,6 +64,16 @@ class Budget:
     def __lt__(self, other: Budget) -> bool:
         return self.amount < self._same(other)
 
+    def at_delta(self, delta: Any) -> Budget:
+        """The epsilon that this rho implies at a delta, certified and rounded up.
+
+        >>> rho("1/2").at_delta("1e-6")
+        epsilon 5475181/1048576 (~5.22154)
+        """
+        if self.currency == "epsilon":
+            return self
+        return Budget("epsilon", epsilon_bound(self.amount, exact(delta, "delta")))
+
     def _same(self, other: Any) -> Fraction:
         if not isinstance(other, Budget):
             raise BudgetError(f"{self} and {other!r}: write epsilon(...) or rho(...) on both sides")

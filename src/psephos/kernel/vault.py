@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -114,6 +115,7 @@ class Vault:
     cap: Cap | None
     draws: Draws
     kept: dict[Any, Array] = field(default_factory=dict)
+    turn: RLock = field(default_factory=RLock)
 
     @property
     def unit(self) -> Unit:
@@ -121,7 +123,7 @@ class Vault:
 
     def over(self, source: Source, domain: Domain) -> Vault:
         """The same ledger over another table; persons were capped at the root."""
-        return Vault(source, domain, self.ledger, None, self.draws)
+        return Vault(source, domain, self.ledger, None, self.draws, turn=self.turn)
 
     def counts(self, names: tuple[str, ...], keep: tuple[Conjunct, ...]) -> Array:
         """Counts over some attributes, made once; asked for only after a charge."""
@@ -228,6 +230,13 @@ class Vault:
         draw: Callable[[], bytes],
     ) -> tuple[str, bytes]:  # fmt: skip
         fingerprint = digest((node.path, mark))
+        with self.turn:  # what is priced is settled before another thread prices
+            return self._charged(node, fingerprint, cost, key, label, draw)
+
+    def _charged(
+        self, node: Node, fingerprint: str, cost: Budget, key: str | None, label: str,
+        draw: Callable[[], bytes],
+    ) -> tuple[str, bytes]:  # fmt: skip
         increase, totals = node.price(cost.amount)
         price = Budget(cost.currency, increase)
         with self.ledger.request(
