@@ -1,9 +1,11 @@
 """From a file and a ledger to measurements: the attacks that must fail, on the real path."""
 
+import datetime
 import hashlib
 import os
 import secrets
 from fractions import Fraction
+from threading import Barrier, Thread
 
 import numpy as np
 import pytest
@@ -88,6 +90,91 @@ def test_parallel_parts_cost_their_maximum_in_the_ledger(tmp_path, people):
         part.noisy_count(spend=epsilon("1/4"))
     assert ledger.spent() == epsilon("3/4")
     ledger.verify()
+
+
+def test_forked_children_pay_for_their_parts(tmp_path, people):
+    ledger = ledger_at(tmp_path / "l", epsilon("100"))
+    parts = protect(people, DOMAIN, ledger=ledger).split("sex")
+    parts["F"].noisy_count(spend=epsilon("5"))
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            parts["M"].noisy_count(spend=epsilon("5"))
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    assert ledger.spent() == epsilon("20")
+
+
+def test_threads_on_one_part_pay_each(tmp_path, people):
+    ledger = ledger_at(tmp_path / "l", epsilon("100"))
+    parts = protect(people, DOMAIN, ledger=ledger).split("sex")
+    parts["F"].noisy_count(spend=epsilon("5"))
+    ready = Barrier(4)
+
+    def spend():
+        ready.wait()
+        parts["M"].noisy_count(spend=epsilon("5"))
+
+    threads = [Thread(target=spend) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ledger.spent() == epsilon("20")
+
+
+def test_an_interrupted_request_is_not_free_afterwards(tmp_path, people, monkeypatch):
+    ledger = ledger_at(tmp_path / "l", epsilon("100"))
+    parts = protect(people, DOMAIN, ledger=ledger).split("sex")
+    parts["F"].noisy_count(spend=epsilon("5"))
+
+    def broken(size):
+        raise KeyboardInterrupt
+
+    true = noise._entropy
+    for i in range(3):
+        monkeypatch.setattr(noise, "_entropy", broken)
+        with pytest.raises(KeyboardInterrupt):
+            parts["M"].noisy_count(spend=epsilon("5"), key=f"k{i}")
+        monkeypatch.setattr(noise, "_entropy", true)
+        parts["M"].noisy_count(spend=epsilon("5"), key=f"k{i}")
+    assert ledger.spent() >= epsilon("15")
+
+
+def test_a_refused_request_leaves_no_trace(tmp_path, people):
+    ledger = ledger_at(tmp_path / "l", epsilon("10"))
+    parts = protect(people, DOMAIN, ledger=ledger).split("sex")
+    with pytest.raises(BudgetExceededError):
+        parts["M"].noisy_count(spend=epsilon("11"))
+    parts["M"].noisy_count(spend=epsilon("10"), key="a")
+    parts["M"].noisy_count(spend=epsilon("10"), key="a")
+    parts["F"].noisy_count(spend=epsilon("10"))
+    assert ledger.spent() == epsilon("10")
+
+
+def test_a_key_belongs_to_a_schema(tmp_path, people):
+    ledger = ledger_at(tmp_path / "l")
+    protect(people, DOMAIN, ledger=ledger).noisy_count(spend=epsilon("1/10"), key="k")
+    other = ps.Domain.of(sex=["M", "F"], age=4)
+    with pytest.raises(LedgerError):
+        protect(people, other, ledger=ledger).noisy_count(spend=epsilon("1/10"), key="k")
+
+
+def test_what_a_measurement_shows_is_not_what_the_handle_uses(tmp_path, people):
+    ledger_at(tmp_path / "l", epsilon("100"))
+    data = protect(people, DOMAIN, ledger=tmp_path / "l")
+    v = data.vectorise().transform(mx.Dense(np.eye(8, dtype=int)))
+    data._vault.draws = Silent()
+    y = v.measure(mx.Identity(8), spend=epsilon("1"))
+    y.transform.array.setflags(write=True)
+    y.transform.array[...] *= 10**6
+    assert v.measure(mx.Identity(8), spend=epsilon("1")).values.max() == 2
+
+
+def test_one_instant_is_one_value(tmp_path):
+    zone = datetime.UTC
+    with pytest.raises(DomainError, match="time zone"):
+        ps.Domain.of(ts=[datetime.datetime(2021, 11, 7, 6, 30, tzinfo=zone)])
 
 
 def test_a_key_is_charged_once_and_shows_one_answer(tmp_path, people):

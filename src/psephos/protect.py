@@ -18,7 +18,7 @@ from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.source import Cap, needed_columns
 from psephos.kernel.unit import Unit
-from psephos.kernel.vault import SystemDraws, Vault
+from psephos.kernel.vault import SystemDraws, Vault, digest
 
 
 def protect(
@@ -40,7 +40,7 @@ def protect(
     cap = None if unit.person is None else Cap(unit.person, unit.max_rows)
     table.check_columns(needed_columns(domain, cap))
     vault = Vault(table, domain, book, cap, SystemDraws())
-    return ProtectedTable(domain, vault, Node("root"))
+    return ProtectedTable(domain, vault, Node(f"root {digest(domain)}"))
 
 
 def check(

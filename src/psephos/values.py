@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from enum import Enum
 from typing import Any, Literal
 
@@ -40,6 +41,9 @@ def check_value(value: Any) -> None:
         hash(value)
     except TypeError:
         raise DomainError(f"value {value!r} cannot be a cell; use text, numbers or dates") from None
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        # Two zones can name one instant and still compare unequal (in a repeated hour).
+        raise DomainError(f"value {value!r} has a time zone; declare times in UTC, without one")
     odd = isinstance(value, float) and not math.isfinite(value)
     if odd or not _equals_itself(value):
         raise DomainError(f"value {value!r} cannot be a cell; for missing entries declare None")

@@ -38,7 +38,8 @@ def test_random_trees_pay_the_reference_bill(data):
         else:
             amount = Fraction(data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9)))
             increase, totals = node.price(amount)
-            settle(totals)
+            settle(totals, paid=False)
+            settle(totals, paid=True)
             ref.own += amount
             paid += increase
             assert increase >= 0
@@ -52,7 +53,8 @@ def test_parts_of_a_split_cost_their_maximum():
     bills = []
     for part, amount in zip(parts, [2, 3, 1], strict=True):
         increase, totals = part.price(Fraction(amount))
-        settle(totals)
+        settle(totals, paid=False)
+        settle(totals, paid=True)
         bills.append(increase)
     assert bills == [2, 1, 0]
     assert root.spent == 3

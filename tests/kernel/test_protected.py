@@ -188,6 +188,17 @@ def test_group_by():
             repeated()
 
 
+def test_masks_follow_their_names():
+    either = (ps.col("age") < 2) | (ps.col("sex") == "M")
+    plain = data().where(either).noisy_count(spend=epsilon("1")).values[0]
+    turned = data().keep("age", "sex").where(either).noisy_count(spend=epsilon("1")).values[0]
+    assert plain == turned
+    with pytest.raises(RefusedError, match="another name"):
+        data().group_by("sex", most=3, count="sex")
+    with pytest.raises(TooLargeError):
+        data().group_by("sex", most=10**12)
+
+
 def test_group_by_moves_two_rows_per_row():
     """One row more: the largest L1 distance of grouped tables is 2, and it is reached."""
     moved = []

@@ -52,8 +52,10 @@ class Rows:
         cell = cell_sql(attribute, self.column(name), kind, alias)
         if cell.lookup is not None:
             self.connection.execute(
-                f"CREATE OR REPLACE TEMP TABLE {alias} AS SELECT "
-                f"UNNEST($keys::{cell.lookup.kind}[]) AS v, UNNEST($cells::BIGINT[]) AS k",
+                # Grouped, so that no row joins twice even if DuckDB holds two keys for equal.
+                f"CREATE OR REPLACE TEMP TABLE {alias} AS SELECT v, MIN(k) AS k FROM (SELECT "
+                f"UNNEST($keys::{cell.lookup.kind}[]) AS v, UNNEST($cells::BIGINT[]) AS k) "
+                "GROUP BY v",
                 {"keys": list(cell.lookup.keys), "cells": list(cell.lookup.cells)},
             )
         return cell

@@ -15,6 +15,7 @@ all parts, under every unit. (tests/kernel/test_lineage.py)
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
@@ -24,13 +25,27 @@ Kind = Literal["root", "step", "split"]
 
 @dataclass(eq=False)
 class Node:
-    """A node of the lineage; `spent` is what the root would pay for it alone."""
+    """A node of the lineage; `spent` is what the root would pay for it alone.
+
+    Totals live in memory. What another process spent on its copy of the tree is not in them, and
+    need not be: it was paid for as if the trees had nothing in common.
+    """
 
     name: str
     parent: Node | None = None
     kind: Kind = "root"
     factor: int = 1
-    spent: Fraction = field(default=Fraction(0))
+    _spent: Fraction = field(default=Fraction(0))
+    _process: int = field(default_factory=os.getpid)
+
+    @property
+    def spent(self) -> Fraction:
+        """Known to this process alone: a forked child starts from nothing and pays in full."""
+        return self._spent if self._process == os.getpid() else Fraction(0)
+
+    @spent.setter
+    def spent(self, total: Fraction) -> None:
+        self._spent, self._process = total, os.getpid()
 
     @property
     def stability(self) -> int:
@@ -69,7 +84,19 @@ class Node:
         return asked, totals
 
 
-def settle(totals: list[tuple[Node, Fraction]]) -> None:
-    """Remember what was paid."""
+def settle(totals: list[tuple[Node, Fraction]], *, paid: bool) -> None:
+    """Remember what was asked for, and, once it is paid, what covers it.
+
+    A part's own total counts from the moment noise may be drawn for it; the largest total of a
+    split is raised only by what this process has paid. So an interruption in between can make
+    later requests dearer, never cheaper.
+    """
     for node, total in totals:
+        if paid == (node.kind == "split"):
+            node.spent = total
+
+
+def forget(before: list[tuple[Node, Fraction]]) -> None:
+    """Back to earlier totals, after a refusal that cost nothing."""
+    for node, total in before:
         node.spent = total

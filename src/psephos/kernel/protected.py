@@ -108,7 +108,10 @@ class ProtectedTable(_Handle):
         """
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
             raise RefusedError(f"most is the largest count kept, a whole number, got {most!r}")
+        if count in names:
+            raise RefusedError(f"{count!r} is grouped by; give the new attribute another name")
         grouped = self.domain.project(names)
+        _check_cells(grouped.size * (most + 1))
         source = Grouped(self._vault, names, self._keep, grouped.shape, most)
         domain = Domain.of(
             {
@@ -116,7 +119,7 @@ class ProtectedTable(_Handle):
                 count: Attribute.integers(0, most),
             }
         )
-        node = self._node.step(f"group by {names} up to {most}", 2)
+        node = self._node.step(f"group by {names} up to {most} as {count!r}", 2)
         return ProtectedTable(domain, self._vault.over(source, domain), node)
 
     def vectorise(self) -> ProtectedVector:
@@ -169,10 +172,12 @@ class ProtectedVector(_Handle):
         if type(partition) is not Partition:
             raise RefusedError(f"split takes a Partition, got {type(partition).__name__}")
         own = self._fitting(partition)
+        if not isinstance(own, Partition):
+            raise RefusedError("split takes a Partition")
         branch = self._node.split(f"split {digest(own)}")
         parts = []
         for g in range(own.shape[0]):
-            cells = np.flatnonzero(partition.groups == g)
+            cells = np.flatnonzero(own.groups == g)
             ones = np.ones(cells.size, dtype=np.int8)
             at = (np.arange(cells.size), cells)
             pick = Sparse(sp.csr_array((ones, at), shape=(cells.size, self.size)))
@@ -223,14 +228,7 @@ class ProtectedVector(_Handle):
 
     def _check_size(self, query: Query) -> None:
         """Refuse what would not fit before anything is charged; sizes are public."""
-        needed = [query.shape[0], *(self._cells(block.matrix) for block in query.blocks)]
-        if max(needed) > CELLS_LIMIT:
-            raise TooLargeError(
-                f"this needs {max(needed):,} numbers at once, over the limit of {CELLS_LIMIT:,}; "
-                "ask about fewer attributes in each block (marginals), or keep fewer columns first",
-                max(needed),
-                CELLS_LIMIT,
-            )
+        _check_cells(max(query.shape[0], *(self._cells(b.matrix) for b in query.blocks)))
 
     def _cells(self, matrix: Matrix) -> int:
         asked = None if self._map is not None else _attributes(self.domain, matrix)
@@ -253,6 +251,16 @@ class ProtectedVector(_Handle):
 
     def __repr__(self) -> str:
         return f"ProtectedVector({self.size:,} cells of {self.domain}; {self._vault.state()})"
+
+
+def _check_cells(needed: int) -> None:
+    if needed > CELLS_LIMIT:
+        raise TooLargeError(
+            f"this needs {needed:,} numbers at once, over the limit of {CELLS_LIMIT:,}; "
+            "ask about fewer attributes in each block (marginals), or keep fewer columns first",
+            needed,
+            CELLS_LIMIT,
+        )
 
 
 def _direct(vector: ProtectedVector, matrix: Matrix) -> Array:

@@ -24,7 +24,7 @@ from psephos.kernel.noise import DiscreteLaplace
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.source import Cap, Conjunct, Source
 from psephos.kernel.unit import Unit
-from psephos.kernel.vault import Vault, summed
+from psephos.kernel.vault import Vault, digest, summed
 
 
 @dataclass
@@ -127,4 +127,6 @@ def simulation(
     cap = None if unit.person is None else Cap(unit.person, unit.max_rows)
     draws = SeededDraws(np.random.default_rng(seed))
     money = PlayMoney(unit, budget)
-    return ProtectedTable(domain, Vault(source, domain, money, cap, draws), Node("root"))
+    return ProtectedTable(
+        domain, Vault(source, domain, money, cap, draws), Node(f"root {digest(domain)}")
+    )

@@ -6,8 +6,10 @@ then count, draw, store, record, and only then return (see `Ledger.request`).
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -18,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from psephos.domain import Domain
-from psephos.errors import BudgetError, RefusedError, ShapeError
+from psephos.errors import BudgetError, BudgetExceededError, RefusedError, ShapeError
 from psephos.frozen import Array, Value, key_of
 from psephos.kernel.budget import Budget
 from psephos.kernel.choose import exponential
-from psephos.kernel.lineage import Node, settle
+from psephos.kernel.lineage import Node, forget, settle
 from psephos.kernel.measurement import Measurement, Noise, narrow, pack, unpack
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
 from psephos.kernel.query import Query
@@ -115,7 +117,8 @@ class Vault:
     cap: Cap | None
     draws: Draws
     kept: dict[Any, Array] = field(default_factory=dict)
-    turn: RLock = field(default_factory=RLock)
+    turn: Any = field(default_factory=RLock)
+    process: int = field(default_factory=os.getpid)
 
     @property
     def unit(self) -> Unit:
@@ -141,13 +144,14 @@ class Vault:
         self, vector: ProtectedVector, query: Query, spend: Budget, key: str | None
     ) -> Measurement:
         """Charge, draw, store, show."""
+        spend = self._checked(spend)
         asked = admit_query(query)
         if asked.shape[1] != vector.size:
             raise ShapeError(
                 f"the vector has {vector.size:,} cells, the query asks about {asked.shape[1]:,}"
             )
         vector._check_size(asked)
-        noise = self._noise(asked, self._checked(spend), vector._node.stability)
+        noise = self._noise(asked, spend, vector._node.stability)
         cost = self._booked(spend, Fraction(1, 2))
 
         def draw() -> bytes:
@@ -163,7 +167,7 @@ class Vault:
             dataset_id=self.ledger.dataset_id,
             lineage=vector._node.path,
             domain=vector.domain,
-            transform=vector._map,
+            transform=copy.deepcopy(vector._map),  # the handle goes on using its own
             query=asked,
             values=unpack(data),
             noise=noise,
@@ -177,13 +181,15 @@ class Vault:
         key: str | None,
     ) -> int:  # fmt: skip
         """Charge, choose, store, show."""
-        if self._checked(spend).currency != "epsilon":
+        spend = self._checked(spend)
+        if spend.currency != "epsilon":
             raise BudgetError(f"choosing is paid in epsilon, got {spend}")
         if estimate.shape != (vector.size,) or estimate.dtype.kind not in "iu":
             raise ShapeError(
                 f"the estimate must be {vector.size:,} whole numbers, got {estimate.dtype} of "
                 f"shape {estimate.shape}"
             )
+        vector._check_size(Query.of(queries))
         guess = answers(queries, estimate.astype(np.int64))
         reach = largest_entry(queries)
         if reach == 0:
@@ -230,6 +236,8 @@ class Vault:
         draw: Callable[[], bytes],
     ) -> tuple[str, bytes]:  # fmt: skip
         fingerprint = digest((node.path, mark))
+        if self.process != os.getpid():  # a lock held by a thread that the fork left behind
+            self.turn, self.process = RLock(), os.getpid()
         with self.turn:  # what is priced is settled before another thread prices
             return self._charged(node, fingerprint, cost, key, label, draw)
 
@@ -238,22 +246,29 @@ class Vault:
         draw: Callable[[], bytes],
     ) -> tuple[str, bytes]:  # fmt: skip
         increase, totals = node.price(cost.amount)
+        before = [(each, each.spent) for each, _ in totals]
         price = Budget(cost.currency, increase)
-        with self.ledger.request(
-            key,
-            fingerprint,
-            price,
-            label=label,
-            schema=digest(self.domain),
-            covered=not increase,
-        ) as request:
-            if not request.replay:
-                settle(totals)
-            if request.values is not None:
-                return request.key, request.values
-            data = draw()
-            request.store(data)
-            return request.key, data
+        settle(totals, paid=False)
+        try:
+            with self.ledger.request(
+                key,
+                fingerprint,
+                price,
+                label=label,
+                schema=digest(self.domain),
+                covered=not increase,
+            ) as request:
+                if request.values is not None:
+                    forget(before)
+                    return request.key, request.values
+                if not request.replay:
+                    settle(totals, paid=True)
+                data = draw()
+                request.store(data)
+                return request.key, data
+        except BudgetExceededError:
+            forget(before)
+            raise
 
 
 def _plus(true: Array, noise: Array) -> Array:
@@ -309,7 +324,7 @@ def summed(
     for conjunct in keep:
         axes = [domain.axis(name) for name in conjunct.names]
         shape = [n if i in axes else 1 for i, n in enumerate(domain.shape)]
-        cells = cells * conjunct.mask.reshape(shape)
+        cells = cells * conjunct.mask.transpose(np.argsort(axes)).reshape(shape)
     gone = tuple(i for i, name in enumerate(domain.names) if name not in attributes)
     left = [name for name in domain.names if name in attributes]
     return np.transpose(cells.sum(axis=gone), [left.index(name) for name in attributes])
