@@ -87,6 +87,13 @@ def test_read_outs_round_up(rho, delta):
     assert eps <= Fraction(math.ceil((float(rho) + 2 * math.sqrt(float(rho) * 30)) * 2**20) + 1)
 
 
+def test_rho_is_read_at_a_delta():
+    assert b.rho("1/2").at_delta("1e-6").amount == b.epsilon_bound(
+        Fraction(1, 2), Fraction(1, 10**6)
+    )
+    assert b.epsilon("1").at_delta("1e-6") == b.epsilon("1")
+
+
 def test_the_true_delta_of_the_gaussian_stays_below_the_bound():
     """The exact trade-off of a Gaussian of rho-zCDP (Balle and Wang 2018, Theorem 8)."""
 
