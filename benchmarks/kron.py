@@ -18,7 +18,7 @@ RNG = np.random.default_rng(0)
 
 
 def p_identity(n: int, p: int) -> mx.PIdentity:
-    return mx.PIdentity(RNG.random((p, n)))
+    return mx.PIdentity.of(RNG.random((p, n)))
 
 
 def cases(cells: int) -> dict[str, tuple[mx.Matrix, ...]]:

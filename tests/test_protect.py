@@ -4,6 +4,7 @@ import datetime
 import hashlib
 import os
 import secrets
+import time
 from fractions import Fraction
 from threading import Barrier, Thread
 
@@ -230,6 +231,34 @@ def test_a_fork_does_not_share_noise(tmp_path, people):
     own = data.vectorise().measure(mx.Identity(8), spend=epsilon("1/1000")).values
     assert os.read(read, 64) != own.tobytes()
     assert ledger.spent() == epsilon("1/500")
+
+
+def test_threads_of_a_forked_child_take_turns(tmp_path, people):
+    """Also where one of them looks at a table made by group_by: both are priced on one tree."""
+    ledger_at(tmp_path / "l")
+    data = protect(people, DOMAIN, ledger=tmp_path / "l")
+    inside, most = [], []
+
+    class Watched(Silent):
+        def noise(self, noise, size):
+            inside.append(size)
+            most.append(len(inside))
+            time.sleep(0.3)
+            inside.pop()
+            return super().noise(noise, size)
+
+    data._vault.draws = Watched()
+    handles = [data, data.group_by("age", most=3), data.group_by("sex", most=3)]
+    child = os.fork()
+    if child == 0:
+        ask = lambda handle: handle.noisy_count(spend=epsilon("1/10"))  # noqa: E731
+        threads = [Thread(target=ask, args=(handle,)) for handle in handles]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        os._exit(0 if most == [1, 1, 1] else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_person_counts_at_most_max_rows_over_all_parts(tmp_path):

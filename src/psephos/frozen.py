@@ -35,17 +35,25 @@ def squared(array: Array) -> Array:
 
 
 def _wide(array: Array, power: int) -> Array:
-    if array.dtype.kind not in "iu" or array.size == 0:
+    if array.dtype.kind not in "iu":
         return array
-    largest = max(abs(int(array.max())), abs(int(array.min()))) ** power
-    return array.astype(np.int64 if largest < 1 << 62 else np.float64)
+    return array.astype(np.int64 if largest(array) ** power < 1 << 62 else np.float64)
+
+
+def largest(array: Array) -> int:
+    """The largest absolute value of an array of whole numbers, exactly; 0 if it has none.
+
+    >>> largest(np.array([3, -128], dtype=np.int8))
+    128
+    """
+    return max(abs(int(array.max())), abs(int(array.min()))) if array.size else 0
 
 
 def key_of(value: Any) -> Any:
     """A hashable stand-in, equal when the values are (arrays by a 256-bit digest)."""
     if isinstance(value, np.ndarray):
-        digest = hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=32)
-        return ("array", value.shape, value.dtype.str, digest.digest())
+        content = hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=32)
+        return ("array", value.shape, value.dtype.str, content.digest())
     if isinstance(value, tuple):
         return tuple(key_of(item) for item in value)
     if isinstance(value, bool | float):  # True == 1 == 1.0, but they are different values
@@ -84,3 +92,18 @@ class Value:
             cached = hash(self._key())
             object.__setattr__(self, "_hash_cache", cached)
         return cached
+
+
+def digest(value: Any) -> str:
+    """A name for a value: equal values, equal names, in every process."""
+    return hashlib.sha256(repr(_plain(value)).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Value):
+        return _plain(value._key())
+    if isinstance(value, np.ndarray):
+        return key_of(value)
+    if isinstance(value, tuple | list):
+        return tuple(_plain(item) for item in value)
+    return value

@@ -10,15 +10,16 @@ import numpy as np
 import psephos.engines as engines
 from psephos.domain import Domain
 from psephos.engines import CheckReport, as_source
+from psephos.engines.columns import needed_columns
 from psephos.errors import DomainError
+from psephos.frozen import digest
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import Node
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.simulate import counted, simulation
-from psephos.kernel.source import Cap, needed_columns
 from psephos.kernel.unit import Unit
-from psephos.kernel.vault import SystemDraws, Vault, digest
+from psephos.kernel.vault import Draws, Vault
 
 
 def protect(
@@ -36,10 +37,8 @@ def protect(
     book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
     book.verify()
     table = as_source(source)
-    unit = book.unit
-    cap = None if unit.person is None else Cap(unit.person, unit.max_rows)
-    table.check_columns(needed_columns(domain, cap))
-    vault = Vault(table, domain, book, cap, SystemDraws())
+    table.check_columns(needed_columns(domain, book.unit.cap))
+    vault = Vault(table, domain, book, Draws())
     return ProtectedTable(domain, vault, Node(f"root {digest(domain)}"))
 
 

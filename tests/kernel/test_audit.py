@@ -14,7 +14,7 @@ from scipy.stats import beta
 
 import psephos as ps
 from psephos import matrix as mx
-from psephos.kernel import vault as vault_module
+from psephos.kernel import measurement
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.lineage import Node
 from psephos.kernel.query import Query
@@ -125,8 +125,8 @@ def test_no_more_is_lost_than_was_charged(case):
 
 
 def halve_sensitivity(monkeypatch):
-    true = vault_module.sensitivity
-    monkeypatch.setattr(vault_module, "sensitivity", lambda q, p: true(q, p) / 2**p)
+    true = measurement.sensitivity
+    monkeypatch.setattr(measurement, "sensitivity", lambda q, p: true(q, p) / 2**p)
 
 
 def halve_distance(monkeypatch):

@@ -32,6 +32,7 @@ def test_a_tenth_is_a_tenth():
     assert b.epsilon(Decimal("0.25")) == b.epsilon("1/4")
     assert repr(b.epsilon("0.2")) == "epsilon 1/5 (~0.2)"
     assert repr(b.rho(2)) == "rho 2"
+    assert repr(b.rho("1e400")) == f"rho {10**400}"
 
 
 @pytest.mark.parametrize(
@@ -66,8 +67,8 @@ def test_what_has_no_meaning_is_refused(make, words):
     assert words in str(error.value)
 
 
-@pytest.mark.parametrize("eps", ["0.1", "1", "3", "10"])
-@pytest.mark.parametrize("delta", ["1e-3", "1e-6", "1e-12"])
+@pytest.mark.parametrize("eps", ["0.01", "0.1", "1", "3", "10"])
+@pytest.mark.parametrize("delta", ["0.3", "1e-3", "1e-6", "1e-12"])
 def test_converted_rho_is_certified_and_nearly_the_largest(eps, delta):
     rho = b.epsilon_delta(eps, delta).amount
     target, within = Fraction(eps), Fraction(delta)

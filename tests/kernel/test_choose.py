@@ -69,6 +69,8 @@ def test_requests_that_have_no_rule():
         v.choose(mx.Identity(4), [0.5, 0, 0, 0], spend=epsilon("1"))
     with pytest.raises(ShapeError):
         v.choose(mx.Identity(4), [0, 0, 0], spend=epsilon("1"))
+    with pytest.raises(ShapeError, match="uint64"):  # it would wrap around
+        v.choose(mx.Identity(4), np.full(4, 2**63, dtype=np.uint64), spend=epsilon("1"))
     with pytest.raises(RefusedError, match="zero"):
         v.choose(mx.Dense([[0, 0, 0, 0]]), [0, 0, 0, 0], spend=epsilon("1"))
     with pytest.raises(BudgetError, match="paid in epsilon"):

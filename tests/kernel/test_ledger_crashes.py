@@ -13,6 +13,7 @@ import signal
 import sqlite3
 import threading
 import time
+from contextlib import closing, contextmanager
 from fractions import Fraction
 
 import pytest
@@ -108,6 +109,25 @@ def test_create_is_whole_or_not(folder):
     assert 1 < whole < last
 
 
+def test_a_new_ledger_is_whole_without_its_log(folder, monkeypatch):
+    """SQLite does not fold the log in while someone else reads the file, or if the disk is full."""
+    real, readers = sqlite3.connect, []
+
+    class Watched(sqlite3.Connection):
+        def close(self):
+            (_, _, file), *_ = self.execute("PRAGMA database_list")
+            if not readers:
+                readers.append(real(file))
+                readers[0].execute("SELECT * FROM record").fetchall()
+            super().close()
+
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(real, factory=Watched))
+    ledger = make(folder)
+    with closing(readers[0]):
+        charge(ledger)
+        ledger.verify()
+
+
 def answer_forever(path, pipe, start):
     ledger = Ledger.open(path)
     os.write(pipe, b"\n")
@@ -194,6 +214,24 @@ def test_threads_share_a_ledger(ledger):
         thread.join()
     assert ledger.spent() == epsilon("8/10")
     ledger.verify()
+
+
+def test_of_two_threads_the_later_charge_is_remembered(ledger, monkeypatch):
+    """Else the process would not notice an older copy that lacks it."""
+    real, later = storage.operation, threading.Thread(target=charge, args=(ledger,))
+
+    @contextmanager
+    def overtaken(*given):
+        with real(*given) as db:
+            yield db
+        monkeypatch.setattr(storage, "operation", real)
+        later.start()
+        later.join(0.2)
+
+    monkeypatch.setattr(storage, "operation", overtaken)
+    ledger.spent()
+    later.join()
+    assert ledger._seen[0].entries == 1
 
 
 def draw_slowly(path, results):

@@ -47,7 +47,7 @@ SWAP = "UPDATE record SET body = (SELECT body FROM record r WHERE r.number = 6 -
         ("UPDATE record SET link = 'ab' WHERE number = 5", "record 5 .charge. was changed"),
         ("DELETE FROM record WHERE number = 1", "record 1 is missing"),
         ("DELETE FROM record WHERE number = 6", "record 6 is missing"),
-        ("DELETE FROM record WHERE number > 3", "record 4 is missing"),
+        ("DELETE FROM record WHERE number > 3", "record 6 is missing: an older copy"),
         (SWAP + "WHERE number IN (1, 5)", "record 1 .charge. was changed, or moved"),
         ("UPDATE record SET number = number + 1 WHERE number = 6", "record 6 is missing"),
         ("UPDATE total SET spent = '1/10'", "the total says 1/10, the charges add up to 3/10"),
@@ -55,6 +55,9 @@ SWAP = "UPDATE record SET body = (SELECT body FROM record r WHERE r.number = 6 -
         ("UPDATE total SET head = 'ab'", "record 6 .stored. is not the one that was written last"),
         ("UPDATE total SET spent = 'lots'", "the running total is gone or makes no sense"),
         ("DELETE FROM total", "the running total is gone or makes no sense"),
+        ("UPDATE total SET number = 'six'", "the running total is gone or makes no sense"),
+        ("UPDATE total SET head = x'ab'", "record 6 .stored. is not the one that was written last"),
+        ("UPDATE record SET body = x'7b7d' WHERE number = 5", "record 5 .charge. was changed"),
         ("UPDATE record SET body = replace(body, '1/1', '9/1') WHERE number = 0", "record 0 .head"),
         ("UPDATE record SET link = 'ab' WHERE number = 0", "record 0 .header. was changed"),
         ("DELETE FROM record WHERE number = 0", "record 0 .header."),
@@ -72,6 +75,7 @@ def test_verify_names_what_was_changed(folder, sql, said):
     ("number", "change", "said"),
     [
         (3, {"cost": "-1/10"}, r"record 3 \(charge\) makes no sense"),
+        (3, {"more": "1"}, r"record 3 \(charge\) makes no sense"),
         (3, {"cost": "9/10"}, r"epsilon 11/10 \(~1.1\) was spent of epsilon 1"),
         (4, {"sha256": "ab"}, r"the values of record 3 \(charge\) are not those that were stored"),
     ],
@@ -92,6 +96,14 @@ def test_values_that_nobody_paid_for(folder):
     ledger = filled(folder)
     forge(ledger, lambda rows: [*rows, ["stored", "key 9", {"sha256": "ab"}]])
     with pytest.raises(LedgerError, match=r"record 7 \(stored\) makes no sense"):
+        Ledger.open(ledger.path).verify()
+
+
+@pytest.mark.parametrize("body", ["text", 7, None, []])
+def test_bodies_of_another_kind(folder, body):
+    ledger = filled(folder)
+    forge(ledger, lambda rows: [*rows, ["charge", "key 9", body]])
+    with pytest.raises(LedgerError, match=r"record 7 \(charge\) makes no sense"):
         Ledger.open(ledger.path).verify()
 
 
@@ -124,6 +136,16 @@ def test_an_older_copy_put_back(folder):
         later.verify(anchor=anchor)
 
 
+def test_an_older_copy_is_noticed_from_the_opening_on(folder):
+    ledger = filled(folder)
+    shutil.copy(ledger.path, folder / "old")
+    charge(ledger)
+    opened = Ledger.open(ledger.path)
+    os.replace(folder / "old", ledger.path)
+    with pytest.raises(LedgerError, match="record 7 is missing: an older copy was put back"):
+        opened.remaining()
+
+
 def test_a_forged_ledger_is_noticed_with_an_anchor_only(folder):
     ledger = filled(folder)
     anchor = ledger.anchor()
@@ -154,7 +176,7 @@ def test_anchors_of_other_data(folder):
 def test_the_total_is_guarded(ledger):
     stale = storage.Total(Fraction(1, 3), 0, ledger.anchor().head)
     with pytest.raises(LedgerError, match="changed by another hand"), ledger._operation() as db:
-        storage.append(db, stale, "charge", "k", {}, epsilon("1/10"))
+        storage.append(db, stale, "charge", "k", {"cost": "1/10"})
     assert ledger.history() == []
     ledger.verify()
 

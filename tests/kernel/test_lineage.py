@@ -1,5 +1,6 @@
 """Random lineage trees against a reference model of Algorithm 2."""
 
+import os
 from fractions import Fraction
 
 from hypothesis import given
@@ -72,3 +73,15 @@ def test_stability_multiplies_along_the_path():
     node = Node("root").step("group", 2).step("where").step("scale", 10)
     assert node.stability == 20
     assert node.path == ("root", "group", "where", "scale")
+
+
+def test_a_forked_child_starts_from_nothing_even_under_a_number_used_before(monkeypatch):
+    """A number is free again once its process has gone, and a late descendant may get it."""
+    root, number = Node("root"), os.getpid()
+    root.spent = Fraction(5)
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(os, "getpid", lambda: number)
+        os._exit(int(root.spent != 0))
+    assert os.waitpid(child, 0)[1] == 0
+    assert root.spent == 5

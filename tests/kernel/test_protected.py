@@ -93,9 +93,21 @@ def test_marginals_never_need_the_whole_vector():
     y = table.vectorise().measure(mx.Kron(tuple(factors)), spend=epsilon("1/2"))
     assert y.values.size == 100
     assert asked == [("x3", "x17")]
+    assert table.noisy_count(spend=epsilon("1/4")).values.size == 1
+    assert asked[1:] == [()]
     with pytest.raises(TooLargeError, match="over the limit"):
         table.vectorise().measure(mx.Kron((mx.Identity(10),) * 30), spend=epsilon("1/2"))
-    assert table._vault.ledger.spent == Fraction(1, 2)
+    assert table._vault.ledger.spent == Fraction(3, 4)
+
+
+def test_what_does_not_fit_is_refused_before_it_is_charged():
+    line = ps.Domain.of(x=50_000)
+    table = simulation(
+        counted(np.zeros(50_000, int), line), line, unit=add_remove_row(), budget=rho(1), seed=0
+    )
+    with pytest.raises(TooLargeError, match="over the limit"):
+        table.vectorise().transform(mx.AllRange(50_000)).noisy_count(spend=rho("1/2"))
+    assert spent(table) == 0
 
 
 def test_vectors_are_reduced_split_and_transformed():
@@ -316,7 +328,7 @@ def test_what_has_no_rule_is_refused():
     with pytest.raises(ShapeError):
         mx.Partition([0, 2])
     with pytest.raises(RefusedError):
-        v.measure(mx.PIdentity(np.ones((1, 36))), spend=epsilon("1"))
+        v.measure(mx.PIdentity.of(np.ones((1, 36))), spend=epsilon("1"))
     with pytest.raises(RefusedError):
         v.measure("SELECT", spend=epsilon("1"))
     with pytest.raises(ShapeError, match="36 cells"):
@@ -347,3 +359,12 @@ def test_simulated_noise_has_the_stated_variance():
     for spend in (epsilon("1/5"), rho("1/100"), rho("1/100000")):
         y = table.vectorise().measure(mx.Identity(4000), spend=spend)
         assert abs(y.values.var() / y.variances[0] - 1) < 0.2
+
+
+def test_measurements_know_the_counts_they_are_of():
+    people = data()
+    v = people.vectorise()
+    one = epsilon("1/100")
+    whole, part = v.noisy_count(spend=one), v.transform(mx.Prefix(v.size)).noisy_count(spend=one)
+    other = people.where(ps.col("sex") == "F").vectorise().noisy_count(spend=one)
+    assert whole.base == part.base != other.base

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from psephos.errors import BudgetError
 from psephos.kernel.budget import epsilon, rho
-from psephos.kernel.unit import Unit, add_remove_row, as_record, person, substitute_row, unit_from
+from psephos.kernel.unit import Unit, add_remove_row, person, substitute_row
 
 UNITS = [
     (add_remove_row(), 1),
@@ -21,7 +21,6 @@ UNITS = [
 @pytest.mark.parametrize(("unit", "distance"), UNITS)
 def test_distances(unit, distance):
     assert unit.distance == distance
-    assert unit_from(as_record(unit)) == unit
     assert str(unit)
 
 
@@ -31,9 +30,6 @@ def test_distances(unit, distance):
     reach=st.integers(1, 20),
 )
 def test_the_root_pays_what_was_spent(unit, amount, reach):
-    for make in (epsilon, rho):
-        each = unit.per_distance(make(amount), reach)
-        assert unit.at_root(each, reach, make(amount).currency) == amount
     assert unit.per_distance(epsilon(amount), reach) * unit.distance * reach == amount
     assert unit.per_distance(rho(amount), reach) * (unit.distance * reach) ** 2 == amount
 

@@ -28,7 +28,8 @@ MEMBERS = {
     "Partition": mx.Partition([0, 1, 0, 2, 2, 2]),
     "Dense": mx.Dense(np.arange(12).reshape(2, N) - 5),
     "Sparse": mx.Sparse(sp.csr_array(np.eye(N)[:2])),
-    "PIdentity": mx.PIdentity(np.ones((1, N))),
+    "PIdentity": mx.PIdentity(np.arange(1, N + 1), np.ones((1, N), dtype=int)),
+    "Downdate": mx.Downdate(np.ones(N), np.ones((1, N))),
     "Semiseparable": mx.Semiseparable(np.arange(1, N + 1), N - np.arange(N)),
     "Marginals": mx.Marginals.of((2, 3), {(0,): 1, (1,): 0.5}),
     "MarginalsGram": mx.MarginalsGram((2, 3), ((0,), (1,)), (1, 2)),
@@ -41,16 +42,16 @@ MEMBERS = {
     "DirectSum": mx.DirectSum((mx.Haar(2), mx.Prefix(4))),
 }
 MAY_LACK = {
-    "abs": {"Eigenspaces"},
-    "sqr": {"Eigenspaces", "Sum"},
-    "norm1": {"Eigenspaces"},
-    "norm2": {"Eigenspaces", "Sum"},
-    "gram_trace": {"Sum"},
+    "abs": {"Eigenspaces", "Downdate"},
+    "sqr": {"Eigenspaces", "Sum", "Downdate"},
+    "norm1": {"Eigenspaces", "Downdate"},
+    "norm2": {"Eigenspaces", "Sum", "Downdate"},
+    "gram_trace": {"Sum", "Downdate"},
     "gram_sum": set(),
-    "pinv": {"Ranges", "Ranges2", "WidthRange", "Sparse", "Stack", "Sum", "Compose"},
+    "pinv": {"Ranges", "Ranges2", "WidthRange", "Sparse", "Stack", "Sum", "Compose", "Downdate"},
     "row": set(),
     "dense": set(),
-    "column_groups": {"Suffix", "Semiseparable", "Marginals", "MarginalsGram", "Eigenspaces"},
+    "column_groups": {"Downdate", "Suffix", "Semiseparable", "Marginals", "MarginalsGram", "Eigenspaces"},
 }
 QUESTIONS = {
     "abs": lambda a: a.abs(),
@@ -135,7 +136,7 @@ def test_kron_of_sensitivities():
 
 def test_pidentity_has_unit_columns_and_inverts():
     theta = np.random.default_rng(0).random((3, 8))
-    a = mx.PIdentity(theta)
+    a = mx.PIdentity.of(theta)
     assert_allclose(np.abs(a.dense()).sum(axis=0), 1)
     assert_allclose(a.pinv().dense(), np.linalg.pinv(a.dense()), atol=1e-12)
 
@@ -243,7 +244,9 @@ def test_sparse_and_dense_are_copied_and_frozen():
         (lambda: mx.WidthRange(3, 4), "does not fit in 3 cells"),
         (lambda: mx.Marginals.of((2, 2), {(1, 0): 1}), "must increase"),
         (lambda: mx.Marginals.of((2, 2), {(2,): 1}), "lie in 0..1"),
-        (lambda: mx.PIdentity([[-1.0]]), "not negative"),
+        (lambda: mx.PIdentity.of([[-1.0]]), "not negative"),
+        (lambda: mx.PIdentity([1, 0], [[1, 1]]), "positive, finite diagonal"),
+        (lambda: mx.PIdentity([1, 2], [[1]]), "shapes (2,) and (1, 1)"),
         (lambda: mx.Diagonal([math.inf]), "finite"),
         (lambda: mx.Identity(3) @ np.ones(4), "needs a vector of 3, got an array of shape (4,)"),
         (lambda: mx.Identity(3) @ np.ones((4, 2)), "needs a matrix of 3 rows"),

@@ -127,7 +127,7 @@ def test_kron_in_small_blocks(block, monkeypatch):
         mx.Haar,
         lambda n: mx.Dense(rng.integers(-2, 3, (max(1, n - 1), n)).astype(float)),
         lambda n: mx.Dense(rng.integers(-2, 3, (n + 2, n))),
-        lambda n: mx.PIdentity(np.ones((2, n))),
+        lambda n: mx.PIdentity.of(np.ones((2, n))),
         lambda n: mx.Partition(np.arange(n) % 2 if n > 1 else [0]),
     ]
     for _ in range(150):

@@ -28,7 +28,7 @@ LARGE = {
     "Dense": mx.Dense(np.ones((2, N))),
     "Sparse": mx.Sparse(sp.eye_array(N, format="csr") * 2),
     "SparseRow": mx.Sparse(sp.csr_array(np.ones((1, N)))),
-    "PIdentity": mx.PIdentity(np.ones((2, N))),
+    "PIdentity": mx.PIdentity.of(np.ones((2, N))),
     "Semiseparable": mx.Semiseparable(np.ones(N), np.arange(N)),
     "Marginals": mx.Marginals.of((32, 32, 1024), {(0, 1): 1, (2,): 2, (): 1}),
     "MarginalsGram": mx.MarginalsGram((32, 32, 1024), ((0, 1), (2,)), (1, 2)),
@@ -102,8 +102,8 @@ def test_questions_without_a_vector_reach_any_size():
 @pytest.mark.parametrize(
     "factors",
     [
-        (mx.Identity(64), mx.PIdentity(RNG.random((4, 64))), mx.Identity(256)),
-        (mx.PIdentity(RNG.random((6, 128))), mx.total(8), mx.PIdentity(RNG.random((60, 1024)))),
+        (mx.Identity(64), mx.PIdentity.of(RNG.random((4, 64))), mx.Identity(256)),
+        (mx.PIdentity.of(RNG.random((6, 128))), mx.total(8), mx.PIdentity.of(RNG.random((60, 1024)))),
         (mx.Prefix(1024), mx.Prefix(1024)),
         (mx.Dense(RNG.random((16, 16))),) * 5,
         (mx.Dense(RNG.random((20, 16))),) * 5,

@@ -12,10 +12,11 @@ import duckdb
 from psephos.attribute import Attribute
 from psephos.domain import Domain
 from psephos.engines.cells import CellSql, double
+from psephos.engines.columns import column_problems, columns_of, needed_columns
 from psephos.engines.duck import DuckSource
 from psephos.engines.rows import Rows
 from psephos.errors import SourceError, name_list
-from psephos.kernel.source import Cap, column_problems, columns_of, needed_columns
+from psephos.kernel.unit import Cap
 
 PRIVATE = "PRIVATE: for the data owner only; this looks at the data and is not protected"
 TOP = 10
@@ -85,7 +86,7 @@ def check(
         unit: the unit of privacy, whose person column and cap are looked at too
         max_rows_total: the declared public bound on the number of rows
     """
-    cap = None if unit is None or unit.person is None else Cap(unit.person, unit.max_rows)
+    cap = None if unit is None else unit.cap
     problems = column_problems(source.columns(), needed_columns(domain, cap))
     found = [Finding("columns", "columns", True, problem) for problem in problems]
     try:

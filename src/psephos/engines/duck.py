@@ -26,17 +26,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from psephos.domain import Domain
+from psephos.engines.columns import column_problems, needed_columns
 from psephos.engines.frames import as_table
 from psephos.engines.rows import Rows, first_of_each
 from psephos.errors import DomainError, ShapeError, SourceError
 from psephos.frozen import Array
-from psephos.kernel.source import (
-    UNREADABLE,
-    Cap,
-    Cells,
-    column_problems,
-    needed_columns,
-)
+from psephos.kernel.source import Cells
+from psephos.kernel.unit import Cap
 
 SETTINGS = {
     "autoinstall_known_extensions": "false",
@@ -53,6 +49,10 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
 GROUP_LIMIT = 2**14  # up to this many cells DuckDB adds up, beyond it numpy does
 BATCH = 2**20
+UNREADABLE = (
+    "the source could not be counted; the owner finds out why with check(source, domain), "
+    "whose output is private"
+)
 
 
 def source(data: Any) -> DuckSource:

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from psephos.attribute import Attribute
 from psephos.domain import Domain
 from psephos.engines.cells import INTEGERS, CellSql, cell_sql, flat
+from psephos.engines.columns import columns_of
 from psephos.frozen import Array
-from psephos.kernel.source import Cap, columns_of
+from psephos.kernel.unit import Cap
 
 
 @dataclass(frozen=True, eq=False)

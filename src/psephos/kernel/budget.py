@@ -9,6 +9,7 @@ arithmetic can be off.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -84,9 +85,8 @@ class Budget:
         return other.amount
 
     def __repr__(self) -> str:
-        short = float(self.amount)
         shown = f"{self.currency} {self.amount}"
-        return shown if self.amount.denominator == 1 else f"{shown} (~{short:.6g})"
+        return shown if self.amount.denominator == 1 else f"{shown} (~{float(self.amount):.6g})"
 
 
 def epsilon(amount: Any) -> Budget:
@@ -108,16 +108,12 @@ def epsilon_delta(eps: Any, delta: Any) -> Budget:
     target, within = exact(eps, "epsilon"), exact(delta, "delta")
     if within >= 1:
         raise BudgetError(f"delta is a probability below 1, got {within}")
-    low, high = 0, math.floor(target / GRID) + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        fits = delta_bound(middle * GRID, target) <= within
-        low, high = (middle, high) if fits else (low, middle)
-    if low == 0:
+    beyond = _least(lambda k: delta_bound(k * GRID, target) > within)
+    if beyond == 1:
         raise BudgetError(
             f"(epsilon {target}, delta {within}) allows less rho than the grid of 2^-40 can hold"
         )
-    return Budget("rho", low * GRID)
+    return Budget("rho", (beyond - 1) * GRID)
 
 
 def delta_bound(rho_amount: Fraction, eps: Fraction) -> Fraction:
@@ -127,21 +123,16 @@ def delta_bound(rho_amount: Fraction, eps: Fraction) -> Fraction:
 
         δ ≤ exp((α - 1)(αρ - ε)) / (α - 1) · (1 - 1/α)^α
     """
-    r, e = float(rho_amount), float(eps)
     if rho_amount <= 0:
         return Fraction(0)
     # Any α is valid, so it may be found in floating point; the bound is then exact in α.
-    best = min(_candidates(r, e), key=lambda a: _log_delta_float(a, r, e))
-    alpha = Fraction(best).limit_denominator(10**6)
-    if alpha <= 1:
-        return Fraction(1)
+    alpha = _order(float(rho_amount), float(eps))
     a, ctx = _decimal(alpha), _EXACT
     exponent = _decimal((alpha - 1) * (alpha * rho_amount - eps))
-    log_delta = ctx.subtract(exponent, ctx.ln(ctx.subtract(a, Decimal(1))))
-    shrink = ctx.ln(ctx.divide(ctx.subtract(a, Decimal(1)), a))
-    log_delta = ctx.add(log_delta, ctx.multiply(a, shrink))
-    bound = ctx.exp(ctx.add(log_delta, ctx.multiply(_SLACK, ctx.add(a, abs(log_delta)))))
-    return min(Fraction(1), Fraction(bound) * (1 + Fraction(_SLACK)))
+    log_delta = ctx.subtract(exponent, ctx.ln(_decimal(alpha - 1)))
+    log_delta = ctx.add(log_delta, ctx.multiply(a, ctx.ln(_decimal(1 - 1 / alpha))))
+    log_delta = ctx.add(log_delta, ctx.multiply(_SLACK, ctx.add(a, abs(log_delta))))
+    return Fraction(ctx.exp(log_delta)) * (1 + Fraction(_SLACK)) if log_delta < 0 else Fraction(1)
 
 
 def epsilon_bound(rho_amount: Fraction, delta: Fraction) -> Fraction:
@@ -149,25 +140,29 @@ def epsilon_bound(rho_amount: Fraction, delta: Fraction) -> Fraction:
     if not 0 < delta < 1:
         raise BudgetError(f"delta is a probability between 0 and 1, got {delta}")
     step = Fraction(1, 2**20)
+    return step * _least(lambda k: delta_bound(rho_amount, k * step) <= delta)
+
+
+def _least(holds: Callable[[int], bool]) -> int:
+    """A k from 0 with holds(k) and, but for k = 0, not holds(k - 1)."""
     low, high = -1, 1
-    while delta_bound(rho_amount, high * step) > delta:
+    while not holds(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        fits = delta_bound(rho_amount, middle * step) <= delta
-        low, high = (low, middle) if fits else (middle, high)
-    return high * step
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
-def _candidates(r: float, e: float) -> list[float]:
-    """Orders near the best one: first by doubling, then finer around the winner."""
-    coarse = [1 + 2.0**k for k in range(-20, 41)]
-    near = min(coarse, key=lambda a: _log_delta_float(a, r, e)) - 1
-    return [1 + near * 2 ** (k / 64) for k in range(-64, 65)]
+def _order(r: float, e: float) -> Fraction:
+    """An α near the best: first by doubling, then finer around the winner."""
 
+    def log_delta(a: float) -> float:
+        return (a - 1) * (a * r - e) - math.log(a - 1) + a * math.log1p(-1 / a)
 
-def _log_delta_float(a: float, r: float, e: float) -> float:
-    return (a - 1) * (a * r - e) - math.log(a - 1) + a * math.log1p(-1 / a)
+    near = min((1 + 2.0**k for k in range(-20, 41)), key=log_delta) - 1
+    best = min((1 + near * 2 ** (k / 64) for k in range(-64, 65)), key=log_delta)
+    return max(Fraction(best).limit_denominator(10**6), 1 + Fraction(1, 10**6))
 
 
 def _decimal(x: Fraction) -> Decimal:

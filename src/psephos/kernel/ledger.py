@@ -29,27 +29,18 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
 from psephos.errors import BudgetError, BudgetExceededError, LedgerError, RefusedError
-from psephos.kernel import storage
+from psephos.kernel import records, storage
 from psephos.kernel.budget import Budget
-from psephos.kernel.records import (
-    Anchor,
-    Entry,
-    Header,
-    Ticket,
-    amount_text,
-    check_chain,
-    checked,
-    entries_of,
-    now,
-    plain,
-)
+from psephos.kernel.records import Anchor, Entry, Record, checked, entries_of, plain
 from psephos.kernel.unit import Unit
+
+Place = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,13 +63,11 @@ class Ledger:
     dataset_id: str
     unit: Unit
     budget: Budget
-    _header: str
+    _header: Record
     _seen: list[Anchor] = field(default_factory=list)
 
     @classmethod
-    def create(
-        cls, path: str | os.PathLike[str], *, dataset: str, unit: Unit, budget: Budget
-    ) -> Ledger:
+    def create(cls, path: Place, *, dataset: str, unit: Unit, budget: Budget) -> Ledger:
         """A new ledger, once for each data set; its unit and its budget are for life.
 
         Privacy: a path that is taken is refused, so no budget is given twice, and a crash leaves
@@ -86,44 +75,44 @@ class Ledger:
         """
         if type(unit) is not Unit:
             raise BudgetError(f"a unit is written add_remove_row() or person(...), got {unit!r}")
-        name, limit = plain(dataset, "the name of a data set"), checked(budget, "a budget")
-        header = Header(name, secrets.token_hex(16), unit, limit, now())
-        folder, last = os.path.split(os.path.abspath(_path_text(path)))
-        place = os.path.join(os.path.realpath(folder), last)
+        limit = checked(budget, "a budget")
+        header = {
+            "dataset": plain(dataset, "the name of a data set"),
+            "dataset_id": secrets.token_hex(16),
+            "unit": asdict(unit),
+            "currency": limit.currency,
+            "budget": records.amount_text(limit.amount),
+            "created": records.now(),
+        }
+        place = os.path.abspath(os.fsdecode(path))
         with storage.in_words(place):
-            if not os.path.isdir(folder):
-                raise LedgerError(f"there is no folder {folder}; make it first")
-            taken = [place + end for end in ("", "-wal", "-shm", "-journal", ".values")]
-            if os.path.isdir(taken[-1]) and not os.listdir(taken[-1]):
-                taken.pop()  # a crash can leave an empty folder
-            for other in filter(os.path.lexists, taken):
-                raise LedgerError(
-                    f"{other} is there already, and a budget is given once. Open the ledger with "
-                    "Ledger.open, or choose another path for other data"
-                )
-            try:
-                storage.build(place, header.record())
-            except FileExistsError:
-                raise LedgerError("another process has just made it; open that one") from None
+            storage.build(place, Record.after("", 0, "header", "", header))
         return cls.open(place)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Ledger:
+    def open(cls, path: Place) -> Ledger:
         """The ledger at a path.
 
         Privacy: a missing one is refused, so that a mistyped path mints no fresh budget
         (test_open_refuses).
         """
-        place = os.path.realpath(_path_text(path))
+        place = os.path.realpath(os.fsdecode(path))
         if not os.path.isfile(place):
             raise LedgerError(
                 f"there is no ledger at {place}. Check the path; the owner of the data makes one, "
                 "once, with Ledger.create"
             )
         with storage.operation(place) as db:
-            header = Header.of(storage.fetch(db, "number = 0"))
-        fixed = (header.dataset, header.dataset_id, header.unit, header.budget)
-        return cls(Path(place), *fixed, header.record().body)
+            found = storage.fetch(db, "number = 0")
+            if not found or found[0].link != found[0].link_after(""):
+                raise LedgerError(f"record 0 (header) {'was changed' if found else 'is missing'}")
+            with records.reading(found[0]) as body:
+                unit = Unit(**body["unit"])
+                budget = Budget(body["currency"], Fraction(body["budget"]))
+                name, identity = body["dataset"], body["dataset_id"]
+        ledger = cls(Path(place), name, identity, unit, budget, found[0])
+        ledger.anchor()  # from here on, an older copy put back is noticed
+        return ledger
 
     def spent(self) -> Budget:
         """The sum of all charges."""
@@ -156,76 +145,18 @@ class Ledger:
         test_an_older_copy_put_back).
         """
         with self._operation() as db:
-            total, records = storage.total(db), storage.fetch(db)
-        with storage.in_words(str(self.path)):
-            check_chain(records, total.number, total.head)
-            entries = entries_of(records, self.budget.currency)
+            total, held = storage.total(db), storage.fetch(db)
+            records.check_chain(held, total.number, total.head)
+            entries = entries_of(held, self.budget.currency)
             added = sum((entry.cost.amount for entry in entries), Fraction(0))
             if added != total.spent:
                 raise LedgerError(f"the total says {total.spent}, the charges add up to {added}")
             if added > self.budget.amount:
                 raise LedgerError(f"{self._amount(added)} was spent of {self.budget}")
             if anchor is not None:
-                anchor.check(self.dataset_id, records)
+                anchor.check(self.dataset_id, held)
         for entry in entries:
-            if entry.values_hash is not None:
-                self._values(entry)
-
-    def charge(
-        self,
-        key: str | None,
-        fingerprint: str,
-        cost: Budget,
-        *,
-        label: str,
-        schema: str,
-        covered: bool = False,
-    ) -> Ticket:
-        """Book a cost under a key, fresh if None; a key that was charged before costs nothing.
-
-        A cost of nothing is refused unless it is `covered`: a part of a split, whose share another
-        part has paid already.
-
-        Privacy: the charge is on disk when this returns, and the sum of all charges is at most
-        the budget (test_three_tenths, test_charges_follow_the_model). A key is good for one
-        fingerprint, and so for one lineage, query and spend; another one is refused
-        (test_a_key_is_good_for_one_request).
-        """
-        cost = checked(cost, "a cost", least=0 if covered else 1)
-        if cost.currency != self.budget.currency:
-            raise BudgetError(
-                f"this ledger keeps {self.budget.currency}, and {cost} is another currency; write "
-                f"{self.budget.currency}(...)"
-            )
-        key = _key(key)
-        body = {
-            "time": now(),
-            "label": str(label),
-            "schema": plain(schema, "a schema's fingerprint"),
-            "fingerprint": plain(fingerprint, "a fingerprint"),
-            "cost": amount_text(cost.amount),
-        }
-        with self._operation("BEGIN IMMEDIATE") as db:
-            known = {record.kind: record for record in storage.fetch(db, "key = ?", key)}
-            if "charge" in known:
-                before = known["charge"].read()
-                if before["fingerprint"] != fingerprint:
-                    raise LedgerError(
-                        f"key {key!r} belongs to another request, {known['charge']}, "
-                        f"{before['label']!r:.60}; ask with a new key, which is charged"
-                    )
-                return Ticket(key, known["charge"].number, True, "stored" in known)
-            total = storage.total(db)
-            left = self.budget - self._amount(total.spent)
-            if cost > left:
-                raise BudgetExceededError(
-                    f"this measurement costs {cost}; {left} remains of {self.budget}, since "
-                    f"{self._amount(total.spent)} is spent. Nothing was charged",
-                    cost,
-                    left,
-                )
-            record = storage.append(db, total, "charge", key, body, cost)
-        return Ticket(key, record.number, False, False)
+            self._values(entry)
 
     @contextmanager
     def request(
@@ -238,32 +169,74 @@ class Ledger:
         schema: str,
         covered: bool = False,
     ) -> Iterator[Request]:
-        """Charge as `charge` does and hold the key until its values are stored.
+        """Charge a cost under a key, fresh if None, and hold the key until its values are stored.
 
-        Privacy: two processes with one key never both draw
+        A key that was charged before costs nothing. A cost of nothing is refused unless it is
+        `covered`: a part of a split, whose share another part has paid already.
+
+        Privacy: the charge is on disk when this hands over, and the sum of all charges is at most
+        the budget (test_three_tenths, test_charges_follow_the_model). A key is good for one
+        fingerprint, and so for one lineage, query and spend; another one is refused
+        (test_a_key_is_good_for_one_request). Two processes with one key never both draw
         (test_one_key_in_two_processes_is_drawn_once).
         """
-        key = _key(key)
+        cost = checked(cost, "a cost", least=0 if covered else 1)
+        body = {
+            "label": str(label),
+            "schema": plain(schema, "a schema's fingerprint"),
+            "fingerprint": plain(fingerprint, "a fingerprint"),
+            "cost": records.amount_text(cost.amount),
+        }
+        key = secrets.token_hex(16) if key is None else plain(key, "a key")
         with storage.locked(self._side(key, "lock")):
-            words = {"label": label, "schema": schema}
-            ticket = self.charge(key, fingerprint, cost, **words, covered=covered)
-            request = Request(self, ticket)
+            request = self._book(key, cost, body)
             try:
                 yield request
             finally:
-                request.close()
+                request._holder = None
+
+    def charge(self, key: str | None, fingerprint: str, cost: Budget, **words: Any) -> Request:
+        """Charge as `request` does, and hold nothing: values are for a later request to store."""
+        with self.request(key, fingerprint, cost, **words) as request:
+            pass
+        return request
+
+    def _book(self, key: str, cost: Budget, body: records.Body) -> Request:
+        """The charge under a key: the one that was made before, or a new one if it fits."""
+        with self._operation("BEGIN IMMEDIATE") as db:
+            before = held = storage.fetch(db, "key = ?", key)
+            if not before:
+                total = storage.total(db)
+                spent = self._amount(total.spent)
+                left = self.budget - spent
+                if cost > left:
+                    raise BudgetExceededError(
+                        f"this measurement costs {cost}; {left} remains of {self.budget}, since "
+                        f"{spent} is spent. Nothing was charged",
+                        cost,
+                        left,
+                    )
+                held = [storage.append(db, total, "charge", key, {**body, "time": records.now()})]
+            entry = entries_of(held, self.budget.currency)[0]
+            if entry.fingerprint != body["fingerprint"]:
+                raise LedgerError(
+                    f"key {key!r} belongs to another request, record {entry.number} (charge), "
+                    f"{entry.label!r:.60}; ask with a new key, which is charged"
+                )
+        return Request(self, entry, replay=bool(before))
 
     @contextmanager
     def _operation(self, begin: str = "BEGIN") -> Iterator[sqlite3.Connection]:
         """A transaction on the ledger that was opened, at least as far as it was last seen."""
-        with storage.operation(str(self.path), begin) as db:
-            if [record.body for record in storage.fetch(db, "number = 0")] != [self._header]:
-                raise LedgerError("record 0 (header) was changed since this ledger was opened")
-            for seen in self._seen:
-                seen.check(self.dataset_id, storage.fetch(db, "number = ?", seen.entries))
-            yield db
-            total = storage.total(db)
-        self._seen[:] = [Anchor(self.dataset_id, total.number, total.head)]
+        with storage.TURN:  # so that of two threads the later one is remembered
+            with storage.operation(str(self.path), begin) as db:
+                if storage.fetch(db, "number = 0") != [self._header]:
+                    raise LedgerError("record 0 (header) was changed since this ledger was opened")
+                for seen in self._seen:
+                    seen.check(self.dataset_id, storage.fetch(db, "number = ?", seen.entries))
+                yield db
+                total = storage.total(db)
+            self._seen[:] = [Anchor(self.dataset_id, total.number, total.head)]
 
     def _amount(self, amount: Fraction) -> Budget:
         return Budget(self.budget.currency, amount)
@@ -272,12 +245,10 @@ class Ledger:
         """A file for a key: its name tells nothing and fits every file system."""
         return f"{self.path}.values/{hashlib.sha256(key.encode()).hexdigest()}.{end}"
 
-    def _entry(self, key: str) -> Entry:
-        with self._operation() as db:
-            return entries_of(storage.fetch(db, "key = ?", key), self.budget.currency)[0]
-
-    def _values(self, entry: Entry) -> bytes:
-        """The values of a charge, if they are the ones that were stored."""
+    def _values(self, entry: Entry) -> bytes | None:
+        """The values of a charge, if they are the ones that were stored; None if none were."""
+        if entry.values_hash is None:
+            return None
         place = self._side(entry.key, "values")
         with storage.in_words(place):
             data = Path(place).read_bytes() if os.path.lexists(place) else None
@@ -307,13 +278,11 @@ class Request:
     request is over, and nothing of it may be shown (test_a_request_stores_once).
     """
 
-    def __init__(self, ledger: Ledger, ticket: Ticket) -> None:
-        self.key, self.number, self.replay = ticket.key, ticket.number, ticket.replay
-        self.values: bytes | None = None
+    def __init__(self, ledger: Ledger, entry: Entry, *, replay: bool) -> None:
+        self.key, self.number, self.replay = entry.key, entry.number, replay
+        self.values = ledger._values(entry)
         self._ledger = ledger
         self._holder: int | None = os.getpid()
-        if ticket.stored:
-            self.values = ledger._values(ledger._entry(ticket.key))
 
     def store(self, data: bytes) -> None:
         """Keep the values for good; only then may they be shown."""
@@ -324,7 +293,7 @@ class Request:
                 f"key {self.key!r} has its values, or is no longer held here: one charge "
                 "never shows two answers. Ask again with the same key for the ones that stand"
             )
-        self.close()
+        self._holder = None  # should this fail, nobody knows what reached the disk
         place = self._ledger._side(self.key, "values")
         with storage.in_words(place):
             storage.write_whole(place, data)
@@ -332,18 +301,3 @@ class Request:
         with self._ledger._operation("BEGIN IMMEDIATE") as db:
             storage.append(db, storage.total(db), "stored", self.key, {"sha256": digest})
         self.values = data
-
-    def close(self) -> None:
-        """Let go: nothing can be stored any more."""
-        self._holder = None
-
-
-def _key(key: str | None) -> str:
-    return secrets.token_hex(16) if key is None else plain(key, "a key")
-
-
-def _path_text(path: Any) -> str:
-    text = os.fsdecode(path)
-    if "\0" in text:
-        raise LedgerError(f"a path holds no NUL character, got {text!r}")
-    return text

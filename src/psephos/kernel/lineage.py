@@ -20,7 +20,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
-Kind = Literal["root", "step", "split"]
+Kind = Literal["step", "split"]
+_forks: list[int] = []  # grows in a forked child, and so differs from that of all before it
+os.register_at_fork(after_in_child=lambda: _forks.append(os.getpid()))
+
+
+def process() -> tuple[int, int]:
+    """This process: not one that it was forked from, even if that had the same number."""
+    return os.getpid(), len(_forks)
 
 
 @dataclass(eq=False)
@@ -33,29 +40,29 @@ class Node:
 
     name: str
     parent: Node | None = None
-    kind: Kind = "root"
+    kind: Kind = "step"
     factor: int = 1
     _spent: Fraction = field(default=Fraction(0))
-    _process: int = field(default_factory=os.getpid)
+    _process: tuple[int, int] = field(default_factory=process)
 
     @property
     def spent(self) -> Fraction:
         """Known to this process alone: a forked child starts from nothing and pays in full."""
-        return self._spent if self._process == os.getpid() else Fraction(0)
+        return self._spent if self._process == process() else Fraction(0)
 
     @spent.setter
     def spent(self, total: Fraction) -> None:
-        self._spent, self._process = total, os.getpid()
+        self._spent, self._process = total, process()
 
     @property
     def stability(self) -> int:
         """Of all transformations from the root to here."""
-        return self.factor * (self.parent.stability if self.parent is not None else 1)
+        return self.factor * (self.parent.stability if self.parent else 1)
 
     @property
     def path(self) -> tuple[str, ...]:
         """The transformations in words, from the root."""
-        return (*(self.parent.path if self.parent is not None else ()), self.name)
+        return (*(self.parent.path if self.parent else ()), self.name)
 
     def step(self, name: str, factor: int = 1) -> Node:
         """A transformation of stability `factor`."""
@@ -71,16 +78,12 @@ class Node:
         node: Node | None = self
         asked = amount
         while node is not None:
-            total = node.spent + asked
-            if node.kind == "split":
-                # `asked` is the part's own total here: only what exceeds the largest is passed on.
-                total = max(node.spent, asked)
-                asked = total - node.spent
+            total = max(node.spent, asked) if node.kind == "split" else node.spent + asked
             totals.append((node, total))
-            parent = node.parent
-            if parent is not None and parent.kind == "split":
-                asked = total
-            node = parent
+            # A split is asked for a part's total, every other node for what is added to its own.
+            part = node.parent is not None and node.parent.kind == "split"
+            asked = total if part else total - node.spent
+            node = node.parent
         return asked, totals
 
 

@@ -9,13 +9,14 @@ import numpy as np
 
 from psephos.domain import Domain
 from psephos.errors import RefusedError
-from psephos.frozen import Array, frozen
+from psephos.frozen import Array, frozen, largest
 from psephos.kernel.budget import Budget
-from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
+from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace, Noise
 from psephos.kernel.query import Query
+from psephos.kernel.sensitivity import sensitivity
+from psephos.kernel.unit import Unit
 from psephos.matrix import Matrix
-
-Noise = DiscreteLaplace | DiscreteGaussian
+from psephos.matrix.combine import compose
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,21 +43,19 @@ class Measurement:
     @property
     def variances(self) -> Array:
         """The exact variance of the noise in each answer."""
-        return np.concatenate(
-            [
-                np.full(block.matrix.shape[0], noise.exact_variance)
-                for block, noise in zip(self.query.blocks, self.noise, strict=True)
-            ]
-        )
+        rows = [block.matrix.shape[0] for block in self.query.blocks]
+        return np.repeat([noise.exact_variance for noise in self.noise], rows)
 
     @property
     def matrix(self) -> Matrix:
         """The answers' linear map from the base vector."""
         asked = self.query.matrix
-        if self.transform is None:
-            return asked
-        made: Matrix = asked @ self.transform
-        return made
+        return asked if self.transform is None else compose(asked, self.transform)
+
+    @property
+    def base(self) -> tuple[str, ...]:
+        """The way to the vector of cell counts that `transform` starts from."""
+        return self.lineage[: self.lineage.index("vectorise") + 1]
 
     def require_release(self) -> None:
         """Refuse a simulation where a real measurement is needed."""
@@ -68,23 +67,33 @@ class Measurement:
         return f"{kind}({len(self.values):,} answers at {self.cost}, {self.noise[0]})"
 
 
-def narrow(values: Array) -> Array:
-    """Noisy integers in 64 bits where all of them fit."""
-    if values.dtype != object:
-        return values
-    fits = all(-(1 << 63) <= value < 1 << 63 for value in values)
-    return values.astype(np.int64) if fits else values
+def noise_for(query: Query, spend: Budget, unit: Unit, stability: int) -> tuple[Noise, ...]:
+    """The distribution for each block; scales come from the one amount that is charged.
+
+    Privacy: see `ProtectedVector.measure`; the query is one that was admitted
+    (tests/kernel/test_protected.py::test_noise_grows_with_distance_and_stability).
+    """
+    each = unit.per_distance(spend, stability)
+    if spend.currency == "epsilon":
+        delta = sensitivity(query, 1)
+        return tuple(DiscreteLaplace(delta / (b.weight * each)) for b in query.blocks)
+    squared = sensitivity(query, 2)
+    return tuple(DiscreteGaussian(squared / (2 * b.weight * each)) for b in query.blocks)
 
 
 def pack(values: Array) -> bytes:
-    """Integers as bytes that read back as the same integers, however large."""
-    if values.dtype == object:
-        return b"json" + json.dumps([int(value) for value in values]).encode()
-    return b"int8" + values.astype("<i8").tobytes()
+    """Integers as bytes that read back as the same integers, however large.
+
+    Privacy: the form depends on the noisy values alone, not on how they were computed
+    (tests/kernel/test_records.py::test_integers_of_any_size_are_kept).
+    """
+    if largest(values) < 1 << 63:
+        return b"int8" + values.astype("<i8").tobytes()
+    return b"json" + json.dumps(values.tolist()).encode()
 
 
 def unpack(data: bytes) -> Array:
     """The integers that `pack` wrote."""
     if data[:4] == b"json":
-        return narrow(np.array([*json.loads(data[4:])], dtype=object))
+        return np.array(json.loads(data[4:]), dtype=object)
     return np.frombuffer(data[4:], dtype="<i8").astype(np.int64)

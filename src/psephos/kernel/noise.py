@@ -64,28 +64,13 @@ def uniform_below(bounds: int | Integers, size: int) -> Integers:
     return out
 
 
-def bernoulli_exp(numerators: Integers, denominators: Integers) -> Flags:
-    """Independent flags, true with probability exp(-a/b), for int64 a ≥ 0 and b > 0.
-
-    Privacy: as `_exp_flags`; terms of 2⁶² and more go through Python integers (test_bernoulli_exp).
-    """
-    a, b = np.broadcast_arrays(numerators, denominators)
-    if a.dtype != np.int64 or b.dtype != np.int64 or a.min(initial=0) < 0 or b.min(initial=1) < 1:
-        raise RefusedError("exp(-a/b) needs int64 arrays with a >= 0 and b > 0")
-    wide = (a >= WIDE) | (b >= WIDE)
-    flags = np.empty(a.shape, bool)
-    flags[~wide] = _exp_flags(((a[~wide], b[~wide]),))
-    pairs = zip(a[wide].tolist(), b[wide].tolist(), strict=True)
-    flags[wide] = [bernoulli_exp_big(Fraction(top, bottom)) for top, bottom in pairs]
-    return flags
-
-
 def _exp_flags(parts: tuple[Part, ...]) -> Flags:
     """Flags true with probability exp(-γ), where γ = Π a/b over the parts.
 
     Privacy: with j = max(1, ⌈a/b⌉) for each part and m = Π j, exp(-γ) is the probability that
     m independent trials of exp(-γ/m) all succeed, and γ/m = Π a/(b·j) is a product of
     terms in [0, 1]. No overflow: b·j < a + b, callers keep a and b below 2⁶² and m below 2⁶³.
+    (test_exp_flags)
     """
     splits = [np.maximum(-(-a // b), 1) for a, b in parts]
     trials = math.prod(splits[1:], start=splits[0])

@@ -7,9 +7,11 @@ drawn, and is written down with what was asked.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,15 +20,16 @@ import scipy.sparse as sp
 from psephos.attribute import Attribute
 from psephos.domain import Domain
 from psephos.errors import RefusedError, ShapeError, TooLargeError
-from psephos.frozen import Array
+from psephos.frozen import Array, digest
 from psephos.kernel.budget import Budget
 from psephos.kernel.lineage import Node
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import admit, answers, stability
-from psephos.kernel.source import Conjunct
-from psephos.kernel.vault import Grouped, Vault, digest
-from psephos.matrix import Compose, Kron, Matrix, Ones, Partition, Sparse, total
+from psephos.kernel.source import Cells, Conjunct, Grouped
+from psephos.kernel.vault import Vault
+from psephos.matrix import Kron, Matrix, Ones, Partition, Sparse, total
+from psephos.matrix.combine import compose
 from psephos.predicate import Predicate
 
 CELLS_LIMIT = 10**9
@@ -54,7 +57,7 @@ class ProtectedTable(_Handle):
     domain: Domain
     _vault: Vault
     _node: Node
-    _keep: tuple[Conjunct, ...] = ()
+    _keep: Cells = ()
 
     def where(self, condition: Predicate) -> ProtectedTable:
         """The rows that satisfy a condition on declared values.
@@ -71,12 +74,14 @@ class ProtectedTable(_Handle):
         for part in condition.conjuncts():
             names = tuple(name for name in self.domain.names if name in part.columns)
             kept.append(Conjunct(names, part.mask(self.domain)))
-        return self._step(f"where {digest(kept)}", (*self._keep, *kept))
+        node = self._node.step(f"where {digest(kept)}")
+        return replace(self, _node=node, _keep=(*self._keep, *kept))
 
     def keep(self, *names: str) -> ProtectedTable:
         """Some of the columns. Privacy: rows stay rows, so stability is 1."""
-        domain = self.domain.project(names)
-        return ProtectedTable(domain, self._vault, self._node.step(f"keep {names}"), self._keep)
+        return replace(
+            self, domain=self.domain.project(names), _node=self._node.step(f"keep {names}")
+        )
 
     def split(self, name: str) -> dict[str, ProtectedTable]:
         """One table for each value of an attribute, without that attribute.
@@ -90,11 +95,9 @@ class ProtectedTable(_Handle):
         branch = self._node.split(f"split {name}")
         parts = {}
         for i in range(attribute.size):
-            mask = np.arange(attribute.size) == i
-            kept = (*self._keep, Conjunct((name,), mask))
-            parts[attribute.label(i)] = ProtectedTable(
-                domain, self._vault, branch.step(f"part {i}"), kept
-            )
+            kept = (*self._keep, Conjunct((name,), np.arange(attribute.size) == i))
+            part = replace(self, domain=domain, _node=branch.step(f"part {i}"), _keep=kept)
+            parts[attribute.label(i)] = part
         return parts
 
     def group_by(self, *names: str, most: int, count: str = "count") -> ProtectedTable:
@@ -112,13 +115,8 @@ class ProtectedTable(_Handle):
             raise RefusedError(f"{count!r} is grouped by; give the new attribute another name")
         grouped = self.domain.project(names)
         _check_cells(grouped.size * (most + 1))
-        source = Grouped(self._vault, names, self._keep, grouped.shape, most)
-        domain = Domain.of(
-            {
-                **dict(zip(names, grouped.attributes, strict=True)),
-                count: Attribute.integers(0, most),
-            }
-        )
+        source = Grouped(partial(self._vault.counts, names, self._keep), most)
+        domain = Domain((*names, count), (*grouped.attributes, Attribute.integers(0, most)))
         node = self._node.step(f"group by {names} up to {most} as {count!r}", 2)
         return ProtectedTable(domain, self._vault.over(source, domain), node)
 
@@ -132,9 +130,6 @@ class ProtectedTable(_Handle):
         """The number of rows, with noise."""
         return self.vectorise().noisy_count(spend=spend, key=key)
 
-    def _step(self, name: str, keep: tuple[Conjunct, ...]) -> ProtectedTable:
-        return ProtectedTable(self.domain, self._vault, self._node.step(name), keep)
-
     def __repr__(self) -> str:
         return f"ProtectedTable({self.domain}; {self._vault.state()})"
 
@@ -147,8 +142,8 @@ class ProtectedVector(_Handle):
     size: int
     _vault: Vault
     _node: Node
-    _keep: tuple[Conjunct, ...]
-    _map: Matrix | None = None
+    _keep: Cells
+    _maps: tuple[Matrix, ...] = ()
 
     def transform(self, matrix: Matrix) -> ProtectedVector:
         """The vector after a linear map with integer entries.
@@ -156,10 +151,9 @@ class ProtectedVector(_Handle):
         Privacy: a row moves the result by a column of the matrix, so the largest L1 column is the
         stability (tests/kernel/test_protected.py::test_scaled_masks_cost_their_scale).
         """
-        own = self._fitting(matrix)
-        return self._mapped(
-            own, self._node.step(f"transform {digest(own)}", max(1, stability(own)))
-        )
+        own = self._admitted(matrix)
+        node = self._node.step(f"transform {digest(own)}", max(1, stability(own)))
+        return self._mapped(own, node)
 
     def reduce(self, partition: Partition) -> ProtectedVector:
         """Sums over groups of cells. Privacy: a cell lies in one group, so stability is 1."""
@@ -172,7 +166,7 @@ class ProtectedVector(_Handle):
         if type(partition) is not Partition:
             raise RefusedError(f"split takes a Partition, got {type(partition).__name__}")
         own = Partition(partition.groups)  # a copy, as everything that the kernel keeps
-        self._fitting(own)
+        self._admitted(own)
         branch = self._node.split(f"split {digest(own)}")
         parts = []
         for g in range(own.shape[0]):
@@ -215,41 +209,56 @@ class ProtectedVector(_Handle):
         Privacy: a row moves every score by at most max |W_ij|, the rule in `sensitivity`; see
         `choose` for the mechanism (tests/kernel/test_choose.py).
         """
-        return self._vault.choose(self, self._fitting(queries), np.asarray(estimate), spend, key)
+        return self._vault.choose(self, self._admitted(queries), estimate, spend, key)
 
-    def _fitting(self, matrix: Matrix) -> Matrix:
+    @property
+    def _map(self) -> Matrix | None:
+        """All maps from the cells to this vector, as one that the handle does not use itself."""
+        return copy.deepcopy(compose(*self._maps)) if self._maps else None
+
+    def _admitted(self, matrix: Matrix) -> Matrix:
         own = admit(matrix)
-        if own.shape[1] != self.size:
-            raise ShapeError(
-                f"the vector has {self.size:,} cells, the matrix {own.shape[1]:,} columns"
-            )
+        self._check(Query.of(own))
         return own
 
-    def _check_size(self, query: Query) -> None:
+    def _check(self, query: Query) -> None:
         """Refuse what would not fit before anything is charged; sizes are public."""
-        _check_cells(max(query.shape[0], *(self._cells(b.matrix) for b in query.blocks)))
+        rows, columns = query.shape
+        if columns != self.size:
+            raise ShapeError(f"the vector has {self.size:,} cells, the matrix {columns:,} columns")
+        blocks = [self._asked(block.matrix) for block in query.blocks]
+        cells = [math.prod(self.domain[name].size for name in names) for names in blocks]
+        _check_cells(max(rows, *cells))
 
-    def _cells(self, matrix: Matrix) -> int:
-        asked = None if self._map is not None else _attributes(self.domain, matrix)
-        names = self.domain.names if asked is None else asked
-        return math.prod(self.domain[name].size for name in names)
+    def _asked(self, matrix: Matrix) -> tuple[str, ...]:
+        """The attributes whose counts decide the answers: those that are summed over do not."""
+        names, factors = self.domain.names, matrix.children
+        if self._maps:
+            return names
+        if type(matrix) is Kron and tuple(f.shape[1] for f in factors) == self.domain.shape:
+            return tuple(name for name, f in zip(names, factors, strict=True) if not _is_total(f))
+        return () if _is_total(matrix) else names
 
     def _mapped(self, matrix: Matrix, node: Node) -> ProtectedVector:
-        whole = matrix if self._map is None else matrix @ self._map
-        return ProtectedVector(self.domain, matrix.shape[0], self._vault, node, self._keep, whole)
+        return replace(self, size=matrix.shape[0], _node=node, _maps=(matrix, *self._maps))
 
     def _answers(self, matrix: Matrix) -> Array:
         """Exact answers; only the vault asks for them, after the charge."""
-        if self._map is None:
-            return _direct(self, matrix)
-        x = self._vault.counts(self.domain.names, self._keep)
-        parts = self._map.parts if isinstance(self._map, Compose) else (self._map,)
-        for part in reversed(parts):
+        asked = self._asked(matrix)
+        x = self._vault.counts(asked, self._keep)
+        for part in reversed(self._maps):
             x = answers(part, x)
+        if asked != self.domain.names:
+            factors = [matrix.children[self.domain.axis(name)] for name in asked]
+            return answers(Kron(tuple(factors)), x) if factors else x
         return answers(matrix, x)
 
     def __repr__(self) -> str:
         return f"ProtectedVector({self.size:,} cells of {self.domain}; {self._vault.state()})"
+
+
+def _is_total(matrix: Matrix) -> bool:
+    return isinstance(matrix, Ones) and matrix.m == 1
 
 
 def _check_cells(needed: int) -> None:
@@ -260,23 +269,3 @@ def _check_cells(needed: int) -> None:
             needed,
             CELLS_LIMIT,
         )
-
-
-def _direct(vector: ProtectedVector, matrix: Matrix) -> Array:
-    """Answers from the smallest counts that decide them: attributes summed over are not counted."""
-    asked = _attributes(vector.domain, matrix)
-    if asked is None or not isinstance(matrix, Kron):
-        return answers(matrix, vector._vault.counts(vector.domain.names, vector._keep))
-    x = vector._vault.counts(asked, vector._keep)
-    if not asked:
-        return x.reshape(1)
-    factors = [matrix.factors[vector.domain.axis(name)] for name in asked]
-    return answers(Kron(tuple(factors)), x)
-
-
-def _attributes(domain: Domain, matrix: Matrix) -> tuple[str, ...] | None:
-    """The attributes that a product does not sum over; None if the matrix is no such product."""
-    if not isinstance(matrix, Kron) or tuple(f.shape[1] for f in matrix.factors) != domain.shape:
-        return None
-    pairs = zip(domain.names, matrix.factors, strict=True)
-    return tuple(name for name, f in pairs if not (isinstance(f, Ones) and f.m == 1))

@@ -81,18 +81,16 @@ def rounded_weight(weight: float) -> Fraction:
     numerator, denominator = float(weight).as_integer_ratio()
     shift = numerator.bit_length() - 20
     if shift > 0:
-        numerator = min(MANTISSA - 1, (numerator + (1 << (shift - 1))) >> shift) << shift
+        numerator = (numerator + (1 << shift - 1) >> shift) << shift
     return Fraction(numerator, denominator)
 
 
 def _check_weight(weight: Fraction) -> None:
-    short = type(weight) is Fraction and weight > 0
-    if short:
-        odd = weight.numerator >> (weight.numerator & -weight.numerator).bit_length() - 1
-        power_of_two = weight.denominator & (weight.denominator - 1) == 0
-        short = power_of_two and odd < MANTISSA
-    if not short:
-        raise RefusedError(
-            f"a weight is m·2^e with a positive whole m below 2^20, got {weight}; "
-            "rounded_weight(x) gives the nearest"
-        )
+    if type(weight) is Fraction and weight > 0:
+        top, bottom = weight.as_integer_ratio()
+        if bottom & (bottom - 1) == 0 and top // (top & -top) < MANTISSA:
+            return
+    raise RefusedError(
+        f"a weight is m·2^e with a positive whole m below 2^20, got {weight}; "
+        "rounded_weight(x) gives the nearest"
+    )

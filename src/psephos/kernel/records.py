@@ -17,23 +17,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, astuple, dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from psephos.errors import BudgetError, LedgerError
 from psephos.kernel.budget import Budget, Currency
-from psephos.kernel.unit import Unit, as_record, unit_from
 
 Kind = Literal["header", "charge", "stored"]
+Body = dict[str, Any]
 _LONGEST = 10**300  # numerator or denominator of one amount
 _LONGEST_SUM = 10**4000  # of the sum of many
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One line of the ledger."""
 
     number: int
@@ -43,59 +43,22 @@ class Record:
     link: str
 
     @classmethod
-    def after(cls, link: str, number: int, kind: Kind, key: str, body: dict[str, Any]) -> Record:
+    def after(cls, link: str, number: int, kind: Kind, key: str, body: Body) -> Record:
         """The record that follows one with this link."""
-        text = json.dumps(body, sort_keys=True)
-        return cls(number, kind, key, text, _link(link, number, kind, key, text))
+        record = cls(number, kind, key, json.dumps(body, sort_keys=True), "")
+        return record._replace(link=record.link_after(link))
 
-    def follows(self, link: str) -> bool:
-        """Whether the chain holds between a record with this link and this one."""
-        return self.link == _link(link, self.number, self.kind, self.key, self.body)
+    def link_after(self, link: str) -> str:
+        """The link that this record has behind one with the given link."""
+        text = json.dumps([link, *self[:4]], default=repr)
+        return hashlib.sha256(text.encode()).hexdigest()
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> Body:
         """The body, as plain values."""
-        return cast(dict[str, Any], json.loads(self.body))
+        return cast(Body, json.loads(self.body))
 
     def __str__(self) -> str:
         return f"record {self.number} ({self.kind})"
-
-
-@dataclass(frozen=True)
-class Header:
-    """What is fixed for a ledger's life."""
-
-    dataset: str
-    dataset_id: str
-    unit: Unit
-    budget: Budget
-    created: str
-
-    def record(self) -> Record:
-        """The header as record 0."""
-        body = {
-            "dataset": self.dataset,
-            "dataset_id": self.dataset_id,
-            "unit": as_record(self.unit),
-            "currency": self.budget.currency,
-            "budget": amount_text(self.budget.amount),
-            "created": self.created,
-        }
-        return Record.after("", 0, "header", "", body)
-
-    @classmethod
-    def of(cls, records: Sequence[Record]) -> Header:
-        """The header that record 0 holds; refused if it was changed."""
-        if not records:
-            raise LedgerError("record 0 (header) is missing")
-        if not records[0].follows(""):
-            raise LedgerError("record 0 (header) was changed")
-        try:
-            body = records[0].read()
-            budget = checked(Budget(body["currency"], Fraction(body["budget"])), "a budget")
-            name, unit = body["dataset"], unit_from(body["unit"])
-            return cls(name, body["dataset_id"], unit, budget, body["created"])
-        except (ValueError, KeyError, TypeError, ZeroDivisionError):
-            raise LedgerError("record 0 (header) makes no sense") from None
 
 
 @dataclass(frozen=True)
@@ -103,24 +66,14 @@ class Entry:
     """One charge, with the hash of its values if they were stored; `number` is its record's."""
 
     number: int
-    time: str
     key: str
+    link: str
+    cost: Budget
+    time: str
     label: str
     fingerprint: str
-    cost: Budget
     schema: str
-    values_hash: str | None
-    link: str
-
-
-@dataclass(frozen=True)
-class Ticket:
-    """What a charge gives back: `replay` if it was made before, `stored` if values are kept."""
-
-    key: str
-    number: int
-    replay: bool
-    stored: bool
+    values_hash: str | None = None
 
 
 @dataclass(frozen=True)
@@ -142,69 +95,66 @@ class Anchor:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Anchor:
         """The anchor that `as_dict` wrote down."""
-        try:
+        with suppress(KeyError, TypeError):
             anchor = cls(fields["dataset_id"], fields["entries"], fields["head"])
-            if [type(part) for part in asdict(anchor).values()] == [str, int, str]:
+            if [type(part) for part in astuple(anchor)] == [str, int, str]:
                 return anchor
-        except (KeyError, TypeError):
-            pass
         raise LedgerError("an anchor has a dataset_id, a number of entries and the head's hash")
 
     def check(self, dataset_id: str, records: Sequence[Record]) -> None:
         """Refuse records that lack the anchored one, or have another in its place."""
         if self.dataset_id != dataset_id:
             raise LedgerError("the anchor is that of another data set")
-        held = {record.number: record.link for record in records}
-        if self.entries not in held:
+        links = [record.link for record in records if record.number == self.entries]
+        if not links:
             raise LedgerError(f"record {self.entries} is missing: an older copy was put back")
-        if held[self.entries] != self.head:
+        if links != [self.head]:
             raise LedgerError(f"record {self.entries} was rewritten since the anchor was taken")
+
+
+@contextmanager
+def reading(record: Record) -> Iterator[Body]:
+    """The body of a record; whatever does not fit while it is read is told in words."""
+    try:
+        yield record.read()
+    except (ValueError, KeyError, TypeError, ArithmeticError):
+        raise LedgerError(f"{record} makes no sense") from None
 
 
 def entries_of(records: Sequence[Record], currency: Currency) -> list[Entry]:
     """The charges, each with its exact cost and the hash of the values it paid for."""
     found: dict[str, Entry] = {}
-    for r in (record for record in records if record.number > 0):
-        try:
-            body = r.read()
-            if r.kind == "stored":
-                found[r.key] = replace(found[r.key], values_hash=body["sha256"])
-                continue
-            cost = checked(Budget(currency, Fraction(body["cost"])), "a cost", least=0)
-            words = (body["label"], body["fingerprint"], cost, body["schema"])
-            found[r.key] = Entry(r.number, body["time"], r.key, *words, None, r.link)
-        except (ValueError, KeyError, TypeError, ZeroDivisionError):
-            raise LedgerError(f"{r} makes no sense") from None
+    for record in records:
+        with reading(record) as body:
+            if record.kind == "stored":
+                found[record.key] = replace(found[record.key], values_hash=body["sha256"])
+            elif record.number > 0:
+                body = {**body, "cost": Budget(currency, Fraction(body["cost"]))}
+                found[record.key] = Entry(record.number, record.key, record.link, **body)
     return list(found.values())
 
 
-def check_chain(records: Sequence[Record], number: int, head: str) -> None:
-    """Walk the chain to the record `number` whose link is `head`; name the first that is wrong."""
-    link = ""
-    for expected, record in enumerate(records):
-        if record.number != expected:
-            raise LedgerError(f"record {expected} is missing")
-        if not record.follows(link):
-            raise LedgerError(f"{record} was changed, or moved from its place")
-        link = record.link
-    if len(records) <= number:
-        raise LedgerError(f"record {len(records)} is missing")
-    if len(records) > number + 1 or link != head:
+def check_chain(records: Sequence[Record], last: int, head: str) -> None:
+    """Walk the chain to the record `last` whose link is `head`; name the first that is wrong."""
+    held, link = {record.number: record for record in records}, ""
+    for number in range(last + 1):
+        if number not in held:
+            raise LedgerError(f"record {number} is missing")
+        if held[number].link != held[number].link_after(link):
+            raise LedgerError(f"{held[number]} was changed, or moved from its place")
+        link = held[number].link
+    if len(records) != last + 1 or link != head:
         raise LedgerError(f"{records[-1]} is not the one that was written last")
 
 
 def checked(amount: Any, what: str, least: int = 1) -> Budget:
     """A private copy of an amount above 0 (or 0, if `least` is); only a plain Budget will do."""
-    if type(amount) is not Budget or type(amount.amount) is not Fraction:
-        given = type(amount).__name__  # its repr may lie, or fail
-        raise BudgetError(f'{what} is written epsilon("0.1") or rho("1/200"), got a {given}')
-    top, bottom = int(amount.amount.numerator), int(amount.amount.denominator)
-    if top < least or bottom < 1:
-        raise BudgetError(f"{what} must be more than 0, got {top}/{bottom}")
-    if max(top, bottom) >= _LONGEST:
-        raise BudgetError(f"{what} has more than 300 digits; round it to fewer")
-    if amount.currency not in ("epsilon", "rho"):
-        raise BudgetError(f"{what} is in epsilon or rho, got {amount.currency!r}")
+    exact = type(amount) is Budget and type(amount.amount) is Fraction
+    if not exact or amount.currency not in ("epsilon", "rho"):  # it may have been forged
+        raise BudgetError(f'{what} is written epsilon("0.1") or rho("1/200")')
+    top, bottom = map(int, amount.amount.as_integer_ratio())
+    if not (least <= top < _LONGEST and 0 < bottom < _LONGEST):
+        raise BudgetError(f"{what} must be more than 0, in at most 300 digits, got {top}/{bottom}")
     return Budget(amount.currency, Fraction(top, bottom))
 
 
@@ -225,7 +175,3 @@ def plain(text: Any, what: str) -> str:
 def now() -> str:
     """The time in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _link(previous: str, number: int, kind: str, key: str, body: str) -> str:
-    return hashlib.sha256(json.dumps([previous, number, kind, key, body]).encode()).hexdigest()

@@ -14,188 +14,152 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial, reduce
+from operator import add, mul
 from typing import Any
 
 import numpy as np
 
 import psephos.matrix as mx
 from psephos.errors import RefusedError
-from psephos.frozen import Array
+from psephos.frozen import Array, largest
 from psephos.kernel.query import Block, Query
 from psephos.matrix.base import Norm, Transposed
 
 SAFE = 1 << 62
+FLOATS = 1 << 49  # floats are exact to 2^53; sums of 16 such numbers on the way stay so
 GRID_LIMIT = 10**6
 
 
-@dataclass(frozen=True)
-class Columns:
-    """One number for each of n columns: all the same (`values` is an int) or listed."""
-
-    n: int
-    values: int | Array
-
-    @property
-    def largest(self) -> int:
-        return self.values if isinstance(self.values, int) else int(self.values.max())
-
-    def listed(self) -> Array:
-        if isinstance(self.values, int):
-            small = self.values < SAFE
-            return np.full(self.n, self.values, dtype=np.int64 if small else object)
-        return self.values
-
-    def times(self, factor: int) -> Columns:
-        if isinstance(self.values, int):
-            return Columns(self.n, self.values * factor)
-        return Columns(self.n, _wide(self.values, self.largest * factor) * factor)
+def _one(value: int) -> Array:
+    """One number that stands for every column."""
+    return np.array([value], dtype=np.int64 if value < SAFE else object)
 
 
-def _wide(values: Array, reach: int) -> Array:
-    """Python integers where 64 bits could overflow."""
-    return values if reach < SAFE else values.astype(object)
+def _exactly(operation: Callable[[Any, Any], Any], x: Array, y: Array) -> Array:
+    """Sums or products of numbers from 0, in Python's integers where 64 bits could overflow."""
+    if operation(largest(x), largest(y)) >= SAFE:
+        x, y = x.astype(object), y.astype(object)
+    return np.asarray(operation(x, y))
 
 
-def add(parts: list[Columns]) -> Columns:
-    """Column by column."""
-    if all(isinstance(part.values, int) for part in parts):
-        return Columns(parts[0].n, sum(part.largest for part in parts))
-    reach = sum(part.largest for part in parts)
-    total = _wide(parts[0].listed(), reach).copy()
-    for part in parts[1:]:
-        total = total + _wide(part.listed(), reach)
-    return Columns(parts[0].n, total)
+def _powers(entries: Array, p: Norm, rows: int = 1) -> Array:
+    """|entries|^p, in numbers wide enough for the sum of so many rows."""
+    small = largest(entries) ** p * rows < SAFE
+    return np.asarray(np.abs(entries.astype(np.int64 if small else object)) ** p)
 
 
-def outer(parts: list[Columns]) -> Columns:
-    """All products, in the order of a Kronecker product's columns."""
-    n = math.prod(part.n for part in parts)
-    reach = math.prod(part.largest for part in parts)
-    if all(isinstance(part.values, int) for part in parts):
-        return Columns(n, reach)
-    made: Array = np.ones(1, dtype=np.int64 if reach < SAFE else object)
-    for part in parts:
-        made = np.multiply.outer(made, _wide(part.listed(), reach)).ravel()
-    return Columns(n, made)
+def _sparse(a: mx.Sparse, p: Norm) -> Array:
+    powers = _powers(a.entries.data, p, a.shape[0])
+    sums = np.zeros(a.shape[1], dtype=powers.dtype)
+    np.add.at(sums, a.entries.indices, powers)
+    return sums
 
 
-def _power(entries: Array, p: Norm) -> Array:
-    exact = entries.astype(object)
-    return np.asarray(abs(exact) if p == 1 else exact**2)
-
-
-def _sums(entries: Array, p: Norm) -> Array:
-    """Column sums of |entries|^p of an integer array, exactly."""
-    most = max(abs(int(entries.max())), abs(int(entries.min()))) ** p * entries.shape[0]
-    if most < SAFE:
-        wide = entries.astype(np.int64)
-        return np.asarray((np.abs(wide) if p == 1 else wide * wide).sum(axis=0))
-    return np.asarray(_power(entries, p).sum(axis=0))
-
-
-def _dense(a: mx.Dense, p: Norm) -> Columns:
-    return Columns(a.shape[1], _sums(a.array, p))
-
-
-def _sparse(a: mx.Sparse, p: Norm) -> Columns:
-    sums = np.zeros(a.shape[1], dtype=object)
-    np.add.at(sums, a.entries.indices, _power(a.entries.data, p))
-    return Columns(a.shape[1], sums)
-
-
-def _listed(a: mx.Matrix, values: Any) -> Columns:
-    return Columns(a.shape[1], np.asarray(values))
-
-
-def _counted(a: mx.Matrix, p: Norm) -> Columns:
+def _counted(a: mx.Matrix, p: Norm) -> Array:
     """Entries 0 and 1: the transpose applied to ones counts them."""
-    ones = np.ones((1, a.shape[0], 1), dtype=np.int64)
-    return _listed(a, a._apply_t(ones)[0, :, 0])
+    return a._apply_t(np.ones((1, a.shape[0], 1), dtype=np.int64))[0, :, 0]
 
 
-def _reordered(a: mx.Permuted, p: Norm) -> Columns:
-    inner = columns(a.base, p)
-    if isinstance(inner.values, int):
-        return inner
-    values = np.empty_like(inner.values)
-    values[a.order] = inner.values
-    return Columns(inner.n, values)
+def _listed(a: mx.Matrix, p: Norm) -> Array:
+    """A number for each column, also where one stands for all."""
+    return np.broadcast_to(columns(a, p), a.shape[1])
 
 
-def _transposed(a: Transposed, p: Norm) -> Columns:
-    """Suffix counts, and the members of groups."""
-    rule = TRANSPOSES.get(type(a.base))
-    if rule is None:
-        raise refused(a)
-    return _listed(a, rule(a.base))
+def _outer(a: mx.Kron, p: Norm) -> Array:
+    """All products, in the order of a Kronecker product's columns."""
+    parts = [columns(factor, p) for factor in a.factors]
+    if any(part.size > 1 for part in parts):
+        parts = [_listed(factor, p) for factor in a.factors]
+    return reduce(lambda x, y: _exactly(mul, x[:, None], y).ravel(), parts)
 
 
-def _direct(a: mx.DirectSum, p: Norm) -> Columns:
-    return _listed(a, np.concatenate([columns(part, p).listed() for part in a.parts]))
+def _pidentity(a: mx.PIdentity, p: Norm) -> Array:
+    below = np.asarray(_powers(a.rows, p, a.shape[0]).sum(axis=0))
+    return _exactly(add, _powers(a.diagonal, p), below)
 
 
-TRANSPOSES: dict[type, Callable[[Any], Any]] = {
-    mx.Prefix: lambda base: np.arange(1, base.n + 1),
-    mx.Partition: lambda base: np.bincount(base.groups),
-}
-RULES: dict[type, Callable[[Any, Norm], Columns]] = {
-    mx.Identity: lambda a, p: Columns(a.n, 1),
-    mx.Ones: lambda a, p: Columns(a.n, a.m),
-    mx.Prefix: lambda a, p: _listed(a, a.n - np.arange(a.n)),
-    mx.Difference: lambda a, p: _listed(a, [2] * (a.n - 1) + [1]),
+TURNED = (mx.Prefix, mx.Partition)  # transposes that have a rule; entries 0 and 1
+RULES: dict[type, Callable[[Any, Norm], Array]] = {
+    mx.Identity: lambda a, p: _one(1),
+    mx.Ones: lambda a, p: _one(a.m),
+    mx.Prefix: lambda a, p: a.n - np.arange(a.n),
+    mx.Difference: lambda a, p: np.array([2] * (a.n - 1) + [1]),
     mx.Haar: lambda a, p: _counted(mx.Haar(a.n, 1), p),
-    mx.AllRange: lambda a, p: _listed(a, (np.arange(a.n) + 1) * (a.n - np.arange(a.n))),
+    mx.AllRange: lambda a, p: (np.arange(a.n) + 1) * (a.n - np.arange(a.n)),
     mx.WidthRange: _counted,
     mx.Ranges: _counted,
-    mx.Partition: lambda a, p: Columns(a.groups.size, 1),
-    mx.Marginals: lambda a, p: Columns(a.shape[1], sum(abs(w) ** p for w in a.weights)),
-    mx.Diagonal: lambda a, p: _listed(a, _power(a.weights, p)),
-    mx.Dense: _dense,
+    mx.Partition: lambda a, p: _one(1),
+    mx.Marginals: lambda a, p: _one(sum(abs(w) ** p for w in a.weights)),
+    mx.Diagonal: lambda a, p: _powers(a.weights, p),
+    mx.Dense: lambda a, p: np.asarray(_powers(a.array, p, a.shape[0]).sum(axis=0)),
     mx.Sparse: _sparse,
-    mx.Permuted: _reordered,
-    Transposed: _transposed,
-    mx.Scaled: lambda a, p: columns(a.base, p).times(abs(a.factor) ** p),
-    mx.Stack: lambda a, p: add([columns(part, p) for part in a.parts]),
-    mx.DirectSum: _direct,
-    mx.Kron: lambda a, p: outer([columns(factor, p) for factor in a.factors]),
+    mx.PIdentity: _pidentity,
+    mx.Compose: lambda a, p: _listed(a.parts[0], p)[a.parts[1].groups],
+    mx.Permuted: lambda a, p: _listed(a.base, p)[np.argsort(a.order)],
+    Transposed: _counted,
+    mx.Scaled: lambda a, p: _exactly(mul, columns(a.base, p), _one(abs(a.factor) ** p)),
+    mx.Stack: lambda a, p: reduce(partial(_exactly, add), [columns(part, p) for part in a.parts]),
+    mx.DirectSum: lambda a, p: np.concatenate([_listed(part, p) for part in a.parts]),
+    mx.Kron: _outer,
 }
+LARGEST: dict[type, Callable[[Any], int]] = {
+    mx.Marginals: lambda a: max(abs(w) for w in a.weights),
+    mx.Diagonal: lambda a: largest(a.weights),
+    mx.Dense: lambda a: largest(a.array),
+    mx.Sparse: lambda a: largest(a.entries.data),
+    mx.PIdentity: lambda a: max(largest(a.diagonal), largest(a.rows)),
+    mx.Compose: lambda a: largest_entry(a.parts[0]),
+    mx.Permuted: lambda a: largest_entry(a.base),
+    mx.Scaled: lambda a: abs(a.factor) * largest_entry(a.base),
+    mx.Stack: lambda a: max(largest_entry(part) for part in a.parts),
+    mx.DirectSum: lambda a: max(largest_entry(part) for part in a.parts),
+    mx.Kron: lambda a: math.prod(largest_entry(factor) for factor in a.factors),
+}
+MULTIPLIED = (mx.Dense, mx.PIdentity)
+SIGNS: list[type] = [mx.Identity, mx.Ones, mx.Prefix, mx.Difference, mx.Haar, mx.Partition]
+SIGNS += [mx.AllRange, mx.WidthRange, mx.Ranges, Transposed]
+LARGEST |= dict.fromkeys(SIGNS, lambda a: 1)  # their entries are -1, 0 and 1
 
 
-def columns(a: mx.Matrix, p: Norm) -> Columns:
-    """Σ_i |A[i, c]|^p for every column c of an admitted matrix, exactly."""
-    rule = RULES.get(type(a))
-    if rule is None:
-        raise refused(a)
-    return rule(a, p)
+def columns(a: mx.Matrix, p: Norm) -> Array:
+    """Σ_i |A[i, c]|^p for every column c of an admitted matrix, or one number if all agree."""
+    _check_known(a)
+    return RULES[type(a)](a, p)
 
 
-def refused(a: object) -> RefusedError:
+def largest_entry(a: mx.Matrix) -> int:
+    """Max |A[i, c]|: how far one row can move a single answer."""
+    _check_known(a)
+    return LARGEST[type(a)](a)
+
+
+def _check_known(a: mx.Matrix) -> None:
     """No rule, no measurement."""
-    known = ", ".join(sorted(kind.__name__ for kind in RULES))
-    return RefusedError(
-        f"the kernel has no rule for {type(a).__name__}; it measures integer matrices of exactly "
-        f"these types: {known}"
+    known_parts = (type(a) is not Transposed or type(a.base) in TURNED) and (
+        # A P with groups of cells: cell c has the column of its group in A
+        type(a) is not mx.Compose or [type(part) for part in a.parts[1:]] == [mx.Partition]
     )
+    if type(a) not in RULES or not known_parts:
+        known = ", ".join(sorted(kind.__name__ for kind in RULES))
+        raise RefusedError(
+            f"the kernel has no rule for {type(a).__name__}; it measures integer matrices of "
+            f"exactly these types: {known}, of which Compose of a matrix and a Partition"
+        )
 
 
 def admit(a: mx.Matrix) -> mx.Matrix:
     """A private copy of a matrix of known type with integer entries, or a refusal."""
-    if type(a) not in RULES:
-        raise refused(a)
+    _check_known(a)
     if type(a) is Transposed:
-        if type(a.base) not in TRANSPOSES:
-            raise refused(a)
         return admit(a.base).T
-    if type(a) is mx.Sparse:
-        copy: mx.Matrix = mx.Sparse(a.entries)
-    else:
-        copy = type(a)(*(_copied(value) for value in a._own_fields()))
+    fields = [a.entries] if type(a) is mx.Sparse else [_copied(value) for value in a._own_fields()]
+    copy: mx.Matrix = type(a)(*fields)
     if copy.entry_type.kind != "i":
         raise RefusedError(
-            f"{type(a).__name__} has entries that are not whole numbers; counts are measured by "
-            "integer queries, so scale and round it first"
+            f"{type(a).__name__} has entries that are not whole numbers below 2^62; counts are "
+            "measured by integer queries, so scale and round it first"
         )
     return copy
 
@@ -207,15 +171,18 @@ def _copied(value: Any) -> Any:
         return tuple(_copied(item) for item in value)
     if isinstance(value, np.ndarray):
         return value.copy()
-    if type(value) in (int, float):
-        return value
-    raise RefusedError(f"the kernel does not measure with {type(value).__name__}")
+    if type(value) is not int:
+        raise RefusedError(
+            f"the kernel does not measure with {type(value).__name__}; scale and round to whole "
+            "numbers below 2^62"
+        )
+    return value
 
 
 def admit_query(query: Query) -> Query:
     """A private copy of a query whose blocks all have rules."""
     if type(query) is not Query:
-        raise refused(query)
+        raise RefusedError(f"a matrix or a Query is measured, got {type(query).__name__}")
     return Query(tuple(Block(admit(b.matrix), Fraction(b.weight)) for b in query.blocks))
 
 
@@ -231,10 +198,10 @@ def sensitivity(query: Query, p: Norm) -> Fraction:
 
 def stability(a: mx.Matrix) -> int:
     """How much farther apart vectors can be after a transformation: the largest L1 column."""
-    return _largest(_terms(a, 1, 1), 1)
+    return _largest(_terms(a, 1), 1)
 
 
-def _terms(a: mx.Matrix, p: Norm, factor: int) -> list[tuple[int, mx.Matrix]]:
+def _terms(a: mx.Matrix, p: Norm, factor: int = 1) -> list[tuple[int, mx.Matrix]]:
     """A stack of scaled matrices as a list: the column sums of all of it are their sum."""
     if type(a) is mx.Stack:
         return [term for part in a.parts for term in _terms(part, p, factor)]
@@ -245,76 +212,58 @@ def _terms(a: mx.Matrix, p: Norm, factor: int) -> list[tuple[int, mx.Matrix]]:
 
 def _largest(terms: list[tuple[int, mx.Matrix]], p: Norm) -> int:
     """The largest column of a sum of terms, without writing out the columns of products."""
-    if len(terms) == 1:
-        factor, a = terms[0]
-        if type(a) is mx.Kron:
-            return factor * math.prod(_largest(_terms(f, p, 1), p) for f in a.factors)
-        return factor * columns(a, p).largest
+    factor, a = terms[0]
+    if len(terms) == 1 and type(a) is mx.Kron:
+        return factor * math.prod(_largest(_terms(f, p), p) for f in a.factors)
+    found = _largest_on_grid(terms, p)
+    if found is None:
+        listed = [_exactly(mul, columns(a, p), _one(factor)) for factor, a in terms]
+        found = largest(reduce(partial(_exactly, add), listed))
+    return found
+
+
+def _largest_on_grid(terms: list[tuple[int, mx.Matrix]], p: Norm) -> int | None:
+    """For products: on each axis only the different tuples of their columns matter, a few."""
     krons = [a for _, a in terms if type(a) is mx.Kron]
-    if len(krons) == len(terms) and len({tuple(f.shape[1] for f in a.factors) for a in krons}) == 1:
-        found = _largest_on_grid([factor for factor, _ in terms], krons, p)
-        if found is not None:
-            return found
-    return add([columns(a, p).times(factor) for factor, a in terms]).largest
-
-
-def _largest_on_grid(factors: list[int], krons: list[mx.Kron], p: Norm) -> int | None:
-    """On each axis only the different tuples of the products' columns matter, and they are few."""
-    total = np.array(factors, dtype=object)[:, None]
-    for axis in range(len(krons[0].factors)):
-        rows = [columns(a.factors[axis], p).listed() for a in krons]
-        if any(row.dtype == object for row in rows):
+    grids = {tuple(f.shape[1] for f in a.factors) for a in krons}
+    if len(krons) < len(terms) or len(grids) > 1:
+        return None
+    total = np.array([[factor] for factor, _ in terms], dtype=object)
+    for factors in zip(*(a.factors for a in krons), strict=True):
+        rows = np.stack([_listed(factor, p) for factor in factors])
+        if rows.dtype == object:
             return None
-        different = np.unique(np.stack(rows), axis=1).astype(object)
+        different = np.unique(rows, axis=1).astype(object)
         total = (total[:, :, None] * different[:, None, :]).reshape(len(krons), -1)
         if total.size > GRID_LIMIT:
             return None
-    return int(total.sum(axis=0).max())
-
-
-def largest_entry(a: mx.Matrix) -> int:
-    """Max |A[i, c]|: how far one row can move a single answer."""
-    if type(a) not in RULES:
-        raise refused(a)
-    if isinstance(a, mx.Kron):
-        return math.prod(largest_entry(factor) for factor in a.factors)
-    if isinstance(a, mx.Stack | mx.DirectSum):
-        return max(largest_entry(part) for part in a.parts)
-    if isinstance(a, mx.Scaled):
-        return abs(int(a.factor)) * largest_entry(a.base)
-    if isinstance(a, mx.Permuted):
-        return largest_entry(a.base)
-    if isinstance(a, mx.Marginals):
-        return max(abs(int(w)) for w in a.weights)
-    listed = {mx.Dense: "array", mx.Diagonal: "weights"}.get(type(a))
-    entries = getattr(a, listed) if listed else a.entries.data if isinstance(a, mx.Sparse) else None
-    if entries is None:
-        return 1
-    return (
-        max((abs(int(e)) for e in (entries.max(), entries.min())), default=0) if entries.size else 0
-    )
-
-
-def _reach(a: mx.Matrix) -> int:
-    """At least every partial result on the way to A x, per unit of Σ|x|."""
-    if isinstance(a, mx.Kron):
-        return math.prod(max(1, _reach(factor)) for factor in a.factors)
-    if isinstance(a, mx.Stack | mx.DirectSum):
-        return max(_reach(part) for part in a.parts)
-    if isinstance(a, mx.Scaled):
-        return max(1, abs(int(a.factor))) * _reach(a.base)
-    # Sums on the way are of entries times counts, so Σ|x| times the largest entry bounds them.
-    return max(1, largest_entry(a))
+    return largest(total.sum(axis=0))
 
 
 def answers(a: mx.Matrix, x: Array) -> Array:
     """A x in integers, in 64 bits where they suffice and in Python's integers where not.
 
-    Only the time this takes depends on the counts, never its success or its value.
+    Only the time this takes depends on the counts, never its success or its value: what is added
+    and multiplied in 64 bits is exact modulo 2⁶⁴, and no answer exceeds `_reach` · Σ|x|. Nor does
+    a number on the way by more than a few times (prefix sums that are added and subtracted), so
+    that well below 2⁵³ floats are exact too, and many times faster where arrays are multiplied
+    (tests/kernel/test_sensitivity.py::test_answers_never_wrap_around).
     """
     reach = _reach(a) * _mass(x)
-    wide = x if reach < SAFE else x.astype(object)
-    return np.asarray(a.matvec(wide))
+    if reach < FLOATS and any(type(part) in MULTIPLIED for part in a.walk()):
+        return np.asarray(a.matvec(x.astype(float))).astype(np.int64)
+    return np.asarray(a.matvec(x if reach < SAFE else x.astype(object)))
+
+
+def _reach(a: mx.Matrix) -> int:
+    """At least every number on the way to A x, per unit of Σ|x|; a factor of 0 comes too late."""
+    if type(a) is mx.Kron:
+        return math.prod(_reach(factor) for factor in a.factors)
+    if type(a) is mx.Scaled:
+        return max(1, abs(int(a.factor))) * _reach(a.base)
+    if type(a) is mx.Ranges:
+        return 1 << len(a.grid)  # corners, added and subtracted
+    return max((_reach(part) for part in a.children), default=max(1, largest_entry(a)))
 
 
 def _mass(x: Array) -> int:

@@ -16,15 +16,14 @@ import numpy as np
 
 from psephos.domain import Domain
 from psephos.errors import BudgetError, BudgetExceededError, DomainError
-from psephos.frozen import Array
+from psephos.frozen import Array, digest
 from psephos.kernel.budget import Budget
 from psephos.kernel.lineage import Node
-from psephos.kernel.measurement import Noise
-from psephos.kernel.noise import DiscreteLaplace
+from psephos.kernel.noise import DiscreteLaplace, Noise
 from psephos.kernel.protected import ProtectedTable
-from psephos.kernel.source import Cap, Conjunct, Source
-from psephos.kernel.unit import Unit
-from psephos.kernel.vault import Vault, digest, summed
+from psephos.kernel.source import Cells, Source, summed
+from psephos.kernel.unit import Cap, Unit
+from psephos.kernel.vault import Draws, Vault
 
 
 @dataclass
@@ -70,11 +69,11 @@ class PlayMoney:
 
 
 @dataclass(frozen=True)
-class SeededDraws:
+class SeededDraws(Draws):
     """Repeatable noise of the right distribution, up to floating point."""
 
     generator: np.random.Generator
-    simulation: bool = True
+    simulation = True
 
     def noise(self, noise: Noise, size: int) -> Array:
         if isinstance(noise, DiscreteLaplace):
@@ -100,9 +99,8 @@ class ArraySource:
     counts: Array
 
     def count(
-        self, domain: Domain, attributes: tuple[str, ...], keep: tuple[Conjunct, ...],
-        cap: Cap | None,
-    ) -> Array:  # fmt: skip
+        self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
+    ) -> Array:
         """Sums over the attributes left out, of the cells that are kept."""
         return summed(self.counts.reshape(domain.shape), domain, attributes, keep)
 
@@ -124,9 +122,6 @@ def simulation(
     """Handles over a source that is not private; see the module's text."""
     if not isinstance(unit, Unit) or not isinstance(budget, Budget):
         raise BudgetError(f"simulate needs a unit and a budget, got {unit!r} and {budget!r}")
-    cap = None if unit.person is None else Cap(unit.person, unit.max_rows)
     draws = SeededDraws(np.random.default_rng(seed))
-    money = PlayMoney(unit, budget)
-    return ProtectedTable(
-        domain, Vault(source, domain, money, cap, draws), Node(f"root {digest(domain)}")
-    )
+    vault = Vault(source, domain, PlayMoney(unit, budget), draws)
+    return ProtectedTable(domain, vault, Node(f"root {digest(domain)}"))

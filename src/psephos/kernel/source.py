@@ -18,20 +18,16 @@ Whether counting fails depends on the schema and on the file being there, never 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Protocol
 
-from psephos.attribute import Attribute
+import numpy as np
+
 from psephos.domain import Domain
 from psephos.errors import ShapeError
 from psephos.frozen import Array, Value, frozen
-
-UNREADABLE = (
-    "the source could not be counted; the owner finds out why with check(source, domain), "
-    "whose output is private"
-)
+from psephos.kernel.unit import Cap
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,14 +52,6 @@ class Conjunct(Value):
 Cells = tuple[Conjunct, ...]
 
 
-@dataclass(frozen=True)
-class Cap:
-    """At most `max_rows` rows of each person, who is named by a column."""
-
-    column: str
-    max_rows: int
-
-
 class Source(Protocol):
     """Where counts come from."""
 
@@ -73,39 +61,32 @@ class Source(Protocol):
         """How many rows lie in each cell of `attributes`: int64, one axis for each of them."""
 
 
-def columns_of(domain: Domain) -> Iterator[tuple[str, Attribute]]:
-    """The columns that fill a domain, in order; a merged attribute is filled by its parts.
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """The table that group_by makes: one row for each group, with its size cut at `most`.
 
-    >>> [name for name, _ in columns_of(Domain.of(a=2, b=3, c=4).merge(["a", "c"]))]
-    ['a', 'c', 'b']
+    Persons were capped where the sizes were counted.
     """
-    for name, attribute in zip(domain.names, domain.attributes, strict=True):
-        if attribute.parts:
-            names, attributes = zip(*attribute.parts, strict=True)
-            yield from columns_of(Domain(names, attributes))
-        else:
-            yield name, attribute
+
+    sizes: Callable[[], Array]
+    most: int
+
+    def count(
+        self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
+    ) -> Array:
+        """Counts of groups; `keep` masks them by their attributes and their sizes."""
+        sizes = np.minimum(self.sizes(), self.most)
+        table = np.zeros((sizes.size, self.most + 1), dtype=np.int64)
+        table[np.arange(sizes.size), sizes] = 1
+        return summed(table.reshape(domain.shape), domain, attributes, keep)
 
 
-def needed_columns(domain: Domain, cap: Cap | None) -> tuple[str, ...]:
-    """The names that a source must have, once each, to be counted."""
-    person = [] if cap is None else [cap.column]
-    return tuple(dict.fromkeys([*(name for name, _ in columns_of(domain)), *person]))
-
-
-def column_problems(have: tuple[str, ...], needed: tuple[str, ...]) -> tuple[str, ...]:
-    """What is wrong with the names of a source's columns; public names only.
-
-    >>> column_problems(("Age", "sex", "sex"), ("age", "sex"))
-    ("no column 'age'; close to it: 'Age'", "column 'sex' is there 2 times")
-    """
-    found = []
-    for name in needed:
-        if have.count(name) > 1:
-            found.append(f"column {name!r} is there {have.count(name)} times")
-        elif name not in have:
-            folded = {other.casefold(): other for other in have}
-            close = [folded[c] for c in get_close_matches(name.casefold(), folded, n=3)]
-            hint = f"; close to it: {', '.join(map(repr, close))}" if close else ""
-            found.append(f"no column {name!r}{hint}")
-    return tuple(found)
+def summed(cells: Array, domain: Domain, attributes: tuple[str, ...], keep: Cells) -> Array:
+    """Counts over some attributes, of the cells that all of `keep` allow."""
+    for conjunct in keep:
+        axes = [domain.axis(name) for name in conjunct.names]
+        shape = [n if i in axes else 1 for i, n in enumerate(domain.shape)]
+        cells = cells * conjunct.mask.transpose(np.argsort(axes)).reshape(shape)
+    gone = tuple(i for i, name in enumerate(domain.names) if name not in attributes)
+    left = [name for name in domain.names if name in attributes]
+    return np.transpose(cells.sum(axis=gone), [left.index(name) for name in attributes])

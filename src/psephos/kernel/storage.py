@@ -16,15 +16,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import astuple, dataclass
 from fractions import Fraction
 from glob import escape, glob
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from psephos.errors import LedgerError
-from psephos.kernel.budget import Budget
-from psephos.kernel.records import Kind, Record, amount_text
+from psephos.kernel.records import Body, Kind, Record, amount_text
 
 PATIENCE = 30.0  # seconds to wait for another process's transaction
 KEY_PATIENCE = 600.0  # seconds to wait while another request of the same key is answered
@@ -36,36 +34,27 @@ TABLES = [  # as SQLite keeps them; a file that holds anything else is no ledger
     "CREATE TABLE total (one INTEGER PRIMARY KEY CHECK (one = 1), spent TEXT NOT NULL, "
     "number INTEGER NOT NULL, head TEXT NOT NULL)",
 ]
+LOGS = ("-wal", "-shm", "-journal")  # the names that SQLite may keep beside a file
 _REMEDIES = {
-    "SQLITE_FULL ENOSPC EDQUOT SQLITE_IOERR EIO": (
-        "the disk is full or failing; nothing was shown. Make room, then ask again with the "
-        "same key: what was charged is not charged twice"
-    ),
-    "SQLITE_BUSY SQLITE_LOCKED": (
-        "another process keeps it locked; nothing was shown. Wait for that one, then ask again"
-    ),
-    "SQLITE_READONLY SQLITE_CANTOPEN SQLITE_PERM EROFS EACCES EPERM ENOENT": (
-        "it or its folder cannot be opened for writing; nothing was shown. Check that both are "
-        "there, and their permissions"
-    ),
-    "SQLITE_NOTADB SQLITE_CORRUPT": (
-        "this is no psephos ledger, or a damaged one. Check the path, or ask the owner for the "
-        "last good copy and its anchor"
-    ),
+    "SQLITE_FULL SQLITE_IOERR ENOSPC EDQUOT EIO": "the disk is full or failing; nothing was shown. "
+    "Make room, then ask again with the same key: what was charged is not charged twice",
+    "SQLITE_BUSY SQLITE_LOCKED": "another process keeps it locked; nothing was shown. Wait for "
+    "that one, then ask again",
+    "SQLITE_READONLY SQLITE_CANTOPEN SQLITE_PERM EROFS EACCES EPERM ENOENT": "it or its folder "
+    "cannot be opened for writing; nothing was shown. Check that both are there, and their "
+    "permissions",
+    "SQLITE_NOTADB SQLITE_CORRUPT": "this is no psephos ledger, or a damaged one. Check the path, "
+    "or ask the owner for the last good copy and its anchor",
+    "EEXIST": "another process has just made it; open that one",
 }
 # SQLite's locks do not survive a fork, nor a copy of the file made by the same process, while a
 # connection is open. So none outlives the operation that needs it (which also leaves the ledger as
 # one file, its log folded in), and a fork waits for the operation under way.
-_OPERATION = threading.RLock()
-os.register_at_fork(
-    before=_OPERATION.acquire,
-    after_in_parent=_OPERATION.release,
-    after_in_child=_OPERATION.release,
-)
+TURN = threading.RLock()
+os.register_at_fork(before=TURN.acquire, after_in_parent=TURN.release, after_in_child=TURN.release)
 
 
-@dataclass(frozen=True)
-class Total:
+class Total(NamedTuple):
     """The sum of all charges, and where the chain of records ends."""
 
     spent: Fraction
@@ -90,12 +79,9 @@ def in_words(path: str) -> Iterator[None]:
 @contextmanager
 def operation(path: str, begin: str = "BEGIN") -> Iterator[sqlite3.Connection]:
     """One transaction, committed to disk at its end, or undone."""
-    with _OPERATION, in_words(path):
+    with TURN, in_words(path):
         if os.stat(path).st_nlink > 1 and not _finish(path):
-            raise LedgerError(
-                "it has a second name (a hard link), under which SQLite would keep a second log; "
-                "delete the other name"
-            )
+            raise LedgerError("it has a second name (a hard link), and so a second log; delete it")
         with closing(_connect(path)) as db:
             db.execute(begin)
             _recognise(db)
@@ -111,29 +97,21 @@ def fetch(db: sqlite3.Connection, where: str = "1", *values: Any) -> list[Record
 
 def total(db: sqlite3.Connection) -> Total:
     """The running total."""
-    for spent, number, head in db.execute("SELECT spent, number, head FROM total"):
-        with suppress(ValueError, TypeError, ZeroDivisionError):
-            return Total(Fraction(spent), number, head)
+    with suppress(ValueError, TypeError, ArithmeticError):
+        spent, number, head = db.execute("SELECT spent, number, head FROM total").fetchone()
+        return Total(Fraction(spent), int(number), str(head))
     raise LedgerError("the running total is gone or makes no sense")
 
 
-def append(
-    db: sqlite3.Connection,
-    old: Total,
-    kind: Kind,
-    key: str,
-    body: dict[str, Any],
-    cost: Budget | None = None,
-) -> Record:
+def append(db: sqlite3.Connection, old: Total, kind: Kind, key: str, body: Body) -> Record:
     """The next record, and the new total in place of the old, if the old one still stands."""
     record = Record.after(old.head, old.number + 1, kind, key, body)
-    spent = old.spent if cost is None else old.spent + cost.amount
-    new = (amount_text(spent), record.number, record.link)
-    db.execute("INSERT INTO record VALUES (?, ?, ?, ?, ?)", astuple(record))
+    spent = amount_text(old.spent + Fraction(body.get("cost", 0)))
+    db.execute("INSERT INTO record VALUES (?, ?, ?, ?, ?)", record)
     changed = db.execute(
         "UPDATE total SET spent = ?, number = ?, head = ? "
         "WHERE spent = ? AND number = ? AND head = ?",
-        (*new, amount_text(old.spent), old.number, old.head),
+        (spent, record.number, record.link, amount_text(old.spent), old.number, old.head),
     )
     if changed.rowcount != 1:
         raise LedgerError("the running total was changed by another hand; nothing was charged")
@@ -142,28 +120,37 @@ def append(
 
 def build(path: str, header: Record) -> None:
     """A new ledger at a free path, whole or not at all, open to its owner only."""
+    folder, side = os.path.dirname(path), path + ".values"
+    if not os.path.isdir(folder):
+        raise LedgerError(f"there is no folder {folder}; make it first")
+    taken = [path, side, *(path + end for end in LOGS)]
+    if os.path.isdir(side) and not os.listdir(side):
+        taken.remove(side)  # a crash can leave an empty folder
+    for other in filter(os.path.lexists, taken):
+        raise LedgerError(
+            f"{other} is there already, and a budget is given once. Open the ledger with "
+            "Ledger.open, or choose another path for other data"
+        )
     draft = f"{path}.{secrets.token_hex(8)}.new"
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         with closing(_connect(draft)) as db:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("BEGIN IMMEDIATE")
-            db.execute(f"PRAGMA application_id = {APPLICATION}")
-            db.execute(f"PRAGMA user_version = {FORMAT}")
             for table in TABLES:
                 db.execute(table)
-            db.execute("INSERT INTO record VALUES (?, ?, ?, ?, ?)", astuple(header))
+            db.execute(f"PRAGMA application_id = {APPLICATION}")
+            db.execute(f"PRAGMA user_version = {FORMAT}")
+            db.execute("INSERT INTO record VALUES (?, ?, ?, ?, ?)", header)
             db.execute("INSERT INTO total VALUES (1, '0/1', 0, ?)", (header.link,))
-            db.execute("COMMIT")
+            db.execute("PRAGMA journal_mode = WAL")  # last: nothing of the ledger is in a log
         sync(draft)
-        with suppress(FileExistsError):  # left by a crash, and empty
-            os.mkdir(path + ".values", 0o700)
+        with suppress(FileExistsError):
+            os.mkdir(side, 0o700)
         os.link(draft, path)  # unlike a rename, this refuses a path that is taken by now
     finally:
-        for name in (draft, draft + "-wal", draft + "-shm"):
+        for end in ("", *LOGS):
             with suppress(OSError):
-                os.unlink(name)
-    sync(os.path.dirname(path))
+                os.unlink(draft + end)
+    sync(folder)
 
 
 def _finish(path: str) -> bool:
@@ -199,8 +186,12 @@ def sync(path: str) -> None:
 @contextmanager
 def locked(path: str) -> Iterator[None]:
     """Hold a lock file, alone among processes and threads; it goes when its holder does."""
+    owner, deadline = os.getpid(), time.monotonic() + KEY_PATIENCE
     with in_words(path):
-        fd, owner = _lock(path), os.getpid()
+        while (fd := _try_lock(path)) is None:
+            if time.monotonic() > deadline:
+                raise LedgerError("another request with this key is not answered yet; wait for it")
+            time.sleep(0.005)
     try:
         yield
     finally:
@@ -211,21 +202,14 @@ def locked(path: str) -> Iterator[None]:
         os.close(fd)
 
 
-def _lock(path: str) -> int:
-    deadline = time.monotonic() + KEY_PATIENCE
-    while True:
-        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-        with suppress(BlockingIOError, FileNotFoundError):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(fd), os.stat(path)):  # else its last holder removed it
-                return fd
-        os.close(fd)
-        if time.monotonic() > deadline:
-            raise LedgerError(
-                "another request with this key has not been answered yet; wait for it, or ask "
-                "with a key of its own"
-            )
-        time.sleep(0.005)
+def _try_lock(path: str) -> int | None:
+    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    with suppress(BlockingIOError, FileNotFoundError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(fd), os.stat(path)):  # else its last holder removed it
+            return fd
+    os.close(fd)
+    return None
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -239,12 +223,12 @@ def _recognise(db: sqlite3.Connection) -> None:
     """Refuse every file that is not a ledger of this format."""
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
+    held = db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
     if application != APPLICATION:
         raise LedgerError("this is an SQLite file, but no psephos ledger; check the path")
     if version != FORMAT:
         raise LedgerError(
             f"it has format {version}, and this psephos reads {FORMAT}; use the one that wrote it"
         )
-    held = db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
     if [sql for (sql,) in held] != TABLES:
         raise LedgerError("its tables are not those of a ledger; it was changed by hand")

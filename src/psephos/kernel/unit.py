@@ -15,12 +15,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
 from psephos.errors import BudgetError
 from psephos.kernel.budget import Budget
 
 Change = Literal["add_remove", "substitute"]
+
+
+@dataclass(frozen=True)
+class Cap:
+    """At most `max_rows` rows of each person, who is named by a column."""
+
+    column: str
+    max_rows: int
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,11 @@ class Unit:
             raise BudgetError("more than one row belongs to a person; name the column")
 
     @property
+    def cap(self) -> Cap | None:
+        """The cap on the rows of a person, if persons are protected."""
+        return None if self.person is None else Cap(self.person, self.max_rows)
+
+    @property
     def distance(self) -> int:
         """The most rows added or removed between neighbours."""
         return self.max_rows * (2 if self.change == "substitute" else 1)
@@ -51,11 +64,6 @@ class Unit:
         """What to spend per unit of distance behind `stability`, for `spend` at the root."""
         reach = self.distance * stability
         return spend.amount / (reach if spend.currency == "epsilon" else reach**2)
-
-    def at_root(self, per_distance: Fraction, stability: int, currency: str) -> Fraction:
-        """What the root pays for a cost per unit of distance."""
-        reach = self.distance * stability
-        return per_distance * (reach if currency == "epsilon" else reach**2)
 
     def __str__(self) -> str:
         verb = "substitute" if self.change == "substitute" else "add or remove"
@@ -77,13 +85,3 @@ def substitute_row() -> Unit:
 def person(column: str, *, max_rows: int, change: Change = "add_remove") -> Unit:
     """Neighbours differ in all rows of one person, named by a column, of which k count at most."""
     return Unit(change, column, max_rows)
-
-
-def unit_from(text: dict[str, Any]) -> Unit:
-    """The unit that `as_record` wrote down."""
-    return Unit(text["change"], text["person"], int(text["max_rows"]))
-
-
-def as_record(unit: Unit) -> dict[str, Any]:
-    """The unit as plain values, for the ledger."""
-    return {"change": unit.change, "person": unit.person, "max_rows": unit.max_rows}

@@ -12,7 +12,7 @@ from psephos.matrix.gram import Gram, Semiseparable
 from psephos.matrix.haar import Haar
 from psephos.matrix.kron import Kron
 from psephos.matrix.marginals import Eigenspaces, Marginals, MarginalsGram, superset_sums
-from psephos.matrix.pidentity import PIdentity
+from psephos.matrix.pidentity import Downdate, PIdentity
 from psephos.matrix.ranges import AllRange, Ranges, WidthRange
 from psephos.matrix.stack import DirectSum, Stack
 
@@ -24,6 +24,7 @@ __all__ = [
     "Diagonal",
     "Difference",
     "DirectSum",
+    "Downdate",
     "Eigenspaces",
     "Gram",
     "Haar",

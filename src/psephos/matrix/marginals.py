@@ -329,7 +329,9 @@ def _check(matrix: Marginals | MarginalsGram) -> None:
     weights = tuple(w.item() if isinstance(w, np.generic) else w for w in matrix.weights)
     if not all(isinstance(w, int | float) and math.isfinite(w) for w in weights):
         raise ShapeError(f"weights must be finite numbers, got {weights}")
-    whole = all(isinstance(w, int) for w in weights)
+    whole = all(isinstance(w, int) and abs(w) < 1 << 62 for w in weights)
+    if not whole:
+        weights = tuple(float(w) for w in weights)
     object.__setattr__(matrix, "grid", grid)
     object.__setattr__(matrix, "sets", sets)
     object.__setattr__(matrix, "weights", weights)

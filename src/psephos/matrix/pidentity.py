@@ -1,4 +1,4 @@
-"""The p-Identity matrices that OPT_0 searches: the identity and p further queries, normalised."""
+"""The p-Identity matrices that OPT_0 searches: the identity and p further queries, weighted."""
 
 from __future__ import annotations
 
@@ -8,97 +8,173 @@ from functools import cached_property
 import numpy as np
 
 from psephos.errors import ShapeError
-from psephos.frozen import Array, frozen
-from psephos.matrix.base import Matrix, Norm, first_appearance
-from psephos.matrix.explicit import Dense, times
+from psephos.frozen import Array, absolute, frozen, squared
+from psephos.matrix.base import Matrix, first_appearance
+from psephos.matrix.explicit import times
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PIdentity(Matrix):
-    """A(Θ) = [I; Θ] D with D = diag(1 / (1 + column sums of Θ)): every column has L1 norm 1.
+    """[diag(d); B]: every cell with a positive weight of its own, and p further rows.
 
-    McKenna et al. 2018, Definition 9; the inverse is Woodbury's, with one p x p system.
+    The inverse is Woodbury's, with one p x p system.
 
-    >>> PIdentity([[1.0, 1.0]]).dense()
-    array([[0.5, 0. ],
-           [0. , 0.5],
-           [0.5, 0.5]])
+    >>> PIdentity([2, 1], [[1, 2]]).dense()
+    array([[2., 0.],
+           [0., 1.],
+           [1., 2.]])
     """
 
-    theta: Array
+    diagonal: Array
+    rows: Array
 
     def __post_init__(self) -> None:
-        theta = frozen(self.theta, float)
-        if theta.ndim != 2 or 0 in theta.shape:
-            raise ShapeError(f"Θ must be a non-empty p x n array, got shape {theta.shape}")
-        if not np.isfinite(theta).all() or (theta < 0).any():
-            raise ShapeError("Θ must be finite and not negative")
-        object.__setattr__(self, "theta", theta)
-        object.__setattr__(self, "entry_type", np.dtype(float))
+        diagonal, rows = frozen(self.diagonal), frozen(self.rows)
+        kind = np.result_type(diagonal, rows)
+        if kind.kind not in "iuf":
+            raise ShapeError(f"a p-Identity needs numbers, got {diagonal.dtype} and {rows.dtype}")
+        if diagonal.ndim != 1 or rows.ndim != 2 or rows.shape[1:] != diagonal.shape:
+            raise ShapeError(
+                "a p-Identity needs a diagonal of n numbers and p x n rows, got shapes "
+                f"{diagonal.shape} and {rows.shape}"
+            )
+        if 0 in rows.shape:
+            raise ShapeError(f"a p-Identity needs at least one row and one cell, got {rows.shape}")
+        if not np.isfinite(rows).all() or not np.isfinite(diagonal).all() or diagonal.min() <= 0:
+            raise ShapeError("a p-Identity needs finite rows and a positive, finite diagonal")
+        object.__setattr__(self, "diagonal", frozen(diagonal, kind))
+        object.__setattr__(self, "rows", frozen(rows, kind))
+        object.__setattr__(self, "entry_type", kind)
 
-    @cached_property
-    def scale(self) -> Array:
-        """The diagonal of D."""
-        return frozen(1 / (1 + self.theta.sum(axis=0)))
+    @classmethod
+    def of(cls, theta: Array) -> PIdentity:
+        """A(Θ) = [I; Θ] D with D = diag(1 / (1 + column sums of Θ)): every column has L1 norm 1.
 
-    @cached_property
-    def _weighted(self) -> Array:
-        """Θ D, the rows below the identity, and zero rows up to a multiple of eight.
+        McKenna et al. 2018, Definition 9.
 
-        BLAS multiplies eight rows faster than six.
+        >>> PIdentity.of([[1.0, 1.0]]).dense()
+        array([[0.5, 0. ],
+               [0. , 0.5],
+               [0.5, 0.5]])
         """
-        p = len(self.theta)
-        return frozen(np.pad(self.theta * self.scale, ((0, -p % 8 if p > 1 else 0), (0, 0))))
+        theta = frozen(theta, float)
+        if theta.ndim != 2 or not np.isfinite(theta).all() or (theta < 0).any():
+            raise ShapeError("Θ must be a p x n array, finite and not negative")
+        scale = 1 / (1 + theta.sum(axis=0))
+        return cls(scale, theta * scale)
+
+    @cached_property
+    def _padded(self) -> Array:
+        """B, and zero rows up to a multiple of eight: BLAS multiplies eight rows faster than six."""
+        p = len(self.rows)
+        return frozen(np.pad(self.rows, ((0, -p % 8 if p > 1 else 0), (0, 0))))
 
     @property
     def shape(self) -> tuple[int, int]:
-        p, n = self.theta.shape
+        p, n = self.rows.shape
         return n + p, n
 
     def _apply(self, x: Array) -> Array:
         left, _, right = x.shape
-        out = np.empty((left, self.shape[0], right))
+        out = np.empty((left, self.shape[0], right), dtype=np.result_type(x, self.entry_type))
         self._apply_into(x, out)
         return out
 
     _streams = True
 
     def _apply_into(self, x: Array, out: Array) -> None:
-        p, n = self.theta.shape
-        np.multiply(x, self.scale[None, :, None], out=out[:, :n])
-        out[:, n:] = times(self._weighted, x)[:, :p]
+        p, n = self.rows.shape
+        np.multiply(x, self.diagonal[None, :, None], out=out[:, :n])
+        out[:, n:] = times(self._padded, x)[:, :p]
 
     def _apply_t(self, y: Array) -> Array:
         n = self.shape[1]
-        out = times(self.theta.T, y[:, n:])
-        out += y[:, :n]
-        out *= self.scale[None, :, None]
+        out = times(self.rows.T, y[:, n:])
+        out += y[:, :n] * self.diagonal[None, :, None]
         return out
 
     @property
     def is_nonnegative(self) -> bool:
-        return True
+        return bool((self.rows >= 0).all())
+
+    def abs(self) -> Matrix:
+        return self if self.is_nonnegative else PIdentity(self.diagonal, absolute(self.rows))
 
     def sqr(self) -> Matrix:
-        from psephos.matrix.core import Diagonal
-        from psephos.matrix.stack import Stack
+        return PIdentity(squared(self.diagonal), squared(self.rows))
 
-        return Stack((Diagonal(self.scale**2), Dense((self.theta * self.scale) ** 2)))
-
-    def column_norms(self, p: Norm) -> Array:
-        return np.ones(self.shape[1]) if p == 1 else super().column_norms(p)
+    def _column_sums(self) -> Array:
+        return np.asarray(self.diagonal.astype(float) + self.rows.sum(axis=0, dtype=float))
 
     def pinv(self) -> Matrix:
-        """A⁺ = D⁻¹ (I - Θᵀ(I + ΘΘᵀ)⁻¹Θ) [I, Θᵀ]."""
-        from psephos.matrix.combine import compose
-        from psephos.matrix.core import Diagonal, Identity
-        from psephos.matrix.stack import Stack
-
-        p, n = self.theta.shape
-        solved = np.linalg.solve(np.eye(p) + self.theta @ self.theta.T, self.theta)
-        inner = Identity(n) - compose(Dense(self.theta.T), Dense(solved))
-        both = Stack((Identity(n), Dense(self.theta))).T
-        return compose(Diagonal(1 / self.scale), inner, both)
+        return Downdate.of(self) @ self.T  # type: ignore[no-any-return]
 
     def column_groups(self) -> Array:
         return first_appearance(np.arange(self.shape[1]))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Downdate(Matrix):
+    """diag(e) - VᵀV, symmetric.
+
+    >>> Downdate([1, 2], [[1, 1]]).dense()
+    array([[ 0., -1.],
+           [-1.,  1.]])
+    """
+
+    diagonal: Array
+    rows: Array
+
+    def __post_init__(self) -> None:
+        diagonal, rows = frozen(self.diagonal, float), frozen(self.rows, float)
+        if diagonal.ndim != 1 or rows.ndim != 2 or rows.shape[1:] != diagonal.shape:
+            raise ShapeError(
+                f"Downdate needs n numbers and p x n rows, got {diagonal.shape} and {rows.shape}"
+            )
+        if 0 in rows.shape or not (np.isfinite(diagonal).all() and np.isfinite(rows).all()):
+            raise ShapeError("Downdate needs at least one row, one cell and finite numbers")
+        object.__setattr__(self, "diagonal", diagonal)
+        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "entry_type", np.dtype(float))
+
+    @classmethod
+    def of(cls, a: PIdentity) -> Downdate:
+        """(AᵀA)⁻¹ = D⁻² - VᵀV with V = L⁻¹BD⁻² and LLᵀ = I + BD⁻²Bᵀ (Woodbury)."""
+        inverse = 1 / a.diagonal.astype(float) ** 2
+        scaled = a.rows * inverse
+        factor = np.linalg.cholesky(np.eye(len(a.rows)) + scaled @ a.rows.T)
+        from scipy.linalg import solve_triangular
+
+        return cls(inverse, solve_triangular(factor, scaled, lower=True, check_finite=False))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.diagonal.size, self.diagonal.size
+
+    def _apply(self, x: Array) -> Array:
+        out = -times(self.rows.T, times(self.rows, x))
+        out += self.diagonal[None, :, None] * x
+        return out
+
+    _apply_t = _apply
+
+    def _transpose(self) -> Matrix:
+        return self
+
+    def trace(self) -> float:
+        return float(self.diagonal.sum() - (self.rows**2).sum())
+
+    def _column_sums(self) -> Array:
+        return np.asarray(self.diagonal - self.rows.T @ self.rows.sum(axis=1))
+
+    def sum(self) -> float:
+        return float(self.diagonal.sum() - (self.rows.sum(axis=1) ** 2).sum())
+
+
+def with_rows(diagonal: Array, rows: Array) -> Matrix:
+    """[diag(d); B], or only what is there if B has no rows."""
+    from psephos.matrix.core import Diagonal, Identity
+
+    if len(rows):
+        return PIdentity(diagonal, rows)
+    return Identity(len(diagonal)) if (diagonal == 1).all() else Diagonal(diagonal)
