@@ -91,7 +91,9 @@ def leaves(n):
         eigenspaces(n),
         st.tuples(vectors(n), vectors(n)).map(lambda uv: mx.Semiseparable(*uv)),
         st.integers(1, 2).flatmap(lambda p: arrays(p, n, st.integers(0, 3))).map(mx.PIdentity.of),
-        st.tuples(vectors(n, st.integers(1, 4)), arrays(2, n, WHOLE)).map(lambda a: mx.PIdentity(*a)),
+        st.tuples(vectors(n, st.integers(1, 4)), arrays(2, n, WHOLE)).map(
+            lambda a: mx.PIdentity(*a)
+        ),
         st.tuples(vectors(n), arrays(1, n)).map(lambda a: mx.Downdate(*a)),
     )
 

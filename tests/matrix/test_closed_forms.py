@@ -51,7 +51,14 @@ MAY_LACK = {
     "pinv": {"Ranges", "Ranges2", "WidthRange", "Sparse", "Stack", "Sum", "Compose", "Downdate"},
     "row": set(),
     "dense": set(),
-    "column_groups": {"Downdate", "Suffix", "Semiseparable", "Marginals", "MarginalsGram", "Eigenspaces"},
+    "column_groups": {
+        "Downdate",
+        "Suffix",
+        "Semiseparable",
+        "Marginals",
+        "MarginalsGram",
+        "Eigenspaces",
+    },
 }
 QUESTIONS = {
     "abs": lambda a: a.abs(),

@@ -103,7 +103,11 @@ def test_questions_without_a_vector_reach_any_size():
     "factors",
     [
         (mx.Identity(64), mx.PIdentity.of(RNG.random((4, 64))), mx.Identity(256)),
-        (mx.PIdentity.of(RNG.random((6, 128))), mx.total(8), mx.PIdentity.of(RNG.random((60, 1024)))),
+        (
+            mx.PIdentity.of(RNG.random((6, 128))),
+            mx.total(8),
+            mx.PIdentity.of(RNG.random((60, 1024))),
+        ),
         (mx.Prefix(1024), mx.Prefix(1024)),
         (mx.Dense(RNG.random((16, 16))),) * 5,
         (mx.Dense(RNG.random((20, 16))),) * 5,

@@ -75,6 +75,17 @@ def _outer(a: mx.Kron, p: Norm) -> Array:
     return reduce(lambda x, y: _exactly(mul, x[:, None], y).ravel(), parts)
 
 
+def _places(a: mx.Matrix) -> Any:
+    """Where each cell goes, if to one place; it then has that column of what follows."""
+    if type(a) is mx.Partition:
+        return a.groups
+    if type(a) is not mx.Sparse:
+        return None
+    by_cell = a.entries.tocsc()
+    once = (np.diff(by_cell.indptr) == 1).all() and (by_cell.data == 1).all()
+    return by_cell.indices if once else None
+
+
 def _pidentity(a: mx.PIdentity, p: Norm) -> Array:
     below = np.asarray(_powers(a.rows, p, a.shape[0]).sum(axis=0))
     return _exactly(add, _powers(a.diagonal, p), below)
@@ -96,7 +107,7 @@ RULES: dict[type, Callable[[Any, Norm], Array]] = {
     mx.Dense: lambda a, p: np.asarray(_powers(a.array, p, a.shape[0]).sum(axis=0)),
     mx.Sparse: _sparse,
     mx.PIdentity: _pidentity,
-    mx.Compose: lambda a, p: _listed(a.parts[0], p)[a.parts[1].groups],
+    mx.Compose: lambda a, p: _listed(a.parts[0], p)[_places(a.parts[1])],
     mx.Permuted: lambda a, p: _listed(a.base, p)[np.argsort(a.order)],
     Transposed: _counted,
     mx.Scaled: lambda a, p: _exactly(mul, columns(a.base, p), _one(abs(a.factor) ** p)),
@@ -138,14 +149,13 @@ def largest_entry(a: mx.Matrix) -> int:
 def _check_known(a: mx.Matrix) -> None:
     """No rule, no measurement."""
     known_parts = (type(a) is not Transposed or type(a.base) in TURNED) and (
-        # A P with groups of cells: cell c has the column of its group in A
-        type(a) is not mx.Compose or [type(part) for part in a.parts[1:]] == [mx.Partition]
+        type(a) is not mx.Compose or (len(a.parts) == 2 and _places(a.parts[1]) is not None)
     )
     if type(a) not in RULES or not known_parts:
         known = ", ".join(sorted(kind.__name__ for kind in RULES))
         raise RefusedError(
             f"the kernel has no rule for {type(a).__name__}; it measures integer matrices of "
-            f"exactly these types: {known}, of which Compose of a matrix and a Partition"
+            f"exactly these types: {known}, of which Compose of a matrix and of places of cells"
         )
 
 

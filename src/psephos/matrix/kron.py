@@ -46,8 +46,8 @@ class Kron(Matrix):
         if not flat:
             raise ShapeError("Kron needs at least one matrix, got none")
         object.__setattr__(self, "factors", tuple(flat))
-        kind = np.result_type(*(factor.entry_type for factor in flat))
-        object.__setattr__(self, "entry_type", kind)
+        kinds = {factor.entry_type for factor in flat}
+        object.__setattr__(self, "entry_type", np.result_type(*kinds))
 
     @property
     def shape(self) -> tuple[int, int]:

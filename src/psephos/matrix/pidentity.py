@@ -65,7 +65,7 @@ class PIdentity(Matrix):
 
     @cached_property
     def _padded(self) -> Array:
-        """B, and zero rows up to a multiple of eight: BLAS multiplies eight rows faster than six."""
+        """B, and zero rows up to a multiple of eight, which BLAS multiplies faster than six."""
         p = len(self.rows)
         return frozen(np.pad(self.rows, ((0, -p % 8 if p > 1 else 0), (0, 0))))
 

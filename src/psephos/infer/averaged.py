@@ -1,0 +1,142 @@
+"""The average of what every block says of a component, and answers assembled from components."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+
+from psephos.frozen import Array
+from psephos.infer.components import Axes, analysed, assembled, centred, summed
+
+WHOLE = 1 << 14
+"""A larger table is kept as it is, for the subspaces that no other block sees."""
+CHUNK = 1 << 18
+"""Cells of small tables of one shape that are taken together."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One block: the axes it does not sum over, the residual ones of them, its λ on every S."""
+
+    axes: Axes
+    residual: Axes = ()
+    strength: float = 1.0
+
+    def subspaces(self) -> Iterator[Axes]:
+        """Every S it sees: those between its residual axes and all its axes."""
+        free = [i for i in self.axes if i not in self.residual]
+        for k in range(len(free) + 1):
+            for more in combinations(free, k):
+                yield tuple(sorted(self.residual + more)) if self.residual else more
+
+
+@dataclass(frozen=True, eq=False)
+class Averaged:
+    """Estimated components c_S, and large tables for the S that only one block sees."""
+
+    shape: tuple[int, ...]
+    information: Mapping[Axes, float]
+    components: dict[Axes, Array] = field(default_factory=dict)
+    whole: list[tuple[Seen, Array, dict[Axes, Array]]] = field(default_factory=list)
+    """A block, its answers, and what it alone says of the components that others see too."""
+
+    @classmethod
+    def of(
+        cls,
+        shape: tuple[int, ...],
+        information: Mapping[Axes, float],
+        blocks: Sequence[Seen],
+        values: Sequence[Array],
+    ) -> Averaged:
+        """The inverse-variance averages of all blocks."""
+        made = cls(shape, information)
+        count: dict[Axes, int] = {}
+        for block in blocks:
+            for s in block.subspaces():
+                count[s] = count.get(s, 0) + 1
+        groups: dict[tuple[Axes, Axes], list[int]] = {}
+        for j, block in enumerate(blocks):
+            grid = made._grid(block.axes)
+            if math.prod(grid) > WHOLE and count[block.axes] == 1:
+                own: dict[Axes, Array] = {}
+                made.whole.append((block, values[j], own))
+                shared = [s for s in block.subspaces() if count[s] > 1]
+                made._add([block], values[j][None], shared, own)
+                continue
+            places = tuple(k for k, i in enumerate(block.axes) if i in block.residual)
+            groups.setdefault((grid, places), []).append(j)
+        for (grid, _), members in groups.items():
+            many = max(1, CHUNK // math.prod(grid))
+            for start in range(0, len(members), many):
+                some = [blocks[j] for j in members[start : start + many]]
+                stacked = np.array([values[j] for j in members[start : start + many]], dtype=float)
+                made._add(some, stacked, list(some[0].subspaces()), {})
+        return made
+
+    def _grid(self, axes: Sequence[int]) -> Axes:
+        return tuple(self.shape[i] for i in axes)
+
+    def _add(
+        self, blocks: list[Seen], answers: Array, wanted: list[Axes], own: dict[Axes, Array]
+    ) -> None:
+        """Blocks of one shape and kind, weighted into the averages; what one alone says, in own."""
+        first = blocks[0]
+        place = {i: k for k, i in enumerate(first.axes)}
+        places = [tuple(place[i] for i in s) for s in wanted]
+        scale = 1 / math.prod(map(float, self._grid(first.residual)))
+        for positions, found in analysed(answers, self._grid(first.axes), places):
+            found *= scale
+            for block, table in zip(blocks, found, strict=True):
+                s = tuple(block.axes[k] for k in positions)
+                if len(blocks) == 1:
+                    own[s] = table
+                part = table * (block.strength / self.information[s])
+                if s in self.components:
+                    self.components[s] += part
+                else:
+                    self.components[s] = part
+
+    def table(self, axes: Axes) -> Array:
+        """The estimated marginal on some axes, flat; a component nobody saw counts as zero."""
+        inside = self._inside(self.components, axes)
+        place = {i: k for k, i in enumerate(axes)}
+        kept: list[tuple[Array, float]] = []
+        for block, answers, own in self.whole:
+            common = tuple(i for i in block.axes if i in place)
+            if not set(block.residual) <= set(common):
+                continue
+            if own.keys() >= set(Seen(common, block.residual).subspaces()):
+                continue  # other blocks see all that these axes need, and the averages hold it
+            for s, table in self._inside(own, axes).items():
+                inside[s] = inside[s] - table
+            kept.append(self._part(block, answers, common, axes))
+        grid = self._grid(axes)
+        out = assembled(inside, grid) if inside else np.zeros(math.prod(grid))
+        for part, spread in kept:
+            cube = out.reshape(grid)
+            cube += part if spread == 1 else part / spread
+        return out
+
+    def _inside(self, components: Mapping[Axes, Array], axes: Axes) -> dict[Axes, Array]:
+        """The components of a marginal on some axes, keyed by places among those axes."""
+        place = {i: k for k, i in enumerate(axes)}
+        if len(components) < 1 << len(axes):
+            held = [s for s in components if all(i in place for i in s)]
+        else:
+            held = [s for s in Seen(axes).subspaces() if s in components]
+        return {tuple(place[i] for i in s): components[s] for s in held}
+
+    def _part(self, block: Seen, answers: Array, common: Axes, axes: Axes) -> tuple[Array, float]:
+        """A whole table summed to the common axes, and over how many cells it is spread."""
+        keep = [k for k, i in enumerate(block.axes) if i in common]
+        part = summed(answers[None], self._grid(block.axes), keep)
+        for i in block.residual:
+            before = math.prod(self._grid([j for j in common if j < i]))
+            part = centred(part.reshape(before, -1), [self.shape[i]]) / self.shape[i]
+        sizes = [self.shape[i] if i in common else 1 for i in axes]
+        spread = math.prod(float(self.shape[i]) for i in axes if i not in common)
+        return part.reshape(sizes), spread

@@ -1,0 +1,93 @@
+"""Least squares: the best linear unbiased estimate from measurements of one data set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from psephos.domain import Domain
+from psephos.errors import RefusedError, UnsupportedError
+from psephos.infer.estimate import Estimate
+from psephos.infer.forms import WRITTEN, Form, PairForm, ProductForm, WrittenForm
+from psephos.infer.iterative import IterativeForm
+from psephos.infer.merged import MergedForm, Merging
+from psephos.infer.subspaces import Commuting
+from psephos.kernel.measurement import Measurement
+from psephos.matrix import Matrix, compose
+
+VECTOR_LIMIT = 500_000_000
+"""The most cells for which an estimate of all of them is made."""
+PAIR_CELLS = 20_000_000
+"""The most cells for which blocks are inverted by common eigenvectors."""
+
+
+def form_of(blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[int, ...]) -> Form:
+    """The closed form that fits the blocks, or the iterative one if none does."""
+    merging = Merging.of(blocks, shape)
+    if merging is not None:
+        made: dict[tuple[int, int], Matrix] = {}
+        smaller = [merging.block(block, made) for block in blocks]
+        return MergedForm(form_of(smaller, precisions, merging.shape), merging)
+    cells = math.prod(shape)
+    if len(blocks) == 1 and cells <= VECTOR_LIMIT:
+        return ProductForm.of(blocks[0], precisions[0], shape)
+    pairs = [(block, 1 / c) for block, c in zip(blocks, precisions, strict=True)]
+    commuting = Commuting.of(shape, pairs)
+    if commuting is not None:
+        return commuting
+    if cells > VECTOR_LIMIT:
+        raise UnsupportedError(
+            f"an estimate of {cells:,} cells is over the limit of {VECTOR_LIMIT:,}, and these "
+            "blocks are not all marginals or residuals, which need no such vector; ask about "
+            "fewer attributes, or keep fewer columns first"
+        )
+    if cells <= PAIR_CELLS:
+        pair = PairForm.of(blocks, precisions, shape)
+        if pair is not None:
+            return pair
+    if cells <= WRITTEN:
+        return WrittenForm.of(blocks, precisions)
+    return IterativeForm.of(blocks, precisions, shape)
+
+
+def least_squares(measurements: Measurement | Iterable[Measurement]) -> Estimate:
+    """The generalised least squares estimate from all measurements together.
+
+    Every block of answers counts with the exact variance of its noise. Answers are unbiased, they
+    add up, and no linear unbiased estimate has less variance.
+    """
+    given = [measurements] if isinstance(measurements, Measurement) else list(measurements)
+    domain = one_base(given)
+    blocks: list[Matrix] = []
+    precisions: list[float] = []
+    values = []
+    for measurement in given:
+        start = 0
+        for block, noise in zip(measurement.query.blocks, measurement.noise, strict=True):
+            rows = block.matrix.shape[0]
+            through = measurement.transform
+            blocks.append(block.matrix if through is None else compose(block.matrix, through))
+            precisions.append(1 / noise.exact_variance)
+            values.append(measurement.values[start : start + rows])
+            start += rows
+    form = form_of(blocks, precisions, domain.shape)
+    return Estimate(domain, form, form.fit(values), tuple(given))
+
+
+def one_base(measurements: Sequence[Measurement]) -> Domain:
+    """The domain that all measurements are of; measurements of different data are refused."""
+    if not measurements:
+        raise RefusedError("an estimate needs at least one measurement, got none")
+    for measurement in measurements:
+        if not isinstance(measurement, Measurement):
+            raise RefusedError(
+                f"an estimate is made from measurements, got {type(measurement).__name__}; "
+                "write least_squares([vector.measure(...)])"
+            )
+    bases = {(m.dataset_id, m.base) for m in measurements}
+    if len(bases) > 1 or any(m.domain != measurements[0].domain for m in measurements):
+        raise RefusedError(
+            "these measurements are of different data sets, filters or domains; estimate each "
+            "on its own"
+        )
+    return measurements[0].domain

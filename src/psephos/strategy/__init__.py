@@ -1,0 +1,1 @@
+"""What to measure: strategies, their exact error, and the search for the best one."""

@@ -1,0 +1,125 @@
+"""Strategies on one attribute: real-valued while they are searched, integers once they are chosen.
+
+A factor lives on the merged cells of its attribute, where no two are alike to the workload, and is
+brought back to all cells by a partition.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from psephos.errors import WorkloadError
+from psephos.frozen import Array
+from psephos.infer.axes import AxisInverse, axis_inverse
+from psephos.matrix import Compose, Dense, Identity, Matrix, Partition, PIdentity, compose, total
+from psephos.matrix.pidentity import with_rows
+from psephos.strategy.rounding import round_columns, round_pidentity
+
+Noise = Literal["laplace", "gaussian"]
+
+
+def checked_noise(noise: object) -> Noise:
+    """The kind of noise, if it is one."""
+    if noise == "laplace" or noise == "gaussian":
+        return noise
+    raise WorkloadError(f'noise is "laplace" or "gaussian", got {noise!r}')
+
+
+@dataclass(frozen=True, eq=False)
+class Factor(ABC):
+    """What is measured on one attribute, every column of norm one."""
+
+    @property
+    @abstractmethod
+    def cells(self) -> int:
+        """How many (merged) cells it is about."""
+
+    @cached_property
+    @abstractmethod
+    def matrix(self) -> Matrix:
+        """The real-valued strategy."""
+
+    @abstractmethod
+    def integer(self, bits: int) -> Matrix:
+        """The strategy in whole numbers; columns have norm at most 2^bits."""
+
+    @property
+    @abstractmethod
+    def rounded(self) -> bool:
+        """Does it lose anything in whole numbers?"""
+
+    @cached_property
+    def inverse(self) -> AxisInverse:
+        """(AᵀA)⁻¹ of the real-valued strategy."""
+        return axis_inverse(self.matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class PureFactor(Factor):
+    """A(Θ) for Laplace noise; Identity if Θ has no rows."""
+
+    theta: Array
+
+    @property
+    def cells(self) -> int:
+        return int(self.theta.shape[1])
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        return PIdentity.of(self.theta) if len(self.theta) else Identity(self.cells)
+
+    def integer(self, bits: int) -> Matrix:
+        if not len(self.theta):
+            return Identity(self.cells)
+        diagonal, rows = round_pidentity(self.theta, bits)
+        return with_rows(diagonal, rows[rows.any(axis=1)])
+
+    @property
+    def rounded(self) -> bool:
+        return len(self.theta) > 0
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianFactor(Factor):
+    """A square root of the optimal X for Gaussian noise, columns of L2 norm one."""
+
+    root: Array
+
+    @property
+    def cells(self) -> int:
+        return int(self.root.shape[1])
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        return Dense(self.root) if self.rounded else Identity(self.cells)
+
+    def integer(self, bits: int) -> Matrix:
+        if not self.rounded:
+            return Identity(self.cells)
+        rows = round_columns(self.root, bits)
+        return Dense(rows[rows.any(axis=1)])
+
+    @cached_property
+    def rounded(self) -> bool:
+        n = self.cells
+        return self.root.shape != (n, n) or not np.array_equal(self.root, np.eye(n))
+
+
+def identity_factor(n: int) -> Factor:
+    """Every cell on its own, for any noise."""
+    return PureFactor(np.zeros((0, n)))
+
+
+def spread(matrix: Matrix, merged: Matrix) -> Matrix:
+    """A P: a matrix on merged cells, asked of all cells."""
+    if isinstance(merged, Identity):
+        return matrix
+    if merged.shape[0] == 1 and isinstance(matrix, Identity):
+        return total(merged.shape[1])
+    made = compose(matrix, merged)
+    return made if isinstance(made, Compose | Partition) else Compose((matrix, merged))

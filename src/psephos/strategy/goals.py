@@ -1,0 +1,105 @@
+"""Accuracy first: the least budget for a wanted error, and the largest error made small."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from psephos.errors import BudgetError
+from psephos.kernel.budget import Budget
+from psephos.kernel.unit import Unit
+from psephos.strategy.factors import Noise
+from psephos.strategy.hdmm import hdmm
+from psephos.strategy.strategy import Strategy
+from psephos.workload.workload import Workload
+
+DIGITS = 3
+"""Budgets are rounded up to so many digits."""
+ROUNDS = 6
+
+
+def least_budget(
+    strategy: Strategy,
+    workload: Workload,
+    unit: Unit,
+    *,
+    rmse: float | None = None,
+    stderr: float | None = None,
+) -> Budget:
+    """The least budget, rounded up to three digits, at which answers are as accurate as wanted.
+
+    Args:
+        strategy: what would be measured
+        workload: whose answers
+        unit: whose presence is protected
+        rmse: the root mean squared error wanted of all answers together, or
+        stderr: the standard error wanted of every single answer
+
+    >>> from psephos import Domain, Workload, add_remove_row, identity, product
+    >>> from psephos.strategy import baselines
+    >>> W = Workload(Domain.of(age=10), [product(age=identity())])
+    >>> least_budget(baselines.identity(W), W, add_remove_row(), stderr=14.1421357)
+    epsilon 1/10 (~0.1)
+    """
+    target, wanted = (rmse, "rmse") if stderr is None else (stderr, "stderr")
+    if target is None or (rmse is not None and stderr is not None):
+        raise BudgetError("say how accurate: rmse=... for all answers, or stderr=... for each")
+    if not isinstance(target, int | float) or not 0 < target < math.inf:
+        raise BudgetError(f"{wanted} is a positive number of rows, got {target!r}")
+
+    def reached(budget: Budget) -> bool:
+        if wanted == "rmse":
+            return strategy.rmse(workload, budget, unit) <= target
+        return bool(strategy.query_variances(workload, budget, unit).max() <= target**2)
+
+    # Discrete noise varies less than continuous noise of the same scale, so the latter's budget is
+    # enough; from there the three digits are counted down while the exact error allows.
+    currency = "epsilon" if strategy.noise == "laplace" else "rho"
+    one = Budget(currency, Fraction(1, 10**6))  # type: ignore[arg-type]
+    if wanted == "rmse":
+        variance = strategy.rmse(workload, one, unit) ** 2
+    else:
+        variance = float(strategy.query_variances(workload, one, unit).max())
+    power = 2 if strategy.noise == "laplace" else 1
+    enough = (variance / target**2) ** (1 / power) * 1e-6
+    step = Fraction(10) ** (math.floor(math.log10(enough)) - DIGITS + 1)
+    count = math.ceil(Fraction(enough) / step) + 1
+    while not reached(Budget(currency, count * step)):  # type: ignore[arg-type]
+        count += 1
+    low = 0
+    while count - low > 1:
+        middle = (low + count) // 2 if low else max(count // 2, count - 2)
+        if reached(Budget(currency, middle * step)):  # type: ignore[arg-type]
+            count = middle
+        else:
+            low = middle
+    return Budget(currency, count * step)  # type: ignore[arg-type]
+
+
+def smallest_largest(workload: Workload, noise: Noise = "laplace", **options: Any) -> Strategy:
+    """A strategy whose worst answer is as good as can be, rather than the sum of all.
+
+    Products with large worst variances are given more weight, a few times over, and the selection
+    is repeated; the round with the smallest largest variance wins.
+    """
+    shares = np.ones(len(workload.products))
+    best, least = None, math.inf
+    for _ in range(ROUNDS):
+        products = [
+            replace(asked, weight=float(math.sqrt(share)))
+            for asked, share in zip(workload.products, shares, strict=True)
+        ]
+        made = hdmm(Workload(workload.domain, products), noise, **options)
+        worst = made.worst_errors(workload)
+        if worst.max() < least:
+            best, least = made, float(worst.max())
+        shares = shares * worst / worst.max()
+        shares = np.maximum(shares / shares.max(), 1e-6)
+        if worst.min() > 0.99 * worst.max():
+            break
+    assert best is not None  # noqa: S101 - some round was the first
+    return best

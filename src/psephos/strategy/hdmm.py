@@ -1,0 +1,184 @@
+"""OPT_HDMM: every operator that fits the workload is tried, and the least exact error wins.
+
+Before any search, cells that no query tells apart are merged (lossless). Every candidate is turned
+into the integers that would be measured and scored by their exact error; Identity and the noise
+mechanism on the workload itself are always among them. The search can be cut short at any time and
+then gives the best so far.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from numpy.random import SeedSequence, default_rng
+from threadpoolctl import threadpool_limits
+
+from psephos.errors import UnsupportedError, WorkloadError
+from psephos.strategy import baselines, operators
+from psephos.strategy.factors import Noise, checked_noise
+from psephos.strategy.operators import Problem
+from psephos.strategy.strategy import Rival, Strategy
+from psephos.strategy.terms import Terms
+from psephos.workload.workload import Workload
+
+Progress = Callable[[str, float], None]
+"""Called with what was tried and the ratio of Identity's RMSE to the best so far."""
+
+CONTENT = 5
+"""A search ends after so many further starts of an operator without a gain."""
+GAIN = 5e-4
+
+
+def hdmm(
+    workload: Workload,
+    noise: Noise = "laplace",
+    *,
+    restarts: int = 25,
+    seed: int = 0,
+    time_limit: float | None = None,
+    cores: int | None = None,
+    progress: Progress | None = None,
+) -> Strategy:
+    """The best strategy that any operator finds for a workload.
+
+    Args:
+        workload: what is asked
+        noise: "laplace" (pure differential privacy) or "gaussian" (zCDP)
+        restarts: the most random starts of each operator; fewer once starts bring no gain
+        seed: the same seed gives the same strategy, unless the time limit cuts the search short
+        time_limit: seconds after which the best so far is returned
+        cores: starts that run at a time; all cores if left out
+        progress: called with what was tried and how much better than Identity the best so far is
+
+    >>> from psephos import Domain, Workload, product, prefix
+    >>> W = Workload(Domain.of(age=64), [product(age=prefix())])
+    >>> s = hdmm(W, restarts=1)
+    >>> s.expected_error(W) < 0.5 * baselines.identity(W).expected_error(W)
+    True
+    """
+    return search(
+        workload, noise, None, restarts=restarts, seed=seed, time_limit=time_limit, cores=cores,
+        progress=progress,
+    )  # fmt: skip
+
+
+def search(
+    workload: Workload,
+    noise: Noise,
+    only: str | None,
+    *,
+    restarts: int,
+    seed: int,
+    time_limit: float | None = None,
+    cores: int | None = None,
+    progress: Progress | None = None,
+) -> Strategy:
+    """All operators that fit, or one by its name; then without Identity and the workload itself."""
+    check_search(workload, noise, restarts, seed, time_limit)
+    deadline = None if time_limit is None else time.monotonic() + time_limit
+    problem = Problem.of(workload, noise)
+    looking = _Search(problem, progress)
+    if only is None:
+        looking.offer(baselines.identity(workload, noise))
+        looking.tried["workload"] = baselines.direct_error(workload, noise)
+    workers = max(1, cores or os.cpu_count() or 1)
+    late = False
+    for operator in operators.applicable(problem):
+        if only in (None, operator.name):
+            seeds = SeedSequence([seed, operator.number])
+            late = looking.run(operator, seeds, restarts, deadline, workers)
+            if late:
+                break
+    return looking.result(late, only)
+
+
+@dataclass
+class _Search:
+    """The best so far, and what else was tried."""
+
+    problem: Problem
+    progress: Progress | None
+    best: Strategy | None = None
+    least: float = math.inf
+    tried: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.identity = Terms.of(self.problem.workload).identity_error()
+
+    def offer(self, made: Strategy) -> float:
+        """Score a candidate and keep it if it is the best."""
+        error = made.expected_error(self.problem.workload)
+        self.tried[made.name] = min(error, self.tried.get(made.name, math.inf))
+        if error < self.least:
+            self.best, self.least = made, error
+        if self.progress is not None:
+            self.progress(made.name, math.sqrt(self.identity / self.least))
+        return error
+
+    def run(
+        self,
+        operator: operators.Operator,
+        seeds: SeedSequence,
+        restarts: int,
+        deadline: float | None,
+        workers: int,
+    ) -> bool:
+        """Starts of one operator, some at a time, until they bring no gain; True if time is up."""
+
+        def start(seed: SeedSequence) -> Strategy | None:
+            return operator.search(self.problem, default_rng(seed), deadline)
+
+        own, idle = math.inf, 0
+        # One thread of BLAS for each start: many small products gain nothing from more.
+        with threadpool_limits(1 if workers > 1 else None), ThreadPoolExecutor(workers) as pool:
+            for batch in _batches(seeds.spawn(operator.starts(restarts))):
+                for made in pool.map(start, batch):
+                    if made is None:
+                        return False
+                    error = self.offer(made)
+                    idle = 0 if error < own * (1 - GAIN) else idle + 1
+                    own = min(own, error)
+                if deadline is not None and time.monotonic() > deadline:
+                    return True
+                if idle >= CONTENT:
+                    break
+        return False
+
+    def result(self, late: bool, only: str | None) -> Strategy:
+        """The best, with its rivals beside it."""
+        if self.best is None:
+            raise UnsupportedError(
+                f"{only} does not fit {self.problem.workload}; select.hdmm tries every operator "
+                "that does"
+            )
+        rivals = tuple(Rival(name, error) for name, error in self.tried.items())
+        name = f"{self.best.name} (time limit)" if late else self.best.name
+        return replace(self.best, name=name, rivals=rivals)
+
+
+def _batches(seeds: list[SeedSequence]) -> Iterator[list[SeedSequence]]:
+    # Batches of one size whatever the cores, so that where a search ends depends on the seed alone.
+    for at in range(0, len(seeds), 2):
+        yield seeds[at : at + 2]
+
+
+def check_search(
+    workload: object, noise: object, restarts: object, seed: object, time_limit: object
+) -> None:
+    """Refuse what no search can use."""
+    if not isinstance(workload, Workload):
+        raise WorkloadError(f"a strategy is selected for a workload, got {type(workload).__name__}")
+    checked_noise(noise)
+    if isinstance(restarts, bool) or not isinstance(restarts, int) or restarts < 1:
+        raise WorkloadError(f"restarts is a whole number of at least 1, got {restarts!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise WorkloadError(f"seed is a whole number of at least 0, got {seed!r}")
+    if time_limit is not None:
+        number = isinstance(time_limit, int | float) and not isinstance(time_limit, bool)
+        if not number or not 0 < time_limit < math.inf:  # type: ignore[operator]
+            raise WorkloadError(f"time_limit is a positive number of seconds, got {time_limit!r}")

@@ -1,0 +1,73 @@
+"""From a real-valued product strategy to the integers that are measured.
+
+Every rounded factor gets some bits: its columns are scaled to 2^bits and rounded. Measured values
+grow by the sum of all bits, and must leave room for the rows of the table and the noise in 64 bits,
+so bits go, one at a time, to the factor where the error falls most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from psephos.frozen import Array
+from psephos.infer.axes import axis_inverse
+from psephos.matrix import Matrix
+from psephos.matrix.base import Norm
+from psephos.strategy.factors import Factor
+from psephos.strategy.terms import Terms
+
+ROWS = 3 * 10**8
+"""Tables up to this many rows are measured in 64 bits; larger ones by longer integers."""
+LEAST, MOST = 4, 14
+"""Bits of one factor."""
+ENOUGH = 1e-4
+"""A loss of error so small that no more bits are spent on it."""
+
+
+def room() -> int:
+    """Bits that all factors may use together: 62, less those of the rows, less four for noise."""
+    return 62 - ROWS.bit_length() - 4
+
+
+def integer_product(
+    terms: Terms, factors: Sequence[Factor], norm: Norm
+) -> tuple[list[Matrix], float]:
+    """Integer matrices of the factors, and how much the RMSE grows by them."""
+    real = np.array([_axis_errors(terms, i, f.matrix, norm) for i, f in enumerate(factors)])
+    wanted = float(terms.coefficients @ real.prod(axis=0))
+    open_axes = [i for i, factor in enumerate(factors) if factor.rounded]
+    bits = dict.fromkeys(open_axes, LEAST)
+    known: dict[tuple[int, int], tuple[Matrix, Array]] = {}
+
+    def at(i: int, b: int) -> tuple[Matrix, Array]:
+        if (i, b) not in known:
+            made = factors[i].integer(b)
+            known[i, b] = (made, _axis_errors(terms, i, made, norm))
+        return known[i, b]
+
+    def error(with_bits: dict[int, int]) -> float:
+        traces = real.copy()
+        for i, b in with_bits.items():
+            traces[i] = at(i, b)[1]
+        return float(terms.coefficients @ traces.prod(axis=0))
+
+    now = error(bits)
+    while sum(bits.values()) < room() and now > wanted * (1 + ENOUGH):
+        tried = [(error(bits | {i: b + 1}), i) for i, b in bits.items() if b < MOST]
+        if not tried:
+            break
+        now, best = min(tried)
+        bits[best] += 1
+    made = [at(i, bits[i])[0] if i in bits else factors[i].integer(0) for i in range(len(factors))]
+    return made, float(np.sqrt(now / wanted)) - 1
+
+
+def _axis_errors(terms: Terms, i: int, matrix: Matrix, norm: Norm) -> Array:
+    """‖A‖²·tr(Y⁻¹G_ij) for every product j."""
+    scale = matrix.sensitivity(norm) ** 2
+    inverse = axis_inverse(matrix)
+    known = {id(w): w for w in terms.axis(i)}
+    traces = {key: scale * inverse.trace_with(w) for key, w in known.items()}
+    return np.array([traces[id(w)] for w in terms.axis(i)])

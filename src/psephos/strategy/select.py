@@ -1,0 +1,154 @@
+"""ps.select: ways to choose what is measured, all with one signature and one result.
+
+Searches (`hdmm` and its operators) take restarts, a seed and a time limit; fixed strategies need
+nothing but the workload.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from psephos.frozen import digest
+from psephos.strategy.baselines import h2, hb, identity, privelet, quadtree
+from psephos.strategy.baselines import workload_itself as workload
+from psephos.strategy.datacube import datacube
+from psephos.strategy.factors import Noise
+from psephos.strategy.goals import least_budget, smallest_largest
+from psephos.strategy.greedy_h import greedy_h
+from psephos.strategy.hdmm import Progress, hdmm, search
+from psephos.strategy.low_rank import low_rank
+from psephos.strategy.matrix_mechanism import matrix_mechanism
+from psephos.strategy.store import load, save
+from psephos.strategy.strategy import Rival, Strategy
+from psephos.workload.workload import Workload
+
+__all__ = [
+    "Rival",
+    "Strategy",
+    "cached",
+    "datacube",
+    "greedy_h",
+    "h2",
+    "hb",
+    "hdmm",
+    "identity",
+    "least_budget",
+    "load",
+    "low_rank",
+    "matrix_mechanism",
+    "opt0",
+    "opt_marginals",
+    "opt_product",
+    "opt_union",
+    "privelet",
+    "quadtree",
+    "residual",
+    "save",
+    "smallest_largest",
+    "tied",
+    "workload",
+]
+
+
+def opt0(
+    asked: Workload,
+    noise: Noise = "laplace",
+    *,
+    restarts: int = 25,
+    seed: int = 0,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+) -> Strategy:
+    """OPT_0 on all cells at once (a p-Identity strategy), for one attribute or a small domain."""
+    only = "OPT_⊗" if sum(n > 1 for n in asked.reduce().domain.shape) < 2 else "OPT_0 on all cells"
+    return search(
+        asked, noise, only, restarts=restarts, seed=seed, time_limit=time_limit, progress=progress
+    )
+
+
+def opt_product(
+    asked: Workload,
+    noise: Noise = "laplace",
+    *,
+    restarts: int = 25,
+    seed: int = 0,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+) -> Strategy:
+    """OPT_⊗: one strategy for each attribute, multiplied."""
+    return search(
+        asked, noise, "OPT_⊗", restarts=restarts, seed=seed, time_limit=time_limit,
+        progress=progress,
+    )  # fmt: skip
+
+
+def opt_union(
+    asked: Workload,
+    noise: Noise = "laplace",
+    *,
+    restarts: int = 25,
+    seed: int = 0,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+) -> Strategy:
+    """OPT_+: several products, each with a share of the budget."""
+    return search(
+        asked, noise, "OPT_+", restarts=restarts, seed=seed, time_limit=time_limit,
+        progress=progress,
+    )  # fmt: skip
+
+
+def opt_marginals(
+    asked: Workload,
+    noise: Noise = "laplace",
+    *,
+    restarts: int = 25,
+    seed: int = 0,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+) -> Strategy:
+    """OPT_M: weighted marginals. Under Gaussian noise `residual` is at least as good."""
+    return search(
+        asked, noise, "OPT_M", restarts=restarts, seed=seed, time_limit=time_limit,
+        progress=progress,
+    )  # fmt: skip
+
+
+def residual(asked: Workload, noise: Noise = "gaussian") -> Strategy:
+    """Residual subspaces, optimal for marginals under Gaussian noise, in closed form."""
+    return search(asked, noise, "residual", restarts=1, seed=0)
+
+
+def tied(
+    asked: Workload,
+    noise: Noise = "laplace",
+    *,
+    seed: int = 0,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+) -> Strategy:
+    """A tree whose blocks of one level are alike, for one attribute of up to 2³⁰ cells."""
+    return search(
+        asked, noise, "tied tree", restarts=1, seed=seed, time_limit=time_limit, progress=progress
+    )
+
+
+def cached(
+    folder: str | os.PathLike[str],
+    asked: Workload,
+    noise: Noise = "laplace",
+    *,
+    restarts: int = 25,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Strategy:
+    """`hdmm`, or what it found before for the same workload, noise, restarts and seed."""
+    name = digest((asked.domain, asked.products, noise, restarts, seed))
+    place = Path(folder) / f"{name}.strategy"
+    if place.exists():
+        return load(place, asked.domain)
+    made = hdmm(asked, noise, restarts=restarts, seed=seed, progress=progress)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    save(made, place)
+    return made

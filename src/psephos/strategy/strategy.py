@@ -1,0 +1,127 @@
+"""A strategy: what would be measured, in integers, and the error of every answer that follows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from psephos.domain import Domain
+from psephos.errors import BudgetError, WorkloadError
+from psephos.frozen import Array, Value
+from psephos.infer.estimate import check_covered, check_domain
+from psephos.infer.forms import Factors, Form
+from psephos.infer.least_squares import form_of
+from psephos.kernel.budget import Budget
+from psephos.kernel.measurement import noise_for
+from psephos.kernel.query import Query
+from psephos.kernel.sensitivity import admit_query, sensitivity
+from psephos.kernel.unit import Unit
+from psephos.strategy.factors import Noise, checked_noise
+from psephos.workload.workload import Workload
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another strategy that was looked at, with its exact budget-free error."""
+
+    name: str
+    error: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Strategy(Value):
+    """Integer queries with weights over a domain, for one kind of noise.
+
+    `query` is what the kernel measures, to the bit; every error below is that of these integers.
+    `rounding_loss` says what the step from real numbers to integers cost, as a share of the RMSE,
+    and `rivals` what else was tried when the strategy was selected.
+    """
+
+    domain: Domain
+    noise: Noise
+    query: Query
+    name: str = "strategy"
+    rounding_loss: float = 0.0
+    rivals: tuple[Rival, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        checked_noise(self.noise)
+        object.__setattr__(self, "query", admit_query(self.query))
+        if self.query.shape[1] != self.domain.size:
+            raise WorkloadError(
+                f"the query asks about {self.query.shape[1]:,} cells, {self.domain} has "
+                f"{self.domain.size:,}"
+            )
+
+    def expected_error(self, workload: Workload) -> float:
+        """‖A‖²‖WA⁺‖²_F, free of any budget: the L1 norm for Laplace, the L2 norm for Gaussian.
+
+        Times 2/ε² or 1/(2ρ) it is the total variance of continuous noise. Weighted as the
+        workload is; exact for these integers, unless `error_is_exact` says otherwise.
+        """
+        weights = np.array([asked.weight**2 for asked in workload.products])
+        return float(weights @ self.product_errors(workload))
+
+    def product_errors(self, workload: Workload) -> Array:
+        """The budget-free squared error of every product, summed over its queries, unweighted."""
+        check_domain(workload, self.domain)
+        check_covered(self._form, workload)
+        return self._form.traces(_products(workload))
+
+    def worst_errors(self, workload: Workload) -> Array:
+        """The budget-free squared error of the worst query of every product."""
+        check_domain(workload, self.domain)
+        check_covered(self._form, workload)
+        return np.array([self._form.variances(f).max() for f in _products(workload)])
+
+    @property
+    def error_is_exact(self) -> bool:
+        """False where errors are estimated (three or more products over many cells)."""
+        return self._form.exact
+
+    def rmse(self, workload: Workload, budget: Budget, unit: Unit) -> float:
+        """The root mean squared error of all answers, for the noise that would be drawn."""
+        check_domain(workload, self.domain)
+        form = self.form(budget, unit)
+        check_covered(form, workload)
+        total = float(form.traces(_products(workload)).sum())
+        return math.sqrt(total / workload.shape[0])
+
+    def query_variances(self, workload: Workload, budget: Budget, unit: Unit) -> Array:
+        """The variance of every answer, for the noise that would be drawn."""
+        check_domain(workload, self.domain)
+        form = self.form(budget, unit)
+        check_covered(form, workload)
+        return np.concatenate([form.variances(factors) for factors in _products(workload)])
+
+    def form(self, budget: Budget, unit: Unit) -> Form:
+        """The measurement's inverse at a budget, as inference will use it."""
+        wanted = "epsilon" if self.noise == "laplace" else "rho"
+        if not isinstance(budget, Budget) or budget.currency != wanted:
+            raise BudgetError(
+                f"a strategy for {self.noise} noise is paid in {wanted}, got {budget!r}"
+            )
+        noises = noise_for(self.query, budget, unit, 1)
+        precisions = [1 / noise.exact_variance for noise in noises]
+        return form_of([b.matrix for b in self.query.blocks], precisions, self.domain.shape)
+
+    @cached_property
+    def _form(self) -> Form:
+        """The inverse at unit noise: precision w²/Δ₁² or w/Δ₂²."""
+        if self.noise == "laplace":
+            delta = sensitivity(self.query, 1)
+            precisions = [float((b.weight / delta) ** 2) for b in self.query.blocks]
+        else:
+            squared = sensitivity(self.query, 2)
+            precisions = [float(b.weight / squared) for b in self.query.blocks]
+        return form_of([b.matrix for b in self.query.blocks], precisions, self.domain.shape)
+
+    def __repr__(self) -> str:
+        return f"Strategy({self.name}: {self.query.shape[0]:,} answers, {self.noise})"
+
+
+def _products(workload: Workload) -> list[Factors]:
+    return [workload.kron(i).factors for i in range(len(workload.products))]
