@@ -40,6 +40,7 @@ MAKERS = {
     "product": lambda w, noise: ps.select.opt_product(w, noise, restarts=1),
 }
 UNIT = ps.add_remove_row()
+RUNS = 200
 BUDGETS = {"laplace": ps.epsilon("1/2"), "gaussian": ps.rho("1/8")}
 
 
@@ -174,7 +175,7 @@ def test_gaussian_marginals_meet_the_bound():
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("name", ["cdf", "merged", "union", "marginals"])
 def test_measured_errors_match_expected_ones(name, noise):
-    """400 simulated releases: unbiased, and of the variance that was announced."""
+    """Simulated releases: unbiased, and of the variance that was announced."""
     workload = WORKLOADS[name]
     strategy = ps.select.hdmm(workload, noise, restarts=1)
     rng = np.random.default_rng(0)
@@ -185,14 +186,14 @@ def test_measured_errors_match_expected_ones(name, noise):
     handle = ps.simulate(counts, workload.domain, unit=UNIT, budget=budget, seed=1).vectorise()
     true = workload.answer(counts)
     errors = []
-    for _ in range(400):
+    for _ in range(RUNS):
         estimate = ps.infer.least_squares(handle.measure(strategy.query, spend=spend))
         errors.append(estimate.answer(workload).values - true)
     errors = np.array(errors)
     expected = strategy.query_variances(workload, spend, UNIT)
     answers = estimate.answer(workload)
     assert_allclose(answers.stderr**2, expected, rtol=1e-9)
-    z = errors.mean(axis=0) / np.sqrt(expected / 400)
+    z = errors.mean(axis=0) / np.sqrt(expected / RUNS)
     assert np.abs(z).max() < 5.5  # the largest of at most 300 normal deviates, p < 1e-5
     ratio = (errors**2).mean() / expected.mean()
     assert 0.8 < ratio < 1.25

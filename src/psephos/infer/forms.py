@@ -105,8 +105,9 @@ class ProductForm(Form):
     def traces(self, products: Sequence[Factors]) -> Array:
         found: dict[tuple[int, int], float] = {}
         out = np.full(len(products), 1 / self.precision)
-        for j, factors in enumerate(products):
-            for inverse, w in zip(self.inverses, self._own(factors), strict=True):
+        own = [self._own(factors) for factors in products]  # kept, for their ids to stay theirs
+        for j, factors in enumerate(own):
+            for inverse, w in zip(self.inverses, factors, strict=True):
                 key = (id(inverse), id(w))
                 if key not in found:
                     found[key] = inverse.trace_with(w)

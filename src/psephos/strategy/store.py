@@ -66,7 +66,7 @@ def load(path: str | os.PathLike[str], domain: Domain) -> Strategy:
     if not place.exists():
         raise WorkloadError(f"there is no strategy at {place}")
     try:
-        with np.load(place, allow_pickle=False) as file:
+        with open(place, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             head = json.loads(file["head"].tobytes())
             arrays = {name: file[name] for name in file.files if name != "head"}
         if head["format"] != FORMAT:
