@@ -2,8 +2,9 @@
 
 The table is a research extract of the 1960 census: 214,144 men, from the package causaldata
 (Fetter 2013), treated here as if it were secret. It is opened behind a ledger that holds
-epsilon 1 for good; the answers are measured once with exact integer noise, and a second run finds
-them in the ledger and spends nothing.
+epsilon 1 for good. The best strategy for the questions is measured once with exact integer noise
+and answers all of them by least squares; a second run finds the measurement in the ledger and
+spends nothing.
 """
 
 from __future__ import annotations
@@ -79,23 +80,20 @@ def open_ledger() -> ps.Ledger:
     return ps.Ledger.create(path, dataset="men of 1960", unit=unit, budget=SPEND)
 
 
-def compare(workload: ps.Workload) -> Table:
-    """The error of two simple mechanisms, known before anything is spent."""
-    counts = ps.Workload(DOMAIN, [ps.product(p.factors) for p in workload.products])
-    reach = counts.matrix.sensitivity(1)
-    epsilon = float(SPEND.amount)
-    cells = np.concatenate(
-        [counts.kron(i) @ np.ones(DOMAIN.size) for i in range(len(counts.products))]
-    )
+def compare(workload: ps.Workload, chosen: ps.Strategy) -> Table:
+    """The error of every table by strategy, known before anything is spent."""
+    unit = ps.add_remove_row()
     table = Table(title=f"Standard error per count, before anything is spent ({SPEND})")
-    table.add_column("mechanism")
+    table.add_column("what is measured")
     table.add_column("root mean square", justify="right")
     table.add_column("largest", justify="right")
-    for name, stderr in (
-        ("noise on the questions", np.full(len(cells), np.sqrt(2) * reach / epsilon)),
-        ("noise on every cell", np.sqrt(2 * cells) / epsilon),
+    for name, strategy in (
+        ("every cell", ps.select.identity(workload)),
+        ("the questions themselves", ps.select.workload(workload)),
+        (f"chosen: {chosen.name}", chosen),
     ):
-        table.add_row(name, f"{np.sqrt((stderr**2).mean()):,.1f}", f"{stderr.max():,.1f}")
+        variances = strategy.query_variances(workload, SPEND, unit)
+        table.add_row(name, f"{np.sqrt(variances.mean()):,.1f}", f"{np.sqrt(variances.max()):,.1f}")
     return table
 
 
@@ -105,7 +103,9 @@ def main() -> None:
     workload = ps.Workload.from_sql(DOMAIN, QUESTIONS)
     console.print(f"\n[bold]Schema[/]    {DOMAIN}")
     console.print(f"[bold]Questions[/] {workload}, {workload.nbytes:,} bytes as matrices")
-    console.print(compare(workload))
+    with console.status("looking for the best strategy"):
+        strategy = ps.select.cached(FOLDER / "strategies", workload, restarts=3, time_limit=20)
+    console.print(compare(workload, strategy))
 
     source = write_source()
     ledger = open_ledger()
@@ -113,21 +113,26 @@ def main() -> None:
     console.print(f"[bold]Owner's check[/] {'passed' if report.ok else report}")
     before = ledger.spent()
     data = ps.protect(source, DOMAIN, ledger=ledger)
-    measured = data.vectorise().measure(workload.query, spend=SPEND, key="home ownership")
-    errors = np.sqrt(measured.variances)
+    measured = data.vectorise().measure(strategy.query, spend=SPEND, key="home ownership")
+    answers = ps.infer.least_squares(measured).answer(workload)
 
     sections = []
     start = 0
     for i, asked in enumerate(workload.products):
         stop = start + workload.query_counts[i]
         rows = list(
-            zip(_words(workload, i), measured.values[start:stop], errors[start:stop], strict=True)
+            zip(
+                _words(workload, i),
+                answers.values[start:stop],
+                answers.stderr[start:stop],
+                strict=True,
+            )
         )
         sections.append((asked.title, rows))
         start = stop
     for title, rows in (sections[0], sections[1]):
         console.print(_table(title, rows))
-    write_report(sections, measured, workload)
+    write_report(sections, measured, strategy, workload)
     new = ledger.spent() - before if ledger.spent() > before else None
     console.print(f"\n[bold]Ledger[/]  {ledger}")
     console.print(f"This run spent {new or 'nothing: the answers were in the ledger'}.")
@@ -141,19 +146,20 @@ def _words(workload: ps.Workload, i: int) -> list[str]:
     return [", ".join(row) for row in zip(*columns.values(), strict=True)]
 
 
-def _table(title: str, rows: list[tuple[str, int, float]]) -> Table:
+def _table(title: str, rows: list[tuple[str, float, float]]) -> Table:
     table = Table(title=title)
     table.add_column("group")
     table.add_column("noisy count", justify="right")
     table.add_column("± 2 standard errors", justify="right")
     for words, count, stderr in rows:
-        table.add_row(words, f"{count:,}", f"{2 * stderr:,.0f}")
+        table.add_row(words, f"{count:,.0f}", f"{2 * stderr:,.0f}")
     return table
 
 
 def write_report(
-    sections: list[tuple[str, list[tuple[str, int, float]]]],
+    sections: list[tuple[str, list[tuple[str, float, float]]]],
     measured: ps.Measurement,
+    strategy: ps.Strategy,
     workload: ps.Workload,
 ) -> None:
     """One page that needs no network: every table, with a bar and its error in each row."""
@@ -161,7 +167,7 @@ def write_report(
     for title, rows in sections:
         widest = max(1.0, *(count + 2 * stderr for _, count, stderr in rows))
         lines = "".join(
-            f"<tr><td>{escape(words)}</td><td class=n>{count:,}</td><td class=n>± "
+            f"<tr><td>{escape(words)}</td><td class=n>{count:,.0f}</td><td class=n>± "
             f"{2 * stderr:,.0f}</td><td>{_bar(count, 2 * stderr, widest)}</td></tr>"
             for words, count, stderr in rows
         )
@@ -174,10 +180,10 @@ def write_report(
     page = (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Home ownership, 1960</title>"
         f"<style>{style}</style><h1>Home ownership, 1960</h1>"
-        f"<p>Noisy counts, unbiased, measured once at a cost of {escape(str(measured.cost))} "
-        f"under "
-        f"differential privacy (add or remove one row). Whiskers are two standard errors of the "
-        f"privacy noise, and of nothing else.</p>"
+        f"<p>Estimates, unbiased and adding up, by least squares from {len(measured.values):,} "
+        f"noisy counts ({escape(strategy.name)}), measured once at a cost of "
+        f"{escape(str(measured.cost))} under differential privacy (add or remove one row). "
+        f"Whiskers are two standard errors of the privacy noise, and of nothing else.</p>"
         f"{DOMAIN._repr_html_()}{workload._repr_html_()}{''.join(parts)}</html>"
     )
     REPORT.parent.mkdir(parents=True, exist_ok=True)

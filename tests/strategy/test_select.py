@@ -169,6 +169,30 @@ def test_gaussian_marginals_meet_the_bound():
     assert math.sqrt(error / workload.shape[0]) == pytest.approx(4.2752, abs=2e-4)
 
 
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_nothing_beats_the_svd_bound(name, noise):
+    workload = WORKLOADS[name]
+    values = np.linalg.svd(weighted(workload), compute_uv=False)
+    bound = ps.select.svd_bound(workload)
+    assert_allclose(bound, values.sum() ** 2 / workload.domain.size, rtol=1e-9)
+    assert ps.select.hdmm(workload, noise, restarts=1).expected_error(workload) >= bound * (
+        1 - 1e-9
+    )
+
+
+def test_the_bound_is_met_by_gaussian_marginals_and_refused_where_unknown():
+    workload = ps.marginals(ps.Domain.of(dict.fromkeys("abcdef", 10)), up_to=3)
+    found = ps.select.residual(workload).expected_error(workload)
+    assert found == pytest.approx(ps.select.svd_bound(workload), rel=1e-5)
+    large = ps.Domain.of(a=100, b=100)
+    union = [ps.product(a=ps.prefix()), ps.product(b=ps.prefix())]
+    with pytest.raises(ps.TooLargeError, match="needs all cells"):
+        ps.select.svd_bound(ps.Workload(large, union))
+    with pytest.raises(ps.TooLargeError, match="singular values"):
+        ps.select.svd_bound(ps.Workload(ps.Domain.of(a=7000), [ps.product(a=ps.prefix())]))
+
+
 # ---- what is measured matches what was promised ------------------------------------------------
 
 

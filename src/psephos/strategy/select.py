@@ -12,6 +12,7 @@ from pathlib import Path
 from psephos.frozen import digest
 from psephos.strategy.baselines import h2, hb, identity, privelet, quadtree
 from psephos.strategy.baselines import workload_itself as workload
+from psephos.strategy.bound import svd_bound
 from psephos.strategy.datacube import datacube
 from psephos.strategy.factors import Noise
 from psephos.strategy.goals import least_budget, smallest_largest
@@ -46,6 +47,7 @@ __all__ = [
     "residual",
     "save",
     "smallest_largest",
+    "svd_bound",
     "tied",
     "workload",
 ]
@@ -141,6 +143,7 @@ def cached(
     *,
     restarts: int = 25,
     seed: int = 0,
+    time_limit: float | None = None,
     progress: Progress | None = None,
 ) -> Strategy:
     """`hdmm`, or what it found before for the same workload, noise, restarts and seed."""
@@ -148,7 +151,9 @@ def cached(
     place = Path(folder) / f"{name}.strategy"
     if place.exists():
         return load(place, asked.domain)
-    made = hdmm(asked, noise, restarts=restarts, seed=seed, progress=progress)
+    made = hdmm(
+        asked, noise, restarts=restarts, seed=seed, time_limit=time_limit, progress=progress
+    )
     place.parent.mkdir(parents=True, exist_ok=True)
     save(made, place)
     return made
