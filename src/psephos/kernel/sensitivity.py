@@ -159,12 +159,22 @@ def _check_known(a: mx.Matrix) -> None:
         )
 
 
-def admit(a: mx.Matrix) -> mx.Matrix:
-    """A private copy of a matrix of known type with integer entries, or a refusal."""
+def admit(a: mx.Matrix, copies: dict[int, mx.Matrix] | None = None) -> mx.Matrix:
+    """A private copy of a matrix of known type with integer entries, or a refusal.
+
+    One object is copied once: `copies` holds what has been admitted of the same query.
+    """
+    copies = {} if copies is None else copies
+    if id(a) not in copies:
+        copies[id(a)] = _admitted(a, copies)
+    return copies[id(a)]
+
+
+def _admitted(a: mx.Matrix, copies: dict[int, mx.Matrix]) -> mx.Matrix:
     _check_known(a)
     if type(a) is Transposed:
-        return admit(a.base).T
-    fields = [a.entries] if type(a) is mx.Sparse else [_copied(value) for value in a._own_fields()]
+        return admit(a.base, copies).T
+    fields = [a.entries] if type(a) is mx.Sparse else [_copied(v, copies) for v in a._own_fields()]
     copy: mx.Matrix = type(a)(*fields)
     if copy.entry_type.kind != "i":
         raise RefusedError(
@@ -174,11 +184,11 @@ def admit(a: mx.Matrix) -> mx.Matrix:
     return copy
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: Any, copies: dict[int, mx.Matrix]) -> Any:
     if isinstance(value, mx.Matrix):
-        return admit(value)
+        return admit(value, copies)
     if isinstance(value, tuple):
-        return tuple(_copied(item) for item in value)
+        return tuple(_copied(item, copies) for item in value)
     if isinstance(value, np.ndarray):
         return value.copy()
     if type(value) is not int:
@@ -193,7 +203,9 @@ def admit_query(query: Query) -> Query:
     """A private copy of a query whose blocks all have rules."""
     if type(query) is not Query:
         raise RefusedError(f"a matrix or a Query is measured, got {type(query).__name__}")
-    return Query(tuple(Block(admit(b.matrix), Fraction(b.weight)) for b in query.blocks))
+    blocks = tuple(query.blocks)  # kept while they are copied, so that no two share an id
+    copies: dict[int, mx.Matrix] = {}
+    return Query(tuple(Block(admit(b.matrix, copies), Fraction(b.weight)) for b in blocks))
 
 
 def sensitivity(query: Query, p: Norm) -> Fraction:

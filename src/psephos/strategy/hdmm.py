@@ -84,7 +84,9 @@ def search(
     problem = Problem.of(workload, noise)
     looking = _Search(problem, progress)
     if only is None:
-        looking.offer(baselines.identity(workload, noise))
+        looking.tried["identity"] = looking.identity
+        if workload.domain.size <= operators.ANSWERS:
+            looking.offer(baselines.identity(workload, noise))
         looking.tried["workload"] = baselines.direct_error(workload, noise)
     workers = max(1, cores or os.cpu_count() or 1)
     late = False
