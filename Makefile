@@ -18,7 +18,7 @@ check: .venv/ready ## format, lint, types
 	$(BIN)/mypy
 
 test: check ## checks, then all fast tests and every example in the docs
-	CI=true $(BIN)/python -m pytest -m "not slow"
+	CI=true OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-all: check ## slow suites too
 	CI=true $(BIN)/python -m pytest

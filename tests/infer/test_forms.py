@@ -97,7 +97,7 @@ def test_each_structure_has_its_form():
 
 
 def test_three_unlike_products_on_many_cells_are_estimated_and_say_so():
-    n = 64
+    n = 72
     rng = np.random.default_rng(0)
     makes = [mx.PIdentity(rng.integers(1, 4, n), rng.integers(0, 3, (2, n))) for _ in range(3)]
     blocks = [mx.Kron((m, mx.Identity(n))) for m in makes]

@@ -280,6 +280,119 @@ def test_answers_come_with_labels():
     assert "± " in answers._repr_html_()
 
 
+# ---- corners -----------------------------------------------------------------------------------
+
+
+def simulated(domain, level=1000, budget="100"):
+    counts = np.full(domain.size, level)
+    budget = ps.epsilon(budget)
+    return ps.simulate(counts, domain, unit=UNIT, budget=budget, seed=0).vectorise()
+
+
+@pytest.mark.parametrize("factor", [2, -3, 0])
+def test_queries_that_are_constant_on_an_attribute_keep_their_size(factor):
+    domain = ps.Domain.of(a=4, b=3)
+    strategy = ps.select.workload(ps.Workload(domain, [ps.product(b=ps.identity())]))
+    asked = ps.Workload(domain, [ps.product(a=ps.masks([[factor] * 4]), b=ps.identity())])
+    measured = simulated(domain).measure(strategy.query, spend=ps.epsilon("50"))
+    answers = ps.infer.least_squares(measured).answer(asked)
+    assert_allclose(answers.values, [4000 * factor] * 3, atol=10)
+    assert_allclose(strategy.expected_error(asked), 3 * factor**2)
+
+
+def test_small_undetermined_queries_are_seen_beside_large_ones():
+    domain = ps.Domain.of(a=4)
+    halves = ps.Workload(domain, [ps.product(a=ps.masks([[1, 1, 0, 0], [0, 0, 1, 1]]))])
+    mixed = ps.Workload(domain, [ps.product(a=ps.masks([[1e5, 1e5, 0, 0], [0, 0, 1, 0]]))])
+    with pytest.raises(ps.UnsupportedError, match="not determined"):
+        ps.select.workload(halves).expected_error(mixed)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_sql_that_merges_attributes(noise):
+    domain = ps.Domain.of(a=5, b=4, c=3)
+    workload = ps.Workload.from_sql(
+        domain,
+        "SELECT COUNT(*) FROM t WHERE a < 2 OR b = 1; SELECT a, c, COUNT(*) FROM t GROUP BY a, c",
+    )
+    for make in (ps.select.identity, ps.select.privelet, ps.select.workload, ps.select.greedy_h):
+        made = make(workload, noise)
+        assert_allclose(made.expected_error(workload), dense_error(made, workload).sum())
+    found = ps.select.hdmm(workload, noise, restarts=1)
+    assert_allclose(found.expected_error(workload), dense_error(found, workload).sum(), rtol=1e-7)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("weight", [1e-3, 1e3, 1e6])
+def test_weights_that_are_far_apart(noise, weight):
+    workload = ps.Workload(
+        ps.Domain.of(a=5, b=2),
+        [ps.product(a=ps.identity()), ps.product(a=ps.prefix(), b=ps.identity(), weight=weight)],
+    )
+    found = ps.select.hdmm(workload, noise, restarts=1)
+    identity = ps.select.identity(workload, noise).expected_error(workload)
+    assert found.expected_error(workload) <= identity
+    assert np.isfinite(ps.select.workload(workload, noise).expected_error(workload))
+
+
+def test_little_and_much_budget_are_joined():
+    domain = ps.Domain.of(a=4, b=3)
+    cells = ps.marginals(domain, k=2)
+    prefixes = ps.Workload(domain, [ps.product(a=ps.prefix())])
+    v = simulated(domain)
+    little = v.measure(ps.select.identity(cells).query, spend=ps.epsilon("1/10000000"))
+    much = v.measure(ps.select.workload(prefixes).query, spend=ps.epsilon("50"))
+    both = ps.infer.least_squares([little, much])
+    assert both.answer(prefixes).stderr.max() < 1
+    assert_allclose(both.answer(cells).stderr, math.sqrt(2 / 3) * math.sqrt(2) * 1e7, rtol=1e-3)
+
+
+def test_budgets_beyond_all_noise():
+    workload = WORKLOADS["cdf"]
+    strategy = ps.select.identity(workload)
+    assert strategy.rmse(workload, ps.epsilon("5000"), UNIT) < 1e-50
+    v = simulated(workload.domain, budget="9000")
+    exact = ps.infer.least_squares(v.measure(strategy.query, spend=ps.epsilon("5000")))
+    assert_allclose(exact.answer(workload).values, workload.answer(np.full(24, 1000)))
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_many_attributes_of_which_few_are_asked_about(noise):
+    domain = ps.Domain.of({f"x{i}": 10 for i in range(100)})
+    workload = ps.Workload(
+        domain, [ps.product(x0=ps.identity(), x1=ps.identity()), ps.product(x5=ps.prefix())]
+    )
+    found = ps.select.hdmm(workload, noise, restarts=1)
+    rivals = {rival.name: rival.error for rival in found.rivals}
+    assert found.expected_error(workload) < rivals["workload"] < rivals["identity"]
+    with pytest.raises(ps.UnsupportedError, match="does not fit"):
+        ps.select.opt0(workload, noise, restarts=1)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_queries_that_count_nothing(noise):
+    domain = ps.Domain.of(a=4, b=3)
+    nothing = ps.product(a=ps.masks([[0, 0, 0, 0]]))
+    with pytest.raises(ps.WorkloadError, match="counts nothing"):
+        ps.select.hdmm(ps.Workload(domain, [nothing]), noise, restarts=1)
+    workload = ps.Workload(domain, [nothing, ps.product(a=ps.identity())])
+    for strategy in (
+        ps.select.hdmm(workload, noise, restarts=1),
+        ps.select.workload(workload, noise),
+    ):
+        assert_allclose(strategy.product_errors(workload), [0, 4], rtol=1e-4, atol=1e-12)
+
+
+def test_what_a_time_limit_cut_short_is_not_kept(tmp_path):
+    workload = ps.Workload(ps.Domain.of(a=128), [ps.product(a=ps.all_range())])
+    cut = ps.select.cached(tmp_path, workload, restarts=1, time_limit=0.001)
+    assert not cut.complete
+    assert not list(tmp_path.iterdir())
+    whole = ps.select.cached(tmp_path, workload, restarts=1)
+    assert whole.complete
+    assert whole.expected_error(workload) < cut.expected_error(workload)
+
+
 # ---- goals --------------------------------------------------------------------------------------
 
 

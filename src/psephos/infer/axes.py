@@ -7,6 +7,7 @@ n x n array where there is structure: tr(Y⁺ WᵀW), the diagonal of W Y⁺ W�
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,6 +26,7 @@ from psephos.matrix import (
     Ones,
     Partition,
     PIdentity,
+    Stack,
 )
 from psephos.workload.reduce import columns
 
@@ -65,6 +67,11 @@ def gram_diagonal(queries: Matrix) -> Array:
             made = np.multiply.outer(made, gram_diagonal(factor)).ravel()
         return made
     return queries.sqr()._column_sums()
+
+
+def is_zero(queries: Matrix) -> bool:
+    """Do all queries count nothing?"""
+    return not isinstance(queries, Identity | Ones | Partition) and not gram_diagonal(queries).any()
 
 
 def _squared_rows(queries: Matrix, vectors: Array) -> Array:
@@ -123,8 +130,9 @@ class TotalInverse(AxisInverse):
         return np.asarray(sums**2 / (self.copies * self.n**2))
 
     def spans(self, queries: Matrix) -> bool:
-        length = gram_diagonal(queries).sum()
-        return bool(length - queries.gram().sum() / self.n <= DUST * length)
+        lengths = queries.sqr().matvec(np.ones(self.n))
+        along = queries.matvec(np.ones(self.n)) ** 2 / self.n
+        return bool((lengths - along <= DUST * lengths).all())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -169,9 +177,23 @@ class DenseInverse(AxisInverse):
                 n,
                 DENSE_AXIS,
             )
-        values, vectors = np.linalg.eigh(a.gram().dense(limit=n * n))
-        kept = values > values[-1] * n * 1e-14
-        return cls(vectors[:, kept] / np.sqrt(values[kept]))
+        parts = a.parts if isinstance(a, Stack) else (a,)
+        return cls.of_sum((part.gram().dense(limit=n * n) for part in parts), n)
+
+    @classmethod
+    def of_sum(cls, grams: Iterable[Array], n: int) -> DenseInverse:
+        """Of a sum of Grams, whose scales may differ widely: each has a say in what is null."""
+        total, even = np.zeros((n, n)), np.zeros((n, n))
+        for gram in grams:
+            scale = float(np.trace(gram))
+            total += gram
+            even += gram / scale if scale > 0 else 0
+        values, vectors = np.linalg.eigh(even)
+        basis = vectors[:, values > values[-1] * n * 1e-14]
+        inside = basis.T @ total @ basis
+        values, turn = np.linalg.eigh(np.asarray(inside))
+        least = values[-1] * np.finfo(float).tiny
+        return cls(basis @ turn / np.sqrt(np.maximum(values, max(least, 1e-300))))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -197,9 +219,8 @@ class DenseInverse(AxisInverse):
         if rank == n:
             return True
         basis = self.root / np.sqrt((self.root**2).sum(axis=0))
-        inside = float((basis * queries.gram().matmat(basis)).sum())
-        length = float(gram_diagonal(queries).sum())
-        return length - inside <= DUST * length
+        lengths = queries.sqr().matvec(np.ones(n))
+        return bool((lengths - _squared_rows(queries, basis.T) <= DUST * lengths).all())
 
 
 @dataclass(frozen=True, eq=False, repr=False)

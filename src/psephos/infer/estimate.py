@@ -12,6 +12,7 @@ import numpy as np
 from psephos.domain import Domain
 from psephos.errors import UnsupportedError, WorkloadError
 from psephos.frozen import Array
+from psephos.infer.axes import is_zero
 from psephos.infer.forms import Fitted, Form
 from psephos.kernel.measurement import Measurement
 from psephos.workload.workload import Workload
@@ -30,7 +31,7 @@ class Estimate:
         """The answers of a workload, with the standard error of each."""
         check_domain(workload, self.domain)
         check_covered(self.form, workload)
-        products = [workload.kron(i).factors for i in range(len(workload.products))]
+        products = [workload.factors(i) for i in range(len(workload.products))]
         values = np.concatenate([self.fitted.answers(factors) for factors in products])
         return Answers(workload, values, self.form, self.simulation)
 
@@ -67,7 +68,7 @@ class Answers:
     @cached_property
     def stderr(self) -> Array:
         """The standard deviation of the noise in every answer."""
-        products = [self.workload.kron(i).factors for i in range(len(self.workload.products))]
+        products = [self.workload.factors(i) for i in range(len(self.workload.products))]
         variances = np.concatenate([self.form.variances(factors) for factors in products])
         return np.asarray(np.sqrt(np.maximum(variances, 0)))
 
@@ -139,7 +140,8 @@ def check_domain(workload: Workload, domain: Domain) -> None:
 def check_covered(form: Form, workload: Workload) -> None:
     """Refuse queries that the measured blocks do not determine, by name."""
     for i, asked in enumerate(workload.products):
-        if not form.covers(workload.kron(i).factors):
+        factors = workload.factors(i)
+        if not form.covers(factors) and not any(is_zero(f) for f in factors):
             raise UnsupportedError(
                 f"table {asked.title!r} is not determined by what is measured; choose a strategy "
                 "for a workload that holds it"

@@ -25,10 +25,10 @@ import numpy as np
 from psephos.errors import TooLargeError
 from psephos.frozen import Array
 from psephos.infer.axes import DUST, AxisInverse, DenseInverse, axis_inverse
-from psephos.matrix import Dense, Kron, Matrix, Stack
+from psephos.matrix import Dense, Kron, Matrix
 
 Factors = tuple[Matrix, ...]
-WRITTEN = 3000
+WRITTEN = 5000
 """The most cells for which blocks without common structure are inverted in full."""
 PAIR_AXIS = 2048
 QUERIES = 50_000_000
@@ -174,7 +174,8 @@ class PairForm(Form):
                 own = lengths[0] if block.factors[i] == different[0] else lengths[1]
                 parts[j] = np.multiply.outer(parts[j], own).ravel()
         d = np.asarray(sum(c * part for c, part in zip(precisions, parts, strict=True)))
-        known = d > d.max() * 1e-14
+        # What one block tells is known, however little it weighs beside the others.
+        known = np.any([part > part.max() * 1e-13 for part in parts], axis=0)
         inverse = np.divide(1, d, out=np.zeros_like(d), where=known)
         return cls(tuple(krons), tuple(precisions), tuple(vectors), inverse)
 
@@ -210,7 +211,7 @@ class PairForm(Form):
         whole = math.prod(float(s.sum()) for s in squares)
         outside = self._contracted((self.inverse == 0).astype(float), squares)
         return outside <= DUST * whole and all(
-            DenseInverse(v).spans(w) if v.shape[1] < v.shape[0] else True
+            DenseInverse(np.linalg.qr(v)[0]).spans(w) if v.shape[1] < v.shape[0] else True
             for v, w in zip(self.vectors, factors, strict=True)
         )
 
@@ -233,7 +234,7 @@ def common_eigenvectors(a: Matrix, b: Matrix) -> tuple[Array, Array, Array]:
             PAIR_AXIS,
         )
     x, y = a.gram().dense(limit=n * n), b.gram().dense(limit=n * n)
-    x_scale, y_scale = np.trace(x) / n, np.trace(y) / n
+    x_scale, y_scale = (float(np.trace(g)) / n or 1.0 for g in (x, y))
     values, vectors = np.linalg.eigh(x / x_scale + y / y_scale)
     kept = values > values[-1] * n * 1e-15
     basis = vectors[:, kept] / np.sqrt(values[kept])
@@ -253,8 +254,10 @@ class WrittenForm(Form):
 
     @classmethod
     def of(cls, blocks: Sequence[Matrix], precisions: Sequence[float]) -> WrittenForm:
-        roots = [Dense(math.sqrt(c) * b.dense()) for b, c in zip(blocks, precisions, strict=True)]
-        return cls(tuple(blocks), tuple(precisions), DenseInverse.of(Stack(tuple(roots))))
+        n = blocks[0].shape[1]
+        pairs = zip(blocks, precisions, strict=True)
+        grams = (c * b.gram().dense(limit=n * n) for b, c in pairs)
+        return cls(tuple(blocks), tuple(precisions), DenseInverse.of_sum(grams, n))
 
     def trace(self, factors: Factors) -> float:
         return self.inverse.trace_with(Kron(factors))

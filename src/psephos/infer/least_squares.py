@@ -13,10 +13,12 @@ from psephos.infer.iterative import IterativeForm
 from psephos.infer.merged import MergedForm, Merging
 from psephos.infer.subspaces import Commuting
 from psephos.kernel.measurement import Measurement
+from psephos.kernel.noise import Noise
 from psephos.matrix import Matrix, compose
 
 VECTOR_LIMIT = 500_000_000
 """The most cells for which an estimate of all of them is made."""
+SMALLEST = 1e-200
 PAIR_CELLS = 20_000_000
 """The most cells for which blocks are inverted by common eigenvectors."""
 
@@ -56,7 +58,7 @@ def least_squares(measurements: Measurement | Iterable[Measurement]) -> Estimate
     Every block of answers counts with the exact variance of its noise. Answers are unbiased, they
     add up, and no linear unbiased estimate has less variance.
     """
-    given = [measurements] if isinstance(measurements, Measurement) else list(measurements)
+    given = list(measurements) if isinstance(measurements, Iterable) else [measurements]
     domain = one_base(given)
     blocks: list[Matrix] = []
     precisions: list[float] = []
@@ -67,11 +69,16 @@ def least_squares(measurements: Measurement | Iterable[Measurement]) -> Estimate
             rows = block.matrix.shape[0]
             through = measurement.transform
             blocks.append(block.matrix if through is None else compose(block.matrix, through))
-            precisions.append(1 / noise.exact_variance)
+            precisions.append(precision(noise))
             values.append(measurement.values[start : start + rows])
             start += rows
     form = form_of(blocks, precisions, domain.shape)
     return Estimate(domain, form, form.fit(values), tuple(given))
+
+
+def precision(noise: Noise) -> float:
+    """One over the variance, which at very large budgets is smaller than floats can tell from 0."""
+    return 1 / max(noise.exact_variance, SMALLEST)
 
 
 def one_base(measurements: Sequence[Measurement]) -> Domain:

@@ -89,7 +89,9 @@ def _on_groups(factor: Matrix, groups: Array, first: Array) -> Matrix:
         own = factor.parts[-1].groups[first]
         in_order = np.array_equal(own, np.arange(own.size)) and own.size == inner.shape[1]
         return inner if in_order else columns(Compose((inner, Partition(own))), np.arange(own.size))
-    return Identity(1) if first.size == 1 and factor.shape[0] == 1 else columns(factor, first)
+    if isinstance(factor, Ones) and factor.m == 1 and first.size == 1:
+        return Identity(1)
+    return columns(factor, first)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -26,8 +27,24 @@ class Gram(Matrix):
         n = self.base.shape[1]
         return n, n
 
+    @cached_property
+    def _inner(self) -> tuple[Matrix, Matrix] | None:
+        """(B, AᵀA) of a product A B whose left part has a Gram in closed form."""
+        from psephos.matrix.combine import Compose
+
+        if not isinstance(self.base, Compose) or len(self.base.parts) < 2:
+            return None
+        first, *rest = self.base.parts
+        gram = first.gram()
+        if isinstance(gram, Gram) or any(isinstance(part, Gram) for part in gram.walk()):
+            return None
+        return (rest[0] if len(rest) == 1 else Compose(tuple(rest))), gram
+
     def _apply(self, x: Array) -> Array:
-        return self.base._apply_t(self.base._apply(x))
+        if self._inner is None:
+            return self.base._apply_t(self.base._apply(x))
+        right, gram = self._inner
+        return right._apply_t(gram._apply(right._apply(x)))
 
     _apply_t = _apply
 

@@ -25,7 +25,7 @@ def svd_bound(workload: Workload) -> float:
     >>> svd_bound(Workload(Domain.of(age=10), [product(age=identity())]))
     10.0
     """
-    factors = [workload.kron(i).factors for i in range(len(workload.products))]
+    factors = [workload.factors(i) for i in range(len(workload.products))]
     if len(factors) == 1:
         weight = workload.products[0].weight
         sums = [float(_singular_values(w).sum()) for w in factors[0]]

@@ -52,7 +52,7 @@ def asked_marginals(workload: Workload) -> dict[Axes, float]:
     """The sets of attributes that are asked for, each with its squared weight."""
     asked: dict[Axes, float] = {}
     for j, product in enumerate(workload.products):
-        factors = workload.kron(j).factors
+        factors = workload.factors(j)
         for name, factor in zip(workload.domain.names, factors, strict=True):
             if not is_identity(factor) and not is_total(factor):
                 raise WorkloadError(

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from numpy.random import SeedSequence, default_rng
 from threadpoolctl import threadpool_limits
 
-from psephos.errors import UnsupportedError, WorkloadError
+from psephos.errors import TooLargeError, UnsupportedError, WorkloadError
 from psephos.strategy import baselines, operators
 from psephos.strategy.factors import Noise, checked_noise
 from psephos.strategy.operators import Problem
@@ -32,6 +32,8 @@ Progress = Callable[[str, float], None]
 CONTENT = 5
 """A search ends after so many further starts of an operator without a gain."""
 GAIN = 5e-4
+ESTIMATED = 0.05
+"""The relative standard error that is granted to errors which are estimated."""
 
 
 def hdmm(
@@ -114,7 +116,15 @@ class _Search:
 
     def offer(self, made: Strategy) -> float:
         """Score a candidate and keep it if it is the best."""
-        error = made.expected_error(self.problem.workload)
+        try:
+            error = made.expected_error(self.problem.workload)
+        except (
+            UnsupportedError,
+            TooLargeError,
+        ):  # rounded away, or without an inverse of this size
+            return math.inf
+        if not made.error_is_exact:
+            error *= 1 + 3 * ESTIMATED  # an estimate must win clearly
         self.tried[made.name] = min(error, self.tried.get(made.name, math.inf))
         if error < self.least:
             self.best, self.least = made, error
@@ -160,7 +170,7 @@ class _Search:
             )
         rivals = tuple(Rival(name, error) for name, error in self.tried.items())
         name = f"{self.best.name} (time limit)" if late else self.best.name
-        return replace(self.best, name=name, rivals=rivals)
+        return replace(self.best, name=name, rivals=rivals, complete=not late)
 
 
 def _batches(seeds: list[SeedSequence]) -> Iterator[list[SeedSequence]]:

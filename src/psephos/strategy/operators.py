@@ -13,8 +13,11 @@ from functools import cached_property
 import numpy as np
 from numpy.random import Generator
 
+from psephos.domain import Domain
+from psephos.errors import WorkloadError
+from psephos.infer.axes import is_zero
 from psephos.infer.line import LineQueries
-from psephos.matrix import Kron, Matrix, Partition
+from psephos.matrix import Identity, Kron, Matrix, Partition
 from psephos.strategy import build
 from psephos.strategy.factors import GaussianFactor, Noise, PureFactor, identity_factor
 from psephos.strategy.gaussian import optimise_gaussian
@@ -24,9 +27,10 @@ from psephos.strategy.opt_product import opt_product
 from psephos.strategy.opt_union import opt_union
 from psephos.strategy.residual import residual_blocks
 from psephos.strategy.strategy import Strategy
-from psephos.strategy.terms import Terms
+from psephos.strategy.terms import Terms, is_identity, is_total, picked
 from psephos.strategy.tied import optimise_tied
 from psephos.strategy.tree_factor import TreeFactor
+from psephos.workload.product import Product
 from psephos.workload.reduce import Reduction
 from psephos.workload.workload import Workload
 
@@ -37,6 +41,8 @@ WHOLE_DOMAIN = {"laplace": 20_000, "gaussian": 1024}
 LONG_AXIS = 4096
 """Attributes with more cells than this are served by trees as well."""
 MANY_ATTRIBUTES = 20
+UNION_ATTRIBUTES = 12
+"""The most attributes for which unions are formed; marginals serve more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +55,15 @@ class Problem:
 
     @classmethod
     def of(cls, workload: Workload, noise: Noise) -> Problem:
-        return cls(workload, noise, workload.compact().reduce())
+        kept = [
+            asked
+            for i, asked in enumerate(workload.products)
+            if not any(is_zero(factor) for factor in workload.factors(i))
+        ]
+        if not kept:
+            raise WorkloadError("every query of this workload counts nothing; there is no strategy")
+        some = workload if len(kept) == len(workload.products) else Workload(workload.domain, kept)
+        return cls(workload, noise, some.compact().reduce())
 
     @cached_property
     def terms(self) -> Terms:
@@ -75,9 +89,27 @@ class Problem:
         return sum(n > 1 for n in self.shape)
 
     @cached_property
+    def asked(self) -> Workload:
+        """The merged workload over the attributes that are asked about at all.
+
+        On an attribute of one cell queries are numbers; they go into the product's weight.
+        """
+        small = self.reduction.workload
+        names = [name for name, n in zip(small.domain.names, self.shape, strict=True) if n > 1]
+        products = []
+        for i, asked in enumerate(small.products):
+            pairs = zip(small.factors(i), self.shape, strict=True)
+            scale = math.prod(float(w.gram().trace()) for w, n in pairs if n == 1)
+            items = tuple((name, queries) for name, queries in asked.items if name in names)
+            products.append(Product(items, asked.weight * math.sqrt(scale), asked.title))
+        return Workload(Domain(tuple(names), tuple(small.domain[n] for n in names)), products)
+
+    @cached_property
     def flat(self) -> Reduction | None:
-        """Merged over the whole domain, where that is small."""
-        if self.busy < 2 or self.cells > 10 * WHOLE_DOMAIN[self.noise]:
+        """Merged over the whole domain, where that is small and not all is marginals."""
+        large = self.cells > 10 * WHOLE_DOMAIN[self.noise] or self.workload.domain.size > 10**8
+        tables = all(is_identity(w) or is_total(w) for each in self.terms.factors for w in each)
+        if self.busy < 2 or large or tables:
             return None
         made = self.reduction.workload.reduce_cells()
         return made if made.domain.size <= WHOLE_DOMAIN[self.noise] else None
@@ -112,7 +144,8 @@ def _whole(problem: Problem, rng: Generator, deadline: float | None) -> Strategy
     if flat is None:
         return None
     terms = Terms.of(flat.workload)
-    gram = terms.gram(0, terms.coefficients)
+    first = np.unique(flat.partition.rmatvec(np.arange(flat.domain.size)), return_index=True)[1]
+    gram = picked(problem.terms.whole(), first)
     grid = problem.shape if flat.domain.size == problem.cells else None
     if problem.noise == "gaussian":
         dense = gram.times(np.eye(gram.n))
@@ -121,27 +154,45 @@ def _whole(problem: Problem, rng: Generator, deadline: float | None) -> Strategy
     else:
         found = opt0(gram, rng=rng, restarts=1, deadline=deadline, grid=grid)
         factor = PureFactor(found.theta)
+    merged = _together(flat.partition, problem.reduction.partition)
+    name = "OPT_0 on all cells"
     return build.whole_strategy(
-        problem.workload.domain, problem.noise, terms, factor,
-        _together(flat.partition, problem.reduction.partition), "OPT_0 on all cells",
-    )  # fmt: skip
+        problem.workload.domain, problem.noise, _flattened(problem, terms), factor, merged, name
+    )
+
+
+def _flattened(problem: Problem, flat: Terms) -> Terms:
+    """The terms over all cells: as products, whose Grams are quick, if none were merged."""
+    if flat.size < problem.cells:
+        return flat
+    whole = tuple((Kron(factors),) for factors in problem.terms.factors)
+    return Terms((problem.cells,), problem.terms.coefficients, whole)
 
 
 def _together(flat: Matrix, merged: Matrix) -> Matrix:
     """One partition for two in turn: where each cell of the domain ends up."""
-    return Partition(merged.rmatvec(flat.rmatvec(np.arange(flat.shape[0]))))
+    groups = merged.rmatvec(flat.rmatvec(np.arange(flat.shape[0])))
+    return Identity(groups.size) if flat.shape[0] == groups.size else Partition(groups)
 
 
 def _union(problem: Problem, rng: Generator, deadline: float | None) -> Strategy | None:
-    workload = problem.workload.compact()
-    found = opt_union(workload, problem.noise, rng=rng, restarts=1, deadline=deadline)
+    found = opt_union(problem.asked, problem.noise, rng=rng, restarts=1, deadline=deadline)
     if found is None:
         return None
-    parts = [(part.factors, part.merged) for part in found.parts]
-    made = build.union_strategy(workload.domain, problem.noise, parts, found.weights, "OPT_+")
+    parts = []
+    for part in found.parts:
+        factors, merged = iter(part.factors), iter(part.merged)
+        pairs = [
+            (next(factors), _together(next(merged), own)) if n > 1 else (identity_factor(1), own)
+            for n, own in zip(problem.shape, problem.merged, strict=True)
+        ]
+        parts.append(([factor for factor, _ in pairs], [own for _, own in pairs]))
+    made = build.union_strategy(
+        problem.workload.domain, problem.noise, parts, found.weights, "OPT_+"
+    )
     if not found.exact or not made.error_is_exact:
         return made
-    loss = math.sqrt(made.expected_error(workload) / found.error) - 1
+    loss = math.sqrt(made.expected_error(problem.workload) / found.error) - 1
     return replace(made, rounding_loss=loss)
 
 
@@ -191,6 +242,13 @@ OPERATORS = [
     Operator(5, "residual", _residual, lambda p: p.noise == "gaussian", starts=_once),
     Operator(6, "tied tree", _tied, lambda p: p.busy == 1 and p.cells > LONG_AXIS, starts=_once),
     Operator(1, "OPT_⊗", _product, lambda p: p.cells <= ANSWERS),
-    Operator(2, "OPT_+", _union, lambda p: len(p.terms.coefficients) > 1 and p.cells <= ANSWERS),
+    Operator(
+        2,
+        "OPT_+",
+        _union,
+        lambda p: (
+            len(p.terms.coefficients) > 1 and p.cells <= ANSWERS and p.busy <= UNION_ATTRIBUTES
+        ),
+    ),
     Operator(3, "OPT_0 on all cells", _whole, lambda p: p.flat is not None),
 ]

@@ -146,14 +146,18 @@ def cached(
     time_limit: float | None = None,
     progress: Progress | None = None,
 ) -> Strategy:
-    """`hdmm`, or what it found before for the same workload, noise, restarts and seed."""
+    """`hdmm`, or what it found before for the same workload, noise, restarts and seed.
+
+    What a time limit cut short is not kept.
+    """
     name = digest((asked.domain, asked.products, noise, restarts, seed))
     place = Path(folder) / f"{name}.strategy"
     if place.exists():
         return load(place, asked.domain)
+    place.parent.mkdir(parents=True, exist_ok=True)
     made = hdmm(
         asked, noise, restarts=restarts, seed=seed, time_limit=time_limit, progress=progress
     )
-    place.parent.mkdir(parents=True, exist_ok=True)
-    save(made, place)
+    if made.complete:
+        save(made, place)
     return made

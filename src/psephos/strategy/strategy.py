@@ -13,7 +13,7 @@ from psephos.errors import BudgetError, WorkloadError
 from psephos.frozen import Array, Value
 from psephos.infer.estimate import check_covered, check_domain
 from psephos.infer.forms import Factors, Form
-from psephos.infer.least_squares import form_of
+from psephos.infer.least_squares import form_of, precision
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
@@ -46,9 +46,13 @@ class Strategy(Value):
     name: str = "strategy"
     rounding_loss: float = 0.0
     rivals: tuple[Rival, ...] = field(default=())
+    complete: bool = True
+    """False if a time limit cut the search short."""
 
     def __post_init__(self) -> None:
         checked_noise(self.noise)
+        if not isinstance(self.domain, Domain):
+            raise WorkloadError(f"a strategy is over a Domain, got {type(self.domain).__name__}")
         object.__setattr__(self, "query", admit_query(self.query))
         if self.query.shape[1] != self.domain.size:
             raise WorkloadError(
@@ -62,8 +66,8 @@ class Strategy(Value):
         Times 2/ε² or 1/(2ρ) it is the total variance of continuous noise. Weighted as the
         workload is; exact for these integers, unless `error_is_exact` says otherwise.
         """
-        weights = np.array([asked.weight**2 for asked in workload.products])
-        return float(weights @ self.product_errors(workload))
+        errors = self.product_errors(workload)
+        return float(np.array([asked.weight**2 for asked in workload.products]) @ errors)
 
     def product_errors(self, workload: Workload) -> Array:
         """The budget-free squared error of every product, summed over its queries, unweighted."""
@@ -104,8 +108,10 @@ class Strategy(Value):
             raise BudgetError(
                 f"a strategy for {self.noise} noise is paid in {wanted}, got {budget!r}"
             )
+        if not isinstance(unit, Unit):
+            raise BudgetError(f"a unit is written add_remove_row() or person(...), got {unit!r}")
         noises = noise_for(self.query, budget, unit, 1)
-        precisions = [1 / noise.exact_variance for noise in noises]
+        precisions = [precision(noise) for noise in noises]
         return form_of([b.matrix for b in self.query.blocks], precisions, self.domain.shape)
 
     @cached_property
@@ -124,4 +130,4 @@ class Strategy(Value):
 
 
 def _products(workload: Workload) -> list[Factors]:
-    return [workload.kron(i).factors for i in range(len(workload.products))]
+    return [workload.factors(i) for i in range(len(workload.products))]

@@ -163,6 +163,19 @@ def _axis_by_axis(axes: list[tuple[int, Any]], b: Array) -> Array:
     return out.copy() if out is b else out
 
 
+def picked(gram: GramOperator, cells: Array) -> GramOperator:
+    """The Gram on some of the cells: one of every group that the workload treats alike."""
+    if cells.size == gram.n:
+        return gram
+
+    def times(b: Array) -> Array:
+        spread = np.zeros((len(b), gram.n))
+        spread[:, cells] = b
+        return gram.times(spread)[:, cells]
+
+    return GramOperator(cells.size, gram.diagonal[cells], times)
+
+
 @dataclass(frozen=True, eq=False)
 class Terms:
     """Σ_j c_j ⊗_i W_ijᵀW_ij: a coefficient (weight²) and the factors of every product."""
@@ -177,7 +190,7 @@ class Terms:
         return cls(
             workload.domain.shape,
             np.array([asked.weight**2 for asked in workload.products]),
-            tuple(workload.kron(i).factors for i in range(len(workload.products))),
+            tuple(workload.factors(i) for i in range(len(workload.products))),
         )
 
     @property

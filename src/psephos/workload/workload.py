@@ -119,12 +119,14 @@ class Workload(Value):
 
     def kron(self, i: int) -> Kron:
         """The Kronecker product of one product, without its weight."""
+        return Kron(self.factors(i))
+
+    def factors(self, i: int) -> tuple[Matrix, ...]:
+        """The queries of one product on every attribute, the total where none are asked."""
         own = dict(self.products[i].items)
-        return Kron(
-            tuple(
-                self._factor(name, own[name]) if name in own else self._totals[axis]
-                for axis, name in enumerate(self.domain.names)
-            )
+        return tuple(
+            self._factor(name, own[name]) if name in own else self._totals[axis]
+            for axis, name in enumerate(self.domain.names)
         )
 
     @cached_property
