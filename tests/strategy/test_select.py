@@ -419,7 +419,7 @@ def test_wrong_targets_are_refused():
     workload = WORKLOADS["cdf"]
     strategy = ps.select.identity(workload)
     for wrong in ({}, {"rmse": 1.0, "stderr": 2.0}, {"rmse": -1}, {"stderr": math.inf}):
-        with pytest.raises(ps.BudgetError, match=r"say how accurate|positive number of rows"):
+        with pytest.raises(ps.BudgetError, match=r"say how accurate|number of rows of at least"):
             ps.select.least_budget(strategy, workload, UNIT, **wrong)
 
 
@@ -492,6 +492,52 @@ def test_searches_refuse_nonsense(options, words):
         ps.select.hdmm(WORKLOADS["cdf"], **options)
     with pytest.raises(ps.WorkloadError, match="selected for a workload"):
         ps.select.hdmm("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ps.select.identity,
+        ps.select.workload,
+        ps.select.privelet,
+        ps.select.h2,
+        ps.select.hb,
+        ps.select.quadtree,
+        ps.select.greedy_h,
+        ps.select.datacube,
+        ps.select.low_rank,
+        ps.select.matrix_mechanism,
+        ps.select.opt0,
+        ps.select.opt_product,
+        ps.select.smallest_largest,
+        ps.select.svd_bound,
+        ps.relative,
+        lambda w: ps.select.cached("nowhere", w),
+    ],
+)
+def test_everything_asks_for_a_workload(call):
+    with pytest.raises(ps.WorkloadError, match="workload, got str"):
+        call("SELECT 1")
+
+
+def test_other_wrong_arguments_are_named(tmp_path):
+    workload, strategy = WORKLOADS["cdf"], ps.select.identity(WORKLOADS["cdf"])
+    with pytest.raises(ps.BudgetError, match="a unit is written"):
+        strategy.rmse(workload, ps.epsilon("1"), "row")
+    with pytest.raises(ps.BudgetError, match="found for a Strategy"):
+        ps.select.least_budget("s", workload, UNIT, rmse=1.0)
+    with pytest.raises(ps.WorkloadError, match="positive numbers"):
+        ps.relative(workload, {"age": "abc"})
+    with pytest.raises(ps.WorkloadError, match="a guess is a dict"):
+        ps.relative(workload, [1, 2])
+    with pytest.raises(ps.WorkloadError, match="cannot be written"):
+        ps.select.save(strategy, tmp_path / "missing" / "x")
+    with pytest.raises(ps.WorkloadError, match="a Strategy is saved"):
+        ps.select.save("x", tmp_path / "x")
+    with pytest.raises(ps.WorkloadError, match="is over a Domain"):
+        ps.Strategy("D", "laplace", strategy.query)
+    with pytest.raises(ps.WorkloadError, match="low-rank mechanism takes"):
+        ps.select.low_rank(workload, share=-1)
 
 
 def test_a_time_limit_too_short_gives_the_best_so_far_and_says_so():

@@ -15,7 +15,7 @@ from psephos.errors import WorkloadError
 from psephos.frozen import Array
 from psephos.kernel.query import Block, Query, rounded_weight
 from psephos.matrix import Haar, Identity, Kron, Matrix, Partition, Scaled, Stack, total
-from psephos.strategy.factors import Noise, checked_noise
+from psephos.strategy.factors import Noise, checked_selection
 from psephos.strategy.strategy import Strategy
 from psephos.workload.workload import Workload
 
@@ -28,6 +28,7 @@ Split = Callable[[Array, Array], Array]
 
 def identity(workload: Workload, noise: Noise = "laplace") -> Strategy:
     """Every cell on its own."""
+    checked_selection(workload, noise)
     cells = Kron(tuple(Identity(n) for n in workload.domain.shape))
     return Strategy(workload.domain, noise, Query.of(cells), "identity")
 
@@ -38,7 +39,9 @@ def workload_itself(workload: Workload, noise: Noise = "laplace") -> Strategy:
     The error is that of least squares on the noisy answers, never more than theirs alone: Δ² times
     the rank of W instead of the number of queries, where all products have weight one.
     """
-    power = 1 if checked_noise(noise) == "laplace" else 2  # a block's weight is its precision there
+    power = (
+        1 if checked_selection(workload, noise) == "laplace" else 2
+    )  # a block's weight is its precision there
     blocks = tuple(
         Block(workload.kron(i), rounded_weight(asked.weight**power))
         for i, asked in enumerate(workload.products)
@@ -48,7 +51,7 @@ def workload_itself(workload: Workload, noise: Noise = "laplace") -> Strategy:
 
 def direct_error(workload: Workload, noise: Noise = "laplace") -> float:
     """The budget-free error of the workload's own answers with noise, nothing inferred: Δ²·m."""
-    delta = workload.matrix.sensitivity(1 if checked_noise(noise) == "laplace" else 2)
+    delta = workload.matrix.sensitivity(1 if checked_selection(workload, noise) == "laplace" else 2)
     return delta**2 * workload.shape[0]
 
 
@@ -58,12 +61,14 @@ def privelet(workload: Workload, noise: Noise = "laplace") -> Strategy:
     Coefficients are sums and differences of counts, entries 0 and ±1, all with one scale of noise,
     which is the same as the paper's weights on averages. Any length will do.
     """
+    checked_selection(workload, noise)
     wavelets = Kron(tuple(Haar(n) for n in workload.domain.shape))
     return Strategy(workload.domain, noise, Query.of(wavelets), "privelet")
 
 
 def h2(workload: Workload, noise: Noise = "laplace") -> Strategy:
     """A tree that halves every attribute at each level, with its root (Hay et al. 2010)."""
+    checked_selection(workload, noise)
     return _tree(workload, noise, equal_parts(2), "h2", root=True)
 
 
@@ -75,6 +80,7 @@ def hb(workload: Workload, noise: Noise = "laplace", branching: int | None = Non
         noise: "laplace" or "gaussian"
         branching: into how many parts each attribute is split; by the paper's rule if left out
     """
+    checked_selection(workload, noise)
     b = best_branching(workload.domain.size) if branching is None else branching
     if isinstance(b, bool) or not isinstance(b, int) or b < 2:
         raise WorkloadError(f"branching is a whole number of at least 2, got {b!r}")
@@ -89,12 +95,13 @@ def quadtree(workload: Workload, noise: Noise = "laplace", *, even: bool = False
     Gaussian noise. With one attribute a range cuts two intervals of any level and all levels are
     alike, as they are with `even`. For more than two attributes, `h2` does the same.
     """
+    checked_selection(workload, noise)
     d = len(workload.domain.shape)
     if d > 2:
         raise WorkloadError(
             f"a quadtree is for one or two attributes, {workload.domain} has {d}; use h2 or hb"
         )
-    power = (3 if checked_noise(noise) == "laplace" else 4) if d == 2 and not even else None
+    power = (3 if noise == "laplace" else 4) if d == 2 and not even else None
     return _tree(workload, noise, halves, "quadtree", root=True, power=power)
 
 

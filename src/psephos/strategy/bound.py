@@ -15,6 +15,7 @@ from psephos.errors import TooLargeError
 from psephos.frozen import Array
 from psephos.infer.axes import DENSE_AXIS
 from psephos.matrix import Identity, Matrix, Ones
+from psephos.strategy.factors import checked_selection
 from psephos.workload.workload import Workload
 
 
@@ -25,6 +26,7 @@ def svd_bound(workload: Workload) -> float:
     >>> svd_bound(Workload(Domain.of(age=10), [product(age=identity())]))
     10.0
     """
+    checked_selection(workload, "laplace")
     factors = [workload.factors(i) for i in range(len(workload.products))]
     if len(factors) == 1:
         weight = workload.products[0].weight

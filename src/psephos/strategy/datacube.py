@@ -21,7 +21,7 @@ from psephos.errors import WorkloadError
 from psephos.frozen import Array
 from psephos.kernel.query import Query
 from psephos.matrix import Identity, Kron, Matrix, total
-from psephos.strategy.factors import Noise, checked_noise
+from psephos.strategy.factors import Noise, checked_selection
 from psephos.strategy.strategy import Strategy
 from psephos.strategy.terms import is_identity, is_total
 from psephos.workload.workload import Workload
@@ -34,7 +34,7 @@ CANDIDATES = 4096
 
 def datacube(workload: Workload, noise: Noise = "laplace") -> Strategy:
     """Greedily chosen marginals with equal noise; for workloads of marginals alone."""
-    checked_noise(noise)
+    checked_selection(workload, noise)
     asked = asked_marginals(workload)
     chosen = choose(workload.domain.shape, asked, 2 if noise == "laplace" else 1)
     blocks: list[tuple[Matrix, int]] = []

@@ -15,10 +15,11 @@ import numpy as np
 
 from psephos.errors import WorkloadError
 from psephos.frozen import Array
-from psephos.infer.axes import AxisInverse, axis_inverse
+from psephos.infer.axes import AxisInverse, axis_inverse, is_zero
 from psephos.matrix import Compose, Dense, Identity, Matrix, Partition, PIdentity, compose, total
 from psephos.matrix.pidentity import with_rows
 from psephos.strategy.rounding import round_columns, round_pidentity
+from psephos.workload.workload import Workload
 
 Noise = Literal["laplace", "gaussian"]
 
@@ -28,6 +29,16 @@ def checked_noise(noise: object) -> Noise:
     if noise == "laplace" or noise == "gaussian":
         return noise
     raise WorkloadError(f'noise is "laplace" or "gaussian", got {noise!r}')
+
+
+def checked_selection(workload: object, noise: object) -> Noise:
+    """The kind of noise, for a workload that has something to ask."""
+    if not isinstance(workload, Workload):
+        raise WorkloadError(f"a strategy is selected for a workload, got {type(workload).__name__}")
+    every = range(len(workload.products))
+    if all(any(is_zero(factor) for factor in workload.factors(i)) for i in every):
+        raise WorkloadError("every query of this workload counts nothing; there is no strategy")
+    return checked_noise(noise)
 
 
 @dataclass(frozen=True, eq=False)

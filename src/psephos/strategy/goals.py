@@ -12,7 +12,7 @@ import numpy as np
 from psephos.errors import BudgetError
 from psephos.kernel.budget import Budget
 from psephos.kernel.unit import Unit
-from psephos.strategy.factors import Noise
+from psephos.strategy.factors import Noise, checked_selection
 from psephos.strategy.hdmm import hdmm
 from psephos.strategy.strategy import Strategy
 from psephos.workload.workload import Workload
@@ -45,11 +45,13 @@ def least_budget(
     >>> least_budget(baselines.identity(W), W, add_remove_row(), stderr=14.1421357)
     epsilon 1/10 (~0.1)
     """
+    if not isinstance(strategy, Strategy):
+        raise BudgetError(f"a budget is found for a Strategy, got {type(strategy).__name__}")
     target, wanted = (rmse, "rmse") if stderr is None else (stderr, "stderr")
     if target is None or (rmse is not None and stderr is not None):
         raise BudgetError("say how accurate: rmse=... for all answers, or stderr=... for each")
-    if not isinstance(target, int | float) or not 0 < target < math.inf:
-        raise BudgetError(f"{wanted} is a positive number of rows, got {target!r}")
+    if not isinstance(target, int | float) or not 1e-6 <= target < math.inf:
+        raise BudgetError(f"{wanted} is a number of rows of at least 1e-6, got {target!r}")
 
     def reached(budget: Budget) -> bool:
         if wanted == "rmse":
@@ -86,6 +88,7 @@ def smallest_largest(workload: Workload, noise: Noise = "laplace", **options: An
     Products with large worst variances are given more weight, a few times over, and the selection
     is repeated; the round with the smallest largest variance wins.
     """
+    checked_selection(workload, noise)
     shares = np.ones(len(workload.products))
     best, least = None, math.inf
     for _ in range(ROUNDS):

@@ -42,7 +42,7 @@ from psephos.matrix import (
     total,
 )
 from psephos.strategy.baselines import axis_levels, halves
-from psephos.strategy.factors import Noise, checked_noise
+from psephos.strategy.factors import Noise, checked_selection
 from psephos.strategy.integers import room
 from psephos.strategy.strategy import Strategy
 from psephos.strategy.terms import Terms
@@ -73,7 +73,7 @@ def greedy_h(workload: Workload, noise: Noise = "laplace") -> Strategy:
     An attribute's tree is chosen for its own queries, each product counted by its weight and by
     the squared length of its queries on the other attributes.
     """
-    checked_noise(noise)
+    checked_selection(workload, noise)
     reduced = workload.reduce()
     terms = Terms.of(reduced.workload)
     squares = np.array([[float(gram_diagonal(w).sum()) for w in row] for row in _axes(terms)])

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from psephos.errors import TooLargeError, UnsupportedError, WorkloadError
 from psephos.strategy import baselines, operators
-from psephos.strategy.factors import Noise, checked_noise
+from psephos.strategy.factors import Noise, checked_selection
 from psephos.strategy.operators import Problem
 from psephos.strategy.strategy import Rival, Strategy
 from psephos.strategy.terms import Terms
@@ -183,9 +183,7 @@ def check_search(
     workload: object, noise: object, restarts: object, seed: object, time_limit: object
 ) -> None:
     """Refuse what no search can use."""
-    if not isinstance(workload, Workload):
-        raise WorkloadError(f"a strategy is selected for a workload, got {type(workload).__name__}")
-    checked_noise(noise)
+    checked_selection(workload, noise)
     if isinstance(restarts, bool) or not isinstance(restarts, int) or restarts < 1:
         raise WorkloadError(f"restarts is a whole number of at least 1, got {restarts!r}")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:

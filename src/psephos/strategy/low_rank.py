@@ -14,9 +14,10 @@ import numpy as np
 from numpy.random import default_rng
 from scipy.linalg import qr
 
+from psephos.errors import WorkloadError
 from psephos.frozen import Array
 from psephos.kernel.query import Query
-from psephos.strategy.factors import Noise, checked_noise
+from psephos.strategy.factors import Noise, checked_selection
 from psephos.strategy.matrix_mechanism import (
     error_of,
     merged_cells,
@@ -52,7 +53,12 @@ def low_rank(
         steps: alternations between B and L in each of them
         seed: of the small noise at the start
     """
-    power = 1 if checked_noise(noise) == "laplace" else 2
+    power = 1 if checked_selection(workload, noise) == "laplace" else 2
+    if not 0 < share <= 10 or rounds < 1 or steps < 1 or seed < 0:
+        raise WorkloadError(
+            "the low-rank mechanism takes a share in (0, 10], rounds and steps of at least 1 and a "
+            f"seed of at least 0, got {share!r}, {rounds!r}, {steps!r}, {seed!r}"
+        )
     gram, groups = merged_cells(workload, MOST_CELLS, "the low-rank mechanism")
     values, vectors = np.linalg.eigh(gram.times(np.eye(gram.n)))
     kept = values > values[-1] * gram.n * 1e-14

@@ -16,7 +16,7 @@ from psephos.errors import TooLargeError
 from psephos.frozen import Array
 from psephos.kernel.query import Query
 from psephos.matrix import DENSE_LIMIT, Dense, Haar, Matrix, Partition
-from psephos.strategy.factors import GaussianFactor, Noise, PureFactor, checked_noise
+from psephos.strategy.factors import GaussianFactor, Noise, PureFactor, checked_selection
 from psephos.strategy.gaussian import optimise_gaussian
 from psephos.strategy.opt0 import opt0
 from psephos.strategy.strategy import Strategy
@@ -44,7 +44,7 @@ def matrix_mechanism(
         iterations: the most steps of one search
         seed: of the random starts
     """
-    checked_noise(noise)
+    checked_selection(workload, noise)
     gram, groups = merged_cells(workload, MOST_CELLS, "the matrix mechanism")
     if noise == "gaussian":
         real = optimise_gaussian(gram.times(np.eye(gram.n))).factor

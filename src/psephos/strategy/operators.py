@@ -14,7 +14,6 @@ import numpy as np
 from numpy.random import Generator
 
 from psephos.domain import Domain
-from psephos.errors import WorkloadError
 from psephos.infer.axes import is_zero
 from psephos.infer.line import LineQueries
 from psephos.matrix import Identity, Kron, Matrix, Partition
@@ -60,8 +59,6 @@ class Problem:
             for i, asked in enumerate(workload.products)
             if not any(is_zero(factor) for factor in workload.factors(i))
         ]
-        if not kept:
-            raise WorkloadError("every query of this workload counts nothing; there is no strategy")
         some = workload if len(kept) == len(workload.products) else Workload(workload.domain, kept)
         return cls(workload, noise, some.compact().reduce())
 

@@ -14,7 +14,7 @@ from psephos.strategy.baselines import h2, hb, identity, privelet, quadtree
 from psephos.strategy.baselines import workload_itself as workload
 from psephos.strategy.bound import svd_bound
 from psephos.strategy.datacube import datacube
-from psephos.strategy.factors import Noise
+from psephos.strategy.factors import Noise, checked_selection
 from psephos.strategy.goals import least_budget, smallest_largest
 from psephos.strategy.greedy_h import greedy_h
 from psephos.strategy.hdmm import Progress, hdmm, search
@@ -63,6 +63,7 @@ def opt0(
     progress: Progress | None = None,
 ) -> Strategy:
     """OPT_0 on all cells at once (a p-Identity strategy), for one attribute or a small domain."""
+    checked_selection(asked, noise)
     only = "OPT_⊗" if sum(n > 1 for n in asked.reduce().domain.shape) < 2 else "OPT_0 on all cells"
     return search(
         asked, noise, only, restarts=restarts, seed=seed, time_limit=time_limit, progress=progress
@@ -150,6 +151,7 @@ def cached(
 
     What a time limit cut short is not kept.
     """
+    checked_selection(asked, noise)
     name = digest((asked.domain, asked.products, noise, restarts, seed))
     place = Path(folder) / f"{name}.strategy"
     if place.exists():

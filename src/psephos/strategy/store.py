@@ -35,6 +35,8 @@ KINDS = {
 
 def save(strategy: Strategy, path: str | os.PathLike[str]) -> None:
     """Write a strategy, whole or not at all."""
+    if not isinstance(strategy, Strategy):
+        raise WorkloadError(f"a Strategy is saved, got {type(strategy).__name__}")
     arrays: dict[str, Array] = {}
     nodes: list[dict[str, Any]] = []
     known: dict[int, int] = {}
@@ -55,9 +57,12 @@ def save(strategy: Strategy, path: str | os.PathLike[str]) -> None:
     place = Path(path)
     draft = place.with_name(place.name + ".new")
     text = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
-    with open(draft, "wb") as file:
-        np.savez_compressed(file, allow_pickle=False, head=text, **arrays)
-    os.replace(draft, place)
+    try:
+        with open(draft, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, head=text, **arrays)
+        os.replace(draft, place)
+    except OSError as error:
+        raise WorkloadError(f"{place} cannot be written: {error.strerror}") from None
 
 
 def load(path: str | os.PathLike[str], domain: Domain) -> Strategy:

@@ -41,6 +41,8 @@ def relative(workload: Workload, guess: Mapping[str, Any] | None = None) -> Work
     """
     from psephos.workload.workload import Workload
 
+    if not isinstance(workload, Workload):
+        raise WorkloadError(f"relative takes a workload, got {type(workload).__name__}")
     shares = _checked(workload, guess)
     products = []
     for asked in workload.products:
@@ -69,10 +71,15 @@ def _divided(queries: QuerySet, matrix: Matrix, attribute: Attribute, spread: Ar
 
 
 def _checked(workload: Workload, guess: Mapping[str, Any] | None) -> dict[str, Array]:
+    if not isinstance(guess, Mapping | None):
+        raise WorkloadError(f"a guess is a dict of attribute: numbers, got {type(guess).__name__}")
     shares = {}
     for name, given in (guess or {}).items():
         size = workload.domain[name].size
-        spread = np.asarray(given, dtype=float)
+        try:
+            spread = np.asarray(given, dtype=float)
+        except (TypeError, ValueError):
+            spread = np.empty(0)
         if spread.shape != (size,) or not np.isfinite(spread).all() or (spread <= 0).any():
             raise WorkloadError(
                 f"the guess for {name!r} must be {size} positive numbers, one for each value"
