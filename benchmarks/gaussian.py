@@ -1,12 +1,12 @@
 """Gaussian noise: optimal strategies with their certificates, marginals, and the step to integers.
 
 - Ratios sqrt(Err(Identity) / Err) for the L2 norm, with the duality gap: the share of the error
-  that any other strategy could save at most. Aims: the ratios of shared/ALGORITHMS.md A.3, and a
-  gap of 1e-4.
+  that any other strategy could save at most. Aims: the ratios that longer
+  iterations reach, and a gap of 1e-4.
 - RMSE of all marginals up to k-way at ρ = 0.5 (add or remove a row) through residual subspaces.
-  Aim: the values of part D, to all digits (ResidualPlanner, Xiao et al. 2023, reports the same).
-- What integers cost when one to five factors share the bits of a 64-bit answer. Beside it part A.8,
-  for a single factor: Laplace 9 bits at most 1e-4, Gaussian 8 bits 6e-3, 10 bits 1.2e-3.
+  Aim: the values of ResidualPlanner (Xiao et al. 2023), to all digits.
+- What integers cost when one to five factors share the bits of a 64-bit answer. Aims: a
+  loss below 1e-3 up to five factors (Laplace), two (Gaussian), and 5e-3 at three.
 
 `quick` leaves out n = 1024 and d = 50.
 """

@@ -25,7 +25,7 @@ import numpy as np
 from psephos.errors import TooLargeError
 from psephos.frozen import Array
 from psephos.infer.axes import DUST, AxisInverse, DenseInverse, axis_inverse
-from psephos.matrix import Dense, Kron, Matrix
+from psephos.matrix import Compose, Dense, Identity, Kron, Matrix, PIdentity
 
 Factors = tuple[Matrix, ...]
 WRITTEN = 5000
@@ -128,8 +128,21 @@ class ProductForm(Form):
         return all(inverse.spans(w) for inverse, w in pairs)
 
     def fit(self, values: Sequence[Array]) -> FittedVector:
-        gathered = self.block.rmatvec(values[0].astype(float))
-        return FittedVector(Kron(self.inverses).matvec(gathered))
+        # A⁺ = Y⁺Aᵀ axis by axis, in one go: whole vectors are read and written once for each.
+        pairs = zip(self.inverses, self.block.factors, strict=True)
+        inverses = tuple(
+            a if isinstance(a, Identity) else Compose((inverse, in_floats(a).T))
+            for inverse, a in pairs
+        )
+        answers = values[0].astype(float) if values[0].dtype == object else values[0]
+        return FittedVector(Kron(inverses).matvec(answers).astype(float, copy=False))
+
+
+def in_floats(a: Matrix) -> Matrix:
+    """The same matrix with float entries, where integers would be multiplied one by one."""
+    if isinstance(a, PIdentity):
+        return PIdentity(a.diagonal.astype(float), a.rows.astype(float))
+    return Dense(a.array.astype(float)) if isinstance(a, Dense) else a
 
 
 @dataclass(frozen=True, eq=False)
