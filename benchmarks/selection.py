@@ -2,8 +2,9 @@
 
 Every ratio is sqrt(Err(Identity) / Err(strategy)) for the integers that would be measured; CPU is
 processor time of the selection alone, all threads. "best known" is the best real-valued ratio that
-other code or long searches gave before. Aims: the paper's ratio as printed, 99.5 % of the best known, and processor time: n = 1024 in 6 s, n = 8192 in 180 s, SF1 in
-2 s, 8 attributes of 10 up to 3-way in 1 s, OPT_M in 5 s at d = 15 and 60 s at d = 20.
+other code or long searches gave before. Aims: the paper's ratio as printed, 99.5 % of the best
+known, and processor time: n = 1024 in 6 s, n = 8192 in 180 s, SF1 in 2 s, 8 attributes of 10 up to
+3-way in 1 s, OPT_M in 5 s at d = 15 and 60 s at d = 20.
 
 A second table has the rivals of Tables 3 to 5 as Err ratios to the strategy of this run, with the
 paper's ratio to its own in brackets. `quick` leaves out n = 8192, grids beyond 64 x 64 and d = 20.
