@@ -4,9 +4,9 @@
 "invert" what depends on the strategy alone, "fit" the estimate from noisy answers (for marginals
 all tables asked, too). Memory is in vectors of 8 bytes a cell: the peak of two stages beyond what
 they were given, and of the whole beyond the counts and the measurement that is returned, noise left
-out. Aims, besides noise: a product over 10⁷ cells in 1 s and 2 vectors (10⁸ in 15 s, by the argument `large`),
-a union of two products over 10⁶ cells in 1 s, marginals up to 3-way over 10⁷ in 1.5 s. The authors'
-column is a run of their public code, noise included.
+out. Aims, besides noise: a product over 10⁷ cells in 1 s and 2 vectors (10⁸ in 15 s, by the
+argument `large`), a union of two products over 10⁶ cells in 1 s, marginals up to 3-way over 10⁷ in
+1.5 s. The authors' column is a run of their public code, noise included.
 """
 
 from __future__ import annotations

@@ -41,9 +41,10 @@ class Gram(Matrix):
         return (rest[0] if len(rest) == 1 else Compose(tuple(rest))), gram
 
     def _apply(self, x: Array) -> Array:
-        if self._inner is None:
+        inner = self._inner if x.dtype.kind == "f" else None  # closed forms may hold floats
+        if inner is None:
             return self.base._apply_t(self.base._apply(x))
-        right, gram = self._inner
+        right, gram = inner
         return right._apply_t(gram._apply(right._apply(x)))
 
     _apply_t = _apply
