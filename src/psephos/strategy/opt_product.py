@@ -21,12 +21,11 @@ from psephos.matrix import Matrix
 from psephos.strategy.factors import Factor, GaussianFactor, Noise, PureFactor, identity_factor
 from psephos.strategy.gaussian import optimise_gaussian
 from psephos.strategy.opt0 import opt0, optimise
+from psephos.strategy.starts import tree
 from psephos.strategy.terms import GramOperator, Terms
 
 ROUNDS = 12
 GAIN = 1e-4
-ALONE = 0.2
-"""Share of the starts of a union that begin with the best strategy of every attribute alone."""
 LONGEST = {"laplace": 10_000, "gaussian": 2048}
 """Attributes with more cells than this keep Identity here; trees serve them."""
 
@@ -54,12 +53,12 @@ def opt_product(
     if start is not None:
         best = _better(_descent(terms, noise, list(start), rng, deadline), best)
     for _ in range(restarts):
-        factors = _starts(terms, noise, rng, deadline)
-        if len(terms.coefficients) > 1:
-            made = _descent(terms, noise, factors, rng, deadline)
-        else:
-            made = product_error(terms, factors)
-        best = _better(made, best)
+        for factors in _starts(terms, noise, rng, deadline):
+            if len(terms.coefficients) > 1:
+                made = _descent(terms, noise, factors, rng, deadline)
+            else:
+                made = product_error(terms, factors)
+            best = _better(made, best)
         if progress is not None:
             progress(best.error)
         if deadline is not None and time.monotonic() > deadline:
@@ -85,21 +84,30 @@ def _different(terms: Terms, i: int) -> list[Matrix]:
     return list({id(w): w for w in terms.axis(i)}.values())
 
 
-def _starts(terms: Terms, noise: Noise, rng: Generator, deadline: float | None) -> list[Factor]:
-    """A start for every attribute; all leave Identity at once, one by one they might never.
+def _starts(
+    terms: Terms, noise: Noise, rng: Generator, deadline: float | None
+) -> list[list[Factor]]:
+    """Starts for every attribute; all leave Identity at once, one by one they might never.
 
     A single product needs no more than the best strategy of each attribute. For a union random rows
-    on all attributes do better than what would be best for each alone, and are tried more often.
+    on all attributes do better than what would be best for each alone, and on long attributes a few
+    halves, quarters and so on, better still.
     """
-    alone = len(terms.coefficients) == 1 or noise == "gaussian" or rng.random() < ALONE
-    if alone:
-        return [_best_alone(terms, i, noise, rng, deadline) for i in range(len(terms.shape))]
+    if len(terms.coefficients) == 1 or noise == "gaussian":
+        return [[_best_alone(terms, i, noise, rng, deadline) for i in range(len(terms.shape))]]
     share = rng.choice([16, 16, 8])
+    halving = tree(int(rng.choice([2, 2, 4])))
     return [
-        PureFactor(rng.random((max(1, n // share), n))) if 1 < n <= LONGEST[noise]
-        else identity_factor(n)
-        for n in terms.shape
-    ]  # fmt: skip
+        [_started(n, noise, lambda n: rng.random((max(1, n // share), n))) for n in terms.shape],
+        [
+            _started(n, noise, lambda n: halving(max(1, min(n // 16, 8)), n, rng))
+            for n in terms.shape
+        ],
+    ]
+
+
+def _started(n: int, noise: Noise, rows: Callable[[int], Array]) -> Factor:
+    return PureFactor(rows(n)) if 1 < n <= LONGEST[noise] else identity_factor(n)
 
 
 def _best_alone(
