@@ -23,6 +23,8 @@ from psephos.strategy import starts
 from psephos.strategy.terms import GramOperator
 
 ITERATIONS = 300
+FRESH = 512
+"""Up to this many cells long descents from fresh starts are cheap, and now and then the best."""
 """Steps of one descent; further ones gain less than another start does."""
 
 BASE = 128
@@ -228,8 +230,11 @@ def opt0(
             begin = [starts.boxes(grid, rows, rng)]
         else:
             begin = _from_coarse(gram, lines, rng, deadline)
+            if BASE < gram.n <= FRESH:
+                p = rows_for(gram.n)
+                begin += [starts.intervals(p, gram.n, rng), starts.dense(p, gram.n, rng)]
         # Boxes overlap in more ways than intervals, and take longer to settle.
-        steps = ITERATIONS if grid is None else 2 * ITERATIONS
+        steps = (5 if grid is None and gram.n <= FRESH else 1 if grid is None else 2) * ITERATIONS
         for start in begin:
             found = optimise(gram, rng=rng, start=start, iterations=steps, deadline=deadline)
             best = _better(found, best)
