@@ -230,12 +230,13 @@ def opt0(
             begin = [starts.boxes(grid, rows, rng)]
         else:
             begin = _from_coarse(gram, lines, rng, deadline)
-            if BASE < gram.n <= FRESH:
-                p = rows_for(gram.n)
-                begin += [starts.intervals(p, gram.n, rng), starts.dense(p, gram.n, rng)]
         # Boxes overlap in more ways than intervals, and take longer to settle.
-        steps = (5 if grid is None and gram.n <= FRESH else 1 if grid is None else 2) * ITERATIONS
-        for start in begin:
+        steps = ITERATIONS if grid is None else 2 * ITERATIONS
+        runs = [(start, steps) for start in begin]
+        if grid is None and BASE < gram.n <= FRESH:
+            kind = (starts.intervals, starts.dense)[run % 2]
+            runs.append((kind(rows_for(gram.n), gram.n, rng), 5 * ITERATIONS))
+        for start, steps in runs:
             found = optimise(gram, rng=rng, start=start, iterations=steps, deadline=deadline)
             best = _better(found, best)
         if progress is not None:
