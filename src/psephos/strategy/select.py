@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from psephos.frozen import digest
 from psephos.strategy.baselines import h2, hb, identity, privelet, quadtree
@@ -53,88 +54,48 @@ __all__ = [
 ]
 
 
-def opt0(
-    asked: Workload,
-    noise: Noise = "laplace",
-    *,
-    restarts: int = 25,
-    seed: int = 0,
-    time_limit: float | None = None,
-    progress: Progress | None = None,
-) -> Strategy:
+class Options(TypedDict, total=False):
+    """What bounds a search; see `hdmm`."""
+
+    restarts: int
+    seed: int
+    time_limit: float | None
+    cores: int | None
+    progress: Progress | None
+
+
+def opt0(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) -> Strategy:
     """OPT_0 on all cells at once (a p-Identity strategy), for one attribute or a small domain."""
     checked_selection(asked, noise)
     only = "OPT_⊗" if sum(n > 1 for n in asked.reduce().domain.shape) < 2 else "OPT_0 on all cells"
-    return search(
-        asked, noise, only, restarts=restarts, seed=seed, time_limit=time_limit, progress=progress
-    )
+    return search(asked, noise, only, **options)
 
 
-def opt_product(
-    asked: Workload,
-    noise: Noise = "laplace",
-    *,
-    restarts: int = 25,
-    seed: int = 0,
-    time_limit: float | None = None,
-    progress: Progress | None = None,
-) -> Strategy:
+def opt_product(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) -> Strategy:
     """OPT_⊗: one strategy for each attribute, multiplied."""
-    return search(
-        asked, noise, "OPT_⊗", restarts=restarts, seed=seed, time_limit=time_limit,
-        progress=progress,
-    )  # fmt: skip
+    return search(asked, noise, "OPT_⊗", **options)
 
 
-def opt_union(
-    asked: Workload,
-    noise: Noise = "laplace",
-    *,
-    restarts: int = 25,
-    seed: int = 0,
-    time_limit: float | None = None,
-    progress: Progress | None = None,
-) -> Strategy:
+def opt_union(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) -> Strategy:
     """OPT_+: several products, each with a share of the budget."""
-    return search(
-        asked, noise, "OPT_+", restarts=restarts, seed=seed, time_limit=time_limit,
-        progress=progress,
-    )  # fmt: skip
+    return search(asked, noise, "OPT_+", **options)
 
 
 def opt_marginals(
-    asked: Workload,
-    noise: Noise = "laplace",
-    *,
-    restarts: int = 25,
-    seed: int = 0,
-    time_limit: float | None = None,
-    progress: Progress | None = None,
+    asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]
 ) -> Strategy:
     """OPT_M: weighted marginals. Under Gaussian noise `residual` is at least as good."""
-    return search(
-        asked, noise, "OPT_M", restarts=restarts, seed=seed, time_limit=time_limit,
-        progress=progress,
-    )  # fmt: skip
+    return search(asked, noise, "OPT_M", **options)
 
 
 def residual(asked: Workload, noise: Noise = "gaussian") -> Strategy:
     """Residual subspaces, optimal for marginals under Gaussian noise, in closed form."""
-    return search(asked, noise, "residual", restarts=1, seed=0)
+    return search(asked, noise, "residual", restarts=1)
 
 
-def tied(
-    asked: Workload,
-    noise: Noise = "laplace",
-    *,
-    seed: int = 0,
-    time_limit: float | None = None,
-    progress: Progress | None = None,
-) -> Strategy:
+def tied(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) -> Strategy:
     """A tree whose blocks of one level are alike, for one attribute of up to 2³⁰ cells."""
-    return search(
-        asked, noise, "tied tree", restarts=1, seed=seed, time_limit=time_limit, progress=progress
-    )
+    return search(asked, noise, "tied tree", **options)
 
 
 def cached(
