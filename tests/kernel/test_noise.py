@@ -17,6 +17,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from psephos.errors import RefusedError
+from psephos.infer.tails import tail_bound
 from psephos.kernel import noise
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
 
@@ -70,7 +71,7 @@ def check_law(law, size):
     values = law.draw(size)
     assert values.dtype == np.int64
     assert values.shape == (size,)
-    reach = min(law.quantile_bound(1e-12), 200_000)
+    reach = min(tail_bound(law, 1e-12), 200_000)
     probabilities, rest = weights(law, reach)
     assert fits(counted(values, reach), size * np.append(probabilities, rest))
 
@@ -90,7 +91,7 @@ def test_tails(law):
     values = np.abs(law.draw(2_000_000))
     probabilities, _ = weights(law, 200)
     half = probabilities[200:]
-    for k in range(4, law.quantile_bound(1e-6)):
+    for k in range(4, tail_bound(law, 1e-6)):
         tail = 2 * half[k + 1 :].sum()
         assert stats.binomtest(int((values > k).sum()), len(values), tail).pvalue > SURE / 50
 
@@ -395,16 +396,6 @@ def test_variance_is_drawn(scale):
         assert abs(squares.mean() - law.exact_variance) <= 5 * error
 
 
-@pytest.mark.parametrize("scale", SCALES[:-1], ids=str)
-@pytest.mark.parametrize("beta", [0.3, F(1, 1000), 1e-9])
-def test_quantile_bound_holds(scale, beta):
-    for law in (DiscreteLaplace(scale), gaussian(scale)):
-        k = law.quantile_bound(beta)
-        assert isinstance(k, int)
-        _, beyond = weights(law, k)
-        assert beyond <= float(beta) + 1e-13
-
-
 def test_consecutive_draws_differ():
     for law in (DiscreteLaplace(F(100)), gaussian(F(100)), DiscreteLaplace(F(10**20))):
         assert law.draw(50).tolist() != law.draw(50).tolist()
@@ -431,7 +422,7 @@ def test_fork_shares_no_noise():
     assert ours != theirs != before != ours
 
 
-MEASURES = {"exact_variance", "quantile_bound", "_log_tail"}  # read-outs; draws never call them
+MEASURES = {"exact_variance"}  # a read-out; draws never call it
 
 
 def test_no_float_takes_part():
@@ -506,9 +497,6 @@ def test_refuses_what_it_cannot_draw():
             noise.uniform_below(bound, 2)
     with pytest.raises(RefusedError, match="gamma"):
         noise.bernoulli_exp_big(F(-1))
-    for beta in (0, 1, -0.5):
-        with pytest.raises(RefusedError, match="probability"):
-            DiscreteLaplace(F(1)).quantile_bound(beta)
 
 
 def test_shows_what_is_drawn():

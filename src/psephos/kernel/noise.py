@@ -245,10 +245,6 @@ class DiscreteLaplace:
         x = -1 / float(self.scale)
         return 2 * math.exp(x) / math.expm1(x) ** 2
 
-    def quantile_bound(self, beta: float | Fraction) -> int:
-        """A k with P(|X| > k) ≤ beta: the tail is at most 2·exp(-(k + 1)/scale)."""
-        return math.ceil(self.scale * _log_tail(beta))
-
 
 @dataclass(frozen=True)
 class DiscreteGaussian:
@@ -287,17 +283,6 @@ class DiscreteGaussian:
         terms = [math.exp(-rate * n * n) for n in range(1, 13)]
         ratio = 2 * sum(n * n * w for n, w in enumerate(terms, 1)) / (1 + 2 * sum(terms))
         return ratio if v < 1 else v * (1 - 2 * rate * ratio)
-
-    def quantile_bound(self, beta: float | Fraction) -> int:
-        """A k with P(|X| > k) ≤ beta: X is sub-Gaussian, its tail 2·exp(-(k + 1)²/2σ²) at most."""
-        return math.isqrt(math.ceil(2 * self.variance * _log_tail(beta)))
-
-
-def _log_tail(beta: float | Fraction) -> Fraction:
-    """ln(2/beta), a little more than less."""
-    if not 0 < beta < 1:
-        raise RefusedError(f"beta is a probability between 0 and 1, got {beta!r}")
-    return Fraction(math.log(2) - math.log(beta)) * (1 + Fraction(1, 2**40))
 
 
 Noise = DiscreteLaplace | DiscreteGaussian
