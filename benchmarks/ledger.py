@@ -1,8 +1,9 @@
 """Charges per second of a ledger on this disk, next to what the disk itself can do.
 
 A charge is on disk before it is granted, so the disk sets the pace: a charge waits for about five
-syncs (the log, its folder, and the fold into the file when the connection closes), a request with
-its values for about twelve. A folder to measure in may be given: python -m benchmarks.ledger /mnt/x
+syncs (the log, its folder, and the fold into the file when the connection closes), storing values
+for as many again. Large values pass through the log, so they are written twice. A folder to
+measure in may be given: python -m benchmarks.ledger /mnt/x
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def rate(call: Callable[[], Any], seconds: float = 3.0) -> float:
 
 
 def request(ledger: Ledger, key: str | None = None) -> None:
-    with ledger.request(key, "f", COST, **WORDS) as asked:
-        if asked.values is None:
-            asked.store(VALUES)
+    asked = ledger.charge(key, "f", COST, **WORDS)
+    if asked.values is None:
+        asked.store(VALUES)
 
 
 def charge_for(path: Path, seconds: float) -> None:
@@ -57,6 +58,20 @@ def together(ledger: Ledger, processes: int, seconds: float = 3.0) -> float:
     for worker in workers:
         worker.join()
     return (len(ledger.history()) - before) / seconds
+
+
+def large(folder: Path, cells: int = 10**7) -> list[str]:
+    """The time to store the answers of many cells, and to read them back."""
+    ledger = Ledger.create(
+        folder / "large.ledger", dataset="bench", unit=add_remove_row(), budget=epsilon("1")
+    )
+    asked, data = ledger.charge("k", "f", COST, **WORDS), bytes(8 * cells)
+    begin = time.perf_counter()
+    asked.store(data)
+    stored = time.perf_counter()
+    ledger.charge("k", "f", COST, **WORDS)
+    read = time.perf_counter()
+    return [f"store {cells:.0e} values; replay", f"{stored - begin:.2f} s; {read - stored:.2f} s"]
 
 
 def main(folder: Path) -> None:
@@ -83,6 +98,7 @@ def main(folder: Path) -> None:
     ledger.verify()
     entries = ledger.anchor().entries
     rows.append([f"verify {entries} records", f"{time.perf_counter() - begin:.2f} s"])
+    rows.append(large(folder))
     table(["operation", "rate"], rows)
 
 

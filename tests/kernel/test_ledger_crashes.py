@@ -1,13 +1,13 @@
 """Crashes, races and forks: what was spent stays spent, and a key has one answer."""
 
 import copy
-import fcntl
 import functools
 import itertools
 import multiprocessing
 import os
 import pickle
 import random
+import re
 import secrets
 import signal
 import sqlite3
@@ -22,7 +22,7 @@ from psephos.errors import BudgetExceededError, LedgerError, RefusedError
 from psephos.kernel import storage
 from psephos.kernel.budget import Budget, epsilon
 from psephos.kernel.ledger import Ledger
-from tests.kernel.ledgers import WORDS, ask, charge, make, side_files
+from tests.kernel.ledgers import ask, charge, make
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 FORK = multiprocessing.get_context("fork")
@@ -30,7 +30,6 @@ FORK = multiprocessing.get_context("fork")
 
 def crash_points(action):
     """Run the action in children that die at their first, second, ... step, until one is done."""
-    names = [(os, n) for n in ("open", "close", "fsync", "replace", "link", "unlink", "mkdir")]
     for point in itertools.count(1):
         child = os.fork()
         if child == 0:
@@ -46,6 +45,11 @@ def crash_points(action):
                     step()
                     return super().execute(*given)
 
+                def close(self, step=step):
+                    step()
+                    super().close()
+                    step()
+
             def dying(real, step=step):
                 def call(*given, **named):
                     step()
@@ -53,8 +57,8 @@ def crash_points(action):
 
                 return call
 
-            for place, name in [*names, (fcntl, "flock")]:
-                setattr(place, name, dying(getattr(place, name)))
+            for name in ("open", "close", "fsync"):
+                setattr(os, name, dying(getattr(os, name)))
             sqlite3.connect = functools.partial(sqlite3.connect, factory=Dying)
             code = 1
             try:
@@ -89,28 +93,57 @@ def test_a_request_survives_a_crash_at_every_step(folder):
         assert ledger.spent() == epsilon("1/10") * last
         ledger.verify()
     assert last > 30
-    assert side_files(ledger, "lock") == side_files(ledger, "new") == []
+    assert sorted(os.listdir(folder)) == ["people.ledger"]
 
 
-def test_create_is_whole_or_not(folder):
+def test_create_is_whole_or_empty(folder):
     def action(point):
         make(folder, name=f"{point}.ledger")
 
-    last = whole = 0
+    outcomes = []
     for last in crash_points(action):
-        if (folder / f"{last}.ledger").exists():
-            ledger = Ledger.open(folder / f"{last}.ledger")
-            whole += 1
-        else:
-            ledger = make(folder, name=f"{last}.ledger")
+        path = folder / f"{last}.ledger"
+        try:
+            Ledger.open(path)
+            outcomes.append("whole")
+        except LedgerError as error:
+            said = re.search("there is no ledger|creation was cut short", str(error))
+            outcomes.append(said[0])
+        if path.exists():
+            with pytest.raises(LedgerError, match="is there already, and a budget is given once"):
+                make(folder, name=path.name)
+        if outcomes[-1] != "whole":
+            for left in folder.glob(f"{path.name}*"):
+                left.unlink()
+            make(folder, name=path.name)
+        ledger = Ledger.open(path)
         ledger.verify()
         assert ask(ledger, "k", b"v") == b"v"
-    assert last > 20
-    assert 1 < whole < last
+    assert len(outcomes) > 20
+    order = ["there is no ledger", "creation was cut short", "whole"]
+    assert outcomes == sorted(outcomes, key=order.index)
+    assert set(outcomes) == set(order)
 
 
-def test_a_new_ledger_is_whole_without_its_log(folder, monkeypatch):
-    """SQLite does not fold the log in while someone else reads the file, or if the disk is full."""
+def create_or_not(folder, results):
+    try:
+        results.put(make(folder).dataset_id)
+    except LedgerError as error:
+        results.put(str(error))
+
+
+def test_of_many_creators_one_makes_the_ledger(folder):
+    results = FORK.SimpleQueue()
+    creators = [FORK.Process(target=create_or_not, args=(folder, results)) for _ in range(4)]
+    run(creators)
+    said = [results.get() for _ in creators]
+    refused = [text for text in said if "is there already, and a budget is given once" in text]
+    assert len(refused) == 3
+    assert Ledger.open(folder / "people.ledger").dataset_id in said
+
+
+def test_a_new_ledger_works_while_its_log_is_not_folded_in(folder, monkeypatch):
+    """SQLite does not fold it in while someone else reads the file, or if the disk is full."""
     real, readers = sqlite3.connect, []
 
     class Watched(sqlite3.Connection):
@@ -231,52 +264,41 @@ def test_of_two_threads_the_later_charge_is_remembered(ledger, monkeypatch):
     monkeypatch.setattr(storage, "operation", overtaken)
     ledger.spent()
     later.join()
-    assert ledger._seen[0].entries == 1
+    assert ledger._seen[1].number == 1
 
 
-def draw_slowly(path, results):
-    with Ledger.open(path).request("k", "f", epsilon("1/10"), **WORDS) as request:
-        drawn = request.values is None
-        if drawn:
-            time.sleep(0.1)
-            request.store(secrets.token_bytes(8))
-    results.put((drawn, request.values))
+def draw_late(path, ready, results):
+    request = charge(Ledger.open(path), key="k")
+    assert request.values is None
+    ready.wait(10)  # by now all are charged, and draw
+    results.put(bytes(request.store(secrets.token_bytes(8))))
 
 
-def test_one_key_in_two_processes_is_drawn_once(ledger):
-    results = FORK.SimpleQueue()
-    asked = [FORK.Process(target=draw_slowly, args=(ledger.path, results)) for _ in range(4)]
-    run(asked)
-    answers = [results.get() for _ in asked]
-    assert sorted(drawn for drawn, _ in answers) == [False, False, False, True]
-    assert len({values for _, values in answers}) == 1
+def test_one_key_in_two_processes_shows_one_answer(ledger):
+    """All draw, one is stored, and that one is shown by all."""
+    results, ready = FORK.SimpleQueue(), FORK.Barrier(4)
+    run([FORK.Process(target=draw_late, args=(ledger.path, ready, results)) for _ in range(4)])
+    shown = {results.get() for _ in range(4)}
+    assert shown == {bytes(ask(ledger, "k", b"never"))}
     assert ledger.spent() == epsilon("1/10")
+    ledger.verify()
 
 
-def test_a_key_that_is_held_is_waited_for_in_vain(ledger, monkeypatch):
-    monkeypatch.setattr(storage, "KEY_PATIENCE", 0.02)
-    with ledger.request("k", "f", epsilon("1/10"), **WORDS) as request:
-        with pytest.raises(LedgerError, match="another request with this key"):
-            ask(ledger, "k", b"other")
-        assert ask(ledger, "another", b"other") == b"other"
-        request.store(b"v")
-    assert ask(ledger, "k", b"other") == b"v"
+def test_one_key_in_two_threads_shows_one_answer(ledger):
+    shown, ready = [], threading.Barrier(4)
 
+    def draw():
+        request = charge(ledger, key="k")
+        ready.wait(10)
+        shown.append(bytes(request.store(secrets.token_bytes(8))))
 
-def test_a_lock_that_was_removed_is_no_lock(ledger, monkeypatch):
-    """Its last holder removes the file; who waited for that one must take a new one."""
-    real = fcntl.flock
-
-    def removed_meanwhile(fd, how):
-        real(fd, how)
-        monkeypatch.setattr(fcntl, "flock", real)
-        (lock,) = side_files(ledger, "lock")
-        lock.unlink()
-
-    monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
-    with ledger.request("k", "f", epsilon("1/10"), **WORDS):
-        assert len(side_files(ledger, "lock")) == 1
-    assert side_files(ledger, "lock") == []
+    threads = [threading.Thread(target=draw) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(shown) == 4
+    assert len(set(shown)) == 1
 
 
 def in_child(action):
@@ -322,36 +344,11 @@ def test_a_fork_waits_for_the_operation_under_way(ledger):
     thread.join()
 
 
-def test_a_forked_child_does_not_answer_for_its_parent(ledger, monkeypatch):
-    monkeypatch.setattr(storage, "KEY_PATIENCE", 0.0)
-    reader, writer = os.pipe()
-    child = None
-    try:
-        with ledger.request("k", "f", epsilon("1/10"), **WORDS) as request:
-            child = os.fork()
-            if child == 0:
-                request.store(b"the child's")
-            os.waitpid(child, 0)
-            with pytest.raises(LedgerError, match="another request with this key"):
-                ask(ledger, "k", b"stolen")  # the child's exit did not unlock it
-            request.store(b"the parent's")
-    except LedgerError as error:
-        if child == 0:
-            os.write(writer, str(error).encode())
-            os._exit(0)
-        raise
-    assert b"no longer held here" in os.read(reader, 1000)
-    os.close(reader)
-    os.close(writer)
-    assert ask(ledger, "k", b"other") == b"the parent's"
-
-
-def test_a_child_leaves_the_lock_alone(ledger, monkeypatch):
-    with ledger.request("k", "f", epsilon("1/10"), **WORDS):
-        monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert len(side_files(ledger, "lock")) == 1
-    monkeypatch.undo()
-    assert ask(ledger, "k", b"v") == b"v"
+def test_parent_and_child_of_a_fork_show_one_answer(ledger):
+    request = charge(ledger, key="k")
+    assert in_child(lambda: request.store(b"the child's")) == str(b"the child's")
+    assert request.store(b"the parent's") == b"the child's"
+    assert in_child(lambda: bytes(request.store(b"late"))) == str(b"the child's")
 
 
 def test_a_ledger_is_not_copied(ledger):

@@ -11,11 +11,12 @@ from psephos.errors import BudgetError, RefusedError, ShapeError
 from psephos.frozen import digest
 from psephos.kernel import budget as b
 from psephos.kernel.measurement import pack, unpack
+from psephos.kernel.protected import _plus
 from psephos.kernel.query import Block, Query
 from psephos.kernel.sensitivity import RULES, admit, answers, columns, largest_entry, sensitivity
 from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.unit import add_remove_row
-from psephos.kernel.vault import Draws, _plus
+from psephos.kernel.vault import Draws
 
 
 def test_integers_of_any_size_are_kept():

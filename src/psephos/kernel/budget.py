@@ -22,6 +22,7 @@ Currency = Literal["epsilon", "rho"]
 GRID = Fraction(1, 2**40)
 _EXACT = Context(prec=60)
 _SLACK = Decimal("1e-40")
+_LONGEST = 10**300  # numerator or denominator of an amount that is charged
 
 
 @total_ordering
@@ -186,3 +187,14 @@ def exact(amount: Any, what: str) -> Fraction:
     if value <= 0:
         raise BudgetError(f"{what} must be more than 0, got {amount}")
     return value
+
+
+def checked(amount: Any, what: str, least: int = 1) -> Budget:
+    """A private copy of an amount above 0 (or 0, if `least` is); only a plain Budget will do."""
+    exact = type(amount) is Budget and type(amount.amount) is Fraction
+    if not exact or amount.currency not in ("epsilon", "rho"):  # it may have been forged
+        raise BudgetError(f'{what} is written epsilon("0.1") or rho("1/200")')
+    top, bottom = map(int, amount.amount.as_integer_ratio())
+    if not (least <= top < _LONGEST and 0 < bottom < _LONGEST):
+        raise BudgetError(f"{what} must be more than 0, in at most 300 digits, got {top}/{bottom}")
+    return Budget(amount.currency, Fraction(top, bottom))

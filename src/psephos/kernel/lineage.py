@@ -72,14 +72,14 @@ class Node:
         """The place where parts branch off; make the parts by its `step`."""
         return Node(name, self, "split")
 
-    def price(self, amount: Fraction) -> tuple[Fraction, list[tuple[Node, Fraction]]]:
-        """What the root has to pay for a request, and the totals that hold once it has."""
-        totals: list[tuple[Node, Fraction]] = []
+    def price(self, amount: Fraction) -> tuple[Fraction, list[Total]]:
+        """What the root has to pay for a request, and the totals that change once it has."""
+        totals: list[Total] = []
         node: Node | None = self
         asked = amount
         while node is not None:
             total = max(node.spent, asked) if node.kind == "split" else node.spent + asked
-            totals.append((node, total))
+            totals.append((node, node.spent, total))
             # A split is asked for a part's total, every other node for what is added to its own.
             part = node.parent is not None and node.parent.kind == "split"
             asked = total if part else total - node.spent
@@ -87,19 +87,22 @@ class Node:
         return asked, totals
 
 
-def settle(totals: list[tuple[Node, Fraction]], *, paid: bool) -> None:
+Total = tuple[Node, Fraction, Fraction]  # before a request and after it
+
+
+def settle(totals: list[Total], *, paid: bool) -> None:
     """Remember what was asked for, and, once it is paid, what covers it.
 
     A part's own total counts from the moment noise may be drawn for it; the largest total of a
     split is raised only by what this process has paid. So an interruption in between can make
     later requests dearer, never cheaper.
     """
-    for node, total in totals:
+    for node, _, after in totals:
         if paid == (node.kind == "split"):
-            node.spent = total
+            node.spent = after
 
 
-def forget(before: list[tuple[Node, Fraction]]) -> None:
+def forget(totals: list[Total]) -> None:
     """Back to earlier totals, after a refusal that cost nothing."""
-    for node, total in before:
-        node.spent = total
+    for node, before, _ in totals:
+        node.spent = before

@@ -81,19 +81,22 @@ def noise_for(query: Query, spend: Budget, unit: Unit, stability: int) -> tuple[
     return tuple(DiscreteGaussian(squared / (2 * b.weight * each)) for b in query.blocks)
 
 
-def pack(values: Array) -> bytes:
+def pack(values: Array) -> bytes | memoryview:
     """Integers as bytes that read back as the same integers, however large.
+
+    A word of 0 and then the integers, 64 bits each; or a JSON list, should one need more.
 
     Privacy: the form depends on the noisy values alone, not on how they were computed
     (tests/kernel/test_records.py::test_integers_of_any_size_are_kept).
     """
     if largest(values) < 1 << 63:
-        return b"int8" + values.astype("<i8").tobytes()
-    return b"json" + json.dumps(values.tolist()).encode()
+        return np.insert(values.astype("<i8", copy=False), 0, 0).data
+    return json.dumps(values.tolist()).encode()
 
 
-def unpack(data: bytes) -> Array:
+def unpack(data: bytes | bytearray | memoryview) -> Array:
     """The integers that `pack` wrote."""
-    if data[:4] == b"json":
-        return np.array(json.loads(data[4:]), dtype=object)
-    return np.frombuffer(data[4:], dtype="<i8").astype(np.int64)
+    raw = memoryview(data).cast("B")
+    if raw[0] == 0:
+        return np.frombuffer(raw, dtype="<i8")[1:].astype(np.int64, copy=False)
+    return np.array(json.loads(bytes(raw)), dtype=object)

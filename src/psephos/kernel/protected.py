@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from psephos.attribute import Attribute
 from psephos.domain import Domain
-from psephos.errors import RefusedError, ShapeError, TooLargeError
-from psephos.frozen import Array, digest
+from psephos.errors import BudgetError, RefusedError, ShapeError, TooLargeError
+from psephos.frozen import Array, digest, frozen, largest
 from psephos.kernel.budget import Budget
 from psephos.kernel.lineage import Node
-from psephos.kernel.measurement import Measurement
+from psephos.kernel.measurement import Measurement, noise_for
 from psephos.kernel.query import Query
-from psephos.kernel.sensitivity import admit, answers, stability
+from psephos.kernel.sensitivity import SAFE, admit, admit_query, answers, largest_entry, stability
 from psephos.kernel.source import Cells, Conjunct, Grouped
 from psephos.kernel.vault import Vault
-from psephos.matrix import Kron, Matrix, Ones, Partition, Sparse, total
+from psephos.matrix import Identity, Kron, Matrix, Ones, Partition, Sparse, total
 from psephos.matrix.combine import compose
 from psephos.predicate import Predicate
 
@@ -168,14 +169,9 @@ class ProtectedVector(_Handle):
         own = Partition(partition.groups)  # a copy, as everything that the kernel keeps
         self._admitted(own)
         branch = self._node.split(f"split {digest(own)}")
-        parts = []
-        for g in range(own.shape[0]):
-            cells = np.flatnonzero(own.groups == g)
-            ones = np.ones(cells.size, dtype=np.int8)
-            at = (np.arange(cells.size), cells)
-            pick = Sparse(sp.csr_array((ones, at), shape=(cells.size, self.size)))
-            parts.append(self._mapped(pick, branch.step(f"part {g}")))
-        return parts
+        cells = sp.eye_array(self.size, dtype=np.int8, format="csr")
+        groups = [Sparse(cells[own.groups == g]) for g in range(own.shape[0])]
+        return [self._mapped(part, branch.step(f"part {g}")) for g, part in enumerate(groups)]
 
     def measure(
         self, query: Query | Matrix, *, spend: Budget, key: str | None = None
@@ -187,20 +183,39 @@ class ProtectedVector(_Handle):
         Δ₂²/(2 w_j e): Σ_j w_j|move_j|·e/Δ₁ ≤ e per row, and Σ_j w_j move_j²·e/Δ₂² ≤ e
         (tests/kernel/test_audit.py).
         """
-        asked = Query.of(query) if isinstance(query, Matrix) else query
-        return self._vault.measure(self, asked, spend, key)
+        spend, cost = self._vault.priced(spend, Fraction(1, 2))
+        asked = admit_query(Query.of(query) if isinstance(query, Matrix) else query)
+        self._check(asked)
+        noise = noise_for(asked, spend, self._vault.ledger.unit, self._node.stability)
+
+        def draw() -> Array:
+            noisy = []
+            for block, added in zip(asked.blocks, noise, strict=True):
+                true = self._answers(block.matrix)
+                noisy.append(_plus(true, self._vault.draws.noise(added, len(true))))
+            return np.concatenate(noisy)
+
+        mark = f"measure {digest(asked)} {spend}"
+        used, values = self._vault.request(self._node, mark, cost, key, repr(asked), draw)
+        return Measurement(
+            dataset_id=self._vault.ledger.dataset_id,
+            lineage=self._node.path,
+            domain=self.domain,
+            transform=copy.deepcopy(compose(*self._maps)) if self._maps else None,
+            query=asked,
+            values=values,
+            noise=noise,
+            cost=cost,
+            key=used,
+            simulation=self._vault.draws.simulation,
+        )
 
     def noisy_count(self, *, spend: Budget, key: str | None = None) -> Measurement:
         """The sum of the vector, with noise."""
         return self.measure(total(self.size), spend=spend, key=key)
 
     def choose(
-        self,
-        queries: Matrix,
-        estimate: Sequence[int] | Array,
-        *,
-        spend: Budget,
-        key: str | None = None,
+        self, queries: Matrix, estimate: ArrayLike, *, spend: Budget, key: str | None = None
     ) -> int:
         """The number of a query that an estimate answers badly, by the exponential mechanism.
 
@@ -209,12 +224,29 @@ class ProtectedVector(_Handle):
         Privacy: a row moves every score by at most max |W_ij|, the rule in `sensitivity`; see
         `choose` for the mechanism (tests/kernel/test_choose.py).
         """
-        return self._vault.choose(self, self._admitted(queries), estimate, spend, key)
+        spend, cost = self._vault.priced(spend, Fraction(1, 8))
+        if spend.currency != "epsilon":
+            raise BudgetError(f"choosing is paid in epsilon, got {spend}")
+        own, guess = self._admitted(queries), frozen(estimate)
+        whole = guess.dtype.kind in "iu" and guess.dtype != np.uint64
+        if guess.shape != (self.size,) or not whole:
+            raise ShapeError(
+                f"the estimate must be {self.size:,} whole numbers of 64 bits, got "
+                f"{guess.dtype} of shape {guess.shape}"
+            )
+        reach = largest_entry(own)
+        if reach == 0:
+            raise RefusedError("all queries are zero; there is nothing to choose by")
+        guessed = answers(own, guess.astype(np.int64))
+        each = self._vault.ledger.unit.per_distance(spend, self._node.stability)
 
-    @property
-    def _map(self) -> Matrix | None:
-        """All maps from the cells to this vector, as one that the handle does not use itself."""
-        return copy.deepcopy(compose(*self._maps)) if self._maps else None
+        def draw() -> Array:
+            pairs = zip(self._answers(own), guessed, strict=True)
+            scores = [abs(int(true) - int(near)) for true, near in pairs]
+            return np.array([self._vault.draws.choice(scores, each, reach)])
+
+        mark = f"choose {digest(own)} {digest(guess)} {spend}"
+        return int(self._vault.request(self._node, mark, cost, key, "choose", draw)[1][0])
 
     def _admitted(self, matrix: Matrix) -> Matrix:
         own = admit(matrix)
@@ -226,32 +258,32 @@ class ProtectedVector(_Handle):
         rows, columns = query.shape
         if columns != self.size:
             raise ShapeError(f"the vector has {self.size:,} cells, the matrix {columns:,} columns")
-        blocks = [self._asked(block.matrix) for block in query.blocks]
-        cells = [math.prod(self.domain[name].size for name in names) for names in blocks]
+        asked = [self._asked(block.matrix)[0] for block in query.blocks]
+        cells = [math.prod(self.domain[name].size for name in names) for names in asked]
         _check_cells(max(rows, *cells))
 
-    def _asked(self, matrix: Matrix) -> tuple[str, ...]:
-        """The attributes whose counts decide the answers: those that are summed over do not."""
-        names, factors = self.domain.names, matrix.children
-        if self._maps:
-            return names
-        if type(matrix) is Kron and tuple(f.shape[1] for f in factors) == self.domain.shape:
-            return tuple(name for name, f in zip(names, factors, strict=True) if not _is_total(f))
-        return () if _is_total(matrix) else names
+    def _asked(self, matrix: Matrix) -> tuple[tuple[str, ...], Matrix]:
+        """The attributes whose counts decide the answers, and the matrix over their cells.
+
+        Those that are summed over do not: their factor is a row of ones.
+        """
+        names, factors = self.domain.names, matrix.factors if type(matrix) is Kron else ()
+        fits = tuple(f.shape[1] for f in factors) == self.domain.shape
+        if self._maps or not (fits or _is_total(matrix)):
+            return names, matrix
+        left = {name: f for name, f in zip(names, factors, strict=fits) if not _is_total(f)}
+        return tuple(left), Kron(tuple(left.values()) or (Identity(1),))
 
     def _mapped(self, matrix: Matrix, node: Node) -> ProtectedVector:
         return replace(self, size=matrix.shape[0], _node=node, _maps=(matrix, *self._maps))
 
     def _answers(self, matrix: Matrix) -> Array:
-        """Exact answers; only the vault asks for them, after the charge."""
-        asked = self._asked(matrix)
-        x = self._vault.counts(asked, self._keep)
-        for part in reversed(self._maps):
+        """Exact answers, asked for only after the charge."""
+        names, last = self._asked(matrix)
+        x = self._vault.counts(names, self._keep)
+        for part in reversed((last, *self._maps)):
             x = answers(part, x)
-        if asked != self.domain.names:
-            factors = [matrix.children[self.domain.axis(name)] for name in asked]
-            return answers(Kron(tuple(factors)), x) if factors else x
-        return answers(matrix, x)
+        return x
 
     def __repr__(self) -> str:
         return f"ProtectedVector({self.size:,} cells of {self.domain}; {self._vault.state()})"
@@ -269,3 +301,10 @@ def _check_cells(needed: int) -> None:
             needed,
             CELLS_LIMIT,
         )
+
+
+def _plus(true: Array, noise: Array) -> Array:
+    """Integers that never wrap around."""
+    if max(largest(true), largest(noise)) < SAFE:
+        return np.asarray(true + noise)
+    return np.asarray(true.astype(object) + noise)

@@ -1,7 +1,8 @@
 """What a ledger writes down: a chain of records, each hashed together with all before it.
 
 Record 0 is the header: data set, unit and budget, for life. Then come charges, and the hashes of
-values that were stored and may have been shown. A record's link is
+values that were stored and may have been shown. Every record carries the exact sum that is spent
+once it is written, so the last one is the state of the ledger. A record's link is
 
     link = sha256([link before, number, kind, key, body])
 
@@ -22,15 +23,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 from psephos.errors import BudgetError, LedgerError
 from psephos.kernel.budget import Budget, Currency
 
 Kind = Literal["header", "charge", "stored"]
 Body = dict[str, Any]
-_LONGEST = 10**300  # numerator or denominator of one amount
-_LONGEST_SUM = 10**4000  # of the sum of many
+_LONGEST = 10**4000  # numerator or denominator of the sum of all charges
 
 
 class Record(NamedTuple):
@@ -43,19 +43,34 @@ class Record(NamedTuple):
     link: str
 
     @classmethod
-    def after(cls, link: str, number: int, kind: Kind, key: str, body: Body) -> Record:
-        """The record that follows one with this link."""
-        record = cls(number, kind, key, json.dumps(body, sort_keys=True), "")
-        return record._replace(link=record.link_after(link))
+    def after(cls, before: Record | None, kind: Kind, key: str, body: Body) -> Record:
+        """The next record, with the sum that is spent by then; the header comes after None."""
+        number, spent = (before.number + 1, before.spent) if before else (0, Fraction(0))
+        spent += Fraction(body.get("cost", 0))
+        if max(spent.as_integer_ratio()) >= _LONGEST:
+            raise BudgetError("the sum of all charges has over 4000 digits; charge rounder amounts")
+        text = json.dumps({**body, "spent": str(spent)}, sort_keys=True)
+        unlinked = cls(number, kind, key, text, "")
+        return unlinked._replace(link=unlinked.link_after(before))
 
-    def link_after(self, link: str) -> str:
-        """The link that this record has behind one with the given link."""
-        text = json.dumps([link, *self[:4]], default=repr)
+    def link_after(self, before: Record | None) -> str:
+        """The link that this record has behind another."""
+        text = json.dumps([before.link if before else "", *self[:4]], default=repr)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def read(self) -> Body:
-        """The body, as plain values."""
-        return cast(Body, json.loads(self.body))
+    @contextmanager
+    def read(self) -> Iterator[Body]:
+        """The body; whatever does not fit while it is read is told in words."""
+        try:
+            yield json.loads(self.body)
+        except (ValueError, KeyError, TypeError, ArithmeticError):
+            raise LedgerError(f"{self} makes no sense") from None
+
+    @property
+    def spent(self) -> Fraction:
+        """The sum of all charges up to this record."""
+        with self.read() as body:
+            return Fraction(body["spent"])
 
     def __str__(self) -> str:
         return f"record {self.number} ({self.kind})"
@@ -112,57 +127,34 @@ class Anchor:
             raise LedgerError(f"record {self.entries} was rewritten since the anchor was taken")
 
 
-@contextmanager
-def reading(record: Record) -> Iterator[Body]:
-    """The body of a record; whatever does not fit while it is read is told in words."""
-    try:
-        yield record.read()
-    except (ValueError, KeyError, TypeError, ArithmeticError):
-        raise LedgerError(f"{record} makes no sense") from None
-
-
 def entries_of(records: Sequence[Record], currency: Currency) -> list[Entry]:
     """The charges, each with its exact cost and the hash of the values it paid for."""
     found: dict[str, Entry] = {}
     for record in records:
-        with reading(record) as body:
+        with record.read() as body:
+            del body["spent"]
             if record.kind == "stored":
                 found[record.key] = replace(found[record.key], values_hash=body["sha256"])
             elif record.number > 0:
-                body = {**body, "cost": Budget(currency, Fraction(body["cost"]))}
+                body["cost"] = Budget(currency, Fraction(body["cost"]))
                 found[record.key] = Entry(record.number, record.key, record.link, **body)
     return list(found.values())
 
 
-def check_chain(records: Sequence[Record], last: int, head: str) -> None:
-    """Walk the chain to the record `last` whose link is `head`; name the first that is wrong."""
-    held, link = {record.number: record for record in records}, ""
-    for number in range(last + 1):
-        if number not in held:
+def check_chain(records: Sequence[Record]) -> None:
+    """Walk the chain from the header on; name the first record that is wrong."""
+    before, spent = None, Fraction(0)
+    for number, record in enumerate(records):
+        if record.number != number:
             raise LedgerError(f"record {number} is missing")
-        if held[number].link != held[number].link_after(link):
-            raise LedgerError(f"{held[number]} was changed, or moved from its place")
-        link = held[number].link
-    if len(records) != last + 1 or link != head:
-        raise LedgerError(f"{records[-1]} is not the one that was written last")
-
-
-def checked(amount: Any, what: str, least: int = 1) -> Budget:
-    """A private copy of an amount above 0 (or 0, if `least` is); only a plain Budget will do."""
-    exact = type(amount) is Budget and type(amount.amount) is Fraction
-    if not exact or amount.currency not in ("epsilon", "rho"):  # it may have been forged
-        raise BudgetError(f'{what} is written epsilon("0.1") or rho("1/200")')
-    top, bottom = map(int, amount.amount.as_integer_ratio())
-    if not (least <= top < _LONGEST and 0 < bottom < _LONGEST):
-        raise BudgetError(f"{what} must be more than 0, in at most 300 digits, got {top}/{bottom}")
-    return Budget(amount.currency, Fraction(top, bottom))
-
-
-def amount_text(amount: Fraction) -> str:
-    """An exact amount as "numerator/denominator"."""
-    if max(amount.numerator, amount.denominator) >= _LONGEST_SUM:
-        raise BudgetError("the sum of all charges needs over 4000 digits; charge rounder amounts")
-    return f"{amount.numerator}/{amount.denominator}"
+        if record.link != record.link_after(before):
+            raise LedgerError(f"{record} was changed, or moved from its place")
+        said = record.spent
+        with record.read() as body:
+            spent += Fraction(body.get("cost", 0))
+        if said != spent:
+            raise LedgerError(f"{record} says that {said} is spent, the charges add up to {spent}")
+        before = record
 
 
 def plain(text: Any, what: str) -> str:

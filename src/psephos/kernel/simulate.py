@@ -7,8 +7,6 @@ is floating-point and repeatable: good for studying error, worthless for privacy
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -26,16 +24,16 @@ from psephos.kernel.unit import Cap, Unit
 from psephos.kernel.vault import Draws, Vault
 
 
-@dataclass
+@dataclass(frozen=True)
 class PlayRequest:
     """A request that nobody will replay."""
 
     key: str
-    replay: bool = False
-    values: bytes | None = None
+    replay = False
+    values = None
 
-    def store(self, data: bytes) -> None:
-        self.values = data
+    def store(self, data: bytes | memoryview) -> bytes | memoryview:
+        return data
 
 
 @dataclass
@@ -50,8 +48,7 @@ class PlayMoney:
     def remaining(self) -> Budget:
         return Budget(self.budget.currency, self.budget.amount - self.spent)
 
-    @contextmanager
-    def request(
+    def charge(
         self,
         key: str | None,
         fingerprint: str,
@@ -60,12 +57,12 @@ class PlayMoney:
         label: str,
         schema: str,
         covered: bool,
-    ) -> Iterator[PlayRequest]:
+    ) -> PlayRequest:
         left = self.remaining()
         if cost > left:
             raise BudgetExceededError(f"this costs {cost}; {left} remains", cost, left)
         self.spent += cost.amount
-        yield PlayRequest(key or "simulation")
+        return PlayRequest(key or "simulation")
 
 
 @dataclass(frozen=True)
