@@ -174,7 +174,6 @@ def test_large_scales(scale, below):
 def test_python_integers_draw_the_same_law(law, monkeypatch):
     # No V, and no reach (a root of something large), is small enough for int64.
     monkeypatch.setattr(noise, "WIDE", 0)
-    monkeypatch.setattr(noise, "_exp_flags", None)
     monkeypatch.setattr(math, "isqrt", lambda n, exact=math.isqrt: exact(n) if n < 1000 else -1)
     drawn = law(F(12)).draw(20_000)
     assert drawn.dtype == object
@@ -212,7 +211,7 @@ def test_agrees_with_opendp(kind, scale):
 def test_exp_flags(a, b):
     size = 200_000
     for bound in (b, np.full(size, b)):
-        flags = noise._exp_flags(((np.full(size, a), bound),))
+        flags = noise.exp_flags(((np.full(size, a), bound),))
         assert flags.dtype == bool
         assert stats.binomtest(int(flags.sum()), size, math.exp(-a / b)).pvalue > SURE
 
@@ -220,19 +219,21 @@ def test_exp_flags(a, b):
 def test_exp_flags_of_mixed_rates():
     a = np.tile([0, 1, 3, 2**50, 10**18, 2**62 - 1], 20_000)
     b = np.tile([1, 2, 1, 2**51, 3, 2**62 - 1], 20_000)
-    means = noise._exp_flags(((a, b),)).reshape(-1, 6).sum(0)
+    means = noise.exp_flags(((a, b),)).reshape(-1, 6).sum(0)
     for seen, rate in zip(means, np.exp(-a[:6] / b[:6]), strict=True):
         assert stats.binomtest(int(seen), 20_000, rate).pvalue > SURE
-    assert noise._exp_flags(((np.array([], int), np.array([], int)),)).size == 0
+    assert noise.exp_flags(((np.array([], int), np.array([], int)),)).size == 0
 
 
 @pytest.mark.parametrize(
     "gamma", [F(0), F(1, 3), F(1), F(17, 5), F(10**30 + 1, 3 * 10**30)], ids=str
 )
-def test_bernoulli_exp_big(gamma):
-    hits = sum(noise.bernoulli_exp_big(gamma) for _ in range(20_000))
-    assert stats.binomtest(hits, 20_000, math.exp(-gamma)).pvalue > SURE
-    assert not noise.bernoulli_exp_big(F(10**40))
+def test_exp_flags_in_python_integers(gamma):
+    for bound in (gamma.denominator, np.full(20_000, gamma.denominator, object)):
+        flags = noise.exp_flags(((np.full(20_000, gamma.numerator, object), bound),))
+        assert flags.dtype == bool
+        assert stats.binomtest(int(flags.sum()), 20_000, math.exp(-gamma)).pvalue > SURE
+    assert not noise.exp_flags(((np.array([10**40], object), 1),)).any()
 
 
 @pytest.mark.parametrize(
@@ -320,15 +321,36 @@ def test_far_tails_do_not_wrap(v, monkeypatch):
         t, s = scale.as_integer_ratio()
         assert all(v * t <= (abs(x) + 1) * s and abs(x) * s < (v + 1) * t for x in drawn.tolist())
     judged = []
-    monkeypatch.setattr(noise, "bernoulli_exp_big", lambda gamma: judged.append(gamma) or True)
-    monkeypatch.setattr(noise, "_exp_flags", lambda parts: np.ones(len(parts[0][0]), bool))
+
+    def judge(parts):
+        judged.extend(zip(*(a.tolist() for a, _ in parts), strict=True))
+        assert parts[0][0].dtype == object or max(a.max() for a, _ in parts) < 2**62
+        return np.ones(len(parts[0][0]), bool)
+
+    monkeypatch.setattr(noise, "exp_flags", judge)
     for variance in (F(10**24), F(2), F(1, 10**6)):
         drawn = DiscreteGaussian(variance).draw(20)
         assert all(abs(x) >= v for x in drawn.tolist())
-        for gamma in judged:
-            root = 2 * gamma * DiscreteGaussian(variance).variance
-            assert math.isqrt(root.numerator) ** 2 == root.numerator
+        assert all(one == other >= 0 for one, other in judged)
+        assert judged
         judged.clear()
+
+
+def test_far_candidates_are_judged_exactly(monkeypatch):
+    """γ = a/2qt · a/p is (|Y| - σ²/t)²/2σ², in Python integers if int64 might not do."""
+    t, p, q = 2**40, 3 * 2**40 + 1, 5
+    y = np.array([0, 1, -7, 2**50, 2**58, -(2**62)])
+    monkeypatch.setattr(noise, "_laplace", lambda *_: y)
+    for candidates in (y, y[:4], y.astype(object)):
+        monkeypatch.setattr(noise, "_laplace", lambda *_, c=candidates: c)
+        seen = []
+        monkeypatch.setattr(noise, "exp_flags", lambda parts, s=seen: s.append(parts) or ...)
+        noise._gaussian(t, p, q, 6)
+        (((a, b), (c, d)),) = seen
+        for each, one, other in zip(candidates.tolist(), a.tolist(), c.tolist(), strict=True):
+            variance = t * F(p, q)
+            assert F(one, b) * F(other, d) == (abs(each) - variance / t) ** 2 / (2 * variance)
+            assert a.dtype == (np.int64 if len(candidates) == 4 else object)
 
 
 @given(x=st.fractions(F(1, 10**9), 10**15, max_denominator=10**9))
@@ -468,7 +490,7 @@ def test_no_array_of_floats_takes_part(monkeypatch):
 
     for name in (
         "uniform_below",
-        "_exp_flags",
+        "exp_flags",
         "_unit_flags",
         "_geometric",
         "_laplace",
@@ -495,8 +517,6 @@ def test_refuses_what_it_cannot_draw():
     for bound in (0, np.array([3, 0])):
         with pytest.raises(RefusedError, match="at least 1"):
             noise.uniform_below(bound, 2)
-    with pytest.raises(RefusedError, match="gamma"):
-        noise.bernoulli_exp_big(F(-1))
 
 
 def test_shows_what_is_drawn():

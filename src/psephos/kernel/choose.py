@@ -6,7 +6,8 @@ exp(ε₁/2), so the choice costs ε₁ per unit of distance, whether or not sco
 (McSherry and Talwar 2007), and ε₁²/8 in zCDP (bounded range: Dong, Durfee, Rogers 2020; Cesar and
 Rogers 2021). Ties need no care: equal scores have equal probabilities. A candidate is drawn
 uniformly and kept with probability exp(-γ), γ = ε₁(s_max - s_i)/(2Δ) rational, by exact Bernoulli
-trials: no float is near it. How long this takes depends on the scores.
+trials in Python integers: no float is near it. Candidates are independent, so of a batch the first
+that is kept is the one. How long this takes depends on the scores.
 (tests/kernel/test_choose.py)
 """
 
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+
+import numpy as np
 
 from psephos.errors import RefusedError
 from psephos.kernel import noise
@@ -25,9 +28,12 @@ def exponential(scores: Sequence[int], epsilon: Fraction, sensitivity: int) -> i
         raise RefusedError(
             "choosing needs candidates, a positive sensitivity and a positive epsilon"
         )
-    best = max(scores)
     rate = epsilon / (2 * sensitivity)
+    gaps = (max(scores) - np.array(scores, object)) * rate.numerator
+    size = 16
     while True:
-        i = int(noise.uniform_below(len(scores), 1)[0])
-        if noise.bernoulli_exp_big(rate * (best - scores[i])):
-            return i
+        drawn = noise.uniform_below(len(scores), size)
+        kept = drawn[noise.exp_flags(((gaps[drawn], rate.denominator),))]
+        if kept.size:
+            return int(kept[0])
+        size = min(2 * size, noise.BATCH)

@@ -39,7 +39,7 @@ def _entropy(size: int) -> bytes:
 
 
 def uniform_below(bounds: int | Integers, size: int) -> Integers:
-    """Independent uniform integers in [0, bound), of one bound of any size or an int64 bound each.
+    """Independent uniform integers in [0, bound), of one bound of any size or a bound each.
 
     Privacy: words of w bits fall into blocks of bound; if 2ʷ cuts the last block short, a word in
     it is drawn again, so every remainder is equally likely (test_uniform).
@@ -50,8 +50,8 @@ def uniform_below(bounds: int | Integers, size: int) -> Integers:
         least, most = bounds.min(initial=1), bounds.max(initial=1)
     if least < 1:
         raise RefusedError("a uniform draw needs bounds of at least 1")
-    if isinstance(bounds, int) and bounds >= 2**63:
-        return np.array([_below_big(bounds) for _ in range(size)], object)
+    if most >= 2**63:
+        return np.array([_below_big(bound) for bound in np.full(size, bounds, object)], object)
     bits = 16 if most <= 2**12 else 32 if most <= 2**28 else 64  # then few are drawn again
     kind = np.dtype(f"u{bits // 8}").type
     words = np.frombuffer(_entropy(size * bits // 8), kind)
@@ -64,13 +64,13 @@ def uniform_below(bounds: int | Integers, size: int) -> Integers:
     return out
 
 
-def _exp_flags(parts: tuple[Part, ...]) -> Flags:
+def exp_flags(parts: tuple[Part, ...]) -> Flags:
     """Flags true with probability exp(-γ), where γ = Π a/b over the parts.
 
     Privacy: with j = max(1, ⌈a/b⌉) for each part and m = Π j, exp(-γ) is the probability that
     m independent trials of exp(-γ/m) all succeed, and γ/m = Π a/(b·j) is a product of
-    terms in [0, 1]. No overflow: b·j < a + b, callers keep a and b below 2⁶² and m below 2⁶³.
-    (test_exp_flags)
+    terms in [0, 1]. No overflow: b·j < a + b, callers keep a and b below 2⁶² and m below 2⁶³, or
+    give Python integers (test_exp_flags).
     """
     splits = [np.maximum(-(-a // b), 1) for a, b in parts]
     trials = math.prod(splits[1:], start=splits[0])
@@ -107,25 +107,6 @@ def _unit_flags(parts: tuple[Part, ...], size: int) -> Flags:
 
 def _at(b: int | Integers, rows: NDArray[Any]) -> int | Integers:
     return b if isinstance(b, int) else b[rows]
-
-
-def bernoulli_exp_big(gamma: Fraction) -> bool:
-    """True with probability exp(-γ), for any rational γ ≥ 0, in Python integers.
-
-    Privacy: ⌈γ⌉ trials of γ/⌈γ⌉ ≤ 1 as in `_exp_flags`, each the series of `_unit_flags`
-    (test_bernoulli_exp_big).
-    """
-    if gamma < 0:
-        raise RefusedError("exp(-gamma) is a probability only for gamma >= 0")
-    trials = max(1, math.ceil(gamma))
-    share = Fraction(gamma.numerator, gamma.denominator * trials)
-    for _ in range(trials):
-        k = 1
-        while _below_big(share.denominator * k) < share.numerator:
-            k += 1
-        if k % 2 == 0:
-            return False
-    return True
 
 
 def _below_big(bound: int) -> int:
@@ -173,19 +154,14 @@ def _gaussian(t: int, p: int, q: int, size: int) -> Integers:
     Privacy: Y from `_laplace` of scale t, kept with probability exp(-γ), γ = (|Y| - σ²/t)²/2σ², has
     the weight exp(-|Y|/t - γ) ∝ exp(-Y²/2σ²), for any t (Algorithm 3 of the paper). With
     a = ||Y|q - p|, γ = a/p · a/2qt. No overflow: qt < 2⁵⁹, so p < 2⁶¹. While |Y|q ≤ reach ≤ 2⁶¹,
-    either a ≤ p, in two trials at most, or a ≤ reach, in (a/p + 1)(a/2qt + 1) < 2⁶³. Other Y are
-    judged in Python integers (test_gaussian, test_far_tails_do_not_wrap).
+    either a ≤ p, in two trials at most, or a ≤ reach, in (a/p + 1)(a/2qt + 1) < 2⁶³. A batch with
+    another Y is judged in Python integers (test_gaussian, test_far_tails_do_not_wrap).
     """
     y = _laplace(t, 1, size)
     reach = min(2**61, math.isqrt(2**61 * p * q * t)) if q * t < 2**59 else -1
-    near = np.abs(y) <= reach // q
-    keep = near.copy()
-    if reach > 0:
-        a = np.abs(np.abs(y[near]).astype(np.int64) * q - p)
-        keep[near] = _exp_flags(((a, 2 * q * t), (a, p)))
-    far = (Fraction((abs(x) * q - p) ** 2, 2 * p * q * t) for x in y[~near].tolist())
-    keep[~near] = [bernoulli_exp_big(gamma) for gamma in far]
-    return y[keep]
+    far = np.abs(y).max(initial=0) > reach // q
+    a = np.abs(np.abs(y.astype(object) if far else y) * q - p)
+    return y[exp_flags(((a, 2 * q * t), (a, p)))]
 
 
 def _filled(size: int, batch: Callable[[int], Integers]) -> Integers:
