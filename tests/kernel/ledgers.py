@@ -7,7 +7,7 @@ from contextlib import closing
 
 from psephos.kernel.budget import epsilon
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.records import Record
+from psephos.kernel.storage import Record
 from psephos.kernel.unit import person
 
 WORDS = {"label": "ages", "schema": "s"}

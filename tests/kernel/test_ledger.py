@@ -21,7 +21,7 @@ from psephos.errors import BudgetError, BudgetExceededError, LedgerError
 from psephos.kernel import storage
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.records import plain
+from psephos.kernel.storage import plain
 from psephos.kernel.unit import add_remove_row, person
 from tests.kernel.ledgers import SHM, WORDS, ask, charge, edit, forge, make
 

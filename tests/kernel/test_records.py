@@ -1,6 +1,7 @@
 """Measurements keep integers exactly, in 64 bits or beyond."""
 
 from fractions import Fraction
+from operator import add
 
 import numpy as np
 import pytest
@@ -11,9 +12,16 @@ from psephos.errors import BudgetError, RefusedError, ShapeError
 from psephos.frozen import digest
 from psephos.kernel import budget as b
 from psephos.kernel.measurement import pack, unpack
-from psephos.kernel.protected import _plus
 from psephos.kernel.query import Block, Query
-from psephos.kernel.sensitivity import RULES, admit, answers, columns, largest_entry, sensitivity
+from psephos.kernel.sensitivity import (
+    RULES,
+    admit,
+    answers,
+    columns,
+    exactly,
+    largest_entry,
+    sensitivity,
+)
 from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.unit import add_remove_row
 from psephos.kernel.vault import Draws
@@ -30,10 +38,10 @@ def test_integers_of_any_size_are_kept():
 
 def test_sums_with_noise_never_wrap_around():
     top = np.array([2**62 - 1])
-    assert _plus(top, np.array([2**62 - 1])).tolist() == [2**63 - 2]
-    assert _plus(np.array([2**62]), np.array([2**62])).tolist() == [2**63]
-    assert _plus(top, np.array([2**62])).tolist() == [2**63 - 1]
-    assert _plus(np.array([2**80], dtype=object), np.array([1])).tolist() == [2**80 + 1]
+    for true, noise in ([top, top], [top, -top - 1], [top + 1, top + 1], [-top, np.array([-5])]):
+        assert exactly(add, true, noise).tolist() == [int(true[0]) + int(noise[0])]
+    assert exactly(add, np.array([2**61 - 1]), np.array([-(2**61)])).dtype == np.int64
+    assert exactly(add, np.array([2**80], dtype=object), np.array([1])).tolist() == [2**80 + 1]
 
 
 def test_huge_columns_are_exact():

@@ -80,9 +80,7 @@ class Budget:
         if not isinstance(other, Budget):
             raise BudgetError(f"{self} and {other!r}: write epsilon(...) or rho(...) on both sides")
         if other.currency != self.currency:
-            raise BudgetError(
-                f"{self} and {other} are different currencies; they neither add nor compare"
-            )
+            raise BudgetError(f"{self} and {other} are different currencies and do not mix")
         return other.amount
 
     def __repr__(self) -> str:
@@ -111,9 +109,7 @@ def epsilon_delta(eps: Any, delta: Any) -> Budget:
         raise BudgetError(f"delta is a probability below 1, got {within}")
     beyond = _least(lambda k: delta_bound(k * GRID, target) > within)
     if beyond == 1:
-        raise BudgetError(
-            f"(epsilon {target}, delta {within}) allows less rho than the grid of 2^-40 can hold"
-        )
+        raise BudgetError(f"(epsilon {target}, delta {within}) is less rho than the grid of 2^-40")
     return Budget("rho", (beyond - 1) * GRID)
 
 
@@ -174,12 +170,10 @@ def exact(amount: Any, what: str) -> Fraction:
     """A positive, finite rational from text, a whole number, a Fraction or a Decimal."""
     if isinstance(amount, float):
         raise BudgetError(
-            f'{what} {amount!r} is a float, and not exactly what it shows; write "{amount!r}"'
+            f'{what} {amount!r} is a float, not quite what it shows; write "{amount!r}"'
         )
     if isinstance(amount, bool) or not isinstance(amount, str | int | Fraction | Decimal):
-        raise BudgetError(
-            f'{what} must be text such as "0.1" or "1/3", or a whole number, got {amount!r}'
-        )
+        raise BudgetError(f'{what} must be text such as "0.1", or a whole number, got {amount!r}')
     try:
         value = Fraction(amount)
     except (ValueError, OverflowError, ZeroDivisionError):

@@ -25,9 +25,7 @@ from psephos.kernel import noise
 def exponential(scores: Sequence[int], epsilon: Fraction, sensitivity: int) -> int:
     """An index, with probability proportional to exp(epsilon · score / (2 · sensitivity))."""
     if not len(scores) or sensitivity < 1 or epsilon <= 0:
-        raise RefusedError(
-            "choosing needs candidates, a positive sensitivity and a positive epsilon"
-        )
+        raise RefusedError("choosing needs candidates, and a sensitivity and an epsilon above 0")
     rate = epsilon / (2 * sensitivity)
     gaps = (max(scores) - np.array(scores, object)) * rate.numerator
     size = 16

@@ -37,13 +37,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from psephos.errors import BudgetError, BudgetExceededError, LedgerError, RefusedError
-from psephos.kernel import records, storage
+from psephos.kernel import storage
 from psephos.kernel.budget import Budget, checked
-from psephos.kernel.records import Anchor, Entry, Record, entries_of, now, plain
-from psephos.kernel.storage import Data
+from psephos.kernel.storage import Anchor, Data, Entry, Record, entries_of, now, plain
 from psephos.kernel.unit import Unit
 
 Place = str | os.PathLike[str]
+OTHER_COPY = "since it was last seen here, an older copy was put back, or another ledger"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,7 +149,7 @@ class Ledger:
         """
         with self._operation() as db:
             held = storage.fetch(db)
-            records.check_chain(held)
+            storage.check_chain(held)
             entries = entries_of(held, self.budget.currency)
             spent = Budget(self.budget.currency, held[-1].spent)
             if spent > self.budget:
@@ -215,10 +215,7 @@ class Ledger:
             with storage.operation(str(self.path), begin) as db:
                 for seen in self._seen:
                     if storage.fetch(db, "number = ?", seen.number) != [seen]:
-                        raise LedgerError(
-                            f"{seen} is missing or was changed since it was last seen here: an "
-                            "older copy was put back, or another ledger"
-                        )
+                        raise LedgerError(f"{seen} is missing or changed: {OTHER_COPY}")
                 yield db
                 last = storage.last(db)
             self._seen[1:] = [last]

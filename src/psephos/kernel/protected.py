@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from operator import add
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,12 +22,12 @@ from numpy.typing import ArrayLike
 from psephos.attribute import Attribute
 from psephos.domain import Domain
 from psephos.errors import BudgetError, RefusedError, ShapeError, TooLargeError
-from psephos.frozen import Array, digest, frozen, largest
+from psephos.frozen import Array, digest, frozen
+from psephos.kernel import sensitivity
 from psephos.kernel.budget import Budget
 from psephos.kernel.lineage import Node
 from psephos.kernel.measurement import Measurement, noise_for
 from psephos.kernel.query import Query
-from psephos.kernel.sensitivity import SAFE, admit, admit_query, answers, largest_entry, stability
 from psephos.kernel.source import Cells, Conjunct, Grouped
 from psephos.kernel.vault import Vault
 from psephos.matrix import Identity, Kron, Matrix, Ones, Partition, Sparse, total
@@ -153,7 +154,7 @@ class ProtectedVector(_Handle):
         stability (tests/kernel/test_protected.py::test_scaled_masks_cost_their_scale).
         """
         own = self._admitted(matrix)
-        node = self._node.step(f"transform {digest(own)}", max(1, stability(own)))
+        node = self._node.step(f"transform {digest(own)}", max(1, sensitivity.stability(own)))
         return self._mapped(own, node)
 
     def reduce(self, partition: Partition) -> ProtectedVector:
@@ -184,15 +185,16 @@ class ProtectedVector(_Handle):
         (tests/kernel/test_audit.py).
         """
         spend, cost = self._vault.priced(spend, Fraction(1, 2))
-        asked = admit_query(Query.of(query) if isinstance(query, Matrix) else query)
+        asked = sensitivity.admit_query(Query.of(query) if isinstance(query, Matrix) else query)
         self._check(asked)
         noise = noise_for(asked, spend, self._vault.ledger.unit, self._node.stability)
 
         def draw() -> Array:
             noisy = []
-            for block, added in zip(asked.blocks, noise, strict=True):
+            for block, law in zip(asked.blocks, noise, strict=True):
                 true = self._answers(block.matrix)
-                noisy.append(_plus(true, self._vault.draws.noise(added, len(true))))
+                added = self._vault.draws.noise(law, len(true))
+                noisy.append(sensitivity.exactly(add, true, added))
             return np.concatenate(noisy)
 
         mark = f"measure {digest(asked)} {spend}"
@@ -234,10 +236,10 @@ class ProtectedVector(_Handle):
                 f"the estimate must be {self.size:,} whole numbers of 64 bits, got "
                 f"{guess.dtype} of shape {guess.shape}"
             )
-        reach = largest_entry(own)
+        reach = sensitivity.largest_entry(own)
         if reach == 0:
             raise RefusedError("all queries are zero; there is nothing to choose by")
-        guessed = answers(own, guess.astype(np.int64))
+        guessed = sensitivity.answers(own, guess.astype(np.int64))
         each = self._vault.ledger.unit.per_distance(spend, self._node.stability)
 
         def draw() -> Array:
@@ -249,7 +251,7 @@ class ProtectedVector(_Handle):
         return int(self._vault.request(self._node, mark, cost, key, "choose", draw)[1][0])
 
     def _admitted(self, matrix: Matrix) -> Matrix:
-        own = admit(matrix)
+        own = sensitivity.admit(matrix)
         self._check(Query.of(own))
         return own
 
@@ -282,7 +284,7 @@ class ProtectedVector(_Handle):
         names, last = self._asked(matrix)
         x = self._vault.counts(names, self._keep)
         for part in reversed((last, *self._maps)):
-            x = answers(part, x)
+            x = sensitivity.answers(part, x)
         return x
 
     def __repr__(self) -> str:
@@ -301,10 +303,3 @@ def _check_cells(needed: int) -> None:
             needed,
             CELLS_LIMIT,
         )
-
-
-def _plus(true: Array, noise: Array) -> Array:
-    """Integers that never wrap around."""
-    if max(largest(true), largest(noise)) < SAFE:
-        return np.asarray(true + noise)
-    return np.asarray(true.astype(object) + noise)

@@ -7,6 +7,7 @@ short fractions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -78,11 +79,8 @@ class Query(Value):
 
 def rounded_weight(weight: float) -> Fraction:
     """The nearest weight of the form m·2^e with m < 2^20."""
-    numerator, denominator = float(weight).as_integer_ratio()
-    shift = numerator.bit_length() - 20
-    if shift > 0:
-        numerator = (numerator + (1 << shift - 1) >> shift) << shift
-    return Fraction(numerator, denominator)
+    share, exponent = math.frexp(weight)
+    return round(share * MANTISSA) * Fraction(2) ** exponent / MANTISSA
 
 
 def _check_weight(weight: Fraction) -> None:

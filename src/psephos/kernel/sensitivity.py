@@ -37,8 +37,8 @@ def _one(value: int) -> Array:
     return np.array([value], dtype=np.int64 if value < SAFE else object)
 
 
-def _exactly(operation: Callable[[Any, Any], Any], x: Array, y: Array) -> Array:
-    """Sums or products of numbers from 0, in Python's integers where 64 bits could overflow."""
+def exactly(operation: Callable[[Any, Any], Any], x: Array, y: Array) -> Array:
+    """Sums or products of integers, in Python's integers where 64 bits could overflow."""
     if operation(largest(x), largest(y)) >= SAFE:
         x, y = x.astype(object), y.astype(object)
     return np.asarray(operation(x, y))
@@ -72,7 +72,7 @@ def _outer(a: mx.Kron, p: Norm) -> Array:
     parts = [columns(factor, p) for factor in a.factors]
     if any(part.size > 1 for part in parts):
         parts = [_listed(factor, p) for factor in a.factors]
-    return reduce(lambda x, y: _exactly(mul, x[:, None], y).ravel(), parts)
+    return reduce(lambda x, y: exactly(mul, x[:, None], y).ravel(), parts)
 
 
 def _places(a: mx.Matrix) -> Any:
@@ -88,7 +88,7 @@ def _places(a: mx.Matrix) -> Any:
 
 def _pidentity(a: mx.PIdentity, p: Norm) -> Array:
     below = np.asarray(_powers(a.rows, p, a.shape[0]).sum(axis=0))
-    return _exactly(add, _powers(a.diagonal, p), below)
+    return exactly(add, _powers(a.diagonal, p), below)
 
 
 TURNED = (mx.Prefix, mx.Partition)  # transposes that have a rule; entries 0 and 1
@@ -110,8 +110,8 @@ RULES: dict[type, Callable[[Any, Norm], Array]] = {
     mx.Compose: lambda a, p: _listed(a.parts[0], p)[_places(a.parts[1])],
     mx.Permuted: lambda a, p: _listed(a.base, p)[np.argsort(a.order)],
     Transposed: _counted,
-    mx.Scaled: lambda a, p: _exactly(mul, columns(a.base, p), _one(abs(a.factor) ** p)),
-    mx.Stack: lambda a, p: reduce(partial(_exactly, add), [columns(part, p) for part in a.parts]),
+    mx.Scaled: lambda a, p: exactly(mul, columns(a.base, p), _one(abs(a.factor) ** p)),
+    mx.Stack: lambda a, p: reduce(partial(exactly, add), [columns(part, p) for part in a.parts]),
     mx.DirectSum: lambda a, p: np.concatenate([_listed(part, p) for part in a.parts]),
     mx.Kron: _outer,
 }
@@ -239,8 +239,8 @@ def _largest(terms: list[tuple[int, mx.Matrix]], p: Norm) -> int:
         return factor * math.prod(_largest(_terms(f, p), p) for f in a.factors)
     found = _largest_on_grid(terms, p)
     if found is None:
-        listed = [_exactly(mul, columns(a, p), _one(factor)) for factor, a in terms]
-        found = largest(reduce(partial(_exactly, add), listed))
+        listed = [exactly(mul, columns(a, p), _one(factor)) for factor, a in terms]
+        found = largest(reduce(partial(exactly, add), listed))
     return found
 
 

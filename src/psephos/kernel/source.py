@@ -42,11 +42,9 @@ class Conjunct(Value):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mask", frozen(self.mask, dtype=bool))
-        if self.mask.ndim != len(self.names):
-            raise ShapeError(
-                f"a mask over {', '.join(self.names)} needs {len(self.names)} axes, "
-                f"got {self.mask.ndim}"
-            )
+        axes = len(self.names)
+        if self.mask.ndim != axes:
+            raise ShapeError(f"a mask over {self.names} needs {axes} axes, got {self.mask.ndim}")
 
 
 Cells = tuple[Conjunct, ...]
