@@ -94,6 +94,9 @@ def leaves(n):
         st.tuples(vectors(n, st.integers(1, 4)), arrays(2, n, WHOLE)).map(
             lambda a: mx.PIdentity(*a)
         ),
+        st.tuples(vectors(n, st.integers(1, 4)), arrays(2, n, WHOLE)).map(
+            lambda a: mx.PIdentity(*a).pinv().T
+        ),
         st.tuples(vectors(n), arrays(1, n)).map(lambda a: mx.Downdate(*a)),
     )
 

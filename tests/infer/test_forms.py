@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from psephos import matrix as mx
 from psephos.infer import iterative
 from psephos.infer.axes import axis_inverse
-from psephos.infer.forms import PairForm, ProductForm, WrittenForm
+from psephos.infer.forms import PairForm, ProductForm, WrittenForm, common_eigenvectors
 from psephos.infer.iterative import IterativeForm
 from psephos.infer.least_squares import form_of
 from psephos.infer.merged import MergedForm
@@ -131,3 +131,32 @@ def test_axis_inverses(a, w):
     if inside:
         assert_allclose(inverse.variances(w), np.diag(w.dense() @ dense @ w.dense().T), atol=1e-9)
         assert_allclose(inverse.trace_with(w), inverse.variances(w).sum())
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "rank"),
+    [
+        (mx.PIdentity([3, 1, 2], [[1, 2, 5]]), mx.PIdentity([1, 9, 1], [[4, 0, 1]]), 3),
+        (mx.Prefix(3), mx.total(3), 3),
+        (mx.Prefix(3), mx.Scaled(10**6, mx.Identity(3)), 3),
+        (mx.total(3), mx.total(3), 1),
+        (mx.total(3), mx.Dense([[1, -1, 0]]), 2),
+        (mx.Dense([[1, 1, 0]]), mx.Dense([[1, 1, 1e-4]]), 2),
+        (mx.Diagonal([1, 1, 1e-5]), mx.Diagonal([2, 1, 1e-5]), 3),
+        (mx.Dense(np.zeros((1, 3))), mx.Prefix(3), 3),
+    ],
+)
+def test_one_basis_makes_both_grams_diagonal(a, b, rank):
+    """Also where both together do not determine all cells, or only just."""
+    v, first, second = common_eigenvectors(a, b)
+    assert v.shape == (3, rank)
+    for matrix, lengths in ((a, first), (b, second)):
+        seen = matrix.dense() @ v
+        assert_allclose(seen.T @ seen, np.diag(lengths), atol=1e-12 * max(1, lengths.max()))
+
+
+def test_axes_with_the_same_two_factors_share_their_eigenvectors():
+    pair = mx.PIdentity([3, 1], [[1, 2]]), mx.PIdentity([1, 2], [[4, 1]])
+    form = PairForm.of([mx.Kron((f, f, mx.Prefix(2))) for f in pair], [1, 2], (2, 2, 2))
+    assert form.vectors[0] is form.vectors[1]
+    assert form.vectors[2] is not form.vectors[1]

@@ -132,6 +132,67 @@ def test_answers_are_exact_on_both_sides_of_floats(bits, low):
         assert answers(a, x).tolist() == exact
 
 
+FACTORS = st.sampled_from(
+    [
+        mx.PIdentity([3, 1, 7], [[2, -1, 5], [0, 4, -6]]),
+        mx.PIdentity([2**20 + 1, 2**20, 1], [[2**20 - 1, -(2**20), 3]]),
+        mx.PIdentity([2**52, 1, 2**53 + 1], [[1, 2**53 + 1, -1]]),
+        mx.Dense([[5, -3, 2]]),
+        mx.Dense([[2**26 + 1, -(2**26), 1], [2**52 - 1, 1, 0], [0, 0, 0]]),
+        mx.Dense([[2**61, -(2**61), 2**62 - 1]]),
+        mx.Dense(np.zeros((2, 3), dtype=int)),
+        mx.Scaled(-(2**33), mx.PIdentity([1, 1, 2], [[1, 0, 1]])),
+        mx.Diagonal([0, -(2**40), 3]),
+        mx.Prefix(3),
+        mx.Identity(3),
+        mx.total(3),
+        mx.Haar(3),
+    ]
+)
+
+
+def in_python(a, x):
+    """A x by Python's integers alone; of a product, axis by axis."""
+    if isinstance(a, mx.Kron):
+        for factor in reversed(a.factors):
+            rows = np.array(
+                [in_python(factor, column) for column in x.reshape(-1, 3)], dtype=object
+            )
+            x = rows.reshape(len(x) // 3, -1).T.reshape(-1)  # the axis that was last comes first
+        return x
+    if isinstance(a, mx.Scaled):
+        return [a.factor * v for v in in_python(a.base, x)]
+    rows = {
+        mx.Dense: lambda: a.array.tolist(),
+        mx.PIdentity: lambda: np.diag(a.diagonal).tolist() + a.rows.tolist(),
+        mx.Diagonal: lambda: np.diag(a.weights).tolist(),
+    }
+    listed = rows[type(a)]() if type(a) in rows else a.dense().astype(int).tolist()
+    return [sum(int(w) * int(v) for w, v in zip(row, x, strict=True)) for row in listed]
+
+
+@given(
+    factors=st.lists(FACTORS, min_size=1, max_size=3),
+    size=st.sampled_from([1, 9, 2**20, 2**40, 2**53 + 1, 2**62]),
+    seed=st.integers(0, 9),
+)
+def test_products_answer_as_python_integers_do(factors, size, seed):
+    """Rows and counts on both sides of every limit: of floats, of limbs, of 64 bits."""
+    x = np.random.default_rng(seed).integers(-size, size + 1, 3 ** len(factors))
+    a = admit(mx.Kron(tuple(factors)))
+    assert answers(a, x).tolist() == list(in_python(a, x))
+    assert answers(a, np.abs(x)).tolist() == list(in_python(a, np.abs(x)))
+    weighted = admit(mx.Stack((mx.Scaled(-5, a), a)))
+    assert answers(weighted, x).tolist() == [c * v for c in (-5, 1) for v in in_python(a, x)]
+
+
+def test_long_vectors_are_bounded_piece_by_piece():
+    x = np.full(200_000, -(2**62))
+    x[::2] = 2**62 - 1
+    assert answers(mx.total(200_000), x).tolist() == [-100_000]
+    assert answers(mx.Dense(np.ones((1, 200_000), dtype=int)), x).tolist() == [-100_000]
+
+
 def test_answers_never_wrap_around():
     x = np.array([2**61, 2**61, 5])
     assert answers(mx.Prefix(3), x).tolist() == [2**61, 2**62, 2**62 + 5]

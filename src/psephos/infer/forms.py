@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpocon, dpotrf
 
 from psephos.errors import TooLargeError
 from psephos.frozen import Array
@@ -131,18 +133,17 @@ class ProductForm(Form):
         # A⁺ = Y⁺Aᵀ axis by axis, in one go: whole vectors are read and written once for each.
         pairs = zip(self.inverses, self.block.factors, strict=True)
         inverses = tuple(
-            a if isinstance(a, Identity) else Compose((inverse, in_floats(a).T))
-            for inverse, a in pairs
+            a if isinstance(a, Identity) else pseudo_inverse(inverse, a) for inverse, a in pairs
         )
         answers = values[0].astype(float) if values[0].dtype == object else values[0]
         return FittedVector(Kron(inverses).matvec(answers).astype(float, copy=False))
 
 
-def in_floats(a: Matrix) -> Matrix:
-    """The same matrix with float entries, where integers would be multiplied one by one."""
+def pseudo_inverse(inverse: AxisInverse, a: Matrix) -> Matrix:
+    """A⁺ = Y⁺Aᵀ, in floats."""
     if isinstance(a, PIdentity):
-        return PIdentity(a.diagonal.astype(float), a.rows.astype(float))
-    return Dense(a.array.astype(float)) if isinstance(a, Dense) else a
+        return a.pinv()
+    return Compose((inverse, Dense(a.array.T.astype(float)) if isinstance(a, Dense) else a.T))
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +173,7 @@ class PairForm(Form):
         fits = all(tuple(f.shape[1] for f in b.factors) == shape for b in krons)
         if len(krons) < len(blocks) or not fits or max(shape) > PAIR_AXIS:
             return None
+        solved: dict[tuple[Matrix, Matrix], tuple[Array, Array, Array]] = {}
         vectors: list[Array] = []
         parts = [np.ones(1) for _ in krons]
         for i in range(len(shape)):
@@ -181,7 +183,10 @@ class PairForm(Form):
                     different.append(block.factors[i])
             if len(different) > 2:
                 return None
-            v, *lengths = common_eigenvectors(different[0], different[-1])
+            pair = different[0], different[-1]
+            if pair not in solved:
+                solved[pair] = common_eigenvectors(*pair)
+            v, *lengths = solved[pair]
             vectors.append(v)
             for j, block in enumerate(krons):
                 own = lengths[0] if block.factors[i] == different[0] else lengths[1]
@@ -246,15 +251,33 @@ def common_eigenvectors(a: Matrix, b: Matrix) -> tuple[Array, Array, Array]:
             n,
             PAIR_AXIS,
         )
-    x, y = a.gram().dense(limit=n * n), b.gram().dense(limit=n * n)
-    x_scale, y_scale = (float(np.trace(g)) / n or 1.0 for g in (x, y))
-    values, vectors = np.linalg.eigh(x / x_scale + y / y_scale)
-    kept = values > values[-1] * n * 1e-15
-    basis = vectors[:, kept] / np.sqrt(values[kept])
-    _, turn = np.linalg.eigh(basis.T @ (x / x_scale) @ basis)
-    v = basis @ turn
+    x, y = (g / (float(np.trace(g)) / n or 1.0) for g in (_gram(a), _gram(b)))
+    root = _root(x + y)
+    if root is not None:
+        half = solve_triangular(root, x, lower=True, check_finite=False)
+        inside = solve_triangular(root, half.T, lower=True, check_finite=False)
+        turn = np.linalg.eigh(inside)[1]
+        v = solve_triangular(root, turn, lower=True, trans="T", check_finite=False)
+    else:
+        values, vectors = np.linalg.eigh(x + y)
+        kept = values > values[-1] * n * 1e-15
+        basis = vectors[:, kept] / np.sqrt(values[kept])
+        v = basis @ np.linalg.eigh(basis.T @ x @ basis)[1]
     # As lengths, not as 1 - the other: that would lose the digits of the small ones.
     return v, (a.matmat(v) ** 2).sum(axis=0), (b.matmat(v) ** 2).sum(axis=0)
+
+
+def _gram(a: Matrix) -> Array:
+    n = a.shape[1]
+    return a.gram().dense(limit=n * n)
+
+
+def _root(x: Array) -> Array | None:
+    """L with LLᵀ = X, if X is far enough from singular to be divided by."""
+    root, failed = dpotrf(x, lower=1)
+    if failed or dpocon(root, np.abs(x).sum(axis=0).max(), uplo="L")[0] < 1e-6:
+        return None
+    return np.asarray(root)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from psephos.matrix import (
     Semiseparable,
     Sum,
 )
-from psephos.matrix.explicit import times
+from psephos.matrix.products import times
 
 WRITTEN = 4096
 """The most cells of an axis for which a Gram without structure is written out."""

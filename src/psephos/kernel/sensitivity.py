@@ -28,8 +28,8 @@ from psephos.kernel.query import Block, Query
 from psephos.matrix.base import Norm, Transposed
 
 SAFE = 1 << 62
-FLOATS = 1 << 49  # floats are exact to 2^53; sums of 16 such numbers on the way stay so
 GRID_LIMIT = 10**6
+PIECE = 1 << 16
 
 
 def _one(value: int) -> Array:
@@ -128,7 +128,6 @@ LARGEST: dict[type, Callable[[Any], int]] = {
     mx.DirectSum: lambda a: max(largest_entry(part) for part in a.parts),
     mx.Kron: lambda a: math.prod(largest_entry(factor) for factor in a.factors),
 }
-MULTIPLIED = (mx.Dense, mx.PIdentity)
 SIGNS: list[type] = [mx.Identity, mx.Ones, mx.Prefix, mx.Difference, mx.Haar, mx.Partition]
 SIGNS += [mx.AllRange, mx.WidthRange, mx.Ranges, Transposed]
 LARGEST |= dict.fromkeys(SIGNS, lambda a: 1)  # their entries are -1, 0 and 1
@@ -266,15 +265,11 @@ def answers(a: mx.Matrix, x: Array) -> Array:
     """A x in integers, in 64 bits where they suffice and in Python's integers where not.
 
     Only the time this takes depends on the counts, never its success or its value: what is added
-    and multiplied in 64 bits is exact modulo 2⁶⁴, and no answer exceeds `_reach` · Σ|x|. Nor does
-    a number on the way by more than a few times (prefix sums that are added and subtracted), so
-    that well below 2⁵³ floats are exact too, and many times faster where arrays are multiplied
+    and multiplied in 64 bits is exact modulo 2⁶⁴ (arrays through floats that never round, proved
+    at `matrix.products`), and no answer exceeds `_reach` · Σ|x|
     (tests/kernel/test_sensitivity.py::test_answers_never_wrap_around).
     """
-    reach = _reach(a) * _mass(x)
-    if reach < FLOATS and any(type(part) in MULTIPLIED for part in a.walk()):
-        return np.asarray(a.matvec(x.astype(float))).astype(np.int64)
-    return np.asarray(a.matvec(x if reach < SAFE else x.astype(object)))
+    return np.asarray(a.matvec(x if _reach(a) * _mass(x) < SAFE else x.astype(object)))
 
 
 def _reach(a: mx.Matrix) -> int:
@@ -289,8 +284,12 @@ def _reach(a: mx.Matrix) -> int:
 
 
 def _mass(x: Array) -> int:
-    """At least Σ|x|, exactly."""
+    """At least Σ|x|, exactly; in pieces, for no second vector to be held."""
     if x.dtype == object:
         return int(np.abs(x).sum())
-    halves = (np.abs(x >> 32).sum(), (x & 0xFFFFFFFF).sum())
-    return (int(halves[0]) << 32) + int(halves[1])
+    total = 0
+    for start in range(0, x.size, PIECE):
+        part = x[start : start + PIECE]
+        total += int(np.abs(part >> 32).sum()) << 32
+        total += int((part & 0xFFFFFFFF).sum())
+    return total

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from psephos.errors import ShapeError
 from psephos.frozen import Array, absolute, frozen, squared
 from psephos.matrix.base import Matrix, first_appearance, square_size
+from psephos.matrix.products import times
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,20 +97,6 @@ class Dense(Matrix):
     def column_groups(self) -> Array:
         _, groups = np.unique(self.array, axis=1, return_inverse=True)
         return first_appearance(groups)
-
-
-def times(a: Array, x: Array, out: Array | None = None) -> Array:
-    """A along the middle axis of x, in as few and as large products as the layout allows."""
-    dtype = np.result_type(a, x)
-    left, n, right = x.shape
-    a = a.astype(dtype, copy=False)
-    x = x.astype(dtype, copy=False)
-    if right == 1:
-        flat = None if out is None else out[:, :, 0]
-        return np.asarray(np.matmul(x.reshape(left, n), a.T, out=flat))[:, :, None]
-    if left == 1:
-        return np.asarray(np.matmul(a, x[0], out=None if out is None else out[0]))[None]
-    return np.asarray(np.matmul(a, x, out=out))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

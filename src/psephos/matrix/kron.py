@@ -139,18 +139,32 @@ class _Pass:
     def growth(self) -> float:
         return self.rows / self.columns
 
-    def into(self, x: Array, out: Array) -> None:
-        """The factors on a small (left, n, right) array, those that shrink it first."""
+    def into(self, x: Array, out: Array, spare: Array) -> None:
+        """The factors on a small (left, n, right) array, those that shrink it first.
+
+        `spare` has two rows as long as x or out, whichever is longer; x may be the second.
+        """
         left, _, right = x.shape
         if len(self.factors) == 1:
             self.factors[0]._apply_into(x, out)
             return
         sizes = [factor.shape[1] for factor in self.factors]
-        for i, factor in _shrinking_first(self.factors):
+        for step, (i, factor) in enumerate(_shrinking_first(self.factors)):
             a, b = math.prod(sizes[:i]), math.prod(sizes[i + 1 :])
-            x = factor._apply(x.reshape(left * a, sizes[i], b * right))
+            x = x.reshape(left * a, sizes[i], b * right)
             sizes[i] = factor.shape[0]
+            if factor._streams:
+                made = _laid(spare[step % 2], (left * a, sizes[i], b * right))
+                factor._apply_into(x, made)
+                x = made
+            else:
+                x = factor._apply(x)
         out[...] = x.reshape(left, self.rows, right)
+
+
+def _laid(memory: Array, shape: tuple[int, ...]) -> Array:
+    """The beginning of a row of memory, in this shape."""
+    return memory[: math.prod(shape)].reshape(shape)
 
 
 def _shrinking_first(factors: Sequence[Matrix]) -> list[tuple[int, Matrix]]:
@@ -238,18 +252,20 @@ def _run(p: _Pass, source: Array, target: Array) -> None:
         # Long rows go through at memory speed as they are.
         p.factors[0]._apply_into(source, target)
         return
-    slabs = max(1, BLOCK // (max(n, m) * right))
+    slabs = max(1, min(left, BLOCK // (max(n, m) * right)))
     starts = range(0, left, slabs)
-    wide = max(n, m) * right > 2 * BLOCK and right > 1
+    # A slab that moves does so by whole rows, so a column only ever meets itself.
+    width = right
+    if max(n, m) * right > 2 * BLOCK and right > 1:
+        width = max(1, min(max(16, BLOCK // max(n, m)), right // 8))
+    spare = np.empty((2, slabs * max(n, m) * width), dtype=target.dtype)
     for start in reversed(starts) if m > n else starts:
         block = source[start : start + slabs]
         out = target[start : start + slabs]
-        if not wide:
-            p.into(block.copy() if in_place else block, out)
-            continue
-        # A slab that moves does so by whole rows, so a column only ever meets itself.
-        columns = max(16, BLOCK // max(n, m))
-        columns = max(1, min(columns, right // 8))
-        for c in range(0, right, columns):
-            part = block[:, :, c : c + columns]
-            p.into(part.copy() if in_place else part, out[:, :, c : c + columns])
+        for c in range(0, right, width):
+            part = block[:, :, c : c + width]
+            if in_place:
+                kept = _laid(spare[1], part.shape)
+                kept[...] = part
+                part = kept
+            p.into(part, out[:, :, c : c + width], spare)

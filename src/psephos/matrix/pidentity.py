@@ -10,7 +10,7 @@ import numpy as np
 from psephos.errors import ShapeError
 from psephos.frozen import Array, absolute, frozen, squared
 from psephos.matrix.base import Matrix, first_appearance
-from psephos.matrix.explicit import times
+from psephos.matrix.products import times, weigh
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,13 +84,13 @@ class PIdentity(Matrix):
 
     def _apply_into(self, x: Array, out: Array) -> None:
         p, n = self.rows.shape
-        np.multiply(x, self.diagonal[None, :, None], out=out[:, :n])
+        weigh(self.diagonal, x, out[:, :n])
         out[:, n:] = times(self._padded, x)[:, :p]
 
     def _apply_t(self, y: Array) -> Array:
         n = self.shape[1]
         out = times(self.rows.T, y[:, n:])
-        out += y[:, :n] * self.diagonal[None, :, None]
+        out += weigh(self.diagonal, y[:, :n])
         return out
 
     @property
@@ -107,10 +107,67 @@ class PIdentity(Matrix):
         return np.asarray(self.diagonal.astype(float) + self.rows.sum(axis=0, dtype=float))
 
     def pinv(self) -> Matrix:
-        return Downdate.of(self) @ self.T  # type: ignore[no-any-return]
+        return PIdentityPinv.of(self)
 
     def column_groups(self) -> Array:
         return first_appearance(np.arange(self.shape[1]))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PIdentityPinv(Matrix):
+    """A⁺ of a p-Identity [diag(d); B]: (y, z) → e y + G (z - B e y), with e = 1/d.
+
+    What the further rows say beyond the cells' own answers is spread by G = E²Bᵀ(I + BE²Bᵀ)⁻¹.
+
+    >>> PIdentityPinv.of(PIdentity([1, 1], [[1, 1]])).dense() * 3
+    array([[ 2., -1.,  1.],
+           [-1.,  2.,  1.]])
+    """
+
+    inverse: Array
+    rows: Array
+    spread: Array
+
+    def __post_init__(self) -> None:
+        for name in ("inverse", "rows", "spread"):
+            object.__setattr__(self, name, frozen(getattr(self, name), float))
+        object.__setattr__(self, "entry_type", np.dtype(float))
+
+    @classmethod
+    def of(cls, a: PIdentity) -> PIdentityPinv:
+        from scipy.linalg import solve_triangular
+
+        inverse = 1 / a.diagonal.astype(float)
+        root, v = _woodbury(a)
+        spread = solve_triangular(root, v, lower=True, trans="T", check_finite=False).T
+        return cls(inverse, a.rows, spread)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        p, n = self.rows.shape
+        return n, n + p
+
+    def _apply(self, x: Array) -> Array:
+        kind = np.result_type(x, self.entry_type)
+        out = np.empty((x.shape[0], self.shape[0], x.shape[2]), dtype=kind)
+        self._apply_into(x, out)
+        return out
+
+    _streams = True
+
+    def _apply_into(self, x: Array, out: Array) -> None:
+        n = self.shape[0]
+        cells = weigh(self.inverse, x[:, :n])
+        times(self.spread, x[:, n:] - times(self.rows, cells), out)
+        out += cells
+
+    def _apply_t(self, y: Array) -> Array:
+        n = self.shape[0]
+        kind = np.result_type(y, self.entry_type)
+        out = np.empty((y.shape[0], self.shape[1], y.shape[2]), dtype=kind)
+        out[:, n:] = times(self.spread.T, y)
+        weigh(self.inverse, y - times(self.rows.T, out[:, n:]), out[:, :n])
+        return out
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,12 +197,7 @@ class Downdate(Matrix):
     @classmethod
     def of(cls, a: PIdentity) -> Downdate:
         """(AᵀA)⁻¹ = D⁻² - VᵀV with V = L⁻¹BD⁻² and LLᵀ = I + BD⁻²Bᵀ (Woodbury)."""
-        inverse = 1 / a.diagonal.astype(float) ** 2
-        scaled = a.rows * inverse
-        factor = np.linalg.cholesky(np.eye(len(a.rows)) + scaled @ a.rows.T)
-        from scipy.linalg import solve_triangular
-
-        return cls(inverse, solve_triangular(factor, scaled, lower=True, check_finite=False))
+        return cls(1 / a.diagonal.astype(float) ** 2, _woodbury(a)[1])
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -153,7 +205,7 @@ class Downdate(Matrix):
 
     def _apply(self, x: Array) -> Array:
         out = -times(self.rows.T, times(self.rows, x))
-        out += self.diagonal[None, :, None] * x
+        out += weigh(self.diagonal, x)
         return out
 
     _apply_t = _apply
@@ -169,6 +221,15 @@ class Downdate(Matrix):
 
     def sum(self) -> float:
         return float(self.diagonal.sum() - (self.rows.sum(axis=1) ** 2).sum())
+
+
+def _woodbury(a: PIdentity) -> tuple[Array, Array]:
+    """L and V = L⁻¹BD⁻² with LLᵀ = I + BD⁻²Bᵀ."""
+    from scipy.linalg import solve_triangular
+
+    scaled = a.rows / a.diagonal.astype(float) ** 2
+    root = np.linalg.cholesky(np.eye(len(a.rows)) + scaled @ a.rows.T)
+    return root, solve_triangular(root, scaled, lower=True, check_finite=False)
 
 
 def with_rows(diagonal: Array, rows: Array) -> Matrix:
