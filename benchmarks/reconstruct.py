@@ -4,9 +4,11 @@
 "invert" what depends on the strategy alone, "fit" the estimate from noisy answers (for marginals
 all tables asked, too). Memory is in vectors of 8 bytes a cell: the peak of two stages beyond what
 they were given, and of the whole beyond the counts and the measurement that is returned, noise left
-out. Aims, besides noise: a product over 10⁷ cells in 1 s and 2 vectors (10⁸ in 15 s, by the
-argument `large`), a union of two products over 10⁶ cells in 1 s, marginals up to 3-way over 10⁷ in
-1.5 s. The authors' column is a run of their public code, noise included.
+out. Time is that of a second run: memory that a process touches for the first time costs the system
+more than the arithmetic, up to half a second for a vector of 10⁷ cells. Aims, besides noise: a
+product over 10⁷ cells in 1 s and 2 vectors (10⁸ in 15 s, by the argument `large`), a union of two
+products over 10⁶ cells in 1 s, marginals up to 3-way over 10⁷ in 1.5 s. The authors' column is a
+run of their public code, noise included.
 """
 
 from __future__ import annotations
@@ -144,8 +146,8 @@ def staged(case: Case, counts: np.ndarray, *, trace: bool) -> Stages:
 def row(case: Case) -> list[str]:
     cells, rows = case.strategy.query.shape[1], case.strategy.query.shape[0]
     counts = np.random.default_rng(0).integers(0, 10, cells)
-    timed = staged(case, counts, trace=False)
     traced = staged(case, counts, trace=True)
+    timed = staged(case, counts, trace=False)
     peak = traced.whole / (8 * cells) - rows / cells  # the answers are the measurement returned
     spent = timed.seconds
     besides = sum(spent.values()) - spent["noise"]
