@@ -17,7 +17,7 @@ ROOMS = {
     "sqlglot": {"workload"},
     "pyarrow": {"engines", "infer"},
 }
-ROOMS |= {"sqlite3": {"kernel"}}
+ROOMS |= {"sqlite3": {"kernel"}, "rich": {"strategy"}}
 
 
 def rooms():

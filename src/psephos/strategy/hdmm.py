@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -22,12 +22,10 @@ from psephos.errors import TooLargeError, UnsupportedError, WorkloadError
 from psephos.strategy import baselines, operators
 from psephos.strategy.factors import Noise, checked_selection
 from psephos.strategy.operators import Problem
+from psephos.strategy.progress import Progress, Watch, watch
 from psephos.strategy.strategy import Rival, Strategy
 from psephos.strategy.terms import Terms
 from psephos.workload.workload import Workload
-
-Progress = Callable[[str, float], None]
-"""Called with what was tried and the ratio of Identity's RMSE to the best so far."""
 
 CONTENT = 5
 """A search ends after so many further starts of an operator without a gain."""
@@ -55,7 +53,8 @@ def hdmm(
         seed: the same seed gives the same strategy, unless the time limit cuts the search short
         time_limit: seconds after which the best so far is returned
         cores: starts that run at a time; all cores if left out
-        progress: called with what was tried and how much better than Identity the best so far is
+        progress: True for a bar on stderr if that is a terminal ("always" if not, too), or a
+            function, called with what was tried and how much better than Identity the best is
 
     >>> from psephos import Domain, Workload, product, prefix
     >>> W = Workload(Domain.of(age=64), [product(age=prefix())])
@@ -84,20 +83,24 @@ def search(
     check_search(workload, noise, restarts, seed, time_limit)
     deadline = None if time_limit is None else time.monotonic() + time_limit
     problem = Problem.of(workload, noise)
-    looking = _Search(problem, progress)
-    if only is None:
-        looking.tried["identity"] = looking.identity
-        if workload.domain.size <= operators.ANSWERS:
-            looking.offer(baselines.identity(workload, noise))
-        looking.tried["workload"] = baselines.direct_error(workload, noise)
     workers = max(1, cores or os.cpu_count() or 1)
     late = False
-    for operator in operators.applicable(problem):
-        if only in (None, operator.name):
+    with watch(progress, time_limit) as watched:
+        looking = _Search(problem, watched)
+        if only is None:
+            looking.tried["identity"] = looking.identity
+            if workload.domain.size <= operators.ANSWERS:
+                looking.offer(baselines.identity(workload, noise))
+            looking.tried["workload"] = baselines.direct_error(workload, noise)
+        chosen = [o for o in operators.applicable(problem) if only in (None, o.name)]
+        watched.begins(len(chosen))
+        for operator in chosen:
+            watched.enters(operator.name)
             seeds = SeedSequence([seed, operator.number])
             late = looking.run(operator, seeds, restarts, deadline, workers)
             if late:
                 break
+            watched.leaves()
     return looking.result(late, only)
 
 
@@ -106,7 +109,7 @@ class _Search:
     """The best so far, and what else was tried."""
 
     problem: Problem
-    progress: Progress | None
+    watched: Watch
     best: Strategy | None = None
     least: float = math.inf
     tried: dict[str, float] = field(default_factory=dict)
@@ -128,8 +131,7 @@ class _Search:
         self.tried[made.name] = min(error, self.tried.get(made.name, math.inf))
         if error < self.least:
             self.best, self.least = made, error
-        if self.progress is not None:
-            self.progress(made.name, math.sqrt(self.identity / self.least))
+        self.watched.tried(made.name, math.sqrt(self.identity / self.least))
         return error
 
     def run(

@@ -18,9 +18,10 @@ from psephos.strategy.datacube import datacube
 from psephos.strategy.factors import Noise, checked_selection
 from psephos.strategy.goals import least_budget, smallest_largest
 from psephos.strategy.greedy_h import greedy_h
-from psephos.strategy.hdmm import Progress, hdmm, search
+from psephos.strategy.hdmm import hdmm, search
 from psephos.strategy.low_rank import low_rank
 from psephos.strategy.matrix_mechanism import matrix_mechanism
+from psephos.strategy.progress import Progress
 from psephos.strategy.store import load, save
 from psephos.strategy.strategy import Rival, Strategy
 from psephos.workload.workload import Workload
