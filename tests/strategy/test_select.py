@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
@@ -397,6 +397,7 @@ def test_what_a_time_limit_cut_short_is_not_kept(tmp_path):
 
 
 @settings(max_examples=20, deadline=None)
+@example("gaussian", 1.0, False)  # far less than continuous noise would need
 @given(st.sampled_from(["laplace", "gaussian"]), st.floats(0.5, 200), st.booleans())
 def test_the_least_budget_is_enough_and_least(noise, target, single):
     workload = WORKLOADS["merged"]

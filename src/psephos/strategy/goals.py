@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from psephos.errors import BudgetError
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, Currency
 from psephos.kernel.unit import Unit
 from psephos.strategy.factors import Noise, checked_selection
 from psephos.strategy.hdmm import hdmm
@@ -53,33 +54,45 @@ def least_budget(
     if not isinstance(target, int | float) or not 1e-6 <= target < math.inf:
         raise BudgetError(f"{wanted} is a number of rows of at least 1e-6, got {target!r}")
 
-    def reached(budget: Budget) -> bool:
+    currency: Currency = "epsilon" if strategy.noise == "laplace" else "rho"
+
+    def variance(amount: Fraction) -> float:
+        budget = Budget(currency, amount)
         if wanted == "rmse":
-            return strategy.rmse(workload, budget, unit) <= target
-        return bool(strategy.query_variances(workload, budget, unit).max() <= target**2)
+            return strategy.rmse(workload, budget, unit) ** 2
+        return float(strategy.query_variances(workload, budget, unit).max())
+
+    def reached(amount: Fraction) -> bool:
+        return variance(amount) <= target**2
 
     # Discrete noise varies less than continuous noise of the same scale, so the latter's budget is
     # enough; from there the three digits are counted down while the exact error allows.
-    currency = "epsilon" if strategy.noise == "laplace" else "rho"
-    one = Budget(currency, Fraction(1, 10**6))  # type: ignore[arg-type]
-    if wanted == "rmse":
-        variance = strategy.rmse(workload, one, unit) ** 2
-    else:
-        variance = float(strategy.query_variances(workload, one, unit).max())
     power = 2 if strategy.noise == "laplace" else 1
-    enough = (variance / target**2) ** (1 / power) * 1e-6
+    enough = (variance(Fraction(1, 10**6)) / target**2) ** (1 / power) * 1e-6
     step = Fraction(10) ** (math.floor(math.log10(enough)) - DIGITS + 1)
     count = math.ceil(Fraction(enough) / step) + 1
-    while not reached(Budget(currency, count * step)):  # type: ignore[arg-type]
+    while not reached(count * step):
         count += 1
-    low = 0
-    while count - low > 1:
-        middle = (low + count) // 2 if low else max(count // 2, count - 2)
-        if reached(Budget(currency, middle * step)):  # type: ignore[arg-type]
-            count = middle
+    count = _least(count, step, reached)
+    while count < 10 ** (DIGITS - 1):  # so much less was enough that a digit was lost
+        step /= 10
+        count = _least(count * 10, step, reached)
+    return Budget(currency, count * step)
+
+
+def _least(enough: int, step: Fraction, reached: Callable[[Fraction], bool]) -> int:
+    """The least number of steps that does, given one that does; those next to it come first."""
+    gap = 1
+    while enough > gap and reached((enough - gap) * step):
+        enough, gap = enough - gap, 2 * gap
+    low = max(0, enough - gap)
+    while enough - low > 1:
+        middle = (low + enough) // 2
+        if reached(middle * step):
+            enough = middle
         else:
             low = middle
-    return Budget(currency, count * step)  # type: ignore[arg-type]
+    return enough
 
 
 def smallest_largest(workload: Workload, noise: Noise = "laplace", **options: Any) -> Strategy:
