@@ -178,6 +178,8 @@ class DenseInverse(AxisInverse):
                 DENSE_AXIS,
             )
         parts = a.parts if isinstance(a, Stack) else (a,)
+        # In floats: products of integer arrays would be added up one by one.
+        parts = tuple(Dense(p.array.astype(float)) if isinstance(p, Dense) else p for p in parts)
         return cls.of_sum((part.gram().dense(limit=n * n) for part in parts), n)
 
     @classmethod

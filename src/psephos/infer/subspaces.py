@@ -243,6 +243,16 @@ class Fitted:
         return np.asarray(Kron(tuple(maps)).matvec(table)) if maps else table
 
 
+def is_commuting(shape: tuple[int, ...], blocks: Sequence[Matrix]) -> bool:
+    """Are all blocks of the kind that falls apart into subspaces, few enough of them?"""
+    known: dict[int, tuple[str, int]] = {}
+    for matrix in blocks:
+        block = _seen(shape, matrix, 1.0, known)
+        if block is None or 1 << len(block.axes) - len(block.residual) > MOST_SUBSPACES:
+            return False
+    return True
+
+
 def _seen(
     shape: tuple[int, ...], matrix: Matrix, variance: float, known: dict[int, tuple[str, int]]
 ) -> Seen | None:

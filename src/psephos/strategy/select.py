@@ -14,6 +14,7 @@ from psephos.frozen import digest
 from psephos.strategy.baselines import h2, hb, identity, privelet, quadtree
 from psephos.strategy.baselines import workload_itself as workload
 from psephos.strategy.bound import svd_bound
+from psephos.strategy.cost import Cost
 from psephos.strategy.datacube import datacube
 from psephos.strategy.factors import Noise, checked_selection
 from psephos.strategy.goals import least_budget, smallest_largest
@@ -27,6 +28,7 @@ from psephos.strategy.strategy import Rival, Strategy
 from psephos.workload.workload import Workload
 
 __all__ = [
+    "Cost",
     "Rival",
     "Strategy",
     "cached",

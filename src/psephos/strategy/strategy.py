@@ -19,6 +19,7 @@ from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import admit_query, sensitivity
 from psephos.kernel.unit import Unit
+from psephos.strategy.cost import Cost, predicted
 from psephos.strategy.factors import Noise, checked_noise
 from psephos.workload.workload import Workload
 
@@ -113,6 +114,11 @@ class Strategy(Value):
         noises = noise_for(self.query, budget, unit, 1)
         precisions = [precision(noise) for noise in noises]
         return form_of([b.matrix for b in self.query.blocks], precisions, self.domain.shape)
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Time and memory that measuring and reconstructing would take, within a factor of 3."""
+        return predicted(self.query, self.noise, self.domain.shape)
 
     @cached_property
     def _form(self) -> Form:
