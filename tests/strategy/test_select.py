@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 
 import psephos as ps
 from psephos.kernel.sensitivity import sensitivity
+from psephos.strategy import goals
 
 PEOPLE = ps.Domain.of(sex=["F", "M"], age=range(12), region=3)
 WORKLOADS = {
@@ -566,3 +567,43 @@ def test_strategies_refuse_other_domains_budgets_and_queries():
     total = ps.select.workload(ps.Workload(workload.domain, [ps.product()]))
     with pytest.raises(ps.UnsupportedError, match="'age' is not determined"):
         total.expected_error(workload)
+
+
+def test_the_largest_variance_of_marginals_is_solved_not_searched():
+    """Two marginals of 2 and 10 cells: worked by hand from the shares of three subspaces."""
+    workload = ps.marginals(ps.Domain.of(a=2, b=10), k=1)
+    made = ps.select.smallest_largest(workload, "gaussian", restarts=1)
+    worst = made.worst_errors(workload)
+    # V_a = (1/μ + 1/μ_a)/4 and V_b = (1/μ + 81/μ_b)/100 with μ + μ_a + μ_b = 1 are least when
+    # equal: a search over the simplex.
+    grid = np.linspace(0.001, 0.999, 999)
+    total, own = np.meshgrid(grid, grid, indexing="ij")
+    rest = np.where(total + own < 1, 1 - total - own, np.nan)
+    largest = np.maximum((1 / total + 1 / own) / 4, (1 / total + 81 / rest) / 100)
+    assert worst.max() == pytest.approx(np.nanmin(largest), rel=2e-3)
+    assert made.name == "residual, largest variance"
+    reweighted = goals.reweighted(workload, "gaussian", restarts=1)
+    assert worst.max() < 0.999 * reweighted.worst_errors(workload).max()
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 6), min_size=2, max_size=4),
+    data=st.data(),
+)
+def test_the_convex_solution_is_never_worse_than_reweighting(shape, data):
+    domain = ps.Domain.of({f"a{i}": n for i, n in enumerate(shape)})
+    sets = st.sets(st.sampled_from(domain.names), max_size=3).map(lambda s: tuple(sorted(s)))
+    asked = data.draw(st.lists(sets, min_size=1, max_size=4, unique=True))
+    workload = ps.marginals(domain, of=asked)
+    found = goals.convex(workload).worst_errors(workload).max()
+    other = goals.reweighted(workload, "gaussian", restarts=1).worst_errors(workload).max()
+    assert found <= other * (1 + 1e-5)
+    best = ps.select.smallest_largest(workload, "gaussian", restarts=1)
+    assert best.worst_errors(workload).max() <= min(found, other)
+
+
+def test_only_marginals_are_convex():
+    assert goals.convex(WORKLOADS["cdf"]) is None
+    doubled = ps.Workload(PEOPLE, [ps.product(age=ps.masks([[2] * 12]), sex=ps.identity())])
+    assert goals.convex(doubled) is None

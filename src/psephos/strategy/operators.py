@@ -244,7 +244,7 @@ OPERATORS = [
         "OPT_+",
         _union,
         lambda p: (
-            len(p.terms.coefficients) > 1 and p.cells <= ANSWERS and p.busy <= UNION_ATTRIBUTES
+            len(p.terms.coefficients) > 1 and p.cells <= ANSWERS and 1 <= p.busy <= UNION_ATTRIBUTES
         ),
     ),
     Operator(3, "OPT_0 on all cells", _whole, lambda p: p.flat is not None),
