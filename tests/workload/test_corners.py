@@ -32,7 +32,7 @@ def test_weights_multiply():
     w = ps.marginals(DOMAIN, k=1, weight=3.0)
     assert {p.weight for p in w.products} == {3.0}
     assert {p.weight for p in (w * 2).products} == {6.0}
-    with pytest.raises(ps.WorkloadError, match="positive finite"):
+    with pytest.raises(ps.WorkloadError, match="a weight lies between"):
         w * 1e200 * 1e200
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from psephos.errors import ShapeError
 from psephos.frozen import Array
 from psephos.infer.forms import Factors, Fitted, FittedVector, Form
 from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition
@@ -49,7 +50,8 @@ class Merging:
 
     def block(self, block: Matrix, made: dict[tuple[int, int], Matrix]) -> Kron:
         """A' for a block A' P."""
-        assert isinstance(block, Kron)  # noqa: S101 - `of` has seen to it
+        if not isinstance(block, Kron):
+            raise ShapeError(f"cells are merged by attribute, and {block} is no product of them")
         return Kron(tuple(self._factor(i, f, made) for i, f in enumerate(block.factors)))
 
     def _factor(self, i: int, factor: Matrix, made: dict[tuple[int, int], Matrix]) -> Matrix:

@@ -11,16 +11,20 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from psephos.errors import WorkloadError
+from psephos.errors import TooLargeError, WorkloadError
 from psephos.frozen import Array
 from psephos.kernel.query import Block, Query, rounded_weight
 from psephos.matrix import Haar, Identity, Kron, Matrix, Partition, Scaled, Stack, total
-from psephos.strategy.factors import Noise, checked_selection
+from psephos.strategy.factors import Noise, checked_selection, checked_size, checked_whole
+from psephos.strategy.integers import in_whole_numbers
 from psephos.strategy.strategy import Strategy
 from psephos.workload.workload import Workload
 
 FINE = 32
 """The whole number that stands for one where levels differ: a step is 2 % of it at most."""
+
+TREE_CELLS = 10**9
+"""Trees over more cells could not be measured."""
 
 Split = Callable[[Array, Array], Array]
 """From the ends [start, stop) of intervals to all cuts inside of them."""
@@ -39,14 +43,21 @@ def workload_itself(workload: Workload, noise: Noise = "laplace") -> Strategy:
     The error is that of least squares on the noisy answers, never more than theirs alone: Δ² times
     the rank of W instead of the number of queries, where all products have weight one.
     """
-    power = (
-        1 if checked_selection(workload, noise) == "laplace" else 2
-    )  # a block's weight is its precision there
-    blocks = tuple(
-        Block(workload.kron(i), rounded_weight(asked.weight**power))
-        for i, asked in enumerate(workload.products)
-    )
-    return Strategy(workload.domain, noise, Query(blocks), "workload")
+    checked_selection(workload, noise)
+    power = 1 if noise == "laplace" else 2  # a block's weight is its precision there
+    known: dict[int, tuple[Matrix, int]] = {}
+    blocks = []
+    for i, asked in enumerate(workload.products):
+        size, factors = 1, []
+        for name, factor in zip(workload.domain.names, workload.factors(i), strict=True):
+            if id(factor) not in known:
+                known[id(factor)] = in_whole_numbers(factor, name, asked.title)
+            whole, times = known[id(factor)]
+            factors.append(whole)
+            size *= times
+        weight = rounded_weight((asked.weight / size) ** power)
+        blocks.append(Block(Kron(tuple(factors)), weight))
+    return Strategy(workload.domain, noise, Query(tuple(blocks)), "workload")
 
 
 def direct_error(workload: Workload, noise: Noise = "laplace") -> float:
@@ -81,9 +92,9 @@ def hb(workload: Workload, noise: Noise = "laplace", branching: int | None = Non
         branching: into how many parts each attribute is split; by the paper's rule if left out
     """
     checked_selection(workload, noise)
+    check_tree(workload)
     b = best_branching(workload.domain.size) if branching is None else branching
-    if isinstance(b, bool) or not isinstance(b, int) or b < 2:
-        raise WorkloadError(f"branching is a whole number of at least 2, got {b!r}")
+    b = checked_whole(b, "branching", 2)
     return _tree(workload, noise, equal_parts(b), "hb", root=False)
 
 
@@ -173,6 +184,18 @@ def tree_levels(shape: Sequence[int], split: Split, *, root: bool) -> list[Kron]
     return made
 
 
+def check_tree(workload: Workload) -> None:
+    """Refuse domains with more cells than a tree can end in."""
+    checked_size(workload)
+    if workload.domain.size > TREE_CELLS:
+        raise TooLargeError(
+            f"a tree ends in single cells, and 10^{len(str(workload.domain.size)) - 1} or more are "
+            f"over the limit of {TREE_CELLS:,}; use select.hdmm, which finds marginals for so many",
+            workload.domain.size,
+            TREE_CELLS,
+        )
+
+
 def _groups(groups: Array) -> Matrix:
     count = int(groups[-1]) + 1
     if count == groups.size:
@@ -190,6 +213,7 @@ def _tree(
     power: int | None = None,
 ) -> Strategy:
     """All levels alike, or level i with queries of length 2^(i/power) in small whole numbers."""
+    check_tree(workload)
     domain = workload.domain
     levels: list[Matrix] = list(tree_levels(domain.shape, split, root=root))
     if power is not None and len(levels) > 1:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Literal
 
 import numpy as np
 
-from psephos.errors import WorkloadError
+from psephos.errors import TooLargeError, WorkloadError
 from psephos.frozen import Array
 from psephos.infer.axes import AxisInverse, axis_inverse, is_zero
 from psephos.matrix import Compose, Dense, Identity, Matrix, Partition, PIdentity, compose, total
@@ -22,6 +23,8 @@ from psephos.strategy.rounding import round_columns, round_pidentity
 from psephos.workload.workload import Workload
 
 Noise = Literal["laplace", "gaussian"]
+AXIS = 1 << 30
+"""The most cells of one attribute."""
 
 
 def checked_noise(noise: object) -> Noise:
@@ -39,6 +42,25 @@ def checked_selection(workload: object, noise: object) -> Noise:
     if all(any(is_zero(factor) for factor in workload.factors(i)) for i in every):
         raise WorkloadError("every query of this workload counts nothing; there is no strategy")
     return checked_noise(noise)
+
+
+def checked_size(workload: Workload) -> None:
+    """Refuse attributes that are too long to be looked at value by value."""
+    for name, n in zip(workload.domain.names, workload.domain.shape, strict=True):
+        if n > AXIS:
+            raise TooLargeError(
+                f"attribute {name!r} has {n:,} cells, and strategies are found for up to {AXIS:,}; "
+                "declare bins for it",
+                n,
+                AXIS,
+            )
+
+
+def checked_whole(value: object, name: str, least: int) -> int:
+    """A whole number, also one of numpy's."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise WorkloadError(f"{name} is a whole number of at least {least}, got {value!r}")
+    return int(value)
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,7 +41,7 @@ from psephos.matrix import (
     Sum,
     total,
 )
-from psephos.strategy.baselines import axis_levels, halves
+from psephos.strategy.baselines import axis_levels, check_tree, halves
 from psephos.strategy.factors import Noise, checked_selection
 from psephos.strategy.integers import room
 from psephos.strategy.strategy import Strategy
@@ -74,6 +74,7 @@ def greedy_h(workload: Workload, noise: Noise = "laplace") -> Strategy:
     the squared length of its queries on the other attributes.
     """
     checked_selection(workload, noise)
+    check_tree(workload)
     reduced = workload.reduce()
     terms = Terms.of(reduced.workload)
     squares = np.array([[float(gram_diagonal(w).sum()) for w in row] for row in _axes(terms)])

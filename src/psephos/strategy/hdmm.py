@@ -14,13 +14,14 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from numbers import Real
 
 from numpy.random import SeedSequence, default_rng
 from threadpoolctl import threadpool_limits
 
 from psephos.errors import TooLargeError, UnsupportedError, WorkloadError
 from psephos.strategy import baselines, operators
-from psephos.strategy.factors import Noise, checked_selection
+from psephos.strategy.factors import Noise, checked_selection, checked_size, checked_whole
 from psephos.strategy.operators import Problem
 from psephos.strategy.progress import Progress, Watch, watch
 from psephos.strategy.strategy import Rival, Strategy
@@ -80,10 +81,14 @@ def search(
     progress: Progress | None = None,
 ) -> Strategy:
     """All operators that fit, or one by its name; then without Identity and the workload itself."""
-    check_search(workload, noise, restarts, seed, time_limit)
+    checked_selection(workload, noise)
+    checked_size(workload)
+    restarts, seed = checked_whole(restarts, "restarts", 1), checked_whole(seed, "seed", 0)
+    cores = None if cores is None else checked_whole(cores, "cores", 1)
+    time_limit = checked_limit(time_limit)
     deadline = None if time_limit is None else time.monotonic() + time_limit
     problem = Problem.of(workload, noise)
-    workers = max(1, cores or os.cpu_count() or 1)
+    workers = cores or os.cpu_count() or 1
     late = False
     with watch(progress, time_limit) as watched:
         looking = _Search(problem, watched)
@@ -181,16 +186,14 @@ def _batches(seeds: list[SeedSequence]) -> Iterator[list[SeedSequence]]:
         yield seeds[at : at + 2]
 
 
-def check_search(
-    workload: object, noise: object, restarts: object, seed: object, time_limit: object
-) -> None:
-    """Refuse what no search can use."""
-    checked_selection(workload, noise)
-    if isinstance(restarts, bool) or not isinstance(restarts, int) or restarts < 1:
-        raise WorkloadError(f"restarts is a whole number of at least 1, got {restarts!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise WorkloadError(f"seed is a whole number of at least 0, got {seed!r}")
-    if time_limit is not None:
-        number = isinstance(time_limit, int | float) and not isinstance(time_limit, bool)
-        if not number or not 0 < time_limit < math.inf:  # type: ignore[operator]
-            raise WorkloadError(f"time_limit is a positive number of seconds, got {time_limit!r}")
+def checked_limit(seconds: object) -> float | None:
+    """A time limit, if it is one."""
+    if seconds is None:
+        return None
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, Real)
+        or not 0 < float(seconds) < math.inf
+    ):
+        raise WorkloadError(f"time_limit is a positive number of seconds, got {seconds!r}")
+    return float(seconds)

@@ -7,13 +7,16 @@ bits, so bits go, one at a time, to the factor where the error falls most.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 
+from psephos.errors import WorkloadError
 from psephos.frozen import Array
 from psephos.infer.axes import axis_inverse
-from psephos.matrix import Matrix
+from psephos.matrix import Dense, Matrix
 from psephos.matrix.base import Norm
 from psephos.strategy.factors import Factor
 from psephos.strategy.terms import Terms
@@ -27,6 +30,12 @@ ENOUGH = 1e-4
 ALLOWED = 1.5e-3
 """A loss of error (0.075 % of the RMSE) above which 64 bits are left for longer integers: the
 kernel then takes more time on tables so large that they need them."""
+
+
+SHORT = 10**6
+"""Fractions of masks that are measured as they are have no larger denominator in common."""
+MASKS = 10**6
+"""The most entries of masks with fractions."""
 
 
 def room() -> int:
@@ -74,3 +83,29 @@ def _axis_errors(terms: Terms, i: int, matrix: Matrix, norm: Norm) -> Array:
     known = {id(w): w for w in terms.axis(i)}
     traces = {key: scale * inverse.trace_with(w) for key, w in known.items()}
     return np.array([traces[id(w)] for w in terms.axis(i)])
+
+
+def in_whole_numbers(queries: Matrix, name: str, title: str) -> tuple[Matrix, int]:
+    """Queries times the least whole number that leaves no fractions, and that number.
+
+    An entry is the shortest fraction that floats cannot tell from it: 0.1 is 1/10.
+
+    >>> matrix, times = in_whole_numbers(Dense(np.array([[0.5, 1.0], [0.0, 1 / 3]])), "age", "age")
+    >>> matrix.dense(), times
+    (array([[3., 6.], [0., 2.]]), 6)
+    """
+    if queries.entry_type.kind == "i":
+        return queries, 1
+    entries = queries.dense() if math.prod(queries.shape) <= MASKS else None
+    if entries is not None and (abs(entries) < SHORT).all():
+        different, places = np.unique(entries, return_inverse=True)
+        short = [Fraction(float(x)).limit_denominator(SHORT) for x in different]
+        times = math.lcm(*(x.denominator for x in short))
+        if times <= SHORT and all(float(x) == y for x, y in zip(short, different, strict=True)):
+            whole = np.array([int(x * times) for x in short])
+            return Dense(whole[places].reshape(entries.shape)), times
+    raise WorkloadError(
+        f"table {title!r} asks {queries} of {name!r}, whose entries have no common denominator up "
+        f"to {SHORT:,}, and what is measured is whole numbers; round the entries, or use "
+        "select.hdmm, which measures other queries to answer these"
+    )

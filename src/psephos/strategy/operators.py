@@ -39,6 +39,9 @@ WHOLE_DOMAIN = {"laplace": 20_000, "gaussian": 1024}
 """The most (merged) cells on which OPT_0 searches a whole domain of several attributes."""
 LONG_AXIS = 4096
 """Attributes with more cells than this are served by trees as well."""
+FAINT = 1e-6
+"""A product with less weight than this, beside the largest, is searched for as if it had so much:
+it takes a millionth of the budget or less, and its queries stay determined."""
 MANY_ATTRIBUTES = 20
 UNION_ATTRIBUTES = 12
 """The most attributes for which unions are formed; marginals serve more."""
@@ -51,6 +54,8 @@ class Problem:
     workload: Workload
     noise: Noise
     reduction: Reduction
+    scaled: Workload
+    """The workload with weights from `FAINT` to two: strategies depend on their ratios alone."""
 
     @classmethod
     def of(cls, workload: Workload, noise: Noise) -> Problem:
@@ -59,8 +64,11 @@ class Problem:
             for i, asked in enumerate(workload.products)
             if not any(is_zero(factor) for factor in workload.factors(i))
         ]
-        some = workload if len(kept) == len(workload.products) else Workload(workload.domain, kept)
-        return cls(workload, noise, some.compact().reduce())
+        # By a power of two, so that nothing is rounded.
+        scale = 2.0 ** math.floor(math.log2(max(asked.weight for asked in kept)))
+        even = [replace(asked, weight=max(asked.weight / scale, FAINT)) for asked in kept]
+        scaled = workload if even == list(workload.products) else Workload(workload.domain, even)
+        return cls(workload, noise, scaled.compact().reduce(), scaled)
 
     @cached_property
     def terms(self) -> Terms:
@@ -189,7 +197,7 @@ def _union(problem: Problem, rng: Generator, deadline: float | None) -> Strategy
     )
     if not found.exact or not made.error_is_exact:
         return made
-    loss = math.sqrt(made.expected_error(problem.workload) / found.error) - 1
+    loss = math.sqrt(made.expected_error(problem.scaled) / found.error) - 1
     return replace(made, rounding_loss=loss)
 
 

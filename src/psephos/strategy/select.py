@@ -16,7 +16,7 @@ from psephos.strategy.baselines import workload_itself as workload
 from psephos.strategy.bound import svd_bound
 from psephos.strategy.cost import Cost
 from psephos.strategy.datacube import datacube
-from psephos.strategy.factors import Noise, checked_selection
+from psephos.strategy.factors import Noise, checked_selection, checked_size, checked_whole
 from psephos.strategy.goals import least_budget, smallest_largest
 from psephos.strategy.greedy_h import greedy_h
 from psephos.strategy.hdmm import hdmm, search
@@ -70,6 +70,7 @@ class Options(TypedDict, total=False):
 def opt0(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) -> Strategy:
     """OPT_0 on all cells at once (a p-Identity strategy), for one attribute or a small domain."""
     checked_selection(asked, noise)
+    checked_size(asked)
     only = "OPT_⊗" if sum(n > 1 for n in asked.reduce().domain.shape) < 2 else "OPT_0 on all cells"
     return search(asked, noise, only, **options)
 
@@ -116,6 +117,7 @@ def cached(
     What a time limit cut short is not kept.
     """
     checked_selection(asked, noise)
+    restarts, seed = checked_whole(restarts, "restarts", 1), checked_whole(seed, "seed", 0)
     name = digest((asked.domain, asked.products, noise, restarts, seed))
     place = Path(folder) / f"{name}.strategy"
     if place.exists():

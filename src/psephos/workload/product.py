@@ -23,6 +23,8 @@ from psephos.workload.query_sets import (
     TotalQueries,
 )
 
+LIGHTEST, HEAVIEST = 1e-100, 1e100
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Product(Value):
@@ -113,7 +115,7 @@ def product(
 
 
 def checked_weight(weight: Any) -> float:
-    """A weight is positive and finite."""
+    """A weight is positive, and so that its square is far from the ends of floating point."""
     number = isinstance(weight, int | float | np.number) and not isinstance(weight, bool)
     if isinstance(weight, QuerySet):
         raise WorkloadError("for an attribute called 'weight' write product({'weight': ...})")
@@ -121,6 +123,11 @@ def checked_weight(weight: Any) -> float:
         raise WorkloadError(
             f"a weight must be a positive finite number, got {weight!r}; "
             "to ask for nothing, leave the product out"
+        )
+    if not LIGHTEST <= weight <= HEAVIEST:
+        raise WorkloadError(
+            f"a weight lies between {LIGHTEST:g} and {HEAVIEST:g}, got {weight!r}; only the ratios "
+            "of weights matter to a strategy, so divide all by the largest"
         )
     return float(weight)
 
