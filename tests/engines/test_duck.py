@@ -234,9 +234,10 @@ def test_every_source_counts_as_the_rules_say(kind, folder, data):
     keep = data.draw(keeps(domain))
     cap = data.draw(st.none() | st.builds(Cap, st.just("who"), st.integers(1, 3)))
     source = made(kind, ["who", *domain.names], rows, folder)
-    counts = source.count(domain, asked, keep, cap)
-    assert counts.dtype == np.int64
-    np.testing.assert_array_equal(counts, slow_count(domain, rows, asked, keep, cap))
+    for _ in range(3):  # from the second count on, of rows that were kept
+        counts = source.count(domain, asked, keep, cap)
+        assert counts.dtype == np.int64
+        np.testing.assert_array_equal(counts, slow_count(domain, rows, asked, keep, cap))
 
 
 @given(data=st.data())

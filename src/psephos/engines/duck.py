@@ -1,8 +1,9 @@
 """Counts by DuckDB over CSV, TSV and Parquet files, pandas and Polars frames, Arrow tables.
 
-Every call opens a DuckDB of its own that can reach the one file it counts, or nothing at all, and
-keeps nothing on disk. SQL turns rows into cell indices; numpy applies the masks and adds up, which
-takes a fraction of the time and memory of grouping by millions of cells.
+Every reading opens a DuckDB of its own that can reach the one file it counts, or nothing at all,
+and keeps nothing on disk. SQL turns rows into cell indices; numpy applies the masks and adds up,
+which takes a fraction of the time and memory of grouping by millions of cells. A small table is
+read once for many counts (`kept`).
 
 A CSV has a header, commas (a TSV tabs) and double quotes, and is read as text. An empty field is
 missing, a quoted empty one is empty text. Lines with too few fields, bytes that are not UTF-8 or
@@ -16,9 +17,9 @@ import csv
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import duckdb
 import numpy as np
@@ -28,6 +29,7 @@ import pyarrow.parquet as pq
 from psephos.domain import Domain
 from psephos.engines.columns import column_problems, needed_columns
 from psephos.engines.frames import as_table
+from psephos.engines.kept import KeptRows
 from psephos.engines.rows import Rows, first_of_each
 from psephos.errors import DomainError, ShapeError, SourceError
 from psephos.frozen import Array
@@ -85,6 +87,8 @@ class DuckSource:
     names: tuple[str, ...]
     path: Path | None = None
     table: Any = None
+    _seen: dict[Any, KeptRows | Literal[False] | None] = field(default_factory=dict)
+    """What was counted last, and its rows: None after the first count, False if too many."""
 
     def columns(self) -> tuple[str, ...]:
         """The names of the columns, from the schema or the header alone."""
@@ -106,8 +110,11 @@ class DuckSource:
             sizes = tuple(domain[name].size for name in conjunct.names)
             if conjunct.mask.shape != sizes:
                 raise ShapeError(f"a mask over {conjunct.names} has shape {conjunct.mask.shape}")
-        counts = np.zeros(math.prod(shape), dtype=np.int64)
         try:
+            kept = self._kept_rows(domain, cap)
+            if kept is not None:
+                return kept.count(attributes, keep)
+            counts = np.zeros(math.prod(shape), dtype=np.int64)
             self._add(counts, domain, attributes, keep, cap)
             return counts.reshape(shape)
         except Exception:  # noqa: BLE001 - an engine's words may hold an entry
@@ -137,6 +144,27 @@ class DuckSource:
                 for mask, cell in zip(masks, looked, strict=True):
                     number = number * mask[cell]
                 np.add.at(counts, index, number)
+
+    def _kept_rows(self, domain: Domain, cap: Cap | None) -> KeptRows | None:
+        """All rows as cells, from the second count of an unchanged table on, if they are few."""
+        wanted = (domain, cap, self._version())
+        if wanted not in self._seen:
+            self._seen.clear()
+            self._seen[wanted] = None  # a table that is counted once is not kept
+        elif self._seen[wanted] is None:
+            with self.opened() as rows:
+                text = rows.indices(domain, [(name,) for name in domain.names], cap)
+                batches = rows.run(text).to_arrow_reader(BATCH)
+                few = first_of_each(batches, cap.max_rows) if cap else map(_numpy, batches)
+                self._seen[wanted] = KeptRows.of(domain, few) or False
+        return self._seen[wanted] or None
+
+    def _version(self) -> tuple[int, ...]:
+        """What changes when the file does."""
+        if self.path is None:
+            return ()
+        state = self.path.stat()
+        return state.st_mtime_ns, state.st_size, state.st_ino
 
     @contextmanager
     def opened(self) -> Iterator[Rows]:

@@ -187,7 +187,9 @@ def largest_of_products(parts: tuple[Matrix, ...]) -> float | None:
     for axis in range(len(factors[0])):
         known = {id(f[axis]): f[axis] for f in factors}
         sums = {key: factor._column_sums() for key, factor in known.items()}
-        different = np.unique(np.stack([sums[id(f[axis])] for f in factors]), axis=1)
+        place = {key: j for j, key in enumerate(sums)}
+        rows = np.unique(np.stack(list(sums.values())), axis=1)
+        different = rows[[place[id(f[axis])] for f in factors]]
         total = (total[:, :, None] * different[:, None, :]).reshape(len(parts), -1)
         if total.size > GRID_LIMIT:
             return None

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Real
 
 from numpy.random import SeedSequence, default_rng
@@ -177,7 +177,7 @@ class _Search:
             )
         rivals = tuple(Rival(name, error) for name, error in self.tried.items())
         name = f"{self.best.name} (time limit)" if late else self.best.name
-        return replace(self.best, name=name, rivals=rivals, complete=not late)
+        return self.best.found(name, rivals, complete=not late)
 
 
 def _batches(seeds: list[SeedSequence]) -> Iterator[list[SeedSequence]]:

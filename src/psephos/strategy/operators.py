@@ -68,7 +68,10 @@ class Problem:
         scale = 2.0 ** math.floor(math.log2(max(asked.weight for asked in kept)))
         even = [replace(asked, weight=max(asked.weight / scale, FAINT)) for asked in kept]
         scaled = workload if even == list(workload.products) else Workload(workload.domain, even)
-        return cls(workload, noise, scaled.compact().reduce(), scaled)
+        named = {name for asked in kept for name, _ in asked.items}
+        # Fewer products help where they are formed; over many attributes marginals are.
+        fewer = scaled.compact() if len(named) <= MANY_ATTRIBUTES else scaled
+        return cls(workload, noise, fewer.reduce(), scaled)
 
     @cached_property
     def terms(self) -> Terms:

@@ -61,6 +61,13 @@ class Strategy(Value):
                 f"{self.domain.size:,}"
             )
 
+    def found(self, name: str, rivals: tuple[Rival, ...], *, complete: bool) -> Strategy:
+        """The same query as the result of a search; it was checked, and its inverse is kept."""
+        made = object.__new__(Strategy)
+        same = {k: v for k, v in self.__dict__.items() if k not in ("_key_cache", "_hash_cache")}
+        made.__dict__.update(same, name=name, rivals=rivals, complete=complete)
+        return made
+
     def expected_error(self, workload: Workload) -> float:
         """‖A‖²‖WA⁺‖²_F, free of any budget: the L1 norm for Laplace, the L2 norm for Gaussian.
 

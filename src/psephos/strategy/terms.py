@@ -219,8 +219,10 @@ class Terms:
         """The trace of WᵀW, the squared error of Identity."""
         each = np.ones(len(self.coefficients))
         for i in range(len(self.shape)):
-            known = {id(w): float(gram_diagonal(w).sum()) for w in self.axis(i)}
-            each *= [known[id(w)] for w in self.axis(i)]
+            own = self.axis(i)
+            different = {id(w): w for w in own}
+            known = {key: float(gram_diagonal(w).sum()) for key, w in different.items()}
+            each *= [known[id(w)] for w in own]
         return float(self.coefficients @ each)
 
 

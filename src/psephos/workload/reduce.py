@@ -66,7 +66,12 @@ def reduce_attributes(workload: Workload) -> Reduction:
     from psephos.workload.workload import Workload
 
     old = workload.domain
-    groups = [_groups(workload, name) for name in old.names]
+    factors: dict[str, dict[int, Matrix]] = {name: {} for name in old.names}
+    for asked in workload.products:
+        for name, queries in asked.items:
+            factor = workload._factor(name, queries)
+            factors[name][id(factor)] = factor
+    groups = [_groups(list(factors[name].values()), old[name].size) for name in old.names]
     attributes = [
         _merged_attribute(attribute, g) for attribute, g in zip(old.attributes, groups, strict=True)
     ]
@@ -106,18 +111,11 @@ def reduce_cells(workload: Workload) -> Reduction:
     return Reduction(Workload(domain, tuple(products)), Partition(groups))
 
 
-def _groups(workload: Workload, name: str) -> Array:
+def _groups(matrices: list[Matrix], size: int) -> Array:
     """Which values of an attribute have equal columns in all its factors."""
-    matrices: dict[int, Matrix] = {}
-    for asked in workload.products:
-        for attribute, queries in asked.items:
-            if attribute == name:
-                factor = workload._factor(name, queries)
-                matrices[id(factor)] = factor
-    size = workload.domain[name].size
     if not matrices:
         return np.zeros(size, dtype=np.int64)
-    return join_groups([matrix.column_groups() for matrix in matrices.values()])
+    return join_groups([matrix.column_groups() for matrix in matrices])
 
 
 def _merged_attribute(attribute: Attribute, groups: Array) -> Attribute:

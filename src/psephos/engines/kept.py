@@ -1,0 +1,63 @@
+"""Rows kept as cell indices, so that many counts of one table take one reading.
+
+A strategy of thousands of marginals counts as often. From its second count on a source keeps the
+rows that stay, one small integer for each attribute, if they fit in memory; a count is then a
+`bincount`. What is counted is the same, row by row (tests/engines/test_kept.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from psephos.domain import Domain
+from psephos.frozen import Array
+from psephos.kernel.source import Cells
+
+MOST_BYTES = 1 << 28
+"""Tables that would need more are read for every count."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRows:
+    """One array of cell indices for each attribute of the domain, in its order."""
+
+    domain: Domain
+    columns: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, domain: Domain, batches: Iterable[list[Array]]) -> KeptRows | None:
+        """From batches of one index for each attribute; None if all rows would be too large."""
+        kinds = [np.min_scalar_type(n) for n in domain.shape]
+        width = sum(kind.itemsize for kind in kinds)
+        parts: list[list[Array]] = []
+        rows = 0
+        for batch in batches:
+            rows += len(batch[0])
+            if rows * width > MOST_BYTES:
+                return None
+            parts.append([c.astype(kind) for c, kind in zip(batch, kinds, strict=True)])
+        if not parts:
+            return cls(domain, tuple(np.zeros(0, kind) for kind in kinds))
+        return cls(domain, tuple(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def count(self, attributes: tuple[str, ...], keep: Cells) -> Array:
+        """How many rows lie in each cell of `attributes`, of those that all of `keep` allow."""
+        shape = tuple(self.domain[name].size for name in attributes)
+        index = self._flat(attributes)
+        inside = np.ones(index.size, dtype=bool)
+        for conjunct in keep:
+            inside &= np.ravel(conjunct.mask)[self._flat(conjunct.names)]
+        counted = np.bincount(index[inside] if keep else index, minlength=math.prod(shape))
+        return counted.astype(np.int64, copy=False).reshape(shape)
+
+    def _flat(self, names: tuple[str, ...]) -> Array:
+        """The row-major index of every row in the cells of some attributes."""
+        flat = np.zeros(len(self.columns[0]), dtype=np.int64)
+        for name in names:
+            flat *= self.domain[name].size
+            flat += self.columns[self.domain.axis(name)]
+        return flat
