@@ -34,6 +34,7 @@ bench: .venv/ready ## the measured claims, each beside its reference
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.gaussian
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.reconstruct
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.predicted
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.many_attributes
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.figures
 
 format: .venv/ready

@@ -96,14 +96,17 @@ class Value:
 
 def digest(value: Any) -> str:
     """A name for a value: equal values, equal names, in every process."""
-    return hashlib.sha256(repr(_plain(value)).encode()).hexdigest()
+    return hashlib.sha256(repr(_plain(value, {})).encode()).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, known: dict[int, Any]) -> Any:
+    """Tuples all the way down; a value that is there many times is taken apart once."""
     if isinstance(value, Value):
-        return _plain(value._key())
+        if id(value) not in known:
+            known[id(value)] = _plain(value._key(), known)
+        return known[id(value)]
     if isinstance(value, np.ndarray):
         return key_of(value)
     if isinstance(value, tuple | list):
-        return tuple(_plain(item) for item in value)
+        return tuple(_plain(item, known) for item in value)
     return value

@@ -7,6 +7,7 @@ no further. So all cells lie in as many measured groups, and all columns have eq
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,9 +16,11 @@ from psephos.errors import TooLargeError, WorkloadError
 from psephos.frozen import Array
 from psephos.kernel.query import Block, Query, rounded_weight
 from psephos.matrix import Haar, Identity, Kron, Matrix, Partition, Scaled, Stack, total
+from psephos.matrix.base import Norm
 from psephos.strategy.factors import Noise, checked_selection, checked_size, checked_whole
 from psephos.strategy.integers import in_whole_numbers
 from psephos.strategy.strategy import Strategy
+from psephos.strategy.terms import Terms
 from psephos.workload.workload import Workload
 
 FINE = 32
@@ -62,8 +65,25 @@ def workload_itself(workload: Workload, noise: Noise = "laplace") -> Strategy:
 
 def direct_error(workload: Workload, noise: Noise = "laplace") -> float:
     """The budget-free error of the workload's own answers with noise, nothing inferred: Δ²·m."""
-    delta = workload.matrix.sensitivity(1 if checked_selection(workload, noise) == "laplace" else 2)
-    return delta**2 * workload.shape[0]
+    power: Norm = 1 if checked_selection(workload, noise) == "laplace" else 2
+    even: dict[int, float] = {}
+    total = 0.0
+    for asked, factors in zip(workload.products, Terms.of(workload).factors, strict=True):
+        size = asked.weight**power
+        for factor in factors:
+            if id(factor) not in even:
+                even[id(factor)] = _even_columns(factor, power)
+            size *= even[id(factor)]
+        total += size
+    if math.isnan(total):
+        return workload.matrix.sensitivity(power) ** 2 * workload.shape[0]
+    return (total**2 if power == 1 else total) * workload.shape[0]
+
+
+def _even_columns(factor: Matrix, power: Norm) -> float:
+    """Σ|entry|^power of every column if all agree, as those of marginals do; else NaN."""
+    sums = (factor.abs() if power == 1 else factor.sqr())._column_sums()
+    return float(sums[0]) if (sums == sums[0]).all() else math.nan
 
 
 def privelet(workload: Workload, noise: Noise = "laplace") -> Strategy:

@@ -78,13 +78,14 @@ def marginals_strategy(
 ) -> Strategy:
     """Marginals over (merged) attributes, each with a weight of its own."""
     kept = [spread(Identity(m.shape[0]), m) for m in merged]
-    gone = [total(m.shape[1]) for m in merged]
+    gone: list[Matrix] = [total(m.shape[1]) for m in merged]
     blocks = []
     scale = float(np.max(weights))
     for axes, weight in zip(sets, weights, strict=True):
-        inside = set(axes)
-        factors = tuple(kept[i] if i in inside else gone[i] for i in range(len(merged)))
-        blocks.append(Block(Kron(factors), _weight(float(weight) / scale)))
+        factors = list(gone)
+        for i in axes:
+            factors[i] = kept[i]
+        blocks.append(Block(Kron(tuple(factors)), _weight(float(weight) / scale)))
     return Strategy(domain, noise, Query(tuple(blocks)), name)
 
 
@@ -98,12 +99,14 @@ def residual_strategy(
     """Residual subspaces of (merged) attributes for Gaussian noise, each with its own weight."""
     inside = {i: residual_matrix((merged[i].shape[0],), (0,)) for axes in sets for i in axes}
     kept = {i: spread(kron.factors[0], merged[i]) for i, kron in inside.items()}
-    gone = [total(m.shape[1]) for m in merged]
+    gone: list[Matrix] = [total(m.shape[1]) for m in merged]
     scale = float(np.max(weights))
     blocks = []
     for axes, weight in zip(sets, weights, strict=True):
-        factors = tuple(kept[i] if i in axes else gone[i] for i in range(len(merged)))
-        blocks.append(Block(Kron(factors), _weight(float(weight) / scale)))
+        factors = list(gone)
+        for i in axes:
+            factors[i] = kept[i]
+        blocks.append(Block(Kron(tuple(factors)), _weight(float(weight) / scale)))
     return Strategy(domain, "gaussian", Query(tuple(blocks)), name)
 
 

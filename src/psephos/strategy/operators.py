@@ -66,8 +66,10 @@ class Problem:
         ]
         # By a power of two, so that nothing is rounded.
         scale = 2.0 ** math.floor(math.log2(max(asked.weight for asked in kept)))
-        even = [replace(asked, weight=max(asked.weight / scale, FAINT)) for asked in kept]
-        scaled = workload if even == list(workload.products) else Workload(workload.domain, even)
+        scaled = workload
+        if len(kept) < len(workload.products) or scale != 1 or any(w.weight < FAINT for w in kept):
+            even = [replace(asked, weight=max(asked.weight / scale, FAINT)) for asked in kept]
+            scaled = Workload(workload.domain, even)
         named = {name for asked in kept for name, _ in asked.items}
         # Fewer products help where they are formed; over many attributes marginals are.
         fewer = scaled.compact() if len(named) <= MANY_ATTRIBUTES else scaled

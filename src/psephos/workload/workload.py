@@ -123,11 +123,14 @@ class Workload(Value):
 
     def factors(self, i: int) -> tuple[Matrix, ...]:
         """The queries of one product on every attribute, the total where none are asked."""
-        own = dict(self.products[i].items)
-        return tuple(
-            self._factor(name, own[name]) if name in own else self._totals[axis]
-            for axis, name in enumerate(self.domain.names)
-        )
+        made = list(self._totals)
+        for name, queries in self.products[i].items:
+            made[self._axes[name]] = self._factor(name, queries)
+        return tuple(made)
+
+    @cached_property
+    def _axes(self) -> dict[str, int]:
+        return {name: axis for axis, name in enumerate(self.domain.names)}
 
     @cached_property
     def _totals(self) -> tuple[Matrix, ...]:
