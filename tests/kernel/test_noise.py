@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from psephos.errors import RefusedError
-from psephos.infer.tails import tail_bound
+from psephos.infer.intervals import noise_quantile
 from psephos.kernel import noise
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
 
@@ -71,7 +71,7 @@ def check_law(law, size):
     values = law.draw(size)
     assert values.dtype == np.int64
     assert values.shape == (size,)
-    reach = min(tail_bound(law, 1e-12), 200_000)
+    reach = min(noise_quantile(law, 1 - 1e-12), 200_000)
     probabilities, rest = weights(law, reach)
     assert fits(counted(values, reach), size * np.append(probabilities, rest))
 
@@ -91,7 +91,7 @@ def test_tails(law):
     values = np.abs(law.draw(2_000_000))
     probabilities, _ = weights(law, 200)
     half = probabilities[200:]
-    for k in range(4, tail_bound(law, 1e-6)):
+    for k in range(4, noise_quantile(law, 1 - 1e-6)):
         tail = 2 * half[k + 1 :].sum()
         assert stats.binomtest(int((values > k).sum()), len(values), tail).pvalue > SURE / 50
 

@@ -1,0 +1,230 @@
+"""Least squares over cells that are not negative: min Σ_j c_j |A_j x - y_j|² with x ≥ 0.
+
+With X = Σ c_j A_jᵀA_j and b = Σ c_j A_jᵀy_j the minimum is where, for every cell i,
+
+    x_i > 0 and (Xx - b)_i = 0,   or   x_i = 0 and (Xx - b)_i ≥ 0.
+
+Two steps, both by conjugate gradients with X applied implicitly. An interior point method
+(x_i z_i = μ → 0, Xx - b = z; Wright 1997, ch. 1) finds which cells are zero in some twenty rounds,
+however many there are. Then semismooth Newton steps (Hintermüller, Ito and Kunisch 2002), which
+converge fast from there, solve for the others until the conditions hold.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from psephos.errors import ShapeError, UnsupportedError
+from psephos.frozen import Array
+from psephos.infer.estimate import Estimate
+from psephos.infer.normal import Normal
+
+MOST_CELLS = 20_000_000
+"""The most cells for which a vector that is not negative is made."""
+TOLERANCE = 1e-6
+"""How far the conditions may be missed, as a share of what noise put below zero."""
+NEAR = 0.03
+"""When Newton steps are first tried: distances from the solution, as a share of the noise."""
+ROUNDING = 1e-10
+"""What lies below zero by less than this share of |b|/√d is put there by floating point."""
+ROUNDS = 100
+INNER = 500
+Map = Callable[[Array], Array]
+
+
+def nonnegative(estimate: Estimate, *, zeros: Array | None = None) -> Array:
+    """The cells x ≥ 0, zero where `zeros` says so, that fit all measurements best.
+
+    If the estimate has no negative cell it is the answer. Where measurements leave directions
+    open, some minimiser is returned that spreads counts evenly.
+
+    >>> import psephos as ps
+    >>> domain, counts = ps.Domain.of(a=3), np.array([9, 0, 0])
+    >>> data = ps.simulate(counts, domain, unit=ps.add_remove_row(), budget=ps.rho(1), seed=2)
+    >>> asked = ps.Workload(domain, [ps.product(a=ps.identity_total())])
+    >>> estimate = ps.infer.least_squares(data.vectorise().measure(asked.query, spend=ps.rho(1)))
+    >>> estimate.vector.round(2)
+    array([ 8., -1.,  1.])
+    >>> nonnegative(estimate).round(2)
+    array([7.67, 0.  , 0.67])
+    """
+    cells = estimate.domain.size
+    if cells > MOST_CELLS:
+        raise UnsupportedError(
+            f"the published view needs a vector of all cells, at most {MOST_CELLS:,}, and "
+            f"{estimate.domain} has {cells:,}; the raw and the consistent view remain"
+        )
+    zeros = None if zeros is None else checked_zeros(zeros, cells)
+    normal = Normal.of(estimate)
+    x = _solved(normal, ~normal.merged(zeros))
+    return normal.spread(x, zeros)
+
+
+def checked_zeros(zeros: Array, cells: int) -> Array:
+    """A flag for every cell."""
+    flags = np.asarray(zeros)
+    if flags.dtype != bool or flags.size != cells:
+        raise ShapeError(
+            f"zeros is one truth value for each of {cells:,} cells, got {flags.dtype} of shape "
+            f"{flags.shape}"
+        )
+    return flags.reshape(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """min ½xᵀXx - bᵀx over x ≥ 0 on some cells; d is the diagonal of X, `noise` a size of √d·x."""
+
+    apply: Map
+    target: Array
+    diagonal: Array
+    live: Array
+    noise: float
+
+    def gradient(self, x: Array) -> Array:
+        """Xx - b, on the live cells."""
+        return np.where(self.live, self.apply(x) - self.target, 0.0)
+
+    def missed(self, x: Array, gradient: Array) -> float:
+        """How far the conditions are missed: |x - max(x - g/d, 0)|, as a share of the noise."""
+        gap = np.abs(x - np.maximum(x - gradient / self.diagonal, 0))
+        return float((gap * np.sqrt(self.diagonal)).max()) / self.noise
+
+
+def _solved(normal: Normal, allowed: Array) -> Array:
+    solution = normal.solution
+    live = allowed & (normal.diagonal > 0)
+    root = np.sqrt(np.where(live, normal.diagonal, 1.0))
+    below = np.where(allowed, np.minimum(solution, 0), solution) * np.sqrt(normal.diagonal)
+    some = np.count_nonzero(below)
+    noise = float(np.sqrt((below**2).sum() / max(some, 1)))
+    dust = ROUNDING * float(np.abs(normal.target / root).max())
+    if noise <= dust or not live.any():
+        return np.where(allowed, np.maximum(solution, 0), 0.0)
+    problem = Problem(normal.apply, normal.target, root**2, live, noise)
+    return _interior(problem, np.where(live, solution, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """x and z > 0; `off` is how far Xx - b is from z, `mean` that of x z, both as noise."""
+
+    x: Array
+    z: Array
+    gradient: Array
+    off: float
+    mean: float
+
+    @classmethod
+    def at(cls, problem: Problem, x: Array, z: Array) -> _Point:
+        gradient, count = problem.gradient(x), problem.live.sum()
+        off = np.sqrt(((gradient - z) ** 2 / problem.diagonal).sum() / count)
+        mean = x @ z / count
+        return cls(x, z, gradient, float(off) / problem.noise, float(mean) / problem.noise**2)
+
+
+def _interior(problem: Problem, start: Array) -> Array:
+    """Interior point rounds, and Newton steps as soon as they may succeed."""
+    d, live, noise = problem.diagonal, problem.live, problem.noise
+    # On the central path of a diagonal X: x z = noise² and d (x - start) = z.
+    x = (start + np.sqrt(start**2 + 4 * noise**2 / d)) / 2
+    x = np.where(live, np.maximum(x, 1e-9 * noise / np.sqrt(d)), 0.0)
+    point = _Point.at(problem, x, _over(noise**2, x, live))
+    best, least, near = np.where(live, np.maximum(start, 0), 0.0), np.inf, NEAR
+    for _ in range(ROUNDS):
+        if max(point.off, point.mean) < near:
+            made, missed = _newton(problem, point.x, point.x * d >= point.z)
+            if missed < least:
+                best, least = made, missed
+            if least <= TOLERANCE:
+                return best
+            near /= 30
+        point = _round(problem, point)
+    warnings.warn(
+        f"the best fit without negative cells is met to {least:.0e} of the noise, not to "
+        f"{TOLERANCE:.0e}; these measurements differ too much in their precision",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+    return best
+
+
+def _round(problem: Problem, point: _Point) -> _Point:
+    """One step towards a fifth of the present x z."""
+    d, live, x, z = problem.diagonal, problem.live, point.x, point.z
+    aim = _over(0.2 * point.mean * problem.noise**2, x, live)
+    ratio = _over(z, x, live)
+
+    def apply(v: Array) -> Array:
+        return np.asarray(np.where(live, problem.apply(v), 0.0) + ratio * v)
+
+    step = _conjugate(apply, d + ratio, aim - point.gradient, 1e-2)
+    turn = aim - z - ratio * step
+    length = min(1.0, 0.99 * _room(x, step, live), 0.99 * _room(z, turn, live))
+    if length < 0.9:
+        # A few cells near zero shorten the step of all; it is better to hold just them back.
+        cut = _Point.at(problem, np.maximum(x + step, 0.1 * x), np.maximum(z + turn, 0.1 * z))
+        if cut.off + cut.mean < (1 - length) * (point.off + point.mean):
+            return cut
+    return _Point.at(problem, x + length * step, z + length * turn)
+
+
+def _over(a: Array | float, x: Array, live: Array) -> Array:
+    """a/x on the live cells, zero elsewhere."""
+    return np.divide(a, x, out=np.zeros_like(x), where=live)
+
+
+def _room(x: Array, step: Array, live: Array) -> float:
+    """The longest multiple of a step that keeps x ≥ 0."""
+    fall = float(_over(-step, x, live).max())
+    return 1 / fall if fall > 0 else np.inf
+
+
+def _newton(problem: Problem, x: Array, free: Array) -> tuple[Array, float]:
+    """Solve on the free cells, hold those that go below zero, free those that push up; repeat."""
+    best, least, worse = x, np.inf, 0
+    free = free & problem.live
+    while worse < 6:
+
+        def apply(v: Array, free: Array = free) -> Array:
+            return np.where(free, problem.apply(v), 0.0)
+
+        x = np.where(free, x, 0.0)
+        rest = np.where(free, -problem.gradient(x), 0.0)
+        enough = 0.5 * TOLERANCE * problem.noise
+        x = x + _conjugate(apply, problem.diagonal, rest, 1e-3, enough)
+        gradient = problem.gradient(x)
+        missed = problem.missed(x, gradient)
+        worse = worse + 1
+        if missed < least:
+            best, least, worse = np.maximum(x, 0), missed, 0
+        if least <= TOLERANCE:
+            break
+        free = (x - gradient / problem.diagonal > 0) & problem.live
+    return best, least
+
+
+def _conjugate(apply: Map, diagonal: Array, r: Array, share: float, floor: float = 0.0) -> Array:
+    """A p with A p ≈ r: the residual's length, scaled by the diagonal, falls to a share of it."""
+    p = np.zeros_like(r)
+    scaled = r / diagonal
+    direction = scaled
+    size = float(r @ scaled)
+    enough = max(share**2 * size, floor**2)
+    for _ in range(INNER):
+        if size <= enough:
+            break
+        q = apply(direction)
+        curvature = float(direction @ q)
+        if curvature <= 0:
+            break
+        p += size / curvature * direction
+        r = r - size / curvature * q
+        scaled = r / diagonal
+        before, size = size, float(r @ scaled)
+        direction = scaled + size / before * direction
+    return p

@@ -1,0 +1,155 @@
+"""Non-negative least squares: against scipy's on small cases, by its conditions on larger ones."""
+
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.optimize import nnls
+
+import psephos as ps
+from psephos import matrix as mx
+from psephos.errors import ShapeError, UnsupportedError
+from psephos.infer import normal as normal_module
+from psephos.infer.nonnegative import TOLERANCE, Problem, nonnegative
+from psephos.infer.normal import Normal
+from psephos.kernel.query import Query
+from tests.infer.test_forms import SHAPE, blocks
+
+DOMAIN = ps.Domain.of(a=SHAPE[0], b=SHAPE[1])
+
+
+def measured(query, counts, domain=DOMAIN, seed=0, spend="1/2"):
+    data = ps.simulate(
+        np.array(counts), domain, unit=ps.add_remove_row(), budget=ps.epsilon(100), seed=seed
+    )
+    return data.vectorise().measure(query, spend=ps.epsilon(spend))
+
+
+def dense(estimate):
+    """The measurements scaled to unit noise: a matrix and its answers."""
+    rows = [m.matrix.dense() / np.sqrt(m.variances)[:, None] for m in estimate.measurements]
+    values = [m.values / np.sqrt(m.variances) for m in estimate.measurements]
+    return np.concatenate(rows), np.concatenate(values)
+
+
+def check(estimate, zeros=None):
+    """No worse than scipy's answer, and the same where it is the only one."""
+    a, y = dense(estimate)
+    x = nonnegative(estimate, zeros=zeros)
+    live = np.ones(a.shape[1], bool) if zeros is None else ~zeros
+    assert x.shape == (a.shape[1],)
+    assert (x >= 0).all()
+    assert (x[~live] == 0).all()
+    other, residual = np.zeros(len(x)), float(np.linalg.norm(y))
+    if live.any():
+        other[live], residual = nnls(a[:, live], y)
+    assert np.linalg.norm(a @ x - y) <= residual + 1e-6 * (1 + residual)
+    if live.any() and np.linalg.matrix_rank(a[:, live]) == live.sum():
+        assert_allclose(x, other, atol=1e-4)
+    return x
+
+
+@settings(max_examples=40)
+@given(st.lists(blocks, min_size=1, max_size=4), st.data())
+def test_it_is_the_best_fit_for_every_form(blocks, data):
+    weights = [Fraction(w) for w in data.draw(st.permutations([1, 2, 3, 5]))]
+    counts = data.draw(st.lists(st.integers(0, 6), min_size=12, max_size=12))
+    zeros = data.draw(st.none() | st.lists(st.booleans(), min_size=12, max_size=12))
+    query = Query.of(list(zip(blocks, weights, strict=False)))
+    estimate = ps.infer.least_squares([measured(query, counts)])
+    check(estimate, None if zeros is None else np.array(zeros))
+
+
+@pytest.mark.parametrize("up_to", [1, 2, 3])
+@pytest.mark.parametrize("turned", [True, False])
+def test_marginals(up_to, turned, monkeypatch):
+    if not turned:
+        monkeypatch.setattr(normal_module, "TURNED", 1)
+    domain = ps.Domain.of(a=3, b=1, c=4, d=2)
+    w = ps.marginals(domain, up_to=up_to)
+    counts = np.random.default_rng(0).poisson(0.7, 24)
+    for strategy in (ps.select.opt_marginals(w), ps.select.workload(w)):
+        check(ps.infer.least_squares([measured(strategy.query, counts, domain)]))
+    data = ps.simulate(counts, domain, unit=ps.add_remove_row(), budget=ps.rho(10), seed=1)
+    residual = ps.select.residual(w, noise="gaussian")
+    check(ps.infer.least_squares([data.vectorise().measure(residual.query, spend=ps.rho(1))]))
+
+
+def test_three_unlike_products_solved_by_iterations(monkeypatch):
+    monkeypatch.setattr(sys.modules["psephos.infer.least_squares"], "WRITTEN", 1)
+    rng = np.random.default_rng(0)
+    makes = [mx.PIdentity(rng.integers(1, 4, 3), rng.integers(0, 3, (2, 3))) for _ in range(3)]
+    query = Query.of([(mx.Kron((m, mx.Identity(4))), Fraction(1)) for m in makes])
+    check(ps.infer.least_squares([measured(query, rng.poisson(1, 12))]))
+
+
+def test_several_measurements_and_merged_cells():
+    merged = mx.Kron((mx.Partition([0, 0, 1]), mx.Identity(4)))
+    first = measured(Query.of([(merged, Fraction(1))]), [0, 1] * 6)
+    estimate = ps.infer.least_squares([first])
+    x = check(estimate).reshape(3, 4)
+    assert_allclose(x[0], x[1])  # an even share of what is known together
+    zeros = np.zeros((3, 4), bool)
+    zeros[1] = True
+    x = check(estimate, zeros.ravel()).reshape(3, 4)
+    assert (x[1] == 0).all()
+    data = ps.simulate(
+        np.array([0, 1] * 6), DOMAIN, unit=ps.add_remove_row(), budget=ps.epsilon(2), seed=3
+    ).vectorise()
+    queries = [w.query for w in (ps.marginals(DOMAIN, k=1), ps.prefix_product(DOMAIN))]
+    check(ps.infer.least_squares([data.measure(q, spend=ps.epsilon(1)) for q in queries]))
+
+
+def test_an_estimate_without_negative_cells_stays():
+    query = ps.Workload(DOMAIN, [ps.product(a=ps.identity(), b=ps.identity())]).query
+    estimate = ps.infer.least_squares([measured(query, [1000] * 12, spend=5)])
+    assert_allclose(nonnegative(estimate), estimate.vector, rtol=0, atol=0)
+
+
+def test_one_cell_and_nothing_left():
+    domain = ps.Domain.of(a=1)
+    query = ps.Workload(domain, [ps.product(a=ps.identity())]).query
+    for seed in range(5):
+        estimate = ps.infer.least_squares([measured(query, [0], domain, seed)])
+        assert_allclose(nonnegative(estimate), np.maximum(estimate.vector, 0))
+        assert (nonnegative(estimate, zeros=np.array([True])) == 0).all()
+
+
+@pytest.mark.parametrize("query_set", [ps.prefix, ps.all_range, ps.identity_total])
+@pytest.mark.parametrize("budget", ["1/100", "1000000"])
+def test_the_conditions_hold_on_thousands_of_cells(query_set, budget):
+    domain = ps.Domain.of(a=60, b=50)
+    w = ps.Workload(domain, [ps.product(a=query_set(), b=ps.identity())])
+    counts = np.random.default_rng(0).poisson(0.5, domain.size)
+    data = ps.simulate(counts, domain, unit=ps.add_remove_row(), budget=ps.epsilon(budget), seed=0)
+    query = ps.select.workload(w).query
+    estimate = ps.infer.least_squares([data.vectorise().measure(query, spend=ps.epsilon(budget))])
+    x = nonnegative(estimate)
+    made = Normal.of(estimate)
+    gradient = made.apply(x) - made.target
+    below = np.minimum(made.solution, 0) * np.sqrt(made.diagonal)
+    dust = 1e-10 * np.abs(made.target / np.sqrt(made.diagonal)).max()
+    noise = max(np.sqrt((below**2).sum() / max(np.count_nonzero(below), 1)), dust)
+    noise = noise if noise > dust else dust / TOLERANCE
+    problem = Problem(made.apply, made.target, made.diagonal, np.ones(x.size, bool), noise)
+    assert problem.missed(x, gradient) <= 2 * TOLERANCE
+
+
+def test_what_cannot_be():
+    query = ps.marginals(DOMAIN, k=1).query
+    estimate = ps.infer.least_squares([measured(query, [1] * 12)])
+    with pytest.raises(ShapeError, match="one truth value for each of 12 cells"):
+        nonnegative(estimate, zeros=np.zeros(12))
+    wide = ps.Domain.of({f"a{i}": 10 for i in range(8)})
+    data = ps.simulate(
+        np.zeros(1, int), ps.Domain.of(a=1), unit=ps.add_remove_row(), budget=ps.rho(1), seed=0
+    )
+    one = ps.marginals(ps.Domain.of(a=1), up_to=1).query
+    made = ps.infer.least_squares([data.vectorise().measure(one, spend=ps.rho(1))])
+    object.__setattr__(made, "domain", wide)
+    with pytest.raises(UnsupportedError, match="raw and the consistent view remain"):
+        nonnegative(made)
