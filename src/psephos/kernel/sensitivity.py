@@ -251,10 +251,11 @@ def _largest_on_grid(terms: list[tuple[int, mx.Matrix]], p: Norm) -> int | None:
         return None
     total = np.array([[factor] for factor, _ in terms], dtype=object)
     for factors in zip(*(a.factors for a in krons), strict=True):
-        rows = np.stack([_listed(factor, p) for factor in factors])
+        place = {factor: i for i, factor in enumerate(dict.fromkeys(factors))}
+        rows = np.stack([_listed(factor, p) for factor in place])
         if rows.dtype == object:
             return None
-        different = np.unique(rows, axis=1).astype(object)
+        different = np.unique(rows, axis=1).astype(object)[[place[f] for f in factors]]
         total = (total[:, :, None] * different[:, None, :]).reshape(len(krons), -1)
         if total.size > GRID_LIMIT:
             return None
