@@ -11,6 +11,7 @@ PsephosError
 │   └── LedgerError           a ledger that is missing, there already, damaged or locked
 ├── SourceError         a source that cannot be opened or read
 ├── RefusedError        the kernel has no rule for this request
+├── ReleaseError        a release file or bundle that cannot be
 └── WorkloadError       a query set, weight or product that cannot be
     └── SqlError        SQL outside the supported counting queries
 
@@ -72,6 +73,10 @@ class SourceError(PsephosError):
 
 class RefusedError(PsephosError, ValueError):
     """The kernel has no rule for this request."""
+
+
+class ReleaseError(PsephosError, ValueError):
+    """A release file or a bundle that cannot be; the text names the place in the file."""
 
 
 class WorkloadError(PsephosError, ValueError):

@@ -43,19 +43,18 @@ def _by_floats(a: Array, x: Array, out: Array | None) -> Array:
     """A x modulo 2⁶⁴, as integers give it, by products of floats, which are many times faster.
 
     Proof. Let R = max_i Σ_c |A[i, c]| and k > 0 with R·2^k ≤ 2⁵³. Numbers of at most mk bits are
-    Σ_j 2^(jk) x_j, j < m, with all x_j in [0, 2^k) but the last, x >> (m - 1)k, which is in [-2^k,
-    2^k). Every term of A x_j, and every sum of some terms of one row in any order, is then an
-    integer of at most R·2^k ≤ 2⁵³, that is a float. BLAS forms no other numbers, fused or not:
-    nothing rounds, nothing is infinite, and A x_j is exact. Σ_j 2^(jk) A x_j is taken in 64 bits,
-    exact modulo 2⁶⁴. R is found in floats: below 2⁵³ all its entries and sums are exact, and from
-    there on rounding cannot lead back below, 2⁵³ being a float. Without such a k integers are
-    multiplied as they are.
+    Σ_j 2^(jk) x_j, j < m, with all x_j in [0, 2^k) but the last, x >> (m - 1)k, which is in
+    [-2^k, 2^k). Every term of A x_j, and every sum of some terms of one row in any order, is then
+    an integer of at most R·2^k ≤ 2⁵³, that is a float: nothing rounds, nothing is infinite, and
+    A x_j is exact. Σ_j 2^(jk) A x_j is taken in 64 bits, exact modulo 2⁶⁴. R is found in floats:
+    below 2⁵³ all its entries and sums are exact, and from there on rounding cannot lead back below,
+    2⁵³ being a float. Without such a k integers are multiplied as they are.
     (tests/matrix/test_products.py)
     """
     left, n, right = x.shape
     floats = a.astype(float)
-    reach = int(np.abs(floats).sum(axis=1).max())
-    bits = (FLOAT // max(1, reach)).bit_length() - 1
+    reach = float(np.abs(floats).sum(axis=1).max())
+    bits = int(FLOAT // max(1.0, reach)).bit_length() - 1
     if bits < 1:
         return _by_layout(a, x, out)
     out = np.empty((left, len(a), right), dtype=np.int64) if out is None else out

@@ -1,0 +1,1 @@
+"""The main job: from a table and a list of questions to a published, verifiable release."""

@@ -1,0 +1,399 @@
+"""A bundle: one directory that holds a release, whole, and that anyone can verify.
+
+    manifest.json          what this is, versions, and the hash of every other file
+    release.json           schema, tables, unit of privacy and budget, as they were asked
+    strategy.npz           what was measured: integer queries and their weights
+    measurements.parquet   the noisy integers
+    receipt.json           the charge in the ledger, and how far the ledger had come
+    raw/ consistent/ published/    tables, as CSV and Parquet; published/cells.parquet adds up
+                                   to every published table
+    report.html            the same for people
+
+Nothing in it carries a hash, a size or a date of the source. It is written beside its place and
+moved there in one step, so there is a whole bundle or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from psephos.errors import ReleaseError
+from psephos.frozen import Array
+from psephos.infer.estimate import Answers
+from psephos.kernel.budget import Budget, epsilon, rho
+from psephos.kernel.measurement import Measurement, noise_for
+from psephos.publish import plots
+from psephos.publish.entries import ReleaseFile, View
+from psephos.publish.file import checked_release
+from psephos.publish.job import Job
+from psephos.publish.pages.html import plain_table
+from psephos.publish.points import column_titles, ordered_columns
+from psephos.publish.views import Views, possible_views
+from psephos.strategy import store
+from psephos.strategy.strategy import Strategy
+from psephos.version import __version__
+from psephos.workload.workload import Workload
+
+FORMAT = 1
+MARK = ".psephos-draft"
+CELLS_FILE = "cells.parquet"
+"""Whole numbers for every cell, in row-major order: all published tables are sums of them."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bundle:
+    """A release on disk."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Bundle:
+        """The bundle in a directory."""
+        place = Path(path).absolute()
+        try:
+            manifest = json.loads((place / "manifest.json").read_text(encoding="utf-8"))
+            found = manifest["format"]
+        except FileNotFoundError:
+            raise ReleaseError(
+                f"there is no bundle at {place}: no manifest.json in it; `psephos release` "
+                "writes one"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError):
+            raise ReleaseError(
+                f"{place / 'manifest.json'} is damaged; get the bundle again"
+            ) from None
+        if found != FORMAT:
+            raise ReleaseError(
+                f"{place} has format {found}, and this psephos reads {FORMAT}; use the one that "
+                "wrote it"
+            )
+        return cls(place, manifest)
+
+    @property
+    def simulation(self) -> bool:
+        """Is it a rehearsal on made-up data?"""
+        return bool(self.manifest["simulation"])
+
+    @cached_property
+    def job(self) -> Job:
+        """What was asked."""
+        return Job.of(release_file(self._json("release.json")), self.path)
+
+    @cached_property
+    def spend(self) -> Budget:
+        """What it cost, as it was asked for: the noise follows from it."""
+        currency, amount = self.manifest["spend"]
+        return epsilon(amount) if currency == "epsilon" else rho(amount)
+
+    @cached_property
+    def strategy(self) -> Strategy:
+        """What was measured."""
+        return store.load(self.path / "strategy.npz", self.job.workload.domain)
+
+    @cached_property
+    def receipt(self) -> dict[str, Any]:
+        """The charge, as the ledger has it."""
+        held: dict[str, Any] = self._json("receipt.json")
+        return held
+
+    @cached_property
+    def measurement(self) -> Measurement:
+        """The noisy integers, with the noise that was added to them."""
+        held = read_integers(self.path / "measurements.parquet", "value")
+        query = self.strategy.query
+        if len(held) != query.shape[0]:
+            raise ReleaseError(
+                f"measurements.parquet holds {len(held):,} numbers, the strategy asks "
+                f"{query.shape[0]:,}"
+            )
+        return Measurement(
+            dataset_id=self.receipt["dataset_id"],
+            lineage=tuple(self.manifest["lineage"]),
+            domain=self.job.workload.domain,
+            transform=None,
+            query=query,
+            values=held,
+            noise=noise_for(query, self.spend, self.job.unit, 1),
+            cost=self.spend,
+            key=self.manifest["key"],
+            simulation=self.simulation,
+        )
+
+    @cached_property
+    def views(self) -> Views:
+        """The numbers, worked out again from the noisy integers."""
+        return Views(self.job, self.measurement, self.manifest["draws"])
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    def table(self, name: str, view: View = "consistent") -> pa.Table:
+        """A table of the release as it was written, in one of its views."""
+        known = [table.name for table in self.job.tables]
+        if name not in known:
+            raise ReleaseError(f"no table {name!r}; have {', '.join(known)}")
+        if view == "raw":
+            raise ReleaseError(
+                "raw numbers are answers to what was measured; see the folder raw/, or "
+                "bundle.measurement"
+            )
+        if view not in self.manifest["views"]:
+            raise ReleaseError(f"no view {view!r}; have {', '.join(self.manifest['views'])}")
+        return read_table(self.path / view, file_name(name))
+
+    def plot(self, name: str, view: View = "consistent") -> Any:
+        """A chart of a table of the release, as altair has it; `plots.save_chart` writes it."""
+        data = self.table(name, view)
+        (own,) = [table for table in self.job.tables if table.name == name]
+        ordered, titles = ordered_columns(self.job, own), column_titles(self.job)
+        mark = "Rehearsal: " if self.simulation else ""
+        return plots.table_chart(data, mark + own.title, ordered=ordered, titles=titles)
+
+    def answer(self, workload: Workload) -> Answers:
+        """The answers of another workload over the same domain, free of charge."""
+        return self.views.estimate.answer(workload)
+
+    def _json(self, name: str) -> Any:
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise ReleaseError(f"{self.path / name} is missing or damaged") from None
+
+    def __repr__(self) -> str:
+        mark = "Rehearsal" if self.simulation else "Bundle"
+        count = len(self.manifest["tables"])
+        return f"{mark}({str(self.path)!r}: {count} tables at {self.spend})"
+
+    def _repr_html_(self) -> str:
+        shown = [(table["name"], table.get("mean_shift")) for table in self.manifest["tables"]]
+        rows = [[name, "–" if gap is None else f"{gap:+,.2f}"] for name, gap in shown]
+        heads = ["table", "published minus consistent, mean (estimate)"]
+        return plain_table(f"{self.manifest['title']}: {self!r}", heads, rows)
+
+
+def release_file(content: dict[str, Any]) -> ReleaseFile:
+    """The file inside a bundle."""
+    return checked_release(content, "release.json")
+
+
+def file_name(name: str) -> str:
+    """A table's name as a file's name."""
+    safe = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "table"
+    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return safe[:80] if safe == name else f"{safe[:80]}-{mark}"
+
+
+def write_bundle(
+    job: Job,
+    strategy: Strategy,
+    measurement: Measurement,
+    receipt: dict[str, Any],
+    place: Path,
+    *,
+    spend: Budget,
+    draws: int = 9999,
+    report: Callable[[Views, Path], None] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Bundle:
+    """All files of a release, at their place in one step."""
+    say = progress or (lambda _: None)
+    draft = place.with_name(f".{place.name}.draft")
+    _clear(draft)
+    try:
+        draft.mkdir(parents=True)
+        (draft / MARK).touch()
+        say("tables")
+        views = Views(job, measurement, draws)
+        wanted = possible_views(job, job.file.output.views)
+        _write_inputs(draft, job, strategy, measurement, receipt)
+        names = _write_views(draft, views, wanted)
+        if report is not None:
+            say("report")
+            report(views, draft / "report.html")
+        say("manifest")
+        (draft / MARK).unlink()
+        manifest = {
+            "format": FORMAT,
+            "psephos": __version__,
+            "name": job.file.name,
+            "title": job.file.title or job.file.name,
+            "simulation": measurement.simulation,
+            "fingerprint": job.fingerprint,
+            "key": measurement.key,
+            "lineage": list(measurement.lineage),
+            "spend": [spend.currency, str(spend.amount)],
+            "noise": strategy.noise,
+            "strategy": strategy.name,
+            "tables": names,
+            "views": list(wanted),
+            "draws": draws,
+            "interval": {
+                "confidence": float(job.file.output.confidence),
+                "method": views.widths.method,
+                "draws": views.widths.draws,
+            },
+            "distance": distance(views) if "published" in wanted else None,
+        }
+        manifest["files"] = {
+            str(file.relative_to(draft)): sha256_of(file)
+            for file in sorted(draft.rglob("*"))
+            if file.is_file()
+        }
+        _write_json(draft / "manifest.json", manifest)
+        _sync(draft)
+        if place.exists():
+            raise ReleaseError(f"{place} is there already; choose another output.bundle")
+        os.rename(draft, place)
+        _sync_folder(place.parent)
+    except OSError as error:
+        _clear(draft)
+        raise ReleaseError(
+            f"the bundle cannot be written to {place}: {error.strerror or error}. Nothing is lost: "
+            "the measurement is in the ledger; make room and run the release again, which charges "
+            "nothing"
+        ) from None
+    return Bundle.open(place)
+
+
+def distance(views: Views) -> dict[str, float]:
+    """How far the published numbers are from the consistent ones."""
+    gap = views.published - views.consistent
+    return {
+        "largest": float(np.abs(gap).max()),
+        "root_mean_square": float(np.sqrt((gap**2).mean())),
+        "in_standard_errors": float(np.abs(gap / np.maximum(views.stderr, 1e-12)).max()),
+    }
+
+
+def _write_inputs(
+    draft: Path, job: Job, strategy: Strategy, measurement: Measurement, receipt: dict[str, Any]
+) -> None:
+    shown = job.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    shown.pop("source", None)
+    shown["ledger"] = {**shown["ledger"], "path": "-"}
+    _write_json(draft / "release.json", shown)
+    store.save(strategy, draft / "strategy.npz")
+    _write_json(draft / "receipt.json", receipt)
+    values = measurement.values
+    wide = values.dtype == object
+    column = pa.array([str(v) for v in values]) if wide else pa.array(values, type=pa.int64())
+    pa.parquet.write_table(pa.table({"value": column}), draft / "measurements.parquet")
+
+
+def _write_views(draft: Path, views: Views, wanted: tuple[View, ...]) -> list[dict[str, Any]]:
+    job = views.job
+    names: list[dict[str, Any]] = []
+    for view in wanted:
+        (draft / view).mkdir()
+        if view == "raw":
+            for i in range(len(views.measurement.query.blocks)):
+                _write_table(draft / view, f"block-{i + 1}", views.raw(i), job)
+            continue
+        for table in job.tables:
+            _write_table(draft / view, file_name(table.name), views.table(table, view), job)
+        if view == "published":
+            cells = pa.table({"count": pa.array(views.cells, type=pa.int64())})
+            pa.parquet.write_table(cells, draft / view / CELLS_FILE)
+    for table in job.tables:
+        entry: dict[str, Any] = {"name": table.name, "file": file_name(table.name)}
+        if "published" in wanted:
+            entry["mean_shift"] = views.shift(table)
+        names.append(entry)
+    return names
+
+
+def _write_table(folder: Path, name: str, table: pa.Table, job: Job) -> None:
+    if "csv" in job.file.output.formats:
+        pa.csv.write_csv(table, folder / f"{name}.csv")
+    if "parquet" in job.file.output.formats:
+        pa.parquet.write_table(table, folder / f"{name}.parquet")
+
+
+def read_table(folder: Path, name: str) -> pa.Table:
+    """A table that was written, from whichever of its files is there."""
+    try:
+        if (folder / f"{name}.parquet").exists():
+            return pa.parquet.read_table(folder / f"{name}.parquet")
+        return pa.csv.read_csv(folder / f"{name}.csv")
+    except (OSError, pa.ArrowException):
+        raise ReleaseError(f"{folder / name} is missing or damaged") from None
+
+
+def read_integers(path: Path, name: str) -> Array:
+    """A column of whole numbers that was written."""
+    try:
+        column = pa.parquet.read_table(path)[name]
+    except (OSError, KeyError, pa.ArrowException):
+        raise ReleaseError(f"{path} is missing or damaged") from None
+    if pa.types.is_integer(column.type):
+        return np.asarray(column.to_numpy())
+    return np.array([int(text) for text in column.to_pylist()], dtype=object)
+
+
+def receipt_of(ledger: Any, key: str) -> dict[str, Any]:
+    """The ledger's own record of a charge, and its anchor; amounts as text."""
+    found = [entry for entry in ledger.history() if entry.key == key]
+    if not found:
+        raise ReleaseError(f"the ledger has no charge under {key!r}")
+    entry = found[0]
+    cost = [entry.cost.currency, str(entry.cost.amount)]
+    return {
+        "dataset": ledger.dataset,
+        "dataset_id": ledger.dataset_id,
+        "unit": str(ledger.unit),
+        "budget": [ledger.budget.currency, str(ledger.budget.amount)],
+        "charge": {**asdict(entry), "cost": cost},
+        "anchor": ledger.anchor().as_dict(),
+    }
+
+
+def _write_json(path: Path, content: Any) -> None:
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def sha256_of(path: Path) -> str:
+    """The hash of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(folder: Path) -> None:
+    """Wait until all files of a folder are on disk."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as held:
+                os.fsync(held.fileno())
+        else:
+            _sync_folder(file)
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _clear(draft: Path) -> None:
+    """Remove what a run that was cut short left behind; nobody was shown it."""
+    if draft.is_dir():
+        shutil.rmtree(draft, ignore_errors=True)

@@ -1,0 +1,65 @@
+"""What is measured for a release: a strategy, searched once and kept beside the release file.
+
+The file is written before anything is charged, so a run that was cut short measures the same
+strategy when it goes on.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+from psephos.errors import PsephosError, ReleaseError
+from psephos.frozen import digest
+from psephos.publish.job import Job
+from psephos.strategy import select
+from psephos.strategy.strategy import Strategy
+from psephos.workload.workload import Workload
+
+FOLDER = ".psephos"
+NOT_CHOSEN = {"Rival", "Strategy", "cached", "least_budget", "load", "save", "svd_bound"}
+Progress = Callable[[str, float], None]
+
+
+def choose(job: Job, workload: Workload, progress: Progress | None = None) -> Strategy:
+    """The strategy for a workload over the job's domain: the one kept, or a new one, then kept."""
+    wanted = job.file.selection
+    name = digest((workload.domain, workload.products, job.noise, wanted.model_dump_json()))
+    place = job.folder / FOLDER / f"{name[:32]}.strategy"
+    if place.exists():
+        return select.load(place, workload.domain)
+    made = _search(job, workload, progress)
+    try:
+        place.parent.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ReleaseError(f"{place.parent} cannot be made: {error.strerror}") from None
+    select.save(made, place)
+    return made
+
+
+def _search(job: Job, workload: Workload, progress: Progress | None) -> Strategy:
+    wanted = job.file.selection
+    known = sorted(set(select.__all__) - NOT_CHOSEN)
+    if wanted.strategy not in known:
+        raise ReleaseError(f"selection.strategy: no {wanted.strategy!r}; have {', '.join(known)}")
+    select_one = getattr(select, wanted.strategy)
+    takes = inspect.signature(select_one).parameters
+    options = {
+        "restarts": wanted.restarts,
+        "seed": wanted.seed,
+        "time_limit": wanted.time_limit,
+        "progress": progress,
+    }
+    searches = any(p.kind is p.VAR_KEYWORD for p in takes.values())
+    own = {key: value for key, value in options.items() if searches or key in takes}
+    try:
+        made: Strategy = select_one(workload, job.noise, **own)
+    except PsephosError as error:
+        raise ReleaseError(f"no strategy for these tables: {error}") from None
+    return made
+
+
+def kept(job: Job) -> Path:
+    """Where strategies are kept."""
+    return job.folder / FOLDER

@@ -1,0 +1,116 @@
+"""A release as it was asked for: file, schema, workload and tables, ready to be planned."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+
+from psephos.domain import Domain
+from psephos.errors import ReleaseError, TooLargeError
+from psephos.frozen import Array, digest
+from psephos.kernel.budget import Budget
+from psephos.kernel.unit import Unit
+from psephos.publish.entries import ReleaseFile
+from psephos.publish.file import read_release
+from psephos.publish.tables import Table, compile_tables, zero_cells
+from psephos.strategy.factors import Noise
+from psephos.workload.workload import Workload
+
+NUMBERS = 20_000_000
+"""The most numbers of one table."""
+CELLS = 10**9
+"""The most cells of a domain whose cells are estimated one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What is asked; nothing of it was read from data."""
+
+    file: ReleaseFile
+    folder: Path
+    domain: Domain
+    workload: Workload
+    tables: tuple[Table, ...]
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Job:
+        """The job of a release file."""
+        place = Path(path)
+        return cls.of(read_release(place), place if place.is_dir() else place.parent)
+
+    @classmethod
+    def of(cls, file: ReleaseFile, folder: Path) -> Job:
+        """The job of a file's content; paths in it are relative to a folder."""
+        domain = file.domain()
+        workload, tables = compile_tables(domain, file.tables)
+        for table in tables:
+            asked = sum(workload.query_counts[p] for p in table.products)
+            if asked > NUMBERS:
+                raise TooLargeError(
+                    f"tables {table.name!r}: it asks for {asked:,} numbers, over the limit of "
+                    f"{NUMBERS:,}; ask about fewer attributes at once, or about coarser levels",
+                    asked,
+                    NUMBERS,
+                )
+        return cls(file, folder, domain, workload, tuple(tables))
+
+    @cached_property
+    def unit(self) -> Unit:
+        """Whose presence is protected."""
+        return self.file.privacy.made()
+
+    @cached_property
+    def budget(self) -> Budget | None:
+        """What may be spent, or None if it follows from targets."""
+        return None if self.file.budget is None else self.file.budget.made()
+
+    @property
+    def noise(self) -> Noise:
+        """Laplace for epsilon, Gaussian for rho; targets are paid in the ledger's currency."""
+        currency = (self.budget or self.file.ledger.made()).currency
+        return "laplace" if currency == "epsilon" else "gaussian"
+
+    def paid(self, amount: Fraction) -> Budget:
+        """An amount in the currency of the release's noise."""
+        return Budget("epsilon" if self.noise == "laplace" else "rho", amount)
+
+    @cached_property
+    def zeros(self) -> Array | None:
+        """The cells that no row can lie in, in the workload's order; None if there are none."""
+        if not self.file.zeros:
+            return None
+        if self.domain.size > CELLS:
+            raise ReleaseError(
+                f"zeros: {self.domain.size:,} cells are too many to mark; leave `zeros` out"
+            )
+        return self.workload.domain.arrange(zero_cells(self.domain, self.file.zeros))
+
+    @property
+    def source(self) -> Path:
+        """Where the data are; only the owner's commands ask."""
+        if self.file.source is None:
+            raise ReleaseError('source is missing: write source = "people.csv"')
+        return self.folder / self.file.source
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / self.file.ledger.path
+
+    @property
+    def bundle(self) -> Path:
+        return self.folder / self.file.output.bundle
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A name for what is asked: of whom, of what, how precisely; not for how it is shown."""
+        targets = [
+            (t.target.half_width, t.target.confidence, t.target.simultaneous)
+            for t in self.tables
+            if t.target is not None
+        ]
+        spend = None if self.budget is None else (self.budget.currency, str(self.budget.amount))
+        asked = (self.domain, self.workload.domain, self.workload.products, spend, targets)
+        return digest((self.file.name, str(self.unit), *asked))

@@ -1,0 +1,283 @@
+"""The error of every number before anything is spent; no data are touched."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from psephos.errors import PsephosError, ReleaseError
+from psephos.frozen import Array
+from psephos.infer.intervals import Widths
+from psephos.kernel.budget import Budget
+from psephos.kernel.measurement import noise_for
+from psephos.kernel.query import Query
+from psephos.kernel.sensitivity import sensitivity
+from psephos.matrix.base import Norm
+from psephos.publish.accuracy import budgets_needed, least_budget, widths_at
+from psephos.publish.choose import Progress, choose
+from psephos.publish.job import Job
+from psephos.publish.pages.html import plain_table
+from psephos.publish.tables import Table
+from psephos.strategy import select
+from psephos.strategy.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class TableError:
+    """What a table will be worth: standard errors and half-widths of noise intervals, in rows."""
+
+    name: str
+    title: str
+    queries: int
+    rmse: float
+    worst: float
+    half_width: float
+    simultaneous: float
+    share: float
+    target: float | None = None
+    needs: Budget | None = None
+
+
+@dataclass(frozen=True)
+class RivalError:
+    """Another way to measure: its root mean squared error at the same budget, in all and by table.
+
+    The error in all is weighted as the tables are.
+    """
+
+    name: str
+    rmse: float
+    tables: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A strategy, what it costs, and the error of every table that follows."""
+
+    job: Job
+    strategy: Strategy
+    budget: Budget
+    tables: tuple[TableError, ...]
+    rivals: tuple[RivalError, ...]
+    widths: Widths
+
+    @property
+    def rmse(self) -> float:
+        """The root mean squared error of all numbers, weighted as the tables are."""
+        return _weighted_rmse(self.job, self.widths)
+
+    @property
+    def expensive(self) -> TableError:
+        """The table that decides the budget, or else the one with the largest share of error."""
+        needing = [table for table in self.tables if table.needs is not None]
+        if needing:
+            return max(needing, key=lambda table: table.needs.amount if table.needs else 0)
+        return max(self.tables, key=lambda table: table.share)
+
+    def blocks(self) -> list[tuple[str, int, float]]:
+        """What is measured: a description, the number of answers, its share of the budget."""
+        order: Norm = 1 if self.strategy.noise == "laplace" else 2
+        whole = sensitivity(self.strategy.query, order)
+        found = []
+        for block in self.strategy.query.blocks:
+            alone = sensitivity(Query((replace(block, weight=Fraction(1)),)), order)
+            share = float(min(Fraction(1), alone * block.weight / whole))
+            found.append((repr(block.matrix), block.matrix.shape[0], share))
+        return found
+
+    def _repr_html_(self) -> str:
+        heads = ["table", "numbers", "standard error", "largest", "± each", "± all at once"]
+        rows = [
+            [t.title, f"{t.queries:,}"]
+            + [f"{x:,.4g}" for x in (t.rmse, t.worst, t.half_width, t.simultaneous)]
+            for t in self.tables
+        ]
+        spread = f"± at {float(self.job.file.output.confidence) * 100:g} %"
+        tables = plain_table(f"{self.strategy!r} at {self.budget}; {spread}", heads, rows)
+        ways = [(f"{self.strategy.name} (chosen)", self.rmse)]
+        ways += [(rival.name, rival.rmse) for rival in self.rivals]
+        errors = [[name, f"{error:,.4g}"] for name, error in ways]
+        return tables + plain_table("error at the same budget", ["way", "RMSE"], errors)
+
+
+def plan(
+    asked: str | os.PathLike[str] | Job,
+    *,
+    budget: Budget | None = None,
+    draws: int = 1999,
+    progress: Progress | None = None,
+) -> Plan:
+    """The error of every table of a release file, and of rival strategies; no data are touched.
+
+    Args:
+        asked: a release file, its folder, or a job
+        budget: another budget than the file's own; without either, the least that meets targets
+        draws: of simulated noise, for the widths of intervals
+        progress: told the operator and its gain over Identity while the search runs
+    """
+    job = asked if isinstance(asked, Job) else Job.read(asked)
+    if budget is not None and budget.currency != _currency(job):
+        raise ReleaseError(f"the release is planned in {_currency(job)}, got {budget}")
+    spend = budget or job.budget
+    if spend is None:
+        strategy, spend = least_budget(job, draws, progress)
+    else:
+        strategy = choose(job, job.workload, progress)
+    confidence = float(job.file.output.confidence)
+    widths = widths_at(job, strategy, spend, confidence, draws)
+    errors = widths.stderr
+    shares = _shares(job, strategy)
+    needs = budgets_needed(job, strategy, draws)
+    tables = tuple(
+        _table_error(job, table, errors, widths, share, needs.get(table.name))
+        for table, share in zip(job.tables, shares, strict=True)
+    )
+    return Plan(
+        job,
+        strategy,
+        spend,
+        tables,
+        _rivals(job, strategy, spend, _weighted_rmse(job, widths)),
+        widths,
+    )
+
+
+def _currency(job: Job) -> str:
+    return "epsilon" if job.noise == "laplace" else "rho"
+
+
+def _table_error(
+    job: Job,
+    table: Table,
+    errors: np.ndarray,
+    widths: Widths,
+    share: float,
+    needs: Budget | None,
+) -> TableError:
+    rows = table.rows(job.workload)
+    own = errors[rows]
+    together = widths.per_product[list(table.products)].max()
+    return TableError(
+        name=table.name,
+        title=table.title,
+        queries=own.size,
+        rmse=float(np.sqrt((own**2).mean())),
+        worst=float(own.max()),
+        half_width=float(widths.per_query[rows].max()),
+        simultaneous=float(together),
+        share=share,
+        target=None if table.target is None else table.target.half_width,
+        needs=needs,
+    )
+
+
+def _shares(job: Job, strategy: Strategy) -> list[float]:
+    """Each table's share of the weighted squared error."""
+    squares = strategy.product_errors(job.workload)
+    weights = np.array([asked.weight**2 for asked in job.workload.products])
+    own = [float((squares * weights)[list(table.products)].sum()) for table in job.tables]
+    return [part / sum(own) for part in own]
+
+
+def _weighted_rmse(job: Job, widths: Widths) -> float:
+    weights = np.repeat([p.weight**2 for p in job.workload.products], job.workload.query_counts)
+    return math.sqrt(float((weights * widths.stderr**2).sum() / weights.sum()))
+
+
+def _rivals(job: Job, strategy: Strategy, budget: Budget, chosen: float) -> tuple[RivalError, ...]:
+    """What else could be measured, the plain mechanisms with their error by table."""
+    found: dict[str, RivalError] = {}
+    plain: list[tuple[str, Callable[[Job, Budget], Array]]] = [
+        ("every cell (Identity)", _cell_variances),
+        (f"the tables themselves ({job.noise.capitalize()} mechanism)", _direct_variances),
+    ]
+    counts = np.array(job.workload.query_counts)
+    weights = np.array([asked.weight**2 for asked in job.workload.products])
+    for name, variances in plain:
+        try:
+            sums = variances(job, budget)
+        except PsephosError:
+            continue  # no such strategy for this workload, or none of this size
+        by_table = [
+            math.sqrt(sums[list(table.products)].sum() / counts[list(table.products)].sum())
+            for table in job.tables
+        ]
+        rmse = math.sqrt(float((weights * sums).sum() / (weights * counts).sum()))
+        found[name] = RivalError(name, rmse, tuple(by_table))
+    # The search scored its rivals in its own weights, those of the targets if there are any.
+    own = min((other.error for other in strategy.rivals), default=math.inf)
+    for other in strategy.rivals:
+        if other.name not in ("identity", "workload") and own < other.error < math.inf:
+            found[other.name] = RivalError(other.name, chosen * math.sqrt(other.error / own))
+    return tuple(sorted(found.values(), key=lambda rival: rival.rmse))
+
+
+def _cell_variances(job: Job, budget: Budget) -> Array:
+    """The variance of each product, summed over its queries, if every cell is measured."""
+    form = select.identity(job.workload, job.noise).form(budget, job.unit)
+    return form.traces([job.workload.factors(i) for i in range(len(job.workload.products))])
+
+
+def _direct_variances(job: Job, budget: Budget) -> Array:
+    """The same if noise is added to the tables as they are, with nothing inferred from others."""
+    noises = noise_for(job.workload.query, budget, job.unit, 1)
+    pairs = zip(noises, job.workload.query_counts, strict=True)
+    return np.array([noise.exact_variance * count for noise, count in pairs])
+
+
+def shortage(made: Plan, left: Budget) -> str:
+    """What to do when a plan costs more than is left: drop a table, or accept wider intervals."""
+    if left.amount == 0:
+        return f"the release needs {made.budget}, and nothing is left of the ledger's budget"
+    needing = sorted(
+        (t for t in made.tables if t.needs is not None),
+        key=lambda t: t.needs.amount if t.needs else 0,
+        reverse=True,
+    )
+    stretch = float(made.budget.amount / left.amount)
+    wider = stretch if made.budget.currency == "epsilon" else math.sqrt(stretch)
+    said = f"the release needs {made.budget}, and {left} is left: "
+    if not needing:
+        worst = max(made.tables, key=lambda t: t.half_width)
+        return said + (
+            f"lower [budget] to {left}, and {worst.name!r} gets ± {worst.half_width * wider:,.3g} "
+            f"instead of ± {worst.half_width:,.3g}"
+        )
+    remedies = []
+    rest = _without(made.job, needing[0].name)
+    if rest is not None:
+        least = least_budget(rest, made.widths.draws, None)[1]
+        if least <= left:
+            remedies.append(f"drop {needing[0].name!r} (the rest needs {least})")
+    over = [t for t in needing if t.needs is not None and t.needs > left]
+    widened = ", ".join(
+        f"± {_target_at(t, left):,.3g} instead of ± {t.target:,.3g} for {t.name!r}" for t in over
+    )
+    remedies.append(f"accept {widened}")
+    return said + ", or ".join(remedies)
+
+
+def _without(job: Job, name: str) -> Job | None:
+    """The same release without one table, if another one with a target is left."""
+    tables = tuple(table for table in job.file.tables if table.name != name)
+    if not any(table.target for table in tables):
+        return None
+    return Job.of(job.file.model_copy(update={"tables": tables}), job.folder)
+
+
+def _target_at(table: TableError, left: Budget) -> float:
+    """The half-width that what is left pays for."""
+    if table.needs is None or table.target is None:
+        return math.nan
+    ratio = float(table.needs.amount / left.amount)
+    return table.target * (ratio if left.currency == "epsilon" else math.sqrt(ratio))
+
+
+def compare(job: Job, budgets: Sequence[Budget], draws: int = 1999) -> list[Plan]:
+    """The same tables at several budgets."""
+    return [plan(job, budget=budget, draws=draws) for budget in budgets]

@@ -1,0 +1,188 @@
+"""The main job: plan, charge, measure, estimate, write. Cut short anywhere, it can be run again.
+
+The strategy is on disk before the charge, the charge before the noise, and the noisy integers are
+in the ledger before anything is written. So a second run finds what the first one had: it charges
+nothing twice and never draws a second answer. The bundle appears whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from psephos.errors import BudgetExceededError, LedgerError, ReleaseError
+from psephos.kernel.ledger import Ledger
+from psephos.kernel.measurement import Measurement
+from psephos.kernel.protected import ProtectedTable
+from psephos.protect import protect, simulate
+from psephos.publish.bundle import Bundle, receipt_of, write_bundle
+from psephos.publish.fake import made_up
+from psephos.publish.job import Job
+from psephos.publish.plan import Plan, plan, shortage
+from psephos.publish.report import write_report
+
+Say = Callable[[str], None]
+
+
+def release(path: str | os.PathLike[str] | Job, *, progress: Say | None = None) -> Bundle:
+    """Publish what a release file asks for: charge the ledger, write the bundle.
+
+    A second run of the same file opens the bundle that is there and charges nothing.
+
+    Args:
+        path: a release file, or the folder of one called release.toml
+        progress: told what is being done, a few words at a time
+    """
+    job = path if isinstance(path, Job) else Job.read(path)
+    say = progress or (lambda _: None)
+    if job.bundle.exists():
+        return _same(job, Bundle.open(job.bundle))
+    ledger = open_ledger(job)
+    say("looking for the best strategy")
+    made = plan(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}× better than cells"))
+    key = request_key(job)
+    if not any(entry.key == key for entry in ledger.history()):
+        check_affordable(made, ledger)
+    check_room(made)
+    say("counting and drawing noise")
+    data = protect(job.source, job.workload.domain, ledger=ledger)
+    measurement = measure(data, made, key)
+    say("estimating")
+    receipt = receipt_of(ledger, key)
+    return write_bundle(
+        job,
+        made.strategy,
+        measurement,
+        receipt,
+        job.bundle,
+        spend=made.budget,
+        report=lambda views, place: write_report(made, views, place, receipt),
+        progress=say,
+    )
+
+
+def rehearse(
+    path: str | os.PathLike[str] | Job,
+    *,
+    rows: int = 10_000,
+    seed: int = 0,
+    progress: Say | None = None,
+) -> Bundle:
+    """The whole run on made-up data from the public schema alone: safe to show to anyone.
+
+    It opens neither the source nor the ledger, and its bundle says "rehearsal" throughout.
+    """
+    job = path if isinstance(path, Job) else Job.read(path)
+    say = progress or (lambda _: None)
+    place = job.bundle.with_name(f"{job.bundle.name}.rehearsal")
+    if place.exists():
+        _remove_rehearsal(place)
+    say("looking for the best strategy")
+    made = plan(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}× better than cells"))
+    say("making up data")
+    source = made_up(job, rows, seed)
+    data = simulate(source, job.workload.domain, unit=job.unit, budget=made.budget, seed=seed)
+    measurement = measure(data, made, "rehearsal")
+    receipt = {"dataset": "made up", "dataset_id": measurement.dataset_id, "rows": rows}
+    return write_bundle(
+        job,
+        made.strategy,
+        measurement,
+        receipt,
+        place,
+        spend=made.budget,
+        report=lambda views, where: write_report(made, views, where, receipt),
+        progress=say,
+    )
+
+
+def measure(data: ProtectedTable, made: Plan, key: str) -> Measurement:
+    """The one look at the data."""
+    return data.vectorise().measure(made.strategy.query, spend=made.budget, key=key)
+
+
+def request_key(job: Job) -> str:
+    """One key for what is asked, so that the ledger knows a second run for what it is."""
+    return f"release {job.file.name[:200]} {job.fingerprint[:24]}"
+
+
+def open_ledger(job: Job) -> Ledger:
+    """The data set's ledger, if it is the one that the file speaks of."""
+    if not job.ledger.exists():
+        raise LedgerError(
+            f"there is no ledger at {job.ledger}. If this data set has none yet, its owner makes "
+            "one, once: psephos check RELEASE --create-ledger"
+        )
+    ledger = Ledger.open(job.ledger)
+    if ledger.dataset != job.file.ledger.dataset:
+        raise LedgerError(
+            f"{job.ledger} is the ledger of {ledger.dataset!r}, the release file speaks of "
+            f"{job.file.ledger.dataset!r}; correct ledger.path or ledger.dataset"
+        )
+    if ledger.unit != job.unit:
+        raise LedgerError(
+            f"{job.ledger} protects by {ledger.unit!s}, the release file says {job.unit!s}; the "
+            "unit of a ledger is for life, so correct [privacy]"
+        )
+    limit = job.file.ledger.made()
+    if ledger.budget != limit:
+        raise LedgerError(
+            f"{job.ledger} holds {ledger.budget} for life, the release file says {limit}; correct "
+            "[ledger]"
+        )
+    return ledger
+
+
+def create_ledger(job: Job) -> Ledger:
+    """The owner's ledger for a new data set, with the unit and the budget that the file names."""
+    return Ledger.create(
+        job.ledger,
+        dataset=job.file.ledger.dataset,
+        unit=job.unit,
+        budget=job.file.ledger.made(),
+    )
+
+
+def check_affordable(made: Plan, ledger: Ledger) -> None:
+    """Refuse before anything is charged, and say what would do."""
+    left = ledger.remaining()
+    cost = made.budget
+    if cost.currency != left.currency:
+        return  # the kernel prices it in the ledger's currency
+    if cost > left:
+        raise BudgetExceededError(f"{shortage(made, left)}. Nothing was charged", cost, left)
+
+
+def check_room(made: Plan) -> None:
+    """Refuse before anything is charged if the disk could not hold the result."""
+    answers, numbers = made.strategy.query.shape[0], made.job.workload.shape[0]
+    needed = 32 * answers + 400 * numbers + 2**20
+    place = made.job.bundle.parent
+    try:
+        free = shutil.disk_usage(place).free
+    except OSError:
+        raise ReleaseError(f"there is no folder {place} to write the bundle to") from None
+    if free < needed:
+        raise ReleaseError(
+            f"{place} has {free / 1e6:,.0f} MB free and the bundle needs about "
+            f"{needed / 1e6:,.0f} MB; make room first. Nothing was charged"
+        )
+
+
+def _same(job: Job, bundle: Bundle) -> Bundle:
+    """The bundle that is there, if it answers this very job."""
+    if bundle.manifest["fingerprint"] != job.fingerprint or bundle.simulation:
+        raise ReleaseError(
+            f"{job.bundle} holds another release (other tables, schema, unit or budget); to "
+            "publish this one too, which is charged, give it another output.bundle"
+        )
+    return bundle
+
+
+def _remove_rehearsal(place: Path) -> None:
+    """An older rehearsal makes way for a new one; anything else stays."""
+    if not Bundle.open(place).simulation:
+        raise ReleaseError(f"{place} is a release, not a rehearsal; move it away first")
+    shutil.rmtree(place)

@@ -1,0 +1,203 @@
+"""Plans, tables and ledgers for people (rich) and for programs (plain values)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from psephos.kernel.budget import Budget
+from psephos.kernel.ledger import Ledger
+from psephos.publish.plan import Plan
+
+SHOWN = 12
+
+
+def plain_budget(budget: Budget) -> dict[str, Any]:
+    """A budget as plain values, exact and near."""
+    return {
+        "currency": budget.currency,
+        "exact": str(budget.amount),
+        "about": float(budget.amount),
+    }
+
+
+def plain_plan(made: Plan) -> dict[str, Any]:
+    """A plan as plain values."""
+    return {
+        "name": made.job.file.name,
+        "budget": plain_budget(made.budget),
+        "unit": str(made.job.unit),
+        "noise": made.strategy.noise,
+        "strategy": made.strategy.name,
+        "complete": made.strategy.complete,
+        "exact_error": made.strategy.error_is_exact,
+        "cells": made.job.workload.domain.size,
+        "queries": made.job.workload.shape[0],
+        "rmse": made.rmse,
+        "expensive": made.expensive.name,
+        "interval": {
+            "confidence": made.widths.confidence,
+            "method": made.widths.method,
+            "draws": made.widths.draws,
+        },
+        "tables": [
+            {
+                "name": table.name,
+                "queries": table.queries,
+                "rmse": table.rmse,
+                "largest_stderr": table.worst,
+                "half_width": table.half_width,
+                "simultaneous_half_width": table.simultaneous,
+                "share_of_error": table.share,
+                "target": table.target,
+                "needs": None if table.needs is None else plain_budget(table.needs),
+            }
+            for table in made.tables
+        ],
+        "rivals": [
+            {"name": rival.name, "rmse": rival.rmse, "tables": list(rival.tables)}
+            for rival in made.rivals
+        ],
+        "blocks": [
+            {"what": what, "answers": answers, "share": share}
+            for what, answers, share in made.blocks()[:SHOWN]
+        ],
+        "cost": {"seconds": made.strategy.cost.seconds, "bytes": made.strategy.cost.bytes},
+    }
+
+
+def shown_plan(made: Plan) -> RenderableType:
+    """A plan for people: tables, rivals, what is measured and what it takes."""
+    percent = f"{made.widths.confidence:.0%}"
+    tables = Table(title=f"Error of every table at {made.budget}, before anything is spent")
+    for head in ("table", "numbers", "typical error", "worst error", f"± at {percent}",
+                 f"± all at once, {percent}", "share of error"):  # fmt: skip
+        tables.add_column(head, justify="left" if head == "table" else "right")
+    targets = any(table.target is not None for table in made.tables)
+    if targets:
+        tables.add_column("target", justify="right")
+        tables.add_column("needs", justify="right")
+    for table in made.tables:
+        row = [table.name, f"{table.queries:,}", *map(_rows, (
+            table.rmse, table.worst, table.half_width, table.simultaneous)),
+            f"{table.share:.0%}"]  # fmt: skip
+        if targets:
+            row.append("" if table.target is None else f"± {_rows(table.target)}")
+            row.append("" if table.needs is None else f"{float(table.needs.amount):.4g}")
+        tables.add_row(*row)
+    rivals = Table(title="The same budget, spent in other ways")
+    rivals.add_column("what is measured")
+    rivals.add_column("root mean squared error", justify="right")
+    rivals.add_column("beside the chosen one", justify="right")
+    rivals.add_row(f"chosen: {made.strategy.name}", _rows(made.rmse), "1.00×", style="bold")
+    for rival in made.rivals:
+        rivals.add_row(rival.name, _rows(rival.rmse), f"{rival.rmse / made.rmse:.2f}×")
+    return Group(tables, rivals, Text(_notes(made)))
+
+
+def _notes(made: Plan) -> str:
+    deciding = made.expensive
+    why = (
+        "decides the budget"
+        if deciding.needs is not None
+        else f"has {deciding.share:.0%} of the error"
+    )
+    shares = ", ".join(f"{share:.0%} on {answers:,}" for _, answers, share in made.blocks()[:6])
+    more = len(made.strategy.query.blocks) - 6
+    lines = [
+        f"The expensive table is {deciding.name!r}: it {why}.",
+        f"Measured: {made.strategy.query.shape[0]:,} answers with {made.strategy.noise} noise; "
+        f"budget by block: {shares}{f' and {more} more' if more > 0 else ''}.",
+        f"Measuring and estimating will take {made.strategy.cost}.",
+        f"Intervals cover the privacy noise alone ({made.widths.method}, {made.widths.draws:,} "
+        "draws).",
+    ]
+    if not made.strategy.complete:
+        lines.append("A time limit cut the search short; more time may find less error.")
+    if not made.strategy.error_is_exact:
+        lines.append("These errors are estimates: for such strategies no closed form is known.")
+    return "\n".join(lines)
+
+
+def shown_comparison(plans: Sequence[Plan]) -> RenderableType:
+    """The ± of every table at several budgets."""
+    made = plans[0]
+    table = Table(title=f"± at {made.widths.confidence:.0%} for every number, by budget")
+    table.add_column("table")
+    for each in plans:
+        table.add_column(str(each.budget), justify="right")
+    for i, row in enumerate(made.tables):
+        table.add_row(row.name, *(_rows(each.tables[i].half_width) for each in plans))
+    return table
+
+
+def shown_numbers(title: str, numbers: pa.Table, most: int = SHOWN) -> RenderableType:
+    """A table of a release: labels, number, ± and interval."""
+    given = [name for name in numbers.column_names
+             if name not in ("count", "consistent", "stderr", "low", "high")]  # fmt: skip
+    same = [name for name in given if len(set(numbers[name].to_pylist())) == 1]
+    labels = [name for name in given if name not in same] or given
+    if labels != given:
+        title += f"\n{', '.join(str(numbers[name][0]) for name in same)}"
+    table = Table(title=title)
+    for name in labels:
+        table.add_column(name)
+    for head in ("count", "standard error", "noise interval"):
+        table.add_column(head, justify="right")
+    for row in numbers.slice(0, most).to_pylist():
+        words = [str(row[name]) for name in labels]
+        interval = f"{row['low']:,.0f} to {row['high']:,.0f}"
+        table.add_row(*words, f"{row['count']:,.0f}", _rows(row["stderr"]), interval)
+    rest = numbers.num_rows - most
+    if rest > 0:
+        table.caption = f"and {rest:,} more rows in the files"
+    return table
+
+
+def plain_ledger(ledger: Ledger) -> dict[str, Any]:
+    """A ledger as plain values."""
+    return {
+        "dataset": ledger.dataset,
+        "dataset_id": ledger.dataset_id,
+        "unit": str(ledger.unit),
+        "budget": plain_budget(ledger.budget),
+        "spent": plain_budget(ledger.spent()),
+        "left": plain_budget(ledger.remaining()),
+        "charges": [
+            {
+                "number": entry.number,
+                "time": entry.time,
+                "key": entry.key,
+                "what": entry.label,
+                "cost": plain_budget(entry.cost),
+                "answered": entry.values_hash is not None,
+            }
+            for entry in ledger.history()
+        ],
+        "anchor": ledger.anchor().as_dict(),
+    }
+
+
+def shown_ledger(ledger: Ledger) -> RenderableType:
+    """A ledger for people."""
+    table = Table(title=f"{ledger.dataset} ({ledger.unit})")
+    for head in ("no.", "time", "what was asked", "key", "cost"):
+        table.add_column(head, justify="right" if head in ("no.", "cost") else "left")
+    for entry in ledger.history():
+        cost = f"{float(entry.cost.amount):.6g}"
+        table.add_row(str(entry.number), entry.time, entry.label, entry.key, cost)
+    spent, left = ledger.spent(), ledger.remaining()
+    said = f"spent {spent} of {ledger.budget}; left {left}"
+    if ledger.budget.currency == "rho":
+        said += f" (left at delta 1e-6: {left.at_delta('1e-6')})" if left.amount else ""
+    return Group(table, Text(said))
+
+
+def _rows(number: float) -> str:
+    """A number of rows with about three digits."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:,.3g}"

@@ -1,0 +1,181 @@
+"""Three views of the same numbers, each with its standard error and noise interval.
+
+    raw          the noisy integers as they were drawn: unbiased answers to what was measured
+    consistent   least squares: unbiased, and everything adds up
+    published    non-negative whole numbers that add up, near the consistent ones
+
+Intervals cover the privacy noise and nothing else. The published view carries the interval of the
+consistent one, centre included: rounding and cutting at zero have no interval of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from psephos.domain import Domain
+from psephos.errors import ReleaseError
+from psephos.frozen import Array
+from psephos.infer.estimate import Estimate
+from psephos.infer.intervals import Widths, half_widths, noise_quantile
+from psephos.infer.least_squares import least_squares
+from psephos.infer.nonnegative import MOST_CELLS, nonnegative
+from psephos.infer.whole import whole
+from psephos.kernel.measurement import Measurement
+from psephos.matrix import Identity, Kron, Matrix, Ones
+from psephos.publish.entries import View
+from psephos.publish.job import Job
+from psephos.publish.tables import Table
+from psephos.workload.workload import Workload
+
+TOTAL = "total"
+TAKEN = ("part", "answer", "count", "consistent", "stderr", "low", "high", "made_up")
+
+
+@dataclass(frozen=True, eq=False)
+class Views:
+    """All numbers of a release, from its noisy integers alone."""
+
+    job: Job
+    measurement: Measurement
+    draws: int = 9999
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """Least squares."""
+        return least_squares([self.measurement])
+
+    @cached_property
+    def consistent(self) -> Array:
+        """The answers of all tables, unbiased and adding up."""
+        return self.estimate.answer(self.job.workload).values
+
+    @cached_property
+    def stderr(self) -> Array:
+        """The standard deviation of the noise in every consistent answer."""
+        return self.widths.stderr
+
+    @cached_property
+    def widths(self) -> Widths:
+        """The half-widths of the noise intervals of the consistent answers."""
+        rows = [block.matrix.shape[0] for block in self.measurement.query.blocks]
+        return half_widths(
+            self.estimate.form,
+            self.measurement.noise,
+            rows,
+            self.job.workload,
+            confidence=float(self.job.file.output.confidence),
+            draws=self.draws,
+        )
+
+    @cached_property
+    def cells(self) -> Array:
+        """Non-negative whole numbers for every cell, zero where no row can be."""
+        found = nonnegative(self.estimate, zeros=self.job.zeros)
+        return whole(found, self.job.workload)
+
+    @cached_property
+    def published(self) -> Array:
+        """The answers of all tables, counted from whole cells: so they add up, exactly."""
+        return self.job.workload.answer(self.cells).astype(np.int64)
+
+    def table(self, table: Table, view: View) -> pa.Table:
+        """One table in one view: labels, the number, its standard error and its interval."""
+        if view == "raw":
+            raise ReleaseError(
+                "the raw view has one table for each measured block, not for each question; "
+                "see `raw(block)`"
+            )
+        rows = table.rows(self.job.workload)
+        centre, half = self.consistent[rows], self.widths.per_query[rows]
+        labels = table_labels(self.job.workload, table)
+        numbers: dict[str, Array] = {"count": centre}
+        if view == "published":
+            numbers = {"count": self.published[rows], "consistent": centre}
+        numbers |= {"stderr": self.stderr[rows], "low": centre - half, "high": centre + half}
+        return marked(labels, numbers, self.measurement.simulation)
+
+    def raw(self, number: int) -> pa.Table:
+        """The noisy integers of one measured block; their intervals are exact quantiles."""
+        start = 0
+        for block in self.measurement.query.blocks[:number]:
+            start += block.matrix.shape[0]
+        block, noise = self.measurement.query.blocks[number], self.measurement.noise[number]
+        rows = block.matrix.shape[0]
+        values = self.measurement.values[start : start + rows]
+        half = noise_quantile(noise, float(self.job.file.output.confidence))
+        spread = np.full(rows, np.sqrt(noise.exact_variance))
+        numbers = {"count": values, "stderr": spread, "low": values - half, "high": values + half}
+        labels = block_labels(block.matrix, self.job.workload.domain)
+        return marked(labels, numbers, self.measurement.simulation)
+
+    def shift(self, table: Table) -> float:
+        """The mean of published minus consistent: an estimate of the published view's bias.
+
+        It is made from the noisy numbers alone; the consistent view is unbiased.
+        """
+        rows = table.rows(self.job.workload)
+        return float((self.published[rows] - self.consistent[rows]).mean())
+
+
+def column_name(attribute: str) -> str:
+    """The column of an attribute's labels; names of other columns are taken."""
+    return f"{attribute}_" if attribute in TAKEN else attribute
+
+
+def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
+    """The labels of a table's queries: one column for each attribute that it asks about."""
+    parts = [workload.labels(p) for p in table.products]
+    counts = [workload.query_counts[p] for p in table.products]
+    names = [name for name in workload.domain.names if any(name in part for part in parts)]
+    columns: dict[str, list[str]] = {column_name(name): [] for name in names}
+    if len(parts) > 1:
+        columns = {"part": [], **columns}
+    for p, part, count in zip(table.products, parts, counts, strict=True):
+        for name in names:
+            columns[column_name(name)] += part.get(name, [TOTAL] * count)
+        if len(parts) > 1:
+            title = workload.products[p].title
+            columns["part"] += [title.removeprefix(f"{table.name}: ")] * count
+    return columns
+
+
+def block_labels(matrix: Matrix, domain: Domain) -> dict[str, list[str]]:
+    """What each answer of a measured block counts: labels where it is a value, else its number."""
+    fits = isinstance(matrix, Kron) and tuple(f.shape[1] for f in matrix.factors) == domain.shape
+    if not fits or not isinstance(matrix, Kron):
+        return {"answer": [f"combination {i + 1}" for i in range(matrix.shape[0])]}
+    lists: dict[str, list[str]] = {}
+    for name, factor in zip(domain.names, matrix.factors, strict=True):
+        if isinstance(factor, Ones):
+            continue
+        if isinstance(factor, Identity):
+            lists[column_name(name)] = list(domain[name].labels)
+        else:
+            lists[column_name(name)] = [f"combination {i + 1}" for i in range(factor.shape[0])]
+    if not lists:
+        return {"answer": [TOTAL]}
+    grids = [grid.ravel() for grid in np.indices([len(words) for words in lists.values()])]
+    pairs = zip(lists.items(), grids, strict=True)
+    return {name: [words[k] for k in grid] for (name, words), grid in pairs}
+
+
+def marked(labels: dict[str, list[str]], numbers: dict[str, Any], simulation: bool) -> pa.Table:
+    """Labels and numbers as one table; made-up numbers say so in every row."""
+    columns: dict[str, Any] = dict(labels)
+    for name, values in numbers.items():
+        wide = values.dtype == object
+        columns[name] = [str(value) for value in values] if wide else values
+    if simulation:
+        columns["made_up"] = [True] * len(next(iter(columns.values())))
+    return pa.table(columns)
+
+
+def possible_views(job: Job, wanted: tuple[View, ...]) -> tuple[View, ...]:
+    """Those of the wanted views that the domain allows: whole numbers need all cells."""
+    fits = job.workload.domain.size <= MOST_CELLS
+    return tuple(view for view in wanted if fits or view != "published")
