@@ -10,7 +10,7 @@ BIN := .venv/bin
 	touch .venv/ready
 
 demo: .venv/ready ## from a schema and questions to tables with error bars, and a report
-	$(BIN)/python examples/home_ownership.py
+	$(BIN)/psephos demo build/demo
 
 check: .venv/ready ## format, lint, types
 	$(BIN)/ruff format --check .
