@@ -59,7 +59,7 @@ def test_intervals_cover_as_often_as_they_say(noise):
         each += inside
         gaps = np.abs(answers.values - W.answer(counts))
         for i, (a, b) in enumerate(pairwise(starts)):
-            together[i] += gaps[a:b].max() <= widths.per_product[i] + 1e-9
+            together[i] += gaps[a:b].max() <= widths.per_table[i] + 1e-9
     # 5 standard deviations of 400 tosses at 0.9, and 2 % for the simulated widths themselves
     assert (np.abs(each / runs - 0.9) < 5 * np.sqrt(0.09 / runs) + 0.02).all()
     assert (np.abs(together / runs - 0.9) < 5 * np.sqrt(0.09 / runs) + 0.02).all()
@@ -78,7 +78,7 @@ def test_the_three_ways_agree(noise, monkeypatch):
     assert pooled.method == "simulated, shape pooled over each table"
     for other in (looped, pooled):
         np.testing.assert_allclose(other.per_query, effects.per_query, rtol=0.15)
-        np.testing.assert_allclose(other.per_product, effects.per_product, rtol=0.15)
+        np.testing.assert_allclose(other.per_table, effects.per_table, rtol=0.15)
 
 
 def test_the_same_seed_gives_the_same_widths():

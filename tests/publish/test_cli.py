@@ -54,7 +54,7 @@ def test_from_check_to_ask(folder):
 def test_people_see_tables_and_words(folder):
     assert "PRIVATE" in run("check", folder, "--create-ledger").stdout
     shown = run("plan", folder).stdout
-    for words in ("chosen: ", "every cell (Identity)", "The expensive table is", "± at 95%"):
+    for words in ("chosen: ", "every cell (Identity)", "The expensive table is", "± 95%"):
         assert words in shown
     shown = run("release", folder).stdout
     for words in ("noise interval", "this run spent epsilon 1/2", "report: "):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.random import default_rng
@@ -36,14 +35,14 @@ REACH = 16.0
 
 @dataclass(frozen=True, eq=False)
 class Widths:
-    """Half-widths of noise intervals: of every query, and of all queries of a product at once.
+    """Half-widths of noise intervals: of every query, and of all queries of a table at once.
 
     `stderr` holds the standard errors: exact, but for forms that estimate them, from the draws.
     """
 
     per_query: Array
     stderr: Array
-    per_product: Array
+    per_table: Array
     confidence: float
     draws: int
     method: str
@@ -77,6 +76,7 @@ def half_widths(
     rows: Sequence[int],
     workload: Workload,
     *,
+    tables: Sequence[Sequence[int]] | None = None,
     confidence: float = 0.95,
     draws: int = 9999,
     seed: int = 0,
@@ -92,6 +92,7 @@ def half_widths(
         noises: the distribution of each block's noise
         rows: the number of answers of each block
         workload: whose answers
+        tables: the numbers of the products of each table; without them, a product is a table
         confidence: of each interval, between 0 and 1
         draws: of all noise
         seed: of the simulation
@@ -102,6 +103,7 @@ def half_widths(
     # A form without exact errors is fitted by many iterations, and its variances one by one.
     affordable = int(WORK / (cells + measured + queries) / (1 if form.exact else ITERATIONS))
     noise = SeededDraws(default_rng(seed))
+    tables = [[i] for i in range(len(workload.products))] if tables is None else tables
     few = measured <= min(affordable, LOOPED) and (measured + queries) * draws <= HELD
     few = few and form.exact
     draws = draws if few else min(draws, LOOPED)
@@ -109,20 +111,19 @@ def half_widths(
         sample = _from_effects if few else _one_by_one
         samples = np.abs(sample(form, noises, rows, workload, draws, noise))
         per_query = _order(samples, confidence)
-        starts = np.cumsum([0, *workload.query_counts])
-        together = [
-            _order(samples[:, a:b].max(axis=1)[:, None], confidence)[0] for a, b in pairwise(starts)
-        ]
+        starts = np.cumsum([0, *workload.query_counts[:-1]])
+        largest = np.maximum.reduceat(samples, starts, axis=1)
         errors = np.concatenate(_errors(form, workload))
-        return Widths(per_query, errors, np.array(together), confidence, draws, "simulated")
+        together = _order(_by_table(largest, tables), confidence)
+        return Widths(per_query, errors, together, confidence, draws, "simulated")
     fewer = min(draws, max(FEWEST, affordable // 4))  # pooled, they tell as much as many more
     simulated = _each(form, noises, rows, workload, fewer, noise)
     if form.exact:
-        return _pooled(_errors(form, workload), simulated, confidence, fewer)
+        return _pooled(_errors(form, workload), simulated, tables, confidence, fewer)
     held = list(simulated)
     sizes = [np.sqrt(np.mean([answers[i] ** 2 for answers in held], axis=0))
              for i in range(len(workload.products))]  # fmt: skip
-    return _pooled(sizes, iter(held), confidence, fewer)
+    return _pooled(sizes, iter(held), tables, confidence, fewer)
 
 
 def _check(confidence: float, draws: int = FEWEST) -> None:
@@ -194,8 +195,17 @@ def _errors(form: Form, workload: Workload) -> list[Array]:
     return [np.sqrt(np.maximum(form.variances(factors), 0)) for factors in products]
 
 
+def _by_table(largest: Array, tables: Sequence[Sequence[int]]) -> Array:
+    """The largest noise of each table, a row for each draw, from that of each product."""
+    return np.stack([largest[:, list(table)].max(axis=1) for table in tables], axis=1)
+
+
 def _pooled(
-    errors: list[Array], simulated: Iterator[list[Array]], confidence: float, draws: int
+    errors: list[Array],
+    simulated: Iterator[list[Array]],
+    tables: Sequence[Sequence[int]],
+    confidence: float,
+    draws: int,
 ) -> Widths:
     """Each query's standard error times its product's quantile of |noise| / standard error."""
     count = len(errors)
@@ -210,7 +220,7 @@ def _pooled(
     below = np.cumsum(counted, axis=1) / counted.sum(axis=1, keepdims=True)
     ratios = (np.argmax(below >= confidence, axis=1) + 1) * (REACH / BINS)
     per_query = np.concatenate([r * error for r, error in zip(ratios, errors, strict=True)])
-    together = _order(largest, confidence)
+    together = _order(_by_table(largest, tables), confidence)
     found = np.concatenate(errors)
     method = "simulated, shape pooled over each table"
     return Widths(per_query, found, together, confidence, draws, method)

@@ -31,7 +31,10 @@ def widths_at(
     noises = noise_for(strategy.query, budget, job.unit, 1)
     rows = [block.matrix.shape[0] for block in strategy.query.blocks]
     form = strategy.form(budget, job.unit)
-    return half_widths(form, noises, rows, job.workload, confidence=confidence, draws=draws)
+    tables = [table.products for table in job.tables]
+    return half_widths(
+        form, noises, rows, job.workload, tables=tables, confidence=confidence, draws=draws
+    )
 
 
 def least_budget(job: Job, draws: int, progress: Progress | None) -> tuple[Strategy, Budget]:
@@ -78,17 +81,15 @@ def budgets_needed(job: Job, strategy: Strategy, draws: int) -> dict[str, Budget
     found: dict[str, Budget] = {}
     reference = job.paid(REFERENCE)
     known: dict[float, Widths] = {}
-    for table in job.tables:
+    for i, table in enumerate(job.tables):
         if table.target is None:
             continue
         confidence = float(table.target.confidence)
-        if table.target.simultaneous:  # all products of the table at once: by the union bound
-            confidence = 1 - (1 - confidence) / len(table.products)
         if confidence not in known:
             known[confidence] = widths_at(job, strategy, reference, confidence, draws)
         widths = known[confidence]
         if table.target.simultaneous:
-            width = float(widths.per_product[list(table.products)].max())
+            width = float(widths.per_table[i])
         else:
             width = float(widths.per_query[table.rows(job.workload)].max())
         ratio = Fraction(width / table.target.half_width)

@@ -161,7 +161,7 @@ def _table_error(
 ) -> TableError:
     rows = table.rows(job.workload)
     own = errors[rows]
-    together = widths.per_product[list(table.products)].max()
+    together = widths.per_table[job.tables.index(table)]
     return TableError(
         name=table.name,
         title=table.title,

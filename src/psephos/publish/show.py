@@ -75,20 +75,19 @@ def shown_plan(made: Plan) -> RenderableType:
     """A plan for people: tables, rivals, what is measured and what it takes."""
     percent = f"{made.widths.confidence:.0%}"
     tables = Table(title=f"Error of every table at {made.budget}, before anything is spent")
-    for head in ("table", "numbers", "typical error", "worst error", f"± at {percent}",
-                 f"± all at once, {percent}", "share of error"):  # fmt: skip
-        tables.add_column(head, justify="left" if head == "table" else "right")
     targets = any(table.target is not None for table in made.tables)
-    if targets:
-        tables.add_column("target", justify="right")
-        tables.add_column("needs", justify="right")
+    tables.add_column("table", min_width=16)
+    last = ("target", "needs") if targets else ("share",)
+    for head in ("numbers", "error", "worst", f"± {percent}", "± all", *last):
+        tables.add_column(head, justify="right", no_wrap=True)
     for table in made.tables:
-        row = [table.name, f"{table.queries:,}", *map(_rows, (
-            table.rmse, table.worst, table.half_width, table.simultaneous)),
-            f"{table.share:.0%}"]  # fmt: skip
+        sizes = (table.rmse, table.worst, table.half_width, table.simultaneous)
+        row = [table.name, f"{table.queries:,}", *map(_rows, sizes)]
         if targets:
             row.append("" if table.target is None else f"± {_rows(table.target)}")
-            row.append("" if table.needs is None else f"{float(table.needs.amount):.4g}")
+            row.append("" if table.needs is None else f"{float(table.needs.amount):.3g}")
+        else:
+            row.append(f"{table.share:.0%}")
         tables.add_row(*row)
     rivals = Table(title="The same budget, spent in other ways")
     rivals.add_column("what is measured")
@@ -110,6 +109,8 @@ def _notes(made: Plan) -> str:
     shares = ", ".join(f"{share:.0%} on {answers:,}" for _, answers, share in made.blocks()[:6])
     more = len(made.strategy.query.blocks) - 6
     lines = [
+        "Errors are standard errors in rows: typical, and of the worst number; ± is half a noise "
+        "interval, of each number and of all numbers of the table at once.",
         f"The expensive table is {deciding.name!r}: it {why}.",
         f"Measured: {made.strategy.query.shape[0]:,} answers with {made.strategy.noise} noise; "
         f"budget by block: {shares}{f' and {more} more' if more > 0 else ''}.",

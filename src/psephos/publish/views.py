@@ -68,6 +68,7 @@ class Views:
             self.measurement.noise,
             rows,
             self.job.workload,
+            tables=[table.products for table in self.job.tables],
             confidence=float(self.job.file.output.confidence),
             draws=self.draws,
         )

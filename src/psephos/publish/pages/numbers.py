@@ -135,15 +135,14 @@ def _span(points: Points) -> str:
 def _precision(of: Facts, asked: Table) -> str:
     """The half-widths of a table, one number at a time and all at once."""
     half = of.views.widths.per_query[asked.rows(of.job.workload)]
-    together = float(of.views.widths.per_product[list(asked.products)].max())
+    together = float(of.views.widths.per_table[of.job.tables.index(asked)])
     digits = digits_for(float(half.min()))
     each = plus_minus(float(half.max()), digits)
     if half.size == 1:
         return f"The {of.confidence} noise interval is {each}."
-    whole = "whole table" if len(asked.products) == 1 else "whole of one part"
     return (
         f"{of.confidence} noise interval: at most {each} for each number by itself, "
-        f"{plus_minus(together, digits)} for the {whole} at once."
+        f"{plus_minus(together, digits)} for the whole table at once."
     )
 
 
