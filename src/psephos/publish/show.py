@@ -76,7 +76,7 @@ def shown_plan(made: Plan) -> RenderableType:
     percent = f"{made.widths.confidence:.0%}"
     tables = Table(title=f"Error of every table at {made.budget}, before anything is spent")
     targets = any(table.target is not None for table in made.tables)
-    tables.add_column("table", min_width=16)
+    tables.add_column("table", min_width=14)
     last = ("target", "needs") if targets else ("share",)
     for head in ("numbers", "error", "worst", f"± {percent}", "± all", *last):
         tables.add_column(head, justify="right", no_wrap=True)
