@@ -14,7 +14,7 @@ import psephos as ps
 from psephos import matrix as mx
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.infer import normal as normal_module
-from psephos.infer.nonnegative import TOLERANCE, Problem, nonnegative
+from psephos.infer.nonnegative import Problem, _below, nonnegative
 from psephos.infer.normal import Normal
 from psephos.kernel.query import Query
 from tests.infer.test_forms import SHAPE, blocks
@@ -130,13 +130,14 @@ def test_the_conditions_hold_on_thousands_of_cells(query_set, budget):
     estimate = ps.infer.least_squares([data.vectorise().measure(query, spend=ps.epsilon(budget))])
     x = nonnegative(estimate)
     made = Normal.of(estimate)
-    gradient = made.apply(x) - made.target
-    below = np.minimum(made.solution, 0) * np.sqrt(made.diagonal)
-    dust = 1e-10 * np.abs(made.target / np.sqrt(made.diagonal)).max()
-    noise = max(np.sqrt((below**2).sum() / max(np.count_nonzero(below), 1)), dust)
-    noise = noise if noise > dust else dust / TOLERANCE
-    problem = Problem(made.apply, made.target, made.diagonal, np.ones(x.size, bool), noise)
-    assert problem.missed(x, gradient) <= 2 * TOLERANCE
+    live = np.ones(x.size, bool)
+    noise = _below(made, live)
+    if noise == 0:  # nothing but rounding below zero
+        assert_allclose(x, made.solution, atol=1e-9 * counts.max())
+        return
+    problem = Problem.of(made, live, noise)
+    assert problem.missed(x, problem.gradient(x)) <= 2 * problem.tolerance
+    assert problem.tolerance <= 1e-6
 
 
 def test_what_cannot_be():

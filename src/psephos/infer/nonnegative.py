@@ -13,27 +13,27 @@ converge fast from there, solve for the others until the conditions hold.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.frozen import Array
+from psephos.infer.conjugate import Map, conjugate
 from psephos.infer.estimate import Estimate
 from psephos.infer.normal import Normal
 
 MOST_CELLS = 20_000_000
 """The most cells for which a vector that is not negative is made."""
-TOLERANCE = 1e-6
+TOLERANCE = 1e-8
 """How far the conditions may be missed, as a share of what noise put below zero."""
+FLOATS = 1e-14
+"""What floating point leaves of b - Xx, as a share of |b|/√d."""
 NEAR = 0.03
 """When Newton steps are first tried: distances from the solution, as a share of the noise."""
 ROUNDING = 1e-10
 """What lies below zero by less than this share of |b|/√d is put there by floating point."""
 ROUNDS = 100
-INNER = 500
-Map = Callable[[Array], Array]
 
 
 def nonnegative(estimate: Estimate, *, zeros: Array | None = None) -> Array:
@@ -84,10 +84,22 @@ class Problem:
     diagonal: Array
     live: Array
     noise: float
+    tolerance: float
+
+    @classmethod
+    def of(cls, normal: Normal, live: Array, noise: float) -> Problem:
+        """Conditions are met to a share of the noise, or as far as floating point can tell."""
+        diagonal = np.where(live, normal.diagonal, 1.0)
+        largest = float(np.abs(normal.target / np.sqrt(diagonal)).max())
+        tolerance = max(TOLERANCE, FLOATS * largest / noise)
+        return cls(normal.apply, normal.target, diagonal, live, noise, tolerance)
 
     def gradient(self, x: Array) -> Array:
         """Xx - b, on the live cells."""
-        return np.where(self.live, self.apply(x) - self.target, 0.0)
+        made = self.apply(x)
+        made -= self.target
+        made *= self.live
+        return made
 
     def missed(self, x: Array, gradient: Array) -> float:
         """How far the conditions are missed: |x - max(x - g/d, 0)|, as a share of the noise."""
@@ -96,17 +108,20 @@ class Problem:
 
 
 def _solved(normal: Normal, allowed: Array) -> Array:
-    solution = normal.solution
     live = allowed & (normal.diagonal > 0)
-    root = np.sqrt(np.where(live, normal.diagonal, 1.0))
-    below = np.where(allowed, np.minimum(solution, 0), solution) * np.sqrt(normal.diagonal)
-    some = np.count_nonzero(below)
-    noise = float(np.sqrt((below**2).sum() / max(some, 1)))
-    dust = ROUNDING * float(np.abs(normal.target / root).max())
-    if noise <= dust or not live.any():
-        return np.where(allowed, np.maximum(solution, 0), 0.0)
-    problem = Problem(normal.apply, normal.target, root**2, live, noise)
-    return _interior(problem, np.where(live, solution, 0.0))
+    noise = _below(normal, allowed)
+    if noise == 0 or not live.any():
+        return np.where(allowed, np.maximum(normal.solution, 0), 0.0)
+    return _interior(Problem.of(normal, live, noise), normal.solution)
+
+
+def _below(normal: Normal, allowed: Array) -> float:
+    """The size of what noise put below zero, or where zeros must be; 0 if that is rounding."""
+    root = np.sqrt(normal.diagonal)
+    below = np.where(allowed, np.minimum(normal.solution, 0), normal.solution) * root
+    size = float(np.sqrt((below**2).sum() / max(np.count_nonzero(below), 1)))
+    root[root == 0] = 1
+    return size if size > ROUNDING * float(np.abs(normal.target / root).max()) else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,19 +149,21 @@ def _interior(problem: Problem, start: Array) -> Array:
     x = (start + np.sqrt(start**2 + 4 * noise**2 / d)) / 2
     x = np.where(live, np.maximum(x, 1e-9 * noise / np.sqrt(d)), 0.0)
     point = _Point.at(problem, x, _over(noise**2, x, live))
-    best, least, near = np.where(live, np.maximum(start, 0), 0.0), np.inf, NEAR
+    best, least, near = x, np.inf, NEAR
     for _ in range(ROUNDS):
+        if not np.isfinite(point.off + point.mean):
+            break
         if max(point.off, point.mean) < near:
             made, missed = _newton(problem, point.x, point.x * d >= point.z)
             if missed < least:
                 best, least = made, missed
-            if least <= TOLERANCE:
+            if least <= problem.tolerance:
                 return best
             near /= 30
         point = _round(problem, point)
     warnings.warn(
         f"the best fit without negative cells is met to {least:.0e} of the noise, not to "
-        f"{TOLERANCE:.0e}; these measurements differ too much in their precision",
+        f"{problem.tolerance:.0e}; these measurements differ too much in their precision",
         RuntimeWarning,
         stacklevel=4,
     )
@@ -160,9 +177,12 @@ def _round(problem: Problem, point: _Point) -> _Point:
     ratio = _over(z, x, live)
 
     def apply(v: Array) -> Array:
-        return np.asarray(np.where(live, problem.apply(v), 0.0) + ratio * v)
+        made = problem.apply(v)
+        made *= live
+        made += ratio * v
+        return made
 
-    step = _conjugate(apply, d + ratio, aim - point.gradient, 1e-2)
+    step = conjugate(apply, d + ratio, aim - point.gradient, 1e-2)
     turn = aim - z - ratio * step
     length = min(1.0, 0.99 * _room(x, step, live), 0.99 * _room(z, turn, live))
     if length < 0.9:
@@ -191,40 +211,20 @@ def _newton(problem: Problem, x: Array, free: Array) -> tuple[Array, float]:
     while worse < 6:
 
         def apply(v: Array, free: Array = free) -> Array:
-            return np.where(free, problem.apply(v), 0.0)
+            made = problem.apply(v)
+            made *= free
+            return made
 
         x = np.where(free, x, 0.0)
         rest = np.where(free, -problem.gradient(x), 0.0)
-        enough = 0.5 * TOLERANCE * problem.noise
-        x = x + _conjugate(apply, problem.diagonal, rest, 1e-3, enough)
+        enough = 0.5 * problem.tolerance * problem.noise
+        x = x + conjugate(apply, problem.diagonal, rest, 1e-3, enough)
         gradient = problem.gradient(x)
         missed = problem.missed(x, gradient)
         worse = worse + 1
         if missed < least:
             best, least, worse = np.maximum(x, 0), missed, 0
-        if least <= TOLERANCE:
+        if least <= problem.tolerance:
             break
         free = (x - gradient / problem.diagonal > 0) & problem.live
     return best, least
-
-
-def _conjugate(apply: Map, diagonal: Array, r: Array, share: float, floor: float = 0.0) -> Array:
-    """A p with A p ≈ r: the residual's length, scaled by the diagonal, falls to a share of it."""
-    p = np.zeros_like(r)
-    scaled = r / diagonal
-    direction = scaled
-    size = float(r @ scaled)
-    enough = max(share**2 * size, floor**2)
-    for _ in range(INNER):
-        if size <= enough:
-            break
-        q = apply(direction)
-        curvature = float(direction @ q)
-        if curvature <= 0:
-            break
-        p += size / curvature * direction
-        r = r - size / curvature * q
-        scaled = r / diagonal
-        before, size = size, float(r @ scaled)
-        direction = scaled + size / before * direction
-    return p

@@ -1,38 +1,53 @@
 """The normal equations X x = b of an estimate: X = Σ_j c_j A_jᵀA_j, b = Σ_j c_j A_jᵀy_j.
 
 Solvers with constraints need three things: X on a vector, never written out, its diagonal, and b.
-Precisions are taken relative to the largest, which changes no minimiser.
+Precisions are taken relative to the largest, which changes no minimiser, and up to a limit.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from psephos.frozen import Array
 from psephos.infer.axes import gram_diagonal
+from psephos.infer.conjugate import Map, conjugate
 from psephos.infer.estimate import Estimate
 from psephos.infer.forms import Fitted, Form
 from psephos.infer.least_squares import precision
 from psephos.infer.merged import MergedFitted, MergedForm, Merging
 from psephos.infer.subspaces import Commuting
 from psephos.infer.subspaces import Fitted as FittedTables
-from psephos.matrix import Dense, Identity, Kron, Matrix, Ones, compose
+from psephos.matrix import (
+    Dense,
+    Identity,
+    Kron,
+    MarginalsGram,
+    Matrix,
+    Ones,
+    PIdentity,
+    Scaled,
+    compose,
+)
 
+RATIO = 1e8
+"""How much more one block may count than another: a block with next to no noise is cut to that."""
 WRITTEN_GRAM = 256
 """The longest axis on which a Gram is written out: one product instead of two."""
 TURNED = 512
 """The longest axis on which eigenvectors of marginals are written out."""
+TOGETHER = 32
+"""Neighbouring axes of so many cells are turned at once: a few products of some size are fast."""
 
 
 @dataclass(frozen=True, eq=False)
 class Normal:
     """X, its diagonal, b and the least squares solution of least norm, on cells told apart."""
 
-    apply: Callable[[Array], Array]
+    apply: Map
     diagonal: Array
     target: Array
     solution: Array
@@ -60,19 +75,19 @@ class Normal:
             own = merged_cells(merging)
             groups = own if groups is None else own[groups]
             shape, form, fitted = merging.shape, form.inner, fitted.inner
-        most = max(precisions)
-        weights = [c / most for c in precisions]
+        most = min(max(precisions), RATIO * min(precisions))
+        weights = [min(c / most, 1.0) for c in precisions]
         target, diagonal = np.zeros(math.prod(shape)), np.zeros(math.prod(shape))
         for block, c, y in zip(blocks, weights, values, strict=True):
             target += c * block.rmatvec(y)
             diagonal += c * gram_diagonal(block)
-        return cls(
-            _turned(form, most) or _summed(blocks, weights),
-            diagonal,
-            target,
-            _cells(fitted, len(shape)),
-            groups,
-        )
+        apply = _turned(form, blocks, weights) or summed_grams(blocks, weights)
+        if most < max(precisions):  # another problem, if only by a hair
+            safe = np.where(diagonal > 0, diagonal, 1.0)
+            solution = conjugate(apply, safe, target, 1e-13)
+        else:
+            solution = _cells(fitted, len(shape))
+        return cls(apply, diagonal, target, solution, groups)
 
     def merged(self, zeros: Array | None) -> Array:
         """Which of the cells told apart are zero: those with no other member."""
@@ -107,53 +122,94 @@ def _cells(fitted: Fitted, axes: int) -> Array:
     return fitted.vector  # type: ignore[attr-defined, no-any-return]
 
 
-def _summed(blocks: Sequence[Matrix], weights: Sequence[float]) -> Callable[[Array], Array]:
-    """Block by block; what a block sums over is summed first and spread last."""
-    pairs = [_halves(block) for block in blocks]
+def summed_grams(blocks: Sequence[Matrix], weights: Sequence[float]) -> Map:
+    """The map Σ c_j A_jᵀA_j: marginals together, along a tree of partial sums, others one by one.
+
+    What another block sums over is summed first and spread last.
+    """
+    sets: dict[tuple[int, ...], float] = {}
+    pairs: list[tuple[Matrix, Matrix]] = []
+    for block, c in zip(blocks, weights, strict=True):
+        axes = _marginal(block)
+        if axes is None:
+            pairs.append(_halves(block, c))
+        else:
+            sets[axes] = sets.get(axes, 0.0) + c
+    if sets:
+        grid = tuple(factor.shape[1] for factor in _factors(blocks[0]))
+        marginals = MarginalsGram(grid, tuple(sets), tuple(sets.values()))
+        pairs.append((Identity(blocks[0].shape[1]), marginals))
 
     def apply(x: Array) -> Array:
-        out = np.zeros(x.size)
-        for (down, up), c in zip(pairs, weights, strict=True):
-            out += c * up.matvec(down.matvec(x))
-        return out
+        made = np.zeros(x.size)
+        for down, up in pairs:
+            made += up.matvec(down.matvec(x))
+        return made
 
     return apply
 
 
-def _halves(block: Matrix) -> tuple[Matrix, Matrix]:
-    """Two matrices whose product is AᵀA."""
-    if not isinstance(block, Kron):
-        return Identity(block.shape[1]), _gram(block)
+def _factors(block: Matrix) -> tuple[Matrix, ...]:
+    return block.factors if isinstance(block, Kron) else (block,)
+
+
+def _marginal(block: Matrix) -> tuple[int, ...] | None:
+    """The axes that a marginal keeps; None for other blocks."""
+    axes = []
+    for i, factor in enumerate(_factors(block)):
+        if isinstance(factor, Identity):
+            axes.append(i)
+        elif not isinstance(factor, Ones) or factor.m > 1:
+            return None
+    return tuple(axes)
+
+
+def _halves(block: Matrix, weight: float) -> tuple[Matrix, Matrix]:
+    """Two matrices whose product is c AᵀA."""
     down: list[Matrix] = []
     up: list[Matrix] = []
-    for factor in block.factors:
+    for factor in _factors(block):
         total = isinstance(factor, Ones)
         down.append(factor if total else _gram(factor))
         up.append(factor.T if total else Identity(factor.shape[1]))
-    return Kron(tuple(down)), Kron(tuple(up))
+    return Scaled(weight, Kron(tuple(down))), Kron(tuple(up))
 
 
 def _gram(factor: Matrix) -> Matrix:
     n = factor.shape[1]
-    if n <= WRITTEN_GRAM and not isinstance(factor, Identity):
+    if n <= WRITTEN_GRAM and not isinstance(factor, Identity | PIdentity):
         return Dense(factor.gram().dense(limit=n * n))
     return factor.gram()
 
 
-def _turned(form: Form, most: float) -> Callable[[Array], Array] | None:
+def _turned(form: Form, blocks: Sequence[Matrix], weights: Sequence[float]) -> Map | None:
     """Many marginals: X = V diag(λ) Vᵀ, the first column of each V_i constant."""
-    if not isinstance(form, Commuting) or max(form.shape) > TURNED or len(form.blocks) < 3:
+    if not isinstance(form, Commuting) or max(form.shape) > TURNED or len(blocks) < 3:
         return None
     if len(form.shape) > 30:
         return None  # most axes have one value then; an array has no room for them
+    pairs = [(block, 1 / c) for block, c in zip(blocks, weights, strict=True)]
+    commuting = Commuting.of(form.shape, pairs) or form
     values = np.zeros((2,) * len(form.shape))
-    for axes, information in form.information.items():
-        values[tuple(int(i in axes) for i in range(len(form.shape)))] = information / most
+    for axes, information in commuting.information.items():
+        values[tuple(int(i in axes) for i in range(len(form.shape)))] = information
     for axis, n in enumerate(form.shape):
         values = np.repeat(values, [1, n - 1], axis=axis)
     spectrum = values.reshape(-1)
-    turn = Kron(tuple(Dense(_constant_first(n)) for n in form.shape))
-    return lambda x: turn.matvec(spectrum * turn.rmatvec(x))
+    turns: list[Array] = []
+    for n in form.shape:
+        own = _constant_first(n)
+        if turns and len(turns[-1]) * n <= TOGETHER:
+            own = np.kron(turns.pop(), own)
+        turns.append(own)
+    turn = Kron(tuple(Dense(own) for own in turns))
+
+    def apply(x: Array) -> Array:
+        made = turn.rmatvec(x)
+        made *= spectrum
+        return turn.matvec(made)
+
+    return apply
 
 
 def _constant_first(n: int) -> Array:
