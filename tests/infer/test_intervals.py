@@ -87,8 +87,22 @@ def test_the_same_seed_gives_the_same_widths():
     np.testing.assert_array_equal(first.per_query, second.per_query)
 
 
-@pytest.mark.parametrize("options", [{"confidence": 1.0}, {"confidence": 0}, {"draws": 5}])
+@pytest.mark.parametrize(
+    "options", [{"confidence": 1.0}, {"confidence": 0}, {"confidence": 0.99999}]
+)
 def test_bad_input(options):
     W, _, _, rows, noises, form = setting("laplace")
     with pytest.raises(ps.UnsupportedError):
         half_widths(form, noises, rows, W, **options)
+
+
+def test_wide_noise_is_no_matter_of_memory():
+    small, wide = DiscreteGaussian(Fraction(10**6)), DiscreteGaussian(Fraction(10**26))
+    assert noise_quantile(wide, 0.95) == pytest.approx(1e10 * noise_quantile(small, 0.95), rel=1e-3)
+    for variance in (10**6 - 1, 10**6 + 1):  # either side of the change of formula
+        assert noise_quantile(DiscreteGaussian(Fraction(variance)), 0.95) == 1960
+
+
+def test_high_confidence_gets_the_draws_it_needs():
+    W, _, _, rows, noises, form = setting("laplace")
+    assert half_widths(form, noises, rows, W, confidence=0.999, draws=99).draws == 999

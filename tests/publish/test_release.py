@@ -148,7 +148,7 @@ STEPS = [
     ("psephos.publish.release:receipt_of", 1),
     ("psephos.publish.bundle:_write_views", 1),
     ("psephos.publish.release:write_report", 1),
-    ("psephos.publish.bundle:_sync", 1),
+    ("psephos.publish.bundle:sync_all", 1),
 ]
 
 

@@ -1,5 +1,6 @@
 """Verification: every change to a bundle is found, by the check that it concerns."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -8,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import psephos as ps
-from psephos.publish.bundle import sha256_of
+from psephos.kernel.measurement import pack
+from psephos.publish.disk import sha256_of
 from psephos.publish.job import Job
 from psephos.publish.release import create_ledger, release
 from psephos.publish.verify import verify
@@ -64,7 +66,7 @@ def test_missing_and_added_files_are_named(bundle):
     (bundle.path / "note.txt").write_text("hello")
     text = verify(bundle.path).checks[0].text
     assert "report.html is missing" in text
-    assert "note.txt is not in the manifest" in text
+    assert "note.txt does not belong here" in text
 
 
 def add(amount, at=0):
@@ -122,4 +124,107 @@ def test_what_is_no_bundle_is_refused(tmp_path, bundle):
         verify(tmp_path / "nowhere")
     (bundle.path / "manifest.json").write_text("{")
     with pytest.raises(ps.ReleaseError, match="is damaged"):
+        verify(bundle.path)
+
+
+# ---- forgers who bring the hashes up to date ---------------------------------------------------
+
+
+def edit(bundle, name, change):
+    """Change a JSON file of the bundle."""
+    place = bundle.path / name
+    content = json.loads(place.read_text())
+    change(content)
+    place.write_text(json.dumps(content))
+
+
+def edit_csv(bundle):
+    place = bundle.path / "consistent" / "pets.csv"
+    place.write_text(place.read_text().replace("cat", "cow"))
+
+
+def forged_throughout(bundle):
+    """Other integers, with a receipt made to match them."""
+    count = len(bundle.measurement.values)
+    rewrite(bundle.path / "measurements.parquet", lambda column: column.fill(1000))
+    mark = hashlib.sha256(bytes(pack(np.full(count, 1000)))).hexdigest()
+    edit(bundle, "receipt.json", lambda r: r["charge"].update(values_hash=mark))
+
+
+def charged(*cost):
+    return lambda b: edit(b, "receipt.json", lambda r: r["charge"].update(cost=list(cost)))
+
+
+def said(**changes):
+    return lambda b: edit(b, "manifest.json", lambda m: m.update(changes))
+
+
+FORGERIES = {
+    "a label in a CSV": (edit_csv, "consistent view"),
+    "a view left out": (said(views=["raw"]), "request"),
+    "one count that is no number": (
+        lambda b: rewrite(b.path / "consistent/pets.parquet", add(np.nan)),
+        "consistent view",
+    ),
+    "a smaller charge": (charged("epsilon", "1/9"), "receipt"),
+    "another currency": (charged("rho", "1/2"), "receipt"),
+    "another budget asked": (
+        lambda b: edit(b, "release.json", lambda r: r["budget"].update(epsilon="0.1")),
+        "request",
+    ),
+    "zeros dropped": (lambda b: edit(b, "release.json", lambda r: r.pop("zeros")), "request"),
+    "another ledger's budget": (
+        lambda b: edit(b, "receipt.json", lambda r: r.update(budget=["epsilon", "9"])),
+        "request",
+    ),
+    "a shift that is not": (
+        lambda b: edit(b, "manifest.json", lambda m: m["tables"][0].update(mean_shift=0.5)),
+        "published view",
+    ),
+    "more draws claimed": (
+        lambda b: edit(b, "manifest.json", lambda m: m["interval"].update(draws=10**6)),
+        "request",
+    ),
+    "a second manifest": (lambda b: (b.path / "raw/manifest.json").write_text("{}"), "files"),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_what_a_forger_signs_again_is_found(bundle, name):
+    change, wrong = FORGERIES[name]
+    change(bundle)
+    resign(bundle)
+    assert wrong in failed(bundle.path)
+
+
+def test_a_link_to_elsewhere_is_found(bundle, tmp_path):
+    place = bundle.path / "report.html"
+    place.rename(tmp_path / "elsewhere.html")
+    place.symlink_to(tmp_path / "elsewhere.html")
+    assert "files" in failed(bundle.path)
+
+
+def test_labels_and_columns_are_compared(bundle):
+    place = bundle.path / "published" / "pets.parquet"
+    table = pq.read_table(place)
+    swapped = pa.array(list(reversed(table["pet"].to_pylist())))
+    pq.write_table(table.set_column(table.column_names.index("pet"), "pet", swapped), place)
+    resign(bundle)
+    assert failed(bundle.path) == {"published view"}
+    pq.write_table(table.append_column("truth", table["count"]), place)
+    resign(bundle)
+    assert failed(bundle.path) == {"published view"}
+
+
+def test_a_bundle_forged_throughout_is_not_what_the_ledger_holds(bundle):
+    forged_throughout(bundle)
+    resign(bundle)
+    assert "receipt" not in failed(bundle.path)
+    assert "ledger" in failed(bundle.path, ledger=bundle.path.parent / "people.ledger")
+
+
+@pytest.mark.parametrize("key", ["spend", "views", "simulation", "files", "draws"])
+def test_a_damaged_manifest_is_said_in_words(bundle, key):
+    edit(bundle, "manifest.json", lambda m: m.pop(key))
+    with pytest.raises(ps.ReleaseError, match=f"is damaged: '{key}'"):
         verify(bundle.path)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import default_rng
+from scipy.special import ndtri
 
 from psephos.errors import UnsupportedError
 from psephos.frozen import Array
@@ -29,6 +30,7 @@ LOOPED = 1999
 """The most draws that are fitted one by one."""
 FEWEST = 99
 ITERATIONS = 100
+SMOOTH = 1000.0
 BINS = 4096
 REACH = 16.0
 
@@ -57,12 +59,16 @@ def noise_quantile(noise: Noise, confidence: float) -> int:
     >>> noise_quantile(DiscreteLaplace(Fraction(10)), 0.95)
     30
     """
-    _check(confidence)
+    if not 0 < confidence < 1:
+        raise UnsupportedError(f"a confidence lies between 0 and 1, got {confidence!r}")
     if isinstance(noise, DiscreteLaplace):
         rate = 1 / float(noise.scale)
         beyond = (1 - confidence) * (1 + math.exp(-rate)) / 2
         return max(0, math.ceil(-math.log(beyond) / rate - 1 - 1e-12))
     sigma = math.sqrt(float(noise.variance))
+    if sigma > SMOOTH:  # then the sums below are those of a normal density, to 1e-12 and better
+        z = float(ndtri((1 + confidence) / 2))
+        return max(0, math.ceil(sigma * z - 0.5))
     support = np.arange(math.ceil(12 * sigma) + 2, dtype=float)
     weights = np.exp(-(support**2) / (2 * float(noise.variance)))
     weights[1:] *= 2
@@ -97,7 +103,8 @@ def half_widths(
         draws: of all noise
         seed: of the simulation
     """
-    _check(confidence, draws)
+    _check(confidence)
+    draws = max(draws, least_draws(confidence))
     measured, queries = sum(rows), workload.shape[0]
     cells = workload.domain.size if workload.domain.size < WORK else 0
     # A form without exact errors is fitted by many iterations, and its variances one by one.
@@ -106,7 +113,7 @@ def half_widths(
     tables = [[i] for i in range(len(workload.products))] if tables is None else tables
     few = measured <= min(affordable, LOOPED) and (measured + queries) * draws <= HELD
     few = few and form.exact
-    draws = draws if few else min(draws, LOOPED)
+    draws = draws if few else max(min(draws, LOOPED), least_draws(confidence))
     if few or (form.exact and draws <= affordable and queries * draws <= HELD):
         sample = _from_effects if few else _one_by_one
         samples = np.abs(sample(form, noises, rows, workload, draws, noise))
@@ -116,7 +123,7 @@ def half_widths(
         errors = np.concatenate(_errors(form, workload))
         together = _order(_by_table(largest, tables), confidence)
         return Widths(per_query, errors, together, confidence, draws, "simulated")
-    fewer = min(draws, max(FEWEST, affordable // 4))  # pooled, they tell as much as many more
+    fewer = max(min(draws, affordable // 4), FEWEST, least_draws(confidence))
     simulated = _each(form, noises, rows, workload, fewer, noise)
     if form.exact:
         return _pooled(_errors(form, workload), simulated, tables, confidence, fewer)
@@ -126,11 +133,21 @@ def half_widths(
     return _pooled(sizes, iter(held), tables, confidence, fewer)
 
 
-def _check(confidence: float, draws: int = FEWEST) -> None:
-    if not 0 < confidence < 1:
-        raise UnsupportedError(f"a confidence lies between 0 and 1, got {confidence!r}")
-    if draws < 19:
-        raise UnsupportedError(f"widths need at least 19 draws, got {draws!r}")
+def least_draws(confidence: float) -> int:
+    """The fewest draws whose largest covers so often.
+
+    >>> least_draws(0.95), least_draws(0.999)
+    (19, 999)
+    """
+    return math.ceil(confidence / (1 - confidence) - 1e-9)
+
+
+def _check(confidence: float) -> None:
+    if not 0 < confidence <= 0.9999:
+        raise UnsupportedError(
+            f"a confidence lies above 0 and up to 0.9999, beyond which simulation tells nothing; "
+            f"got {confidence!r}"
+        )
 
 
 def _order(samples: Array, confidence: float) -> Array:

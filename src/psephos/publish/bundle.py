@@ -15,11 +15,10 @@ moved there in one step, so there is a whole bundle or none.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -32,11 +31,19 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from psephos.errors import ReleaseError
-from psephos.frozen import Array
 from psephos.infer.estimate import Answers
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.measurement import Measurement, noise_for
 from psephos.publish import plots
+from psephos.publish.disk import (
+    file_name,
+    read_integers,
+    read_table,
+    sha256_of,
+    sync_all,
+    sync_folder,
+    write_json,
+)
 from psephos.publish.entries import ReleaseFile, View
 from psephos.publish.file import checked_release
 from psephos.publish.job import Job
@@ -49,7 +56,9 @@ from psephos.version import __version__
 from psephos.workload.workload import Workload
 
 FORMAT = 1
-MARK = ".psephos-draft"
+HELD: dict[str, type] = dict.fromkeys(("name", "title", "fingerprint", "key", "noise"), str)
+HELD |= dict.fromkeys(("spend", "lineage", "tables", "views"), list)
+HELD |= {"simulation": bool, "draws": int, "interval": dict, "files": dict}
 CELLS_FILE = "cells.parquet"
 """Whole numbers for every cell, in row-major order: all published tables are sums of them."""
 
@@ -82,6 +91,9 @@ class Bundle:
                 f"{place} has format {found}, and this psephos reads {FORMAT}; use the one that "
                 "wrote it"
             )
+        for key, kind in HELD.items():
+            if type(manifest.get(key)) is not kind:
+                raise ReleaseError(f"{place / 'manifest.json'} is damaged: {key!r} makes no sense")
         return cls(place, manifest)
 
     @property
@@ -97,7 +109,7 @@ class Bundle:
     @cached_property
     def spend(self) -> Budget:
         """What it cost, as it was asked for: the noise follows from it."""
-        currency, amount = self.manifest["spend"]
+        currency, amount = (*self.manifest["spend"], "", "")[:2]
         return epsilon(amount) if currency == "epsilon" else rho(amount)
 
     @cached_property
@@ -109,6 +121,8 @@ class Bundle:
     def receipt(self) -> dict[str, Any]:
         """The charge, as the ledger has it."""
         held: dict[str, Any] = self._json("receipt.json")
+        if not isinstance(held, dict) or not isinstance(held.get("dataset_id"), str):
+            raise ReleaseError(f"{self.path / 'receipt.json'} is damaged")
         return held
 
     @cached_property
@@ -192,13 +206,6 @@ def release_file(content: dict[str, Any]) -> ReleaseFile:
     return checked_release(content, "release.json")
 
 
-def file_name(name: str) -> str:
-    """A table's name as a file's name."""
-    safe = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "table"
-    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return safe[:80] if safe == name else f"{safe[:80]}-{mark}"
-
-
 def write_bundle(
     job: Job,
     strategy: Strategy,
@@ -213,11 +220,11 @@ def write_bundle(
 ) -> Bundle:
     """All files of a release, at their place in one step."""
     say = progress or (lambda _: None)
-    draft = place.with_name(f".{place.name}.draft")
-    _clear(draft)
+    draft = place.parent
     try:
-        draft.mkdir(parents=True)
-        (draft / MARK).touch()
+        # A name of its own: two runs at once never write into one another's bundle.
+        draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.draft-", dir=place.parent))
+        draft.chmod(0o755)
         say("tables")
         views = Views(job, measurement, draws)
         wanted = possible_views(job, job.file.output.views)
@@ -227,7 +234,6 @@ def write_bundle(
             say("report")
             report(views, draft / "report.html")
         say("manifest")
-        (draft / MARK).unlink()
         manifest = {
             "format": FORMAT,
             "psephos": __version__,
@@ -243,11 +249,7 @@ def write_bundle(
             "tables": names,
             "views": list(wanted),
             "draws": draws,
-            "interval": {
-                "confidence": float(job.file.output.confidence),
-                "method": views.widths.method,
-                "draws": views.widths.draws,
-            },
+            "interval": interval_of(views),
             "distance": distance(views) if "published" in wanted else None,
         }
         manifest["files"] = {
@@ -255,19 +257,28 @@ def write_bundle(
             for file in sorted(draft.rglob("*"))
             if file.is_file()
         }
-        _write_json(draft / "manifest.json", manifest)
-        _sync(draft)
-        if place.exists():
-            raise ReleaseError(f"{place} is there already; choose another output.bundle")
-        os.rename(draft, place)
-        _sync_folder(place.parent)
+        write_json(draft / "manifest.json", manifest)
+        sync_all(draft)
+        try:
+            os.rename(draft, place)
+        except OSError:
+            if not (place / "manifest.json").exists():
+                raise
+            shutil.rmtree(draft)  # another run of the same release was first; its bundle stands
+        sync_folder(place.parent)
+        for left in place.parent.glob(f".{place.name}.draft-*"):
+            shutil.rmtree(left, ignore_errors=True)  # of runs that were cut short
     except OSError as error:
-        _clear(draft)
+        if (place / "manifest.json").exists():  # another run of the same release was first
+            return Bundle.open(place)
         raise ReleaseError(
             f"the bundle cannot be written to {place}: {error.strerror or error}. Nothing is lost: "
             "the measurement is in the ledger; make room and run the release again, which charges "
             "nothing"
         ) from None
+    finally:
+        if draft != place.parent:
+            shutil.rmtree(draft, ignore_errors=True)  # gone by now, unless the run was cut short
     return Bundle.open(place)
 
 
@@ -287,9 +298,9 @@ def _write_inputs(
     shown = job.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     shown.pop("source", None)
     shown["ledger"] = {**shown["ledger"], "path": "-"}
-    _write_json(draft / "release.json", shown)
+    write_json(draft / "release.json", shown)
     store.save(strategy, draft / "strategy.npz")
-    _write_json(draft / "receipt.json", receipt)
+    write_json(draft / "receipt.json", receipt)
     values = measurement.values
     wide = values.dtype == object
     column = pa.array([str(v) for v in values]) if wide else pa.array(values, type=pa.int64())
@@ -325,25 +336,18 @@ def _write_table(folder: Path, name: str, table: pa.Table, job: Job) -> None:
         pa.parquet.write_table(table, folder / f"{name}.parquet")
 
 
-def read_table(folder: Path, name: str) -> pa.Table:
-    """A table that was written, from whichever of its files is there."""
-    try:
-        if (folder / f"{name}.parquet").exists():
-            return pa.parquet.read_table(folder / f"{name}.parquet")
-        return pa.csv.read_csv(folder / f"{name}.csv")
-    except (OSError, pa.ArrowException):
-        raise ReleaseError(f"{folder / name} is missing or damaged") from None
+def request_key(job: Job) -> str:
+    """One key for what is asked, so that the ledger knows a second run for what it is."""
+    return f"release {job.file.name[:200]} {job.fingerprint[:24]}"
 
 
-def read_integers(path: Path, name: str) -> Array:
-    """A column of whole numbers that was written."""
-    try:
-        column = pa.parquet.read_table(path)[name]
-    except (OSError, KeyError, pa.ArrowException):
-        raise ReleaseError(f"{path} is missing or damaged") from None
-    if pa.types.is_integer(column.type):
-        return np.asarray(column.to_numpy())
-    return np.array([int(text) for text in column.to_pylist()], dtype=object)
+def interval_of(views: Views) -> dict[str, Any]:
+    """What the intervals are, for the manifest."""
+    return {
+        "confidence": float(views.job.file.output.confidence),
+        "method": views.widths.method,
+        "draws": views.widths.draws,
+    }
 
 
 def receipt_of(ledger: Any, key: str) -> dict[str, Any]:
@@ -361,39 +365,3 @@ def receipt_of(ledger: Any, key: str) -> dict[str, Any]:
         "charge": {**asdict(entry), "cost": cost},
         "anchor": ledger.anchor().as_dict(),
     }
-
-
-def _write_json(path: Path, content: Any) -> None:
-    text = json.dumps(content, indent=1, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
-
-
-def sha256_of(path: Path) -> str:
-    """The hash of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(folder: Path) -> None:
-    """Wait until all files of a folder are on disk."""
-    for file in folder.rglob("*"):
-        if file.is_file():
-            with file.open("rb") as held:
-                os.fsync(held.fileno())
-        else:
-            _sync_folder(file)
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _clear(draft: Path) -> None:
-    """Remove what a run that was cut short left behind; nobody was shown it."""
-    if draft.is_dir():
-        shutil.rmtree(draft, ignore_errors=True)

@@ -113,4 +113,4 @@ class Job:
         ]
         spend = None if self.budget is None else (self.budget.currency, str(self.budget.amount))
         asked = (self.domain, self.workload.domain, self.workload.products, spend, targets)
-        return digest((self.file.name, str(self.unit), *asked))
+        return digest((self.file.name, str(self.unit), self.file.zeros, *asked))

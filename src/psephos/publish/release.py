@@ -17,7 +17,7 @@ from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedTable
 from psephos.protect import protect, simulate
-from psephos.publish.bundle import Bundle, receipt_of, write_bundle
+from psephos.publish.bundle import Bundle, receipt_of, request_key, write_bundle
 from psephos.publish.fake import made_up
 from psephos.publish.job import Job
 from psephos.publish.plan import Plan, plan, shortage
@@ -101,11 +101,6 @@ def rehearse(
 def measure(data: ProtectedTable, made: Plan, key: str) -> Measurement:
     """The one look at the data."""
     return data.vectorise().measure(made.strategy.query, spend=made.budget, key=key)
-
-
-def request_key(job: Job) -> str:
-    """One key for what is asked, so that the ledger knows a second run for what it is."""
-    return f"release {job.file.name[:200]} {job.fingerprint[:24]}"
 
 
 def open_ledger(job: Job) -> Ledger:

@@ -8,31 +8,34 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from psephos.errors import PsephosError
-from psephos.frozen import Array, digest
+from psephos.errors import PsephosError, ReleaseError
+from psephos.frozen import digest
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import pack
 from psephos.kernel.storage import Anchor
 from psephos.publish.bundle import (
     CELLS_FILE,
     Bundle,
-    read_integers,
-    read_table,
-    sha256_of,
+    interval_of,
+    receipt_of,
+    request_key,
 )
+from psephos.publish.disk import file_name, read_integers, read_table, sha256_of
+from psephos.publish.views import possible_views
 
 TOLERANCE = 1e-9
 """Of a standard error: how far a consistent number may be from its recomputation."""
 CANNOT = (
     "that the noisy integers came from the data, and that their noise was drawn as it should be",
+    "what report.html says: it is hashed, not read again; the tables are what counts",
     "that the source itself is right: sampling, coverage and reporting errors are not in any "
     "interval here",
 )
@@ -79,9 +82,12 @@ def verify(
         path: the bundle's directory
         ledger: the data set's ledger, if the owner verifies: then the charge is looked up in it
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ReleaseError(f"a bundle is a directory, got {path!r}")
     bundle = Bundle.open(path)
     steps: list[tuple[str, Callable[[Bundle], str]]] = [
         ("files", _files),
+        ("request", _request),
         ("receipt", _receipt),
         ("raw view", _raw),
         ("consistent view", _consistent),
@@ -89,15 +95,13 @@ def verify(
     ]
     if ledger is not None:
         held = ledger
-        steps.insert(2, ("ledger", lambda found: _ledger(found, held)))
+        steps.insert(3, ("ledger", lambda found: _ledger(found, held)))
     checks = []
     for name, step in steps:
         try:
             checks.append(Check(name, True, step(bundle)))
-        except _WrongError as wrong:
+        except (_WrongError, PsephosError) as wrong:
             checks.append(Check(name, False, str(wrong)))
-        except PsephosError as error:
-            checks.append(Check(name, False, str(error)))
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a file is a finding
             checks.append(Check(name, False, f"cannot be read ({type(error).__name__})"))
     return Verification(str(Path(path)), tuple(checks))
@@ -108,24 +112,64 @@ class _WrongError(Exception):
 
 
 def _files(bundle: Bundle) -> str:
-    listed = bundle.manifest["files"]
-    there = {
-        str(file.relative_to(bundle.path))
-        for file in bundle.path.rglob("*")
-        if file.is_file() and file.name != "manifest.json"
-    }
-    missing, extra = sorted(set(listed) - there), sorted(there - set(listed))
-    if missing or extra:
-        raise _WrongError(
-            "; ".join(
-                [f"{name} is missing" for name in missing]
-                + [f"{name} is not in the manifest" for name in extra]
-            )
-        )
-    changed = [name for name, mark in listed.items() if sha256_of(bundle.path / name) != mark]
+    """Every file that a release has, none other, each with its hash."""
+    listed, expected = set(bundle.manifest["files"]), set(_expected(bundle))
+    there = set()
+    for file in bundle.path.rglob("*"):
+        if file.is_symlink():
+            raise _WrongError(f"{file.relative_to(bundle.path)} is a link to somewhere else")
+        if file.is_file():
+            there.add(file.relative_to(bundle.path).as_posix())
+    there.discard("manifest.json")
+    said = [f"{name} is missing" for name in sorted(expected - there)]
+    said += [f"{name} does not belong here" for name in sorted(there - expected)]
+    said += [f"{name} is not in the manifest" for name in sorted(expected & there - listed)]
+    said += [f"{name} is in the manifest" for name in sorted(listed - expected)]
+    if said:
+        raise _WrongError("; ".join(said))
+    marks = bundle.manifest["files"]
+    changed = [name for name in sorted(listed) if sha256_of(bundle.path / name) != marks[name]]
     if changed:
         raise _WrongError(f"changed since the release: {', '.join(changed)}")
     return f"{len(listed)} files, every hash as the manifest has it"
+
+
+def _expected(bundle: Bundle) -> Iterator[str]:
+    """The files that a release of this job has, besides the manifest."""
+    yield from ("release.json", "strategy.npz", "measurements.parquet", "receipt.json")
+    yield "report.html"
+    job = bundle.job
+    for view in possible_views(job, job.file.output.views):
+        blocks = [f"block-{i + 1}" for i in range(len(bundle.strategy.query.blocks))]
+        tables = [file_name(table.name) for table in job.tables]
+        for name in blocks if view == "raw" else tables:
+            yield from (f"{view}/{name}.{kind}" for kind in job.file.output.formats)
+        if view == "published":
+            yield f"{view}/{CELLS_FILE}"
+
+
+def _request(bundle: Bundle) -> str:
+    """Does the manifest speak of what release.json asks?"""
+    job, manifest = bundle.job, bundle.manifest
+    if manifest["views"] != list(possible_views(job, job.file.output.views)):
+        raise _WrongError("the views are not those that were asked for")
+    if manifest["fingerprint"] != job.fingerprint:
+        raise _WrongError("release.json asks something else than was released")
+    if job.budget is not None and bundle.spend != job.budget:
+        raise _WrongError(f"{bundle.spend} was spent, release.json says {job.budget}")
+    if manifest["interval"] != interval_of(bundle.views):
+        raise _WrongError("the manifest's words on intervals are not those of these numbers")
+    if bundle.simulation:
+        return "a rehearsal of what release.json asks"
+    if manifest["key"] != request_key(job):
+        raise _WrongError("the key is not that of this request")
+    held, limit = bundle.receipt, job.file.ledger.made()
+    if [held["dataset"], held["budget"]] != [
+        job.file.ledger.dataset,
+        [limit.currency, str(limit.amount)],
+    ]:
+        raise _WrongError("the receipt is that of another ledger")
+    return f"{job.file.name!r}: {len(job.tables)} tables at {bundle.spend}, as release.json asks"
 
 
 def _receipt(bundle: Bundle) -> str:
@@ -138,12 +182,12 @@ def _receipt(bundle: Bundle) -> str:
     asked = digest((lineage, f"measure {digest(query)} {spend}"))
     if tuple(bundle.manifest["lineage"]) != lineage or charge["schema"] != digest(domain):
         raise _WrongError("the charge was made for another schema")
-    if charge["fingerprint"] != asked:
+    if charge["fingerprint"] != asked or charge["key"] != bundle.manifest["key"]:
         raise _WrongError("the charge was made for another query, or at another spend")
-    cost = Fraction(charge["cost"][1])
-    same = charge["cost"][0] == spend.currency
-    if cost > (spend.amount if same else spend.amount**2 / 2):
-        raise _WrongError(f"the charge is {cost}, the noise is that of {spend}")
+    currency = bundle.receipt["budget"][0]
+    cost = spend.amount if currency == spend.currency else spend.amount**2 / 2
+    if charge["cost"] != [currency, str(cost)]:
+        raise _WrongError(f"the charge is {' '.join(charge['cost'])}, the noise is that of {spend}")
     values = hashlib.sha256(bytes(pack(bundle.measurement.values))).hexdigest()
     if charge["values_hash"] != values:
         raise _WrongError("the noisy integers are not those that the ledger stored")
@@ -153,28 +197,21 @@ def _receipt(bundle: Bundle) -> str:
 
 
 def _ledger(bundle: Bundle, ledger: Ledger | str | os.PathLike[str]) -> str:
+    """Is the receipt, to the letter, what the ledger holds?"""
     held = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
     held.verify(anchor=Anchor.from_dict(bundle.receipt["anchor"]))
-    charge = bundle.receipt["charge"]
-    for entry in held.history():
-        if entry.key == charge["key"] and entry.link == charge["link"]:
-            return f"record {entry.number} of {held.dataset!r} is this charge; the chain holds"
-    raise _WrongError("the ledger has no such charge")
+    found = receipt_of(held, bundle.manifest["key"])
+    if {**found, "anchor": None} != {**bundle.receipt, "anchor": None}:
+        raise _WrongError("the receipt is not what the ledger holds under this key")
+    return f"record {found['charge']['number']} of {held.dataset!r} is this charge"
 
 
 def _raw(bundle: Bundle) -> str:
     if "raw" not in bundle.manifest["views"]:
         return "not part of this release"
-    start = 0
-    for i, block in enumerate(bundle.strategy.query.blocks):
-        rows = block.matrix.shape[0]
-        held = read_table(bundle.path / "raw", f"block-{i + 1}")
-        written = [int(value) for value in held["count"].to_pylist()]
-        expected = bundle.measurement.values[start : start + rows].tolist()
-        if written != expected:
-            raise _WrongError(f"raw/block-{i + 1} differs from the noisy integers")
-        start += rows
-    return f"{start:,} integers, exactly those that were measured"
+    for i in range(len(bundle.strategy.query.blocks)):
+        _compare(bundle, "raw", f"block-{i + 1}", bundle.views.raw(i))
+    return f"{len(bundle.measurement.values):,} integers, exactly those that were measured"
 
 
 def _consistent(bundle: Bundle) -> str:
@@ -182,38 +219,36 @@ def _consistent(bundle: Bundle) -> str:
         return "not part of this release"
     worst = 0.0
     for table in bundle.job.tables:
-        written = bundle.table(table.name, "consistent")
         again = bundle.views.table(table, "consistent")
-        scale = np.maximum(_column(again, "stderr"), 1e-9)
-        for name in ("count", "stderr", "low", "high"):
-            gap = np.abs(_column(written, name) - _column(again, name)) / scale
-            worst = max(worst, float(gap.max()))
-        if worst > TOLERANCE:
-            raise _WrongError(
-                f"{table.name!r} is up to {worst:.2g} standard errors from its recomputation"
-            )
+        worst = max(worst, _compare(bundle, "consistent", file_name(table.name), again))
     return f"within {worst:.1g} standard errors of least squares on the noisy integers"
 
 
 def _published(bundle: Bundle) -> str:
     if "published" not in bundle.manifest["views"]:
         return "not part of this release"
-    job = bundle.job
+    job, views = bundle.job, bundle.views
     cells = read_integers(bundle.path / "published" / CELLS_FILE, "count")
     if len(cells) != job.workload.domain.size or (cells < 0).any():
         raise _WrongError("the cells are not non-negative whole numbers, one for each")
     if job.zeros is not None and cells[job.zeros].any():
         raise _WrongError("a cell that no row can lie in is not zero")
-    sums = job.workload.answer(cells)
-    gaps = []
-    for table in job.tables:
-        written = _column(bundle.table(table.name, "published"), "count")
-        if not np.array_equal(written, sums[table.rows(job.workload)]):
-            raise _WrongError(f"{table.name!r} is not the sum of the published cells")
-        gaps.append(written - bundle.views.consistent[table.rows(job.workload)])
-    largest = float(np.abs(np.concatenate(gaps)).max())
+    sums = job.workload.answer(cells).astype(np.int64)
+    for table, said in zip(job.tables, bundle.manifest["tables"], strict=True):
+        rows = table.rows(job.workload)
+        again = views.table(table, "consistent").rename_columns(
+            ["consistent" if name == "count" else name
+             for name in views.table(table, "consistent").column_names]
+        )  # fmt: skip
+        at = again.column_names.index("consistent")
+        again = again.add_column(at, "count", pa.array(sums[rows]))
+        _compare(bundle, "published", file_name(table.name), again)
+        shift = float((sums[rows] - views.consistent[rows]).mean())
+        if said["name"] != table.name or not abs(said["mean_shift"] - shift) <= 1e-6:
+            raise _WrongError(f"{table.name!r} is shifted by {shift:.6g}, which is not recorded")
+    largest = float(np.abs(sums - views.consistent).max())
     recorded = bundle.manifest["distance"]["largest"]
-    if abs(largest - recorded) > 1e-6 * max(1.0, recorded):
+    if not abs(largest - recorded) <= 1e-6 * max(1.0, largest):
         raise _WrongError(f"up to {largest:.6g} from the consistent view, {recorded:.6g} recorded")
     return (
         f"{cells.size:,} non-negative whole cells add up to every table; at most {largest:,.1f} "
@@ -221,5 +256,28 @@ def _published(bundle: Bundle) -> str:
     )
 
 
-def _column(table: Any, name: str) -> Array:
-    return np.asarray(table[name].to_numpy())
+def _compare(bundle: Bundle, view: str, name: str, again: pa.Table) -> float:
+    """How far, in standard errors, files are from what is recomputed; labels to the letter."""
+    worst = 0.0
+    scale = np.maximum(again["stderr"].to_numpy(), 1e-9)
+    for kind in bundle.job.file.output.formats:
+        place = f"{view}/{name}.{kind}"
+        schema = again.schema if kind == "csv" else None
+        written = read_table(bundle.path / view, name, schema)
+        if written.schema.remove_metadata() != again.schema.remove_metadata():
+            raise _WrongError(f"{place} has other columns than were written")
+        if written.num_rows != again.num_rows:
+            raise _WrongError(f"{place} has {written.num_rows:,} rows, not {again.num_rows:,}")
+        for column in again.column_names:
+            if not pa.types.is_floating(again.schema.field(column).type):
+                if not written[column].equals(again[column]):
+                    raise _WrongError(f"{place}: {column} is not what was written")
+                continue
+            gap = np.abs(written[column].to_numpy() - again[column].to_numpy()) / scale
+            if not gap.max(initial=0) <= TOLERANCE:
+                raise _WrongError(
+                    f"{place}: {column} is up to {gap.max():.2g} standard errors from its "
+                    "recomputation"
+                )
+            worst = max(worst, float(gap.max(initial=0)))
+    return worst

@@ -12,6 +12,7 @@ import os
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -55,12 +56,17 @@ def save(strategy: Strategy, path: str | os.PathLike[str]) -> None:
         "blocks": blocks,
     }
     place = Path(path)
-    draft = place.with_name(place.name + ".new")
     text = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
     try:
-        with open(draft, "wb") as file:
+        with NamedTemporaryFile(dir=place.parent, prefix=f".{place.name}.", delete=False) as file:
             np.savez_compressed(file, allow_pickle=False, head=text, **arrays)
-        os.replace(draft, place)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, place)
+        folder = os.open(place.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
     except OSError as error:
         raise WorkloadError(f"{place} cannot be written: {error.strerror}") from None
 

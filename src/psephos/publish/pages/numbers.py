@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from psephos.publish import plots
-from psephos.publish.bundle import file_name
+from psephos.publish.disk import file_name
 from psephos.publish.pages.facts import Facts
 from psephos.publish.pages.html import (
     Html,
