@@ -202,7 +202,9 @@ def ask(
                 "needs": show.plain_budget(cost.budget),
                 "without_past_measurements": show.plain_budget(cost.alone),
             }
-            said = (
+            said = "free: past measurements are that precise; leave --plus-minus out" * (
+                cost.budget.amount == 0
+            ) or (
                 f"± {plus_minus:,.6g} for every answer costs {cost.budget} on top of what is "
                 f"known ({cost.alone} without it); put the question into a release file to buy it"
             )

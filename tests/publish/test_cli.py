@@ -124,3 +124,24 @@ def test_init_writes_a_draft_once(folder, monkeypatch):
 
 def test_the_schema_is_for_editors():
     assert json.loads(run("schema").stdout)["title"] == "ReleaseFile"
+
+
+@pytest.mark.parametrize(
+    "target", ["plus_minus = 0.99", "plus_minus = 5", "relative = 0.1, guess = 90"]
+)
+def test_targets_are_met(folder, target):
+    text = RELEASE.replace("[budget]\nepsilon = 0.5", "").replace(
+        "weight = 2", f"target = {{ {target} }}"
+    )
+    write_job(folder, text)
+    (young,) = (t for t in told("plan", folder)["tables"] if t["target"] is not None)
+    assert young["half_width"] <= young["target"]
+
+
+def test_a_question_that_is_precise_enough_is_free(folder):
+    run("check", folder, "--create-ledger")
+    run("release", folder)
+    question = "SELECT pet, COUNT(*) FROM people GROUP BY pet"
+    assert told("ask", folder / "bundle", question, "--plus-minus", "500")["needs"]["exact"] == "0"
+    shown = run("ask", folder / "bundle", question, "--plus-minus", "500").stdout
+    assert "free: past measurements are that precise" in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
@@ -21,6 +22,7 @@ from psephos.workload.workload import Workload
 DIGITS = 3
 """Budgets that follow from targets are rounded up to so many digits."""
 ROUNDS = 3
+STEPS = 100
 REFERENCE = Fraction(1, 1000)
 
 
@@ -57,7 +59,12 @@ def least_budget(job: Job, draws: int, progress: Progress | None) -> tuple[Strat
         shares = shares * np.maximum(ratios, 1e-3)
     if best is None:
         raise ReleaseError("no table has a target")
-    return best
+    strategy, spend = best
+    for _ in range(STEPS):  # whole numbers step: their quantiles do not follow the scale exactly
+        if all(width <= target for width, target in _reached(job, strategy, spend, draws)):
+            return strategy, spend
+        spend = job.paid(rounded_up(spend.amount * Fraction(51, 50)))
+    raise ReleaseError("no budget was found that meets all targets; ask for wider intervals")
 
 
 def _reweighted(job: Job, shares: Array) -> Workload:
@@ -75,27 +82,36 @@ def _reweighted(job: Job, shares: Array) -> Workload:
 def budgets_needed(job: Job, strategy: Strategy, draws: int) -> dict[str, Budget]:
     """The least budget for the target of each table that has one, rounded up.
 
-    Half-widths are proportional to 1/ε, or to 1/√ρ, for continuous noise; discrete noise varies
-    less, so what is enough for the one is enough for the other.
+    Half-widths are proportional to 1/ε, or to 1/√ρ, where the noise is wide; `least_budget` looks
+    again at what was found.
     """
+    named = [table.name for table in job.tables if table.target is not None]
     found: dict[str, Budget] = {}
-    reference = job.paid(REFERENCE)
+    reached = _reached(job, strategy, job.paid(REFERENCE), draws)
+    for name, (width, target) in zip(named, reached, strict=True):
+        ratio = Fraction(width / target)
+        amount = REFERENCE * (ratio if job.noise == "laplace" else ratio**2)
+        found[name] = job.paid(rounded_up(max(amount, Fraction(1, 10**9))))
+    return found
+
+
+def _reached(
+    job: Job, strategy: Strategy, budget: Budget, draws: int
+) -> Iterator[tuple[float, float]]:
+    """The half-width of each table that has a target, at a budget, and the one it must have."""
     known: dict[float, Widths] = {}
     for i, table in enumerate(job.tables):
         if table.target is None:
             continue
         confidence = float(table.target.confidence)
         if confidence not in known:
-            known[confidence] = widths_at(job, strategy, reference, confidence, draws)
+            known[confidence] = widths_at(job, strategy, budget, confidence, draws)
         widths = known[confidence]
         if table.target.simultaneous:
-            width = float(widths.per_table[i])
+            yield float(widths.per_table[i]), table.target.half_width
         else:
-            width = float(widths.per_query[table.rows(job.workload)].max())
-        ratio = Fraction(width / table.target.half_width)
-        amount = REFERENCE * (ratio if job.noise == "laplace" else ratio**2)
-        found[table.name] = job.paid(rounded_up(max(amount, Fraction(1, 10**9))))
-    return found
+            rows = table.rows(job.workload)
+            yield float(widths.per_query[rows].max()), table.target.half_width
 
 
 def rounded_up(amount: Fraction, digits: int = DIGITS) -> Fraction:

@@ -6,6 +6,7 @@ together, by least squares, so the more the old ones know, the less the new one 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -102,11 +103,13 @@ def ask(
     return Reply(workload, table, float(widths.per_query.max()), widths.method)
 
 
-def price(bundle: Bundle, workload: Workload, half_width: float, *, draws: int = 499) -> Price:
+def price(bundle: Bundle, workload: Workload, half_width: float, *, draws: int = 1999) -> Price:
     """The least budget at which every answer is within ± half_width, old measurements included."""
     if not half_width > 0:
         raise ReleaseError(f"the half-width wanted is a positive number of rows, got {half_width}")
     job, old = bundle.job, bundle.measurement
+    free = job.paid(Fraction(0))
+    known = _known_width(bundle, workload, draws)
     strategy = select.hdmm(workload, job.noise, restarts=1)
     matrices = [block.matrix for block in strategy.query.blocks]
     confidence = float(job.file.output.confidence)
@@ -124,9 +127,24 @@ def price(bundle: Bundle, workload: Workload, half_width: float, *, draws: int =
         found = half_widths(form, noises, rows, workload, confidence=confidence, draws=draws)
         return float(found.per_query.max())
 
-    both = _least(lambda amount: width(amount, True) <= half_width)
-    alone = _least(lambda amount: width(amount, False) <= half_width)
-    return Price(job.paid(rounded_up(both)), half_width, job.paid(rounded_up(alone)))
+    alone = job.paid(rounded_up(_least(lambda amount: width(amount, False) <= half_width)))
+    if known <= half_width:
+        return Price(free, half_width, alone)
+    both = job.paid(rounded_up(_least(lambda amount: width(amount, True) <= half_width)))
+    return Price(min(both, alone), half_width, alone)
+
+
+def _known_width(bundle: Bundle, workload: Workload, draws: int) -> float:
+    """The largest half-width of what past measurements tell; infinite where they tell nothing."""
+    form, old = bundle.views.estimate.form, bundle.measurement
+    try:
+        check_covered(form, workload)
+    except UnsupportedError:
+        return math.inf
+    rows = [block.matrix.shape[0] for block in old.query.blocks]
+    confidence = float(bundle.job.file.output.confidence)
+    found = half_widths(form, old.noise, rows, workload, confidence=confidence, draws=draws)
+    return float(found.per_query.max())
 
 
 def _least(holds: Callable[[Fraction], bool]) -> Fraction:

@@ -213,7 +213,8 @@ def _rivals(job: Job, strategy: Strategy, budget: Budget, chosen: float) -> tupl
     own = min((other.error for other in strategy.rivals), default=math.inf)
     for other in strategy.rivals:
         if other.name not in ("identity", "workload") and own < other.error < math.inf:
-            found[other.name] = RivalError(other.name, chosen * math.sqrt(other.error / own))
+            about = chosen * math.sqrt(other.error / own)  # as for continuous noise
+            found[other.name] = RivalError(other.name, about)
     return tuple(sorted(found.values(), key=lambda rival: rival.rmse))
 
 
