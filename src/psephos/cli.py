@@ -202,12 +202,12 @@ def ask(
                 "needs": show.plain_budget(cost.budget),
                 "without_past_measurements": show.plain_budget(cost.alone),
             }
-            said = "free: past measurements are that precise; leave --plus-minus out" * (
-                cost.budget.amount == 0
-            ) or (
+            said = (
                 f"± {plus_minus:,.6g} for every answer costs {cost.budget} on top of what is "
                 f"known ({cost.alone} without it); put the question into a release file to buy it"
             )
+            if not cost.budget.amount:
+                said = "free: past measurements are that precise; leave --plus-minus out"
             _show(as_json, found, said)
             return
         reply = ask_bundle(held, sql, dialect=dialect)
