@@ -68,7 +68,8 @@ def compile_tables(domain: Domain, entries: Sequence[TableEntry]) -> tuple[Workl
             if entry.sql is not None:
                 asked[i] = [next(joined) for _ in asked[i]]
             else:
-                asked[i] = [regroup(each, domain, merged) for each in asked[i]]
+                named = [replace(each, name=each.title) for each in asked[i]]
+                asked[i] = [regroup(each, domain, merged) for each in named]
     products: list[Product] = []
     tables = []
     for entry, own in zip(entries, asked, strict=True):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from psephos.attribute import Attribute
 from psephos.domain import Domain
 from psephos.errors import ReleaseError
 from psephos.frozen import Array
@@ -30,6 +31,7 @@ from psephos.matrix import Identity, Kron, Matrix, Ones
 from psephos.publish.entries import View
 from psephos.publish.job import Job
 from psephos.publish.tables import Table
+from psephos.workload.query_sets import IdentityQueries, JointQueries, QuerySet, TotalQueries
 from psephos.workload.workload import Workload
 
 TOTAL = "total"
@@ -129,10 +131,22 @@ def column_name(attribute: str) -> str:
 
 
 def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
-    """The labels of a table's queries: one column for each attribute that it asks about."""
-    parts = [workload.labels(p) for p in table.products]
+    """The labels of a table's queries: one column for each attribute that it asks about.
+
+    Attributes that were merged have their columns back, unless the table itself looks at them
+    together: then its queries have one label for all of them.
+    """
+    domain = workload.domain
+    asked = [workload.products[p].factors for p in table.products]
+    together = {
+        name
+        for factors in asked
+        for name, queries in factors.items()
+        if domain[name].parts and _of_parts(domain[name], queries) is None
+    }
+    parts = [_product_labels(domain, factors, together) for factors in asked]
     counts = [workload.query_counts[p] for p in table.products]
-    names = [name for name in workload.domain.names if any(name in part for part in parts)]
+    names = [name for name in _column_order(domain) if any(name in part for part in parts)]
     columns: dict[str, list[str]] = {column_name(name): [] for name in names}
     if len(parts) > 1:
         columns = {"part": [], **columns}
@@ -145,6 +159,52 @@ def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
     return columns
 
 
+def _of_parts(merged: Attribute, queries: QuerySet) -> tuple[QuerySet, ...] | None:
+    """The query sets of a merged attribute's parts; None if they are asked about together."""
+    if isinstance(queries, JointQueries):
+        return queries.parts
+    if isinstance(queries, IdentityQueries | TotalQueries):
+        return (queries,) * len(merged.parts)
+    return None
+
+
+def _product_labels(
+    domain: Domain, factors: dict[str, QuerySet], together: set[str]
+) -> dict[str, list[str]]:
+    """The labels of one product's queries, merged attributes in parts if not `together`."""
+    lists: dict[str, list[str]] = {}
+    for name in domain.names:
+        if name not in factors:
+            continue
+        attribute, queries = domain[name], factors[name]
+        split = _of_parts(attribute, queries) if attribute.parts else None
+        if split is None or name in together:
+            lists[name] = queries.labels(attribute)
+            continue
+        for (part, own), set_of_part in zip(attribute.parts, split, strict=True):
+            if not isinstance(set_of_part, TotalQueries):
+                lists[part] = set_of_part.labels(own)
+    return _combined(lists)
+
+
+def _column_order(domain: Domain) -> list[str]:
+    """All names a column can have, in the order of the domain before attributes were merged."""
+    if domain.origin is None:
+        return list(domain.names)
+    first = {domain[n].parts[0][0]: n for n in domain.names if domain[n].parts}
+    order: list[str] = []
+    for name in domain.origin.names:
+        order += [first[name], name] if name in first else [name]
+    return order
+
+
+def _combined(lists: dict[str, list[str]]) -> dict[str, list[str]]:
+    """All combinations of labels, the last column fastest."""
+    grids = [grid.ravel() for grid in np.indices([len(words) for words in lists.values()])]
+    pairs = zip(lists.items(), grids, strict=True)
+    return {name: [words[k] for k in grid] for (name, words), grid in pairs}
+
+
 def block_labels(matrix: Matrix, domain: Domain) -> dict[str, list[str]]:
     """What each answer of a measured block counts: labels where it is a value, else its number."""
     fits = isinstance(matrix, Kron) and tuple(f.shape[1] for f in matrix.factors) == domain.shape
@@ -155,14 +215,11 @@ def block_labels(matrix: Matrix, domain: Domain) -> dict[str, list[str]]:
         if isinstance(factor, Ones):
             continue
         if isinstance(factor, Identity):
-            lists[column_name(name)] = list(domain[name].labels)
+            for part, attribute in domain[name].parts or ((name, domain[name]),):
+                lists[column_name(part)] = list(attribute.labels)
         else:
             lists[column_name(name)] = [f"combination {i + 1}" for i in range(factor.shape[0])]
-    if not lists:
-        return {"answer": [TOTAL]}
-    grids = [grid.ravel() for grid in np.indices([len(words) for words in lists.values()])]
-    pairs = zip(lists.items(), grids, strict=True)
-    return {name: [words[k] for k in grid] for (name, words), grid in pairs}
+    return _combined(lists) if lists else {"answer": [TOTAL]}
 
 
 def marked(labels: dict[str, list[str]], numbers: dict[str, Any], simulation: bool) -> pa.Table:

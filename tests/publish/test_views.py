@@ -1,0 +1,89 @@
+"""The labels of tables: a column for each attribute, whatever other tables look at together."""
+
+from pathlib import Path
+
+import numpy as np
+
+from psephos.matrix import Identity, Kron
+from psephos.publish.file import parse_release
+from psephos.publish.job import Job
+from psephos.publish.views import block_labels, table_labels
+from tests.publish.conftest import RELEASE
+
+SELECTION = RELEASE.index("[selection]")
+EITHER = "pet = 'cat' OR age < 3"
+SEX = '[schema.sex]\nvalues = ["F", "M"]\n'
+
+
+def job_with(tables="", schema=""):
+    """The small release with more tables, and with more attributes between age and pet."""
+    text = RELEASE[:SELECTION] + tables + RELEASE[SELECTION:]
+    return Job.of(parse_release(text.replace("[schema.pet]", schema + "[schema.pet]")), Path())
+
+
+def sql(name, text):
+    return f'[[tables]]\nname = "{name}"\nsql = "{text}"\n'
+
+
+def labels(job):
+    return {table.name: table_labels(job.workload, table) for table in job.tables}
+
+
+def rows(columns):
+    return sorted(zip(*columns.values(), strict=True))
+
+
+def test_attributes_that_another_table_merges_keep_their_columns():
+    more = '[[tables]]\nname = "both"\nrows = ["age"]\ncolumns = ["pet"]\ntotals = false\n'
+    more += '[[tables]]\nname = "each"\nbuilder = "marginals"\nup_to = 1\n'
+    alone = labels(job_with(more))
+    job = job_with(more + sql("either", f"SELECT COUNT(*) FROM people WHERE {EITHER}"))
+    assert job.workload.domain.names == ("age*pet",)
+    merged = labels(job)
+    assert merged.pop("either") == {"age*pet": [EITHER]}
+    assert list(merged["pets"]) == ["age", "pet"]
+    assert merged == alone
+    for table in job.tables:
+        count = table.rows(job.workload)
+        for column in table_labels(job.workload, table).values():
+            assert len(column) == count.stop - count.start
+
+
+def test_columns_stand_in_the_order_of_the_schema():
+    more = '[[tables]]\nname = "all"\nrows = ["pet", "sex"]\ncolumns = ["age.broad"]\n'
+    alone = labels(job_with(more, SEX))
+    text = f"SELECT sex, COUNT(*) FROM people WHERE {EITHER} GROUP BY sex"
+    job = job_with(more + sql("either", text), SEX)
+    merged = labels(job)
+    assert job.workload.domain.names == ("age*pet", "sex")
+    assert list(merged["all"]) == ["age", "sex", "pet"]
+    assert list(merged["either"]) == ["age*pet", "sex"]
+    assert rows(merged["all"]) == rows(alone["all"])
+
+
+def test_labels_of_merged_attributes_belong_to_their_numbers():
+    more = '[[tables]]\nname = "all"\nrows = ["pet"]\ncolumns = ["sex"]\n'
+    job = job_with(more + sql("either", f"SELECT COUNT(*) FROM people WHERE {EITHER}"), SEX)
+    (table,) = [table for table in job.tables if table.name == "all"]
+    found = table_labels(job.workload, table)
+    first = table.rows(job.workload).start
+    for i, (sex, pet) in enumerate(zip(found["sex"], found["pet"], strict=True)):
+        x = np.zeros(job.domain.shape)
+        at_sex = slice(None) if sex == "total" else job.domain["sex"].labels.index(sex)
+        at_pet = slice(None) if pet == "total" else job.domain["pet"].labels.index(pet)
+        x[:, at_sex, at_pet] = 1
+        assert job.workload.answer(x)[first + i] == x.sum()
+
+
+def test_a_table_that_looks_at_attributes_together_has_one_column_for_them():
+    text = f"SELECT pet, COUNT(*) FROM people WHERE {EITHER} GROUP BY CUBE (pet)"
+    found = labels(job_with(sql("either", text)))["either"]
+    assert list(found) == ["part", "age*pet"]
+    assert found["age*pet"] == ["cat", "dog", "horse", "(other)", EITHER]
+
+
+def test_measured_values_of_merged_attributes_have_their_columns():
+    job = job_with(sql("either", f"SELECT COUNT(*) FROM people WHERE {EITHER}"))
+    found = block_labels(Kron((Identity(80),)), job.workload.domain)
+    assert list(found) == ["age", "pet"]
+    assert (found["age"][5], found["pet"][5]) == ("1", "dog")
