@@ -1,5 +1,9 @@
 """Rows that are kept between counts: the same counts, of the table as it is now."""
 
+import os
+import time
+import tracemalloc
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -70,6 +74,52 @@ def test_a_file_that_changes_is_read_again(tmp_path):
     path.unlink()
     with pytest.raises(SourceError, match="could not be counted"):
         source.count(DOMAIN, (), (), None)
+
+
+def test_a_file_that_changes_is_read_again_even_if_its_time_is_set_back(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("b\nx\nx\n")
+    source, domain = as_source(path), Domain.of(b=["x", "y"])
+    for _ in range(3):
+        np.testing.assert_array_equal(source.count(domain, ("b",), (), None), [2, 0])
+    before = path.stat()
+    time.sleep(0.05)
+    with path.open("r+") as file:
+        file.write("b\ny\nx\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_mtime_ns, after.st_size, after.st_ino) == (
+        before.st_mtime_ns,
+        before.st_size,
+        before.st_ino,
+    )
+    np.testing.assert_array_equal(source.count(domain, ("b",), (), None), [1, 1])
+
+
+def test_slices_count_every_row_once(monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(0, 3, 1000), rng.integers(0, 2, 1000)]
+    domain = Domain.of(a=3, b=2)
+    few = Conjunct(("a",), np.arange(3) > 0)
+    wanted = np.histogram2d(*rows, bins=[range(4), range(3)])[0]
+    for size in (1, 7, 1000, 10_000):
+        monkeypatch.setattr(kept, "SLICE", size)
+        found = kept.KeptRows.of(domain, [rows])
+        np.testing.assert_array_equal(found.count(("a", "b"), ()), wanted)
+        np.testing.assert_array_equal(found.count(("b",), (few,)), wanted[1:].sum(axis=0))
+        assert found.count((), ()) == 1000
+
+
+def test_counting_takes_little_memory_whatever_the_rows():
+    domain, rows = Domain.of(a=5, b=2), 1 << 23
+    column = np.zeros(rows, dtype=np.uint8)
+    found = kept.KeptRows(domain, (column, column))
+    tracemalloc.start()
+    few = Conjunct(("b",), np.array([True, False]))
+    assert found.count(("a",), (few,))[0] == rows
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 48 * kept.SLICE  # and not of every row
 
 
 def test_an_empty_table():

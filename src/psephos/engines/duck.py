@@ -164,7 +164,7 @@ class DuckSource:
         if self.path is None:
             return ()
         state = self.path.stat()
-        return state.st_mtime_ns, state.st_size, state.st_ino
+        return state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino
 
     @contextmanager
     def opened(self) -> Iterator[Rows]:

@@ -19,6 +19,8 @@ from psephos.kernel.source import Cells
 
 MOST_BYTES = 1 << 28
 """Tables that would need more are read for every count."""
+SLICE = 1 << 20
+"""So many rows are counted at once, which takes some 30 bytes for each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,17 +49,23 @@ class KeptRows:
     def count(self, attributes: tuple[str, ...], keep: Cells) -> Array:
         """How many rows lie in each cell of `attributes`, of those that all of `keep` allow."""
         shape = tuple(self.domain[name].size for name in attributes)
-        index = self._flat(attributes)
-        inside = np.ones(index.size, dtype=bool)
-        for conjunct in keep:
-            inside &= np.ravel(conjunct.mask)[self._flat(conjunct.names)]
-        counted = np.bincount(index[inside] if keep else index, minlength=math.prod(shape))
-        return counted.astype(np.int64, copy=False).reshape(shape)
+        counts = np.zeros(math.prod(shape), dtype=np.int64)
+        masks = [np.ravel(conjunct.mask) for conjunct in keep]
+        # Few slices of large tables of counts: adding a slice's counts takes a pass over all cells.
+        step = max(SLICE, counts.size)
+        for start in range(0, len(self.columns[0]), step):
+            rows = slice(start, start + step)
+            index = self._flat(attributes, rows)
+            inside = np.ones(index.size, dtype=bool)
+            for mask, conjunct in zip(masks, keep, strict=True):
+                inside &= mask[self._flat(conjunct.names, rows)]
+            counts += np.bincount(index[inside] if keep else index, minlength=counts.size)
+        return counts.reshape(shape)
 
-    def _flat(self, names: tuple[str, ...]) -> Array:
-        """The row-major index of every row in the cells of some attributes."""
-        flat = np.zeros(len(self.columns[0]), dtype=np.int64)
+    def _flat(self, names: tuple[str, ...], rows: slice) -> Array:
+        """The row-major index of some rows in the cells of some attributes."""
+        flat = np.zeros(len(self.columns[0][rows]), dtype=np.int64)
         for name in names:
             flat *= self.domain[name].size
-            flat += self.columns[self.domain.axis(name)]
+            flat += self.columns[self.domain.axis(name)][rows]
         return flat
