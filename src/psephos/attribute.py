@@ -61,7 +61,11 @@ class Attribute(Value):
     unknown: Unknown = "drop"
 
     def __post_init__(self) -> None:
-        if len(self.values) == 0:
+        try:
+            size = len(self.values)
+        except OverflowError:  # of a range that no machine can count through
+            raise DomainError("an attribute has too many values; declare fewer, or bins") from None
+        if size == 0:
             raise DomainError("an attribute needs at least one value, got none")
         check_unknown(self.unknown, self.values, self.edges is not None, bool(self.parts))
         if isinstance(self.values, range | TupleValues):

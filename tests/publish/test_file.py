@@ -1,6 +1,8 @@
 """The release file: what it means, and what is said when it is wrong."""
 
+import csv
 import json
+import tomllib
 from fractions import Fraction
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 import psephos as ps
 from psephos.publish.choose import choose
 from psephos.publish.draft import draft
+from psephos.publish.fake import made_up
 from psephos.publish.file import json_schema, parse_release, read_release
 from psephos.publish.job import Job
 from tests.publish.conftest import RELEASE, write_job
@@ -107,6 +110,41 @@ def test_mistakes_are_told_by_their_place(tmp_path, old, new, said):
         assert words in str(told.value)
 
 
+@pytest.mark.parametrize("integers", [[None], [], [0], [0, None], [0, 1, 2], {}, None, 5])
+@pytest.mark.parametrize("kind", ["json", "yaml"])
+def test_integers_are_two_whole_numbers(integers, kind):
+    content = tomllib.loads(RELEASE)
+    content["schema"]["age"]["integers"] = integers
+    with pytest.raises(ps.ReleaseError, match=r"schema\.age"):
+        parse_release(json.dumps(content), f"release.{kind}")
+
+
+def test_more_values_than_can_be_counted():
+    text = RELEASE.replace("integers = [0, 19]", f"integers = [0, {10**30}]")
+    content = tomllib.loads(text)
+    with pytest.raises(ps.ReleaseError, match=r"schema\.age: an attribute has too many values"):
+        parse_release(json.dumps(content), "release.json").domain()
+    with pytest.raises(ps.DomainError, match="too many values"):
+        ps.Attribute.integers(0, 10**30)
+
+
+@pytest.mark.parametrize("path", [None, 5, b"release.toml", "a\0b.toml", ["release.toml"]])
+def test_a_release_file_is_a_path(path):
+    for read in (Job.read, read_release):
+        with pytest.raises(ps.ReleaseError, match="a release file is a path, got"):
+            read(path)
+
+
+@pytest.mark.parametrize("wrong", [-1, True, 2.0, "5", None])
+def test_made_up_rows_and_seeds_are_whole_numbers(tmp_path, wrong):
+    job = Job.read(write_job(tmp_path))
+    with pytest.raises(ps.ReleaseError, match="rows is a whole number from 0, got"):
+        made_up(job, wrong, 0)
+    with pytest.raises(ps.ReleaseError, match="seed is a whole number from 0, got"):
+        made_up(job, 10, wrong)
+    assert made_up(job, 0, 0).sum() == 0
+
+
 def test_a_table_of_a_trillion_cells_is_refused_at_once(tmp_path):
     schema = "".join(f"[schema.{name}]\nintegers = [0, 999]\n" for name in "abcd")
     text = RELEASE[: RELEASE.index("[schema.age]")].replace("zeros", "facts") + schema
@@ -159,6 +197,14 @@ def test_a_file_without_a_header_is_not_repeated(tmp_path, text):
     with pytest.raises(ps.SourceError) as told:
         draft(place)
     assert "newt" not in str(told.value)
+
+
+def test_a_header_with_an_overlong_name_is_refused(tmp_path):
+    place = tmp_path / "people.csv"
+    place.write_text("age," + "x" * (csv.field_size_limit() + 1) + "\n")
+    with pytest.raises(ps.SourceError, match="cannot be read as column names") as told:
+        draft(place)
+    assert "xxx" not in str(told.value)
 
 
 def test_a_draft_of_parquet_knows_types(tmp_path):

@@ -69,7 +69,12 @@ def _header(place: Path) -> list[str]:
         delimiter = csv.Sniffer().sniff(line, delimiters=",;\t|").delimiter
     except csv.Error:
         delimiter = ","
-    names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter))]
+    try:
+        names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter))]
+    except csv.Error:
+        raise SourceError(
+            f"the first line of {place} cannot be read as column names; add a header line"
+        ) from None
     if any(not name or _is_number(name) for name in names) or len(set(names)) < len(names):
         # The names are not repeated here: without a header they would be a row of the data.
         raise SourceError(

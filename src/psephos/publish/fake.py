@@ -22,8 +22,10 @@ COUNTED = 20_000_000
 
 def made_up(job: Job, rows: int, seed: int) -> Any:
     """So many rows, spread unevenly over the declared values: as counts, or as a table."""
-    if rows < 0:
-        raise ReleaseError(f"rows is a whole number from 0, got {rows}")
+    for name, number in (("rows", rows), ("seed", seed)):
+        whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+        if not whole or number < 0:
+            raise ReleaseError(f"{name} is a whole number from 0, got {number!r}")
     generator = default_rng(seed)
     shares = [generator.dirichlet(np.ones(n)) for n in job.workload.domain.shape]
     if job.workload.domain.size > COUNTED or job.unit.cap is not None:

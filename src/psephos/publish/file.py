@@ -34,7 +34,7 @@ from psephos.publish.entries import (
 
 def read_release(path: str | os.PathLike[str]) -> ReleaseFile:
     """The release file at a path; whatever is wrong with it is told at once, with its place."""
-    place = Path(path)
+    place = release_path(path)
     if place.is_dir():
         place = place / "release.toml"
     try:
@@ -46,6 +46,13 @@ def read_release(path: str | os.PathLike[str]) -> ReleaseFile:
     except (OSError, UnicodeDecodeError) as error:
         raise ReleaseError(f"{place} cannot be read: {error}") from None
     return parse_release(text, place.name)
+
+
+def release_path(path: Any) -> Path:
+    """A path that the system can be asked about; anything else is refused."""
+    if not isinstance(path, str | os.PathLike) or "\0" in os.fspath(path):
+        raise ReleaseError(f"a release file is a path, got {path!r}")
+    return Path(path)
 
 
 def parse_release(text: str, name: str = "release.toml") -> ReleaseFile:
@@ -106,10 +113,10 @@ def _mistake(error: Any, content: Any) -> str:
     for step in error["loc"]:
         if isinstance(step, int):
             place += f"[{step + 1}]"
-            named = isinstance(found, list | tuple) and isinstance(found[step], dict)
-            if named and "name" in found[step]:
+            listed = isinstance(found, list | tuple) and step < len(found)
+            if listed and isinstance(found[step], dict) and "name" in found[step]:
                 place = place[: -len(f"[{step + 1}]")] + f" {found[step]['name']!r}"
-            found = found[step] if isinstance(found, list | tuple) else None
+            found = found[step] if listed else None
         elif isinstance(found, dict) and step in found:
             place += f".{step}" if place else str(step)
             found = found[step]

@@ -14,7 +14,7 @@ from psephos.frozen import Array, digest
 from psephos.kernel.budget import Budget
 from psephos.kernel.unit import Unit
 from psephos.publish.entries import ReleaseFile
-from psephos.publish.file import read_release
+from psephos.publish.file import read_release, release_path
 from psephos.publish.tables import Table, compile_tables, zero_cells
 from psephos.strategy.factors import Noise
 from psephos.workload.workload import Workload
@@ -38,7 +38,7 @@ class Job:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Job:
         """The job of a release file."""
-        place = Path(path)
+        place = release_path(path)
         return cls.of(read_release(place), place if place.is_dir() else place.parent)
 
     @classmethod
