@@ -7,6 +7,7 @@ import numpy as np
 from psephos.matrix import Identity, Kron
 from psephos.publish.file import parse_release
 from psephos.publish.job import Job
+from psephos.publish.release import rehearse
 from psephos.publish.views import block_labels, table_labels
 from tests.publish.conftest import RELEASE
 
@@ -15,10 +16,10 @@ EITHER = "pet = 'cat' OR age < 3"
 SEX = '[schema.sex]\nvalues = ["F", "M"]\n'
 
 
-def job_with(tables="", schema=""):
+def job_with(tables="", schema="", folder=Path()):
     """The small release with more tables, and with more attributes between age and pet."""
     text = RELEASE[:SELECTION] + tables + RELEASE[SELECTION:]
-    return Job.of(parse_release(text.replace("[schema.pet]", schema + "[schema.pet]")), Path())
+    return Job.of(parse_release(text.replace("[schema.pet]", schema + "[schema.pet]")), folder)
 
 
 def sql(name, text):
@@ -87,3 +88,14 @@ def test_measured_values_of_merged_attributes_have_their_columns():
     found = block_labels(Kron((Identity(80),)), job.workload.domain)
     assert list(found) == ["age", "pet"]
     assert (found["age"][5], found["pet"][5]) == ("1", "dog")
+
+
+def test_a_release_whose_cells_were_renumbered_has_all_views(tmp_path):
+    more = sql("either", f"SELECT COUNT(*) FROM people WHERE {EITHER}")
+    more += '[[tables]]\nname = "sexes"\nrows = ["sex"]\n'
+    job = job_with(more, SEX, tmp_path)
+    assert job.workload.domain.names == ("age*pet", "sex")
+    views = rehearse(job, rows=100_000).views
+    for table in job.tables:
+        found = views.table(table, "published").to_pydict()
+        assert np.abs(np.subtract(found["count"], found["consistent"])).max() < 100

@@ -84,7 +84,8 @@ class Views:
     @cached_property
     def published(self) -> Array:
         """The answers of all tables, counted from whole cells: so they add up, exactly."""
-        return self.job.workload.answer(self.cells).astype(np.int64)
+        cells = self.cells.reshape(self.job.workload.domain.shape)
+        return self.job.workload.answer(cells).astype(np.int64)
 
     def table(self, table: Table, view: View) -> pa.Table:
         """One table in one view: labels, the number, its standard error and its interval."""
