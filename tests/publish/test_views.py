@@ -8,6 +8,7 @@ from psephos.matrix import Identity, Kron
 from psephos.publish.file import parse_release
 from psephos.publish.job import Job
 from psephos.publish.release import rehearse
+from psephos.publish.verify import verify
 from psephos.publish.views import block_labels, table_labels
 from tests.publish.conftest import RELEASE
 
@@ -95,7 +96,9 @@ def test_a_release_whose_cells_were_renumbered_has_all_views(tmp_path):
     more += '[[tables]]\nname = "sexes"\nrows = ["sex"]\n'
     job = job_with(more, SEX, tmp_path)
     assert job.workload.domain.names == ("age*pet", "sex")
-    views = rehearse(job, rows=100_000).views
+    made = rehearse(job, rows=100_000)
+    assert verify(made.path).ok
+    views = made.views
     for table in job.tables:
         found = views.table(table, "published").to_pydict()
         assert np.abs(np.subtract(found["count"], found["consistent"])).max() < 100

@@ -233,7 +233,8 @@ def _published(bundle: Bundle) -> str:
         raise _WrongError("the cells are not non-negative whole numbers, one for each")
     if job.zeros is not None and cells[job.zeros].any():
         raise _WrongError("a cell that no row can lie in is not zero")
-    sums = job.workload.answer(cells).astype(np.int64)
+    shaped = cells.reshape(job.workload.domain.shape)  # merging may have renumbered them
+    sums = job.workload.answer(shaped).astype(np.int64)
     for table, said in zip(job.tables, bundle.manifest["tables"], strict=True):
         rows = table.rows(job.workload)
         again = views.table(table, "consistent").rename_columns(
