@@ -33,6 +33,7 @@ def place():
         yield made
 
 
+@pytest.mark.slow
 def test_this_installation_withstands(tmp_path, monkeypatch):
     """Nothing is left behind, and nothing but the audit's own folder is used."""
     monkeypatch.chdir(tmp_path)

@@ -141,13 +141,11 @@ release(sys.argv[2])
 
 
 STEPS = [
-    ("psephos.publish.release:protect", 0),
     ("psephos.kernel.sensitivity:admit_query", 0),
     ("psephos.kernel.vault:Draws.noise", 1),
     ("psephos.kernel.ledger:Request.store", 1),
     ("psephos.publish.release:receipt_of", 1),
     ("psephos.publish.bundle:_write_views", 1),
-    ("psephos.publish.release:write_report", 1),
     ("psephos.publish.bundle:sync_all", 1),
 ]
 

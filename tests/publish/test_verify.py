@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 import psephos as ps
 from psephos.kernel.measurement import pack
+from psephos.publish.bundle import Bundle
 from psephos.publish.disk import sha256_of
 from psephos.publish.job import Job
 from psephos.publish.release import create_ledger, release
@@ -17,9 +19,18 @@ from psephos.publish.verify import verify
 from tests.publish.conftest import RELEASE, write_job
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """One release, made once; every test tampers with a copy of it."""
+    place = write_job(tmp_path_factory.mktemp("verify") / "job")
+    create_ledger(Job.read(place))
+    return release(place)
+
+
 @pytest.fixture
-def bundle(release_path):
-    return release(release_path)
+def bundle(made, tmp_path):
+    shutil.copytree(made.path.parent, tmp_path / "job")
+    return Bundle.open(tmp_path / "job" / "bundle")
 
 
 def failed(path, **options):
