@@ -201,10 +201,12 @@ def ask(
                 "half_width": plus_minus,
                 "needs": show.plain_budget(cost.budget),
                 "without_past_measurements": show.plain_budget(cost.alone),
+                "builds_on": str(held.path),
             }
             said = (
                 f"± {plus_minus:,.6g} for every answer costs {cost.budget} on top of what is "
-                f"known ({cost.alone} without it); put the question into a release file to buy it"
+                f"known ({cost.alone} without it). To buy it, in a release file of the same schema:"
+                f"\n\n{show.follow_up(held, sql, plus_minus)}"
             )
             if not cost.budget.amount:
                 said = "free: past measurements are that precise; leave --plus-minus out"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from psephos.domain import Domain
 from psephos.errors import RefusedError, UnsupportedError
+from psephos.frozen import Array
 from psephos.infer.estimate import Estimate
 from psephos.infer.forms import WRITTEN, Form, PairForm, ProductForm, WrittenForm
 from psephos.infer.iterative import IterativeForm
@@ -60,20 +62,31 @@ def least_squares(measurements: Measurement | Iterable[Measurement]) -> Estimate
     """
     given = list(measurements) if isinstance(measurements, Iterable) else [measurements]
     domain = one_base(given)
-    blocks: list[Matrix] = []
-    precisions: list[float] = []
-    values = []
-    for measurement in given:
-        start = 0
+    known = pieces(given)
+    precisions = [precision(each.noise) for each in known]
+    form = form_of([each.matrix for each in known], precisions, domain.shape)
+    return Estimate(domain, form, form.fit([each.values for each in known]), tuple(given))
+
+
+class Piece(NamedTuple):
+    """The answers of one block: their map from the base vector, their noise, their values."""
+
+    matrix: Matrix
+    noise: Noise
+    values: Array
+
+
+def pieces(measurements: Iterable[Measurement]) -> list[Piece]:
+    """All blocks of all measurements."""
+    found = []
+    for measurement in measurements:
+        start, through = 0, measurement.transform
         for block, noise in zip(measurement.query.blocks, measurement.noise, strict=True):
-            rows = block.matrix.shape[0]
-            through = measurement.transform
-            blocks.append(block.matrix if through is None else compose(block.matrix, through))
-            precisions.append(precision(noise))
-            values.append(measurement.values[start : start + rows])
-            start += rows
-    form = form_of(blocks, precisions, domain.shape)
-    return Estimate(domain, form, form.fit(values), tuple(given))
+            matrix = block.matrix if through is None else compose(block.matrix, through)
+            end = start + matrix.shape[0]
+            found.append(Piece(matrix, noise, measurement.values[start:end]))
+            start = end
+    return found
 
 
 def precision(noise: Noise) -> float:

@@ -17,7 +17,7 @@ from psephos.infer.axes import gram_diagonal
 from psephos.infer.conjugate import Map, conjugate
 from psephos.infer.estimate import Estimate
 from psephos.infer.forms import Fitted, Form
-from psephos.infer.least_squares import precision
+from psephos.infer.least_squares import pieces, precision
 from psephos.infer.merged import MergedFitted, MergedForm, Merging
 from psephos.infer.subspaces import Commuting
 from psephos.infer.subspaces import Fitted as FittedTables
@@ -30,7 +30,6 @@ from psephos.matrix import (
     Ones,
     PIdentity,
     Scaled,
-    compose,
 )
 
 RATIO = 1e8
@@ -57,16 +56,10 @@ class Normal:
     @classmethod
     def of(cls, estimate: Estimate) -> Normal:
         """The normal equations of all measurements of an estimate."""
-        blocks: list[Matrix] = []
-        precisions, values = [], []
-        for measurement in estimate.measurements:
-            start = 0
-            for asked, noise in zip(measurement.query.blocks, measurement.noise, strict=True):
-                through, rows = measurement.transform, asked.matrix.shape[0]
-                blocks.append(asked.matrix if through is None else compose(asked.matrix, through))
-                precisions.append(precision(noise))
-                values.append(measurement.values[start : start + rows].astype(float))
-                start += rows
+        known = pieces(estimate.measurements)
+        blocks = [each.matrix for each in known]
+        precisions = [precision(each.noise) for each in known]
+        values = [each.values.astype(float) for each in known]
         form, fitted, shape = estimate.form, estimate.fitted, estimate.domain.shape
         groups: Array | None = None
         while isinstance(form, MergedForm) and isinstance(fitted, MergedFitted):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
+from itertools import starmap
+from operator import le
 
 import numpy as np
 
-from psephos.errors import ReleaseError
+from psephos.errors import ReleaseError, UnsupportedError
 from psephos.frozen import Array
+from psephos.infer.estimate import check_covered
 from psephos.infer.intervals import Widths, half_widths
+from psephos.infer.least_squares import form_of, pieces, precision
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
-from psephos.publish.choose import Progress, choose
 from psephos.publish.job import Job
 from psephos.strategy.strategy import Strategy
 from psephos.workload.workload import Workload
@@ -24,22 +28,40 @@ DIGITS = 3
 ROUNDS = 3
 STEPS = 100
 REFERENCE = Fraction(1, 1000)
+LEAST = Fraction(1, 10**9)
+Search = Callable[[Job, Workload], Strategy]
 
 
 def widths_at(
-    job: Job, strategy: Strategy, budget: Budget, confidence: float, draws: int
+    job: Job, strategy: Strategy, budget: Budget | None, confidence: float, draws: int
 ) -> Widths:
-    """Half-widths of the noise intervals of all numbers at a budget, by simulating the noise."""
-    noises = noise_for(strategy.query, budget, job.unit, 1)
-    rows = [block.matrix.shape[0] for block in strategy.query.blocks]
-    form = strategy.form(budget, job.unit)
-    tables = [table.products for table in job.tables]
+    """Half-widths of the noise intervals of all numbers, by simulating the noise.
+
+    Past measurements count too; without a budget they alone do.
+    """
+    known = pieces([past.measurement for past in job.past])
+    blocks, noises = [each.matrix for each in known], [each.noise for each in known]
+    if budget is not None:
+        blocks += [block.matrix for block in strategy.query.blocks]
+        noises += noise_for(strategy.query, budget, job.unit, 1)
+    if known or budget is None:
+        precisions = [precision(noise) for noise in noises]
+        form = form_of(blocks, precisions, job.workload.domain.shape)
+        check_covered(form, job.workload)
+    else:
+        form = strategy.form(budget, job.unit)
     return half_widths(
-        form, noises, rows, job.workload, tables=tables, confidence=confidence, draws=draws
+        form,
+        noises,
+        [block.shape[0] for block in blocks],
+        job.workload,
+        tables=[table.products for table in job.tables],
+        confidence=confidence,
+        draws=draws,
     )
 
 
-def least_budget(job: Job, draws: int, progress: Progress | None) -> tuple[Strategy, Budget]:
+def least_budget(job: Job, draws: int, search: Search) -> tuple[Strategy, Budget]:
     """A strategy and the least budget that meets all targets, rounded up.
 
     Tables far better than they must be lose weight and the search is repeated; the cheapest wins.
@@ -47,9 +69,11 @@ def least_budget(job: Job, draws: int, progress: Progress | None) -> tuple[Strat
     shares = np.ones(len(job.tables))
     best: tuple[Strategy, Budget] | None = None
     for _ in range(ROUNDS):
-        strategy = choose(job, _reweighted(job, shares), progress)
+        strategy = search(job, _reweighted(job, shares))
         needs = budgets_needed(job, strategy, draws)
         spend = max(needs.values())
+        if not spend.amount:
+            return strategy, spend
         if best is None or spend < best[1]:
             best = (strategy, spend)
         ratios = [float(needs[t.name].amount / spend.amount) if t.name in needs else 0.0
@@ -61,7 +85,7 @@ def least_budget(job: Job, draws: int, progress: Progress | None) -> tuple[Strat
         raise ReleaseError("no table has a target")
     strategy, spend = best
     for _ in range(STEPS):  # whole numbers step: their quantiles do not follow the scale exactly
-        if all(width <= target for width, target in _reached(job, strategy, spend, draws)):
+        if all(starmap(le, reached_at(job, strategy, spend, draws).values())):
             return strategy, spend
         spend = job.paid(rounded_up(spend.amount * Fraction(51, 50)))
     raise ReleaseError("no budget was found that meets all targets; ask for wider intervals")
@@ -83,23 +107,47 @@ def budgets_needed(job: Job, strategy: Strategy, draws: int) -> dict[str, Budget
     """The least budget for the target of each table that has one, rounded up.
 
     Half-widths are proportional to 1/ε, or to 1/√ρ, where the noise is wide; `least_budget` looks
-    again at what was found.
+    again at what was found. Past measurements make a table cheaper, down to nothing.
     """
-    named = [table.name for table in job.tables if table.target is not None]
     found: dict[str, Budget] = {}
-    reached = _reached(job, strategy, job.paid(REFERENCE), draws)
-    for name, (width, target) in zip(named, reached, strict=True):
+    fresh = reached_at(replace(job, past=()), strategy, job.paid(REFERENCE), draws)
+    for name, (width, target) in fresh.items():
         ratio = Fraction(width / target)
-        amount = REFERENCE * (ratio if job.noise == "laplace" else ratio**2)
-        found[name] = job.paid(rounded_up(max(amount, Fraction(1, 10**9))))
+        amount = max(REFERENCE * (ratio if job.noise == "laplace" else ratio**2), LEAST)
+        found[name] = job.paid(rounded_up(amount))
+    return _beside_past(job, strategy, draws, found) if job.past else found
+
+
+def _beside_past(
+    job: Job, strategy: Strategy, draws: int, fresh: dict[str, Budget]
+) -> dict[str, Budget]:
+    """What targets cost on top of what is known, to about 2 %, from what they cost without."""
+    reached = cache(lambda spend: reached_at(job, strategy, spend, draws))
+    try:
+        known = reached(None)
+    except UnsupportedError:  # past measurements do not tell all that is asked
+        known = dict.fromkeys(fresh, (math.inf, 0.0))
+    found: dict[str, Budget] = {}
+    for name, alone in fresh.items():
+        low, high = (Fraction(0), alone.amount)
+        if le(*known[name]):
+            high = low
+        while high - low > high / 50:
+            middle = (low + high) / 2 if low else high / 8
+            met = le(*reached(job.paid(middle))[name])
+            low, high = (low, middle) if met else (middle, high)
+            if high < alone.amount / 1000:
+                break
+        found[name] = job.paid(rounded_up(high) if high else high)
     return found
 
 
-def _reached(
-    job: Job, strategy: Strategy, budget: Budget, draws: int
-) -> Iterator[tuple[float, float]]:
+def reached_at(
+    job: Job, strategy: Strategy, budget: Budget | None, draws: int
+) -> dict[str, tuple[float, float]]:
     """The half-width of each table that has a target, at a budget, and the one it must have."""
     known: dict[float, Widths] = {}
+    found = {}
     for i, table in enumerate(job.tables):
         if table.target is None:
             continue
@@ -107,11 +155,11 @@ def _reached(
         if confidence not in known:
             known[confidence] = widths_at(job, strategy, budget, confidence, draws)
         widths = known[confidence]
-        if table.target.simultaneous:
-            yield float(widths.per_table[i]), table.target.half_width
-        else:
-            rows = table.rows(job.workload)
-            yield float(widths.per_query[rows].max()), table.target.half_width
+        width = widths.per_table[i]
+        if not table.target.simultaneous:
+            width = widths.per_query[table.rows(job.workload)].max()
+        found[table.name] = (float(width), table.target.half_width)
+    return found
 
 
 def rounded_up(amount: Fraction, digits: int = DIGITS) -> Fraction:

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 
 from psephos.errors import ReleaseError, UnsupportedError
-from psephos.infer.estimate import check_covered
-from psephos.infer.intervals import half_widths
-from psephos.infer.least_squares import form_of, precision
 from psephos.kernel.budget import Budget
-from psephos.kernel.measurement import noise_for
-from psephos.publish.accuracy import rounded_up
+from psephos.publish.accuracy import least_budget
 from psephos.publish.bundle import Bundle
+from psephos.publish.entries import TargetEntry
+from psephos.publish.job import Job
 from psephos.publish.tables import Table
 from psephos.publish.views import marked, table_labels
 from psephos.strategy import select
+from psephos.strategy.strategy import Strategy
 from psephos.workload.product import regroup
 from psephos.workload.sql import compile_sql
 from psephos.workload.workload import Workload
@@ -86,12 +83,7 @@ def ask(
         raise UnsupportedError(
             f"{error}. The old measurements cannot tell; --plus-minus N says what it would cost"
         ) from None
-    measurement = bundle.measurement
-    rows = [block.matrix.shape[0] for block in measurement.query.blocks]
-    confidence = float(bundle.job.file.output.confidence)
-    widths = half_widths(
-        estimate.form, measurement.noise, rows, workload, confidence=confidence, draws=draws
-    )
+    widths = replace(bundle.views, draws=draws).widths_of(workload)
     whole = Table("ask", "ask", range(len(workload.products)))
     numbers = {
         "count": answers.values,
@@ -104,59 +96,22 @@ def ask(
 
 
 def price(bundle: Bundle, workload: Workload, half_width: float, *, draws: int = 1999) -> Price:
-    """The least budget at which every answer is within ± half_width, old measurements included."""
-    if not half_width > 0:
-        raise ReleaseError(f"the half-width wanted is a positive number of rows, got {half_width}")
-    job, old = bundle.job, bundle.measurement
-    free = job.paid(Fraction(0))
-    known = _known_width(bundle, workload, draws)
-    strategy = select.hdmm(workload, job.noise, restarts=1)
-    matrices = [block.matrix for block in strategy.query.blocks]
-    confidence = float(job.file.output.confidence)
+    """The least budget at which every answer is within ± half_width, old measurements included.
 
-    def width(amount: Fraction, with_old: bool) -> float:
-        noises = list(noise_for(strategy.query, job.paid(amount), job.unit, 1))
-        blocks = list(matrices)
-        if with_old:
-            blocks += [block.matrix for block in old.query.blocks]
-            noises += list(old.noise)
-        precisions = [precision(noise) for noise in noises]
-        form = form_of(blocks, precisions, workload.domain.shape)
-        check_covered(form, workload)
-        rows = [block.shape[0] for block in blocks]
-        found = half_widths(form, noises, rows, workload, confidence=confidence, draws=draws)
-        return float(found.per_query.max())
+    A release that `builds_on` the bundle and has this target costs as much.
+    """
+    confidence = bundle.job.file.output.confidence
+    if not isinstance(half_width, int | float) or not 0.5 <= half_width < math.inf:
+        raise ReleaseError(
+            f"the half-width wanted is a number of rows from 0.5 on, got {half_width!r}"
+        )
+    target = TargetEntry.model_validate({"plus_minus": half_width, "confidence": confidence})
+    table = Table("ask", "ask", range(len(workload.products)), target)
+    alone = replace(bundle.job, workload=workload, tables=(table,), past=())
+    job = replace(alone, past=(*bundle.job.past, bundle.own))
 
-    alone = job.paid(rounded_up(_least(lambda amount: width(amount, False) <= half_width)))
-    if known <= half_width:
-        return Price(free, half_width, alone)
-    both = job.paid(rounded_up(_least(lambda amount: width(amount, True) <= half_width)))
-    return Price(min(both, alone), half_width, alone)
+    def search(_: Job, wanted: Workload) -> Strategy:
+        return select.hdmm(wanted, job.noise, restarts=1)
 
-
-def _known_width(bundle: Bundle, workload: Workload, draws: int) -> float:
-    """The largest half-width of what past measurements tell; infinite where they tell nothing."""
-    form, old = bundle.views.estimate.form, bundle.measurement
-    try:
-        check_covered(form, workload)
-    except UnsupportedError:
-        return math.inf
-    rows = [block.matrix.shape[0] for block in old.query.blocks]
-    confidence = float(bundle.job.file.output.confidence)
-    found = half_widths(form, old.noise, rows, workload, confidence=confidence, draws=draws)
-    return float(found.per_query.max())
-
-
-def _least(holds: Callable[[Fraction], bool]) -> Fraction:
-    """The least amount, to about 2 %, at which a condition holds that larger ones keep."""
-    low, high = Fraction(1, 10**6), Fraction(1, 10**6)
-    if holds(low):
-        return low
-    while not holds(high):
-        low, high = high, high * 4
-        if high > 10**6:
-            raise ReleaseError("no budget makes this question so precise; ask for less")
-    while high / low > Fraction(51, 50):
-        middle = Fraction(float(np.sqrt(float(low) * float(high)))).limit_denominator(10**9)
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    by_itself = least_budget(alone, draws, search)[1]
+    return Price(min(by_itself, least_budget(job, draws, search)[1]), half_width, by_itself)

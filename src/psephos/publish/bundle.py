@@ -5,6 +5,7 @@
     strategy.npz           what was measured: integer queries and their weights
     measurements.parquet   the noisy integers
     receipt.json           the charge in the ledger, and how far the ledger had come
+    past/1/ …              the same three of each release that it builds on
     raw/ consistent/ published/    tables, as CSV and Parquet; published/cells.parquet adds up
                                    to every published table
     report.html            the same for people
@@ -15,12 +16,11 @@ moved there in one step, so there is a whole bundle or none.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,30 +32,28 @@ import pyarrow.parquet
 
 from psephos.errors import ReleaseError
 from psephos.infer.estimate import Answers
-from psephos.kernel.budget import Budget, epsilon, rho
-from psephos.kernel.measurement import Measurement, noise_for
+from psephos.kernel.budget import Budget
+from psephos.kernel.measurement import Measurement
 from psephos.publish import plots
 from psephos.publish.disk import (
     file_name,
-    read_integers,
     read_table,
     sha256_of,
     sync_all,
     sync_folder,
     write_json,
 )
-from psephos.publish.entries import ReleaseFile, View
+from psephos.publish.entries import View
 from psephos.publish.file import checked_release
 from psephos.publish.job import Job
+from psephos.publish.measured import PAST, Measured, read_json, read_manifest, spend_of
 from psephos.publish.pages.html import plain_table
 from psephos.publish.points import column_titles, ordered_columns
 from psephos.publish.views import Views, possible_views
-from psephos.strategy import store
 from psephos.strategy.strategy import Strategy
 from psephos.version import __version__
 from psephos.workload.workload import Workload
 
-FORMAT = 1
 HELD: dict[str, type] = dict.fromkeys(("name", "title", "fingerprint", "key", "noise"), str)
 HELD |= dict.fromkeys(("spend", "lineage", "tables", "views"), list)
 HELD |= {"simulation": bool, "draws": int, "interval": dict, "files": dict}
@@ -74,23 +72,7 @@ class Bundle:
     def open(cls, path: str | os.PathLike[str]) -> Bundle:
         """The bundle in a directory."""
         place = Path(path).absolute()
-        try:
-            manifest = json.loads((place / "manifest.json").read_text(encoding="utf-8"))
-            found = manifest["format"]
-        except FileNotFoundError:
-            raise ReleaseError(
-                f"there is no bundle at {place}: no manifest.json in it; `psephos release` "
-                "writes one"
-            ) from None
-        except (OSError, ValueError, KeyError, TypeError):
-            raise ReleaseError(
-                f"{place / 'manifest.json'} is damaged; get the bundle again"
-            ) from None
-        if found != FORMAT:
-            raise ReleaseError(
-                f"{place} has format {found}, and this psephos reads {FORMAT}; use the one that "
-                "wrote it"
-            )
+        manifest = read_manifest(place)
         for key, kind in HELD.items():
             if type(manifest.get(key)) is not kind:
                 raise ReleaseError(f"{place / 'manifest.json'} is damaged: {key!r} makes no sense")
@@ -104,49 +86,33 @@ class Bundle:
     @cached_property
     def job(self) -> Job:
         """What was asked."""
-        return Job.of(release_file(self._json("release.json")), self.path)
+        content = read_json(self.path / "release.json")
+        return Job.of(checked_release(content, "release.json"), self.path)
 
     @cached_property
     def spend(self) -> Budget:
         """What it cost, as it was asked for: the noise follows from it."""
-        currency, amount = (*self.manifest["spend"], "", "")[:2]
-        return epsilon(amount) if currency == "epsilon" else rho(amount)
+        return spend_of(self.manifest)
 
     @cached_property
+    def own(self) -> Measured:
+        """What was measured for this release, with its receipt."""
+        return Measured.open(self.path, self.job.workload.domain, self.job.unit)
+
+    @property
     def strategy(self) -> Strategy:
         """What was measured."""
-        return store.load(self.path / "strategy.npz", self.job.workload.domain)
+        return self.own.strategy
 
-    @cached_property
+    @property
     def receipt(self) -> dict[str, Any]:
         """The charge, as the ledger has it."""
-        held: dict[str, Any] = self._json("receipt.json")
-        if not isinstance(held, dict) or not isinstance(held.get("dataset_id"), str):
-            raise ReleaseError(f"{self.path / 'receipt.json'} is damaged")
-        return held
+        return self.own.receipt
 
-    @cached_property
+    @property
     def measurement(self) -> Measurement:
         """The noisy integers, with the noise that was added to them."""
-        held = read_integers(self.path / "measurements.parquet", "value")
-        query = self.strategy.query
-        if len(held) != query.shape[0]:
-            raise ReleaseError(
-                f"measurements.parquet holds {len(held):,} numbers, the strategy asks "
-                f"{query.shape[0]:,}"
-            )
-        return Measurement(
-            dataset_id=self.receipt["dataset_id"],
-            lineage=tuple(self.manifest["lineage"]),
-            domain=self.job.workload.domain,
-            transform=None,
-            query=query,
-            values=held,
-            noise=noise_for(query, self.spend, self.job.unit, 1),
-            cost=self.spend,
-            key=self.manifest["key"],
-            simulation=self.simulation,
-        )
+        return self.own.measurement
 
     @cached_property
     def views(self) -> Views:
@@ -183,12 +149,6 @@ class Bundle:
         """The answers of another workload over the same domain, free of charge."""
         return self.views.estimate.answer(workload)
 
-    def _json(self, name: str) -> Any:
-        try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise ReleaseError(f"{self.path / name} is missing or damaged") from None
-
     def __repr__(self) -> str:
         mark = "Rehearsal" if self.simulation else "Bundle"
         count = len(self.manifest["tables"])
@@ -201,19 +161,11 @@ class Bundle:
         return plain_table(f"{self.manifest['title']}: {self!r}", heads, rows)
 
 
-def release_file(content: dict[str, Any]) -> ReleaseFile:
-    """The file inside a bundle."""
-    return checked_release(content, "release.json")
-
-
 def write_bundle(
     job: Job,
-    strategy: Strategy,
-    measurement: Measurement,
-    receipt: dict[str, Any],
+    own: Measured,
     place: Path,
     *,
-    spend: Budget,
     draws: int = 9999,
     report: Callable[[Views, Path], None] | None = None,
     progress: Callable[[str], None] | None = None,
@@ -226,26 +178,21 @@ def write_bundle(
         draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.draft-", dir=place.parent))
         draft.chmod(0o755)
         say("tables")
-        views = Views(job, measurement, draws)
+        views = Views(job, own.measurement, draws)
         wanted = possible_views(job, job.file.output.views)
-        _write_inputs(draft, job, strategy, measurement, receipt)
+        _write_inputs(draft, job, own)
         names = _write_views(draft, views, wanted)
         if report is not None:
             say("report")
             report(views, draft / "report.html")
         say("manifest")
         manifest = {
-            "format": FORMAT,
+            **own.manifest(),
             "psephos": __version__,
-            "name": job.file.name,
             "title": job.file.title or job.file.name,
-            "simulation": measurement.simulation,
             "fingerprint": job.fingerprint,
-            "key": measurement.key,
-            "lineage": list(measurement.lineage),
-            "spend": [spend.currency, str(spend.amount)],
-            "noise": strategy.noise,
-            "strategy": strategy.name,
+            "noise": own.strategy.noise,
+            "strategy": own.strategy.name,
             "tables": names,
             "views": list(wanted),
             "draws": draws,
@@ -292,19 +239,19 @@ def distance(views: Views) -> dict[str, float]:
     }
 
 
-def _write_inputs(
-    draft: Path, job: Job, strategy: Strategy, measurement: Measurement, receipt: dict[str, Any]
-) -> None:
+def _write_inputs(draft: Path, job: Job, own: Measured) -> None:
     shown = job.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     shown.pop("source", None)
     shown["ledger"] = {**shown["ledger"], "path": "-"}
+    for i, past in enumerate(job.past):
+        folder = draft / PAST / str(i + 1)
+        folder.mkdir(parents=True)
+        past.write(folder)
+        write_json(folder / "manifest.json", past.manifest())
+    if job.past:
+        shown["builds_on"] = [f"{PAST}/{i + 1}" for i in range(len(job.past))]
     write_json(draft / "release.json", shown)
-    store.save(strategy, draft / "strategy.npz")
-    write_json(draft / "receipt.json", receipt)
-    values = measurement.values
-    wide = values.dtype == object
-    column = pa.array([str(v) for v in values]) if wide else pa.array(values, type=pa.int64())
-    pa.parquet.write_table(pa.table({"value": column}), draft / "measurements.parquet")
+    own.write(draft)
 
 
 def _write_views(draft: Path, views: Views, wanted: tuple[View, ...]) -> list[dict[str, Any]]:
@@ -347,21 +294,4 @@ def interval_of(views: Views) -> dict[str, Any]:
         "confidence": float(views.job.file.output.confidence),
         "method": views.widths.method,
         "draws": views.widths.draws,
-    }
-
-
-def receipt_of(ledger: Any, key: str) -> dict[str, Any]:
-    """The ledger's own record of a charge, and its anchor; amounts as text."""
-    found = [entry for entry in ledger.history() if entry.key == key]
-    if not found:
-        raise ReleaseError(f"the ledger has no charge under {key!r}")
-    entry = found[0]
-    cost = [entry.cost.currency, str(entry.cost.amount)]
-    return {
-        "dataset": ledger.dataset,
-        "dataset_id": ledger.dataset_id,
-        "unit": str(ledger.unit),
-        "budget": [ledger.budget.currency, str(ledger.budget.amount)],
-        "charge": {**asdict(entry), "cost": cost},
-        "anchor": ledger.anchor().as_dict(),
     }

@@ -306,6 +306,9 @@ class ReleaseFile(Entry):
     budget: BudgetEntry | None = Field(None, description="leave it out if tables have targets")
     # `schema` is a method of pydantic's own
     attributes: dict[str, AttributeEntry] = Field(alias="schema", min_length=1)
+    builds_on: tuple[str, ...] = Field(
+        (), description="bundles of the same data set, whose measurements count too"
+    )
     zeros: tuple[str, ...] = Field(
         (), description='conditions in SQL that no row can meet, e.g. "age < 12 AND married = 1"'
     )

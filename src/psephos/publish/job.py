@@ -15,6 +15,7 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.unit import Unit
 from psephos.publish.entries import ReleaseFile
 from psephos.publish.file import read_release, release_path
+from psephos.publish.measured import Measured, read_past
 from psephos.publish.tables import Table, compile_tables, zero_cells
 from psephos.strategy.factors import Noise
 from psephos.workload.workload import Workload
@@ -27,13 +28,14 @@ CELLS = 10**9
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What is asked; nothing of it was read from data."""
+    """What is asked, and the measurements of past releases that it builds on: all of it public."""
 
     file: ReleaseFile
     folder: Path
     domain: Domain
     workload: Workload
     tables: tuple[Table, ...]
+    past: tuple[Measured, ...] = ()
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Job:
@@ -55,7 +57,12 @@ class Job:
                     asked,
                     NUMBERS,
                 )
-        return cls(file, folder, domain, workload, tuple(tables))
+        unit = file.privacy.made()
+        known = {}
+        for name in file.builds_on:
+            for each in read_past(folder / name, workload.domain, unit):
+                known[each.measurement.key] = each
+        return cls(file, folder, domain, workload, tuple(tables), tuple(known.values()))
 
     @cached_property
     def unit(self) -> Unit:
@@ -113,4 +120,5 @@ class Job:
         ]
         spend = None if self.budget is None else (self.budget.currency, str(self.budget.amount))
         asked = (self.domain, self.workload.domain, self.workload.products, spend, targets)
-        return digest((self.file.name, str(self.unit), self.file.zeros, *asked))
+        past = [(each.measurement.key, each.values_hash) for each in self.past]
+        return digest((self.file.name, str(self.unit), self.file.zeros, *asked, past))

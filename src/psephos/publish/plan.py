@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.matrix.base import Norm
-from psephos.publish.accuracy import budgets_needed, least_budget, widths_at
+from psephos.publish.accuracy import budgets_needed, least_budget, reached_at, widths_at
 from psephos.publish.choose import Progress, choose
 from psephos.publish.job import Job
 from psephos.publish.pages.html import plain_table
@@ -125,13 +126,18 @@ def plan(
         raise ReleaseError(f"the release is planned in {_currency(job)}, got {budget}")
     spend = budget or job.budget
     if spend is None:
-        strategy, spend = least_budget(job, draws, progress)
+        strategy, spend = least_budget(job, draws, partial(choose, progress=progress))
+        if not spend.amount:
+            raise ReleaseError(
+                "past measurements meet every target already, so there is nothing to buy; "
+                "`psephos ask` answers from them"
+            )
     else:
         strategy = choose(job, job.workload, progress)
     confidence = float(job.file.output.confidence)
     widths = widths_at(job, strategy, spend, confidence, draws)
     errors = widths.stderr
-    shares = _shares(job, strategy)
+    shares = _shares(job, errors)
     needs = budgets_needed(job, strategy, draws)
     tables = tuple(
         _table_error(job, table, errors, widths, share, needs.get(table.name))
@@ -176,16 +182,19 @@ def _table_error(
     )
 
 
-def _shares(job: Job, strategy: Strategy) -> list[float]:
+def _shares(job: Job, errors: Array) -> list[float]:
     """Each table's share of the weighted squared error."""
-    squares = strategy.product_errors(job.workload)
-    weights = np.array([asked.weight**2 for asked in job.workload.products])
-    own = [float((squares * weights)[list(table.products)].sum()) for table in job.tables]
-    return [part / sum(own) for part in own]
+    squares = _weights(job) * errors**2
+    return [float(squares[table.rows(job.workload)].sum() / squares.sum()) for table in job.tables]
+
+
+def _weights(job: Job) -> Array:
+    """What the squared error of each number counts."""
+    return np.repeat([p.weight**2 for p in job.workload.products], job.workload.query_counts)
 
 
 def _weighted_rmse(job: Job, widths: Widths) -> float:
-    weights = np.repeat([p.weight**2 for p in job.workload.products], job.workload.query_counts)
+    weights = _weights(job)
     return math.sqrt(float((weights * widths.stderr**2).sum() / weights.sum()))
 
 
@@ -212,6 +221,8 @@ def _rivals(job: Job, strategy: Strategy, budget: Budget, chosen: float) -> tupl
     # The search scored its rivals in its own weights, those of the targets if there are any.
     own = min((other.error for other in strategy.rivals), default=math.inf)
     for other in strategy.rivals:
+        if job.past:
+            break  # it scored them as if nothing were known yet
         if other.name not in ("identity", "workload") and own < other.error < math.inf:
             about = chosen * math.sqrt(other.error / own)  # as for continuous noise
             found[other.name] = RivalError(other.name, about)
@@ -235,29 +246,26 @@ def shortage(made: Plan, left: Budget) -> str:
     """What to do when a plan costs more than is left: drop a table, or accept wider intervals."""
     if left.amount == 0:
         return f"the release needs {made.budget}, and nothing is left of the ledger's budget"
-    needing = sorted(
-        (t for t in made.tables if t.needs is not None),
-        key=lambda t: t.needs.amount if t.needs else 0,
-        reverse=True,
-    )
-    stretch = float(made.budget.amount / left.amount)
-    wider = stretch if made.budget.currency == "epsilon" else math.sqrt(stretch)
+    job, draws = made.job, made.widths.draws
     said = f"the release needs {made.budget}, and {left} is left: "
+    needing = [t for t in made.tables if t.needs is not None and t.needs > left]
     if not needing:
         worst = max(made.tables, key=lambda t: t.half_width)
+        rows = job.tables[made.tables.index(worst)].rows(job.workload)
+        widths = widths_at(job, made.strategy, left, made.widths.confidence, draws)
         return said + (
-            f"lower [budget] to {left}, and {worst.name!r} gets ± {worst.half_width * wider:,.3g} "
-            f"instead of ± {worst.half_width:,.3g}"
+            f"lower [budget] to {left}, and {worst.name!r} gets "
+            f"± {widths.per_query[rows].max():,.3g} instead of ± {worst.half_width:,.3g}"
         )
     remedies = []
-    rest = _without(made.job, needing[0].name)
+    rest = _without(job, made.expensive.name)
     if rest is not None:
-        least = least_budget(rest, made.widths.draws, None)[1]
+        least = least_budget(rest, draws, choose)[1]
         if least <= left:
-            remedies.append(f"drop {needing[0].name!r} (the rest needs {least})")
-    over = [t for t in needing if t.needs is not None and t.needs > left]
+            remedies.append(f"drop {made.expensive.name!r} (the rest needs {least})")
+    reached = reached_at(job, made.strategy, left, draws)
     widened = ", ".join(
-        f"± {_target_at(t, left):,.3g} instead of ± {t.target:,.3g} for {t.name!r}" for t in over
+        f"± {reached[t.name][0]:,.3g} instead of ± {t.target:,.3g} for {t.name!r}" for t in needing
     )
     remedies.append(f"accept {widened}")
     return said + ", or ".join(remedies)
@@ -269,14 +277,6 @@ def _without(job: Job, name: str) -> Job | None:
     if not any(table.target for table in tables):
         return None
     return Job.of(job.file.model_copy(update={"tables": tables}), job.folder)
-
-
-def _target_at(table: TableError, left: Budget) -> float:
-    """The half-width that what is left pays for."""
-    if table.needs is None or table.target is None:
-        return math.nan
-    ratio = float(table.needs.amount / left.amount)
-    return table.target * (ratio if left.currency == "epsilon" else math.sqrt(ratio))
 
 
 def compare(job: Job, budgets: Sequence[Budget], draws: int = 1999) -> list[Plan]:

@@ -10,18 +10,23 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from psephos.errors import BudgetExceededError, LedgerError, ReleaseError
+from psephos.errors import BudgetExceededError, LedgerError, PsephosError, ReleaseError
+from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedTable
 from psephos.protect import protect, simulate
-from psephos.publish.bundle import Bundle, receipt_of, request_key, write_bundle
+from psephos.publish.bundle import Bundle, request_key, write_bundle
 from psephos.publish.fake import made_up
 from psephos.publish.job import Job
+from psephos.publish.measured import Measured, booked, receipt_of
 from psephos.publish.plan import Plan, plan, shortage
 from psephos.publish.report import write_report
+from psephos.publish.views import Views
+from psephos.strategy.strategy import Strategy
 
 Say = Callable[[str], None]
 
@@ -40,6 +45,7 @@ def release(path: str | os.PathLike[str] | Job, *, progress: Say | None = None) 
     if job.bundle.exists():
         return _same(job, Bundle.open(job.bundle))
     ledger = open_ledger(job)
+    check_past(job, ledger)
     say("looking for the best strategy")
     made = plan(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}× better than cells"))
     key = request_key(job)
@@ -48,19 +54,11 @@ def release(path: str | os.PathLike[str] | Job, *, progress: Say | None = None) 
     check_room(made)
     say("counting and drawing noise")
     data = protect(job.source, job.workload.domain, ledger=ledger)
-    measurement = measure(data, made, key)
+    measurement = measure(data, made.strategy, made.budget, key)
     say("estimating")
     receipt = receipt_of(ledger, key)
-    return write_bundle(
-        job,
-        made.strategy,
-        measurement,
-        receipt,
-        job.bundle,
-        spend=made.budget,
-        report=lambda views, place: write_report(made, views, place, receipt),
-        progress=say,
-    )
+    own = Measured(job.file.name, made.strategy, made.budget, measurement, receipt)
+    return _written(made, own, job.bundle, say)
 
 
 def rehearse(
@@ -83,24 +81,36 @@ def rehearse(
     made = plan(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}× better than cells"))
     say("making up data")
     source = made_up(job, rows, seed)
-    data = simulate(source, job.workload.domain, unit=job.unit, budget=made.budget, seed=seed)
-    measurement = measure(data, made, "rehearsal")
-    receipt = {"dataset": "made up", "dataset_id": measurement.dataset_id, "rows": rows}
-    return write_bundle(
-        job,
-        made.strategy,
-        measurement,
-        receipt,
-        place,
-        spend=made.budget,
-        report=lambda views, where: write_report(made, views, where, receipt),
-        progress=say,
+    currency = job.file.ledger.made().currency
+    budget = booked(made.budget, currency)
+    for past in job.past:
+        budget += booked(past.spend, currency)
+    data = simulate(source, job.workload.domain, unit=job.unit, budget=budget, seed=seed)
+
+    def measured(name: str, strategy: Strategy, spend: Budget, key: str) -> Measured:
+        found = measure(data, strategy, spend, key)
+        receipt = {"dataset": "made up", "dataset_id": found.dataset_id, "rows": rows}
+        return Measured(name, strategy, spend, found, receipt)
+
+    # What past releases asked is asked of the made-up data too.
+    old = tuple(
+        measured(each.name, each.strategy, each.spend, f"rehearsal of past {i + 1}")
+        for i, each in enumerate(job.past)
     )
+    own = measured(job.file.name, made.strategy, made.budget, "rehearsal")
+    return _written(replace(made, job=replace(job, past=old)), own, place, say)
 
 
-def measure(data: ProtectedTable, made: Plan, key: str) -> Measurement:
+def measure(data: ProtectedTable, strategy: Strategy, spend: Budget, key: str) -> Measurement:
     """The one look at the data."""
-    return data.vectorise().measure(made.strategy.query, spend=made.budget, key=key)
+    return data.vectorise().measure(strategy.query, spend=spend, key=key)
+
+
+def _written(made: Plan, own: Measured, place: Path, say: Say) -> Bundle:
+    def report(views: Views, where: Path) -> None:
+        write_report(made, views, where, own.receipt)
+
+    return write_bundle(made.job, own, place, report=report, progress=say)
 
 
 def open_ledger(job: Job) -> Ledger:
@@ -138,6 +148,17 @@ def create_ledger(job: Job) -> Ledger:
         unit=job.unit,
         budget=job.file.ledger.made(),
     )
+
+
+def check_past(job: Job, ledger: Ledger) -> None:
+    """Refuse to build on anything but paid measurements of this very data set."""
+    for past in job.past:
+        try:
+            past.measurement.require_release()
+            past.check_receipt(job.unit)
+            past.check_ledger(ledger)
+        except PsephosError as error:
+            raise ReleaseError(f"builds_on: {past.name!r} cannot be built on: {error}") from None
 
 
 def check_affordable(made: Plan, ledger: Ledger) -> None:

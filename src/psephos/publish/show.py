@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
+from psephos.publish.bundle import Bundle
 from psephos.publish.plan import Plan
 
 SHOWN = 12
@@ -34,6 +36,7 @@ def plain_plan(made: Plan) -> dict[str, Any]:
         "unit": str(made.job.unit),
         "noise": made.strategy.noise,
         "strategy": made.strategy.name,
+        "builds_on": [past.name for past in made.job.past],
         "complete": made.strategy.complete,
         "exact_error": made.strategy.error_is_exact,
         "cells": made.job.workload.domain.size,
@@ -118,6 +121,9 @@ def _notes(made: Plan) -> str:
         f"Intervals cover the privacy noise alone ({made.widths.method}, {made.widths.draws:,} "
         "draws).",
     ]
+    if made.job.past:
+        names = ", ".join(f"{past.name!r} ({past.spend})" for past in made.job.past)
+        lines.append(f"Builds on what is known from {names}; the other ways start afresh.")
     if not made.strategy.complete:
         lines.append("A time limit cut the search short; more time may find less error.")
     if not made.strategy.error_is_exact:
@@ -158,6 +164,19 @@ def shown_numbers(title: str, numbers: pa.Table, most: int = SHOWN) -> Renderabl
     if rest > 0:
         table.caption = f"and {rest:,} more rows in the files"
     return table
+
+
+def follow_up(bundle: Bundle, sql: str, half_width: float) -> str:
+    """The lines of a release file that buy a question on top of a bundle."""
+    lines = [
+        f"builds_on = [{json.dumps(str(bundle.path))}]",
+        "",
+        "[[tables]]",
+        'name = "a further question"',
+        f"sql = {json.dumps(sql, ensure_ascii=False)}",
+        f"target = {{ plus_minus = {half_width:g} }}",
+    ]
+    return "\n".join(lines)
 
 
 def plain_ledger(ledger: Ledger) -> dict[str, Any]:

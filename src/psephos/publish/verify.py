@@ -6,7 +6,6 @@ the noise in them was drawn honestly, no file can prove.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -17,18 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from psephos.errors import PsephosError, ReleaseError
-from psephos.frozen import digest
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.measurement import pack
 from psephos.kernel.storage import Anchor
-from psephos.publish.bundle import (
-    CELLS_FILE,
-    Bundle,
-    interval_of,
-    receipt_of,
-    request_key,
-)
+from psephos.publish.bundle import CELLS_FILE, Bundle, interval_of, request_key
 from psephos.publish.disk import file_name, read_integers, read_table, sha256_of
+from psephos.publish.measured import FILES, PAST
 from psephos.publish.views import possible_views
 
 TOLERANCE = 1e-9
@@ -120,7 +112,7 @@ def _files(bundle: Bundle) -> str:
             raise _WrongError(f"{file.relative_to(bundle.path)} is a link to somewhere else")
         if file.is_file():
             there.add(file.relative_to(bundle.path).as_posix())
-    there.discard("manifest.json")
+    there.discard("manifest.json")  # the one that has the hashes of all others
     said = [f"{name} is missing" for name in sorted(expected - there)]
     said += [f"{name} does not belong here" for name in sorted(there - expected)]
     said += [f"{name} is not in the manifest" for name in sorted(expected & there - listed)]
@@ -136,9 +128,10 @@ def _files(bundle: Bundle) -> str:
 
 def _expected(bundle: Bundle) -> Iterator[str]:
     """The files that a release of this job has, besides the manifest."""
-    yield from ("release.json", "strategy.npz", "measurements.parquet", "receipt.json")
-    yield "report.html"
+    yield from ("release.json", "report.html", *FILES)
     job = bundle.job
+    for i in range(len(job.past)):
+        yield from (f"{PAST}/{i + 1}/{name}" for name in ("manifest.json", *FILES))
     for view in possible_views(job, job.file.output.views):
         blocks = [f"block-{i + 1}" for i in range(len(bundle.strategy.query.blocks))]
         tables = [file_name(table.name) for table in job.tables]
@@ -173,37 +166,27 @@ def _request(bundle: Bundle) -> str:
 
 
 def _receipt(bundle: Bundle) -> str:
-    """Does the charge pay for this query, on this schema, at this spend, with these values?"""
+    """Does each charge pay for its query, on this schema, at its spend, with its values?"""
     if bundle.simulation:
         return "a rehearsal on made-up data: nothing was charged"
-    charge, spend = bundle.receipt["charge"], bundle.spend
-    domain, query = bundle.job.workload.domain, bundle.strategy.query
-    lineage = (f"root {digest(domain)}", "vectorise")
-    asked = digest((lineage, f"measure {digest(query)} {spend}"))
-    if tuple(bundle.manifest["lineage"]) != lineage or charge["schema"] != digest(domain):
-        raise _WrongError("the charge was made for another schema")
-    if charge["fingerprint"] != asked or charge["key"] != bundle.manifest["key"]:
-        raise _WrongError("the charge was made for another query, or at another spend")
-    currency = bundle.receipt["budget"][0]
-    cost = spend.amount if currency == spend.currency else spend.amount**2 / 2
-    if charge["cost"] != [currency, str(cost)]:
-        raise _WrongError(f"the charge is {' '.join(charge['cost'])}, the noise is that of {spend}")
-    values = hashlib.sha256(bytes(pack(bundle.measurement.values))).hexdigest()
-    if charge["values_hash"] != values:
-        raise _WrongError("the noisy integers are not those that the ledger stored")
-    if bundle.receipt["unit"] != str(bundle.job.unit):
-        raise _WrongError(f"the ledger protects by {bundle.receipt['unit']}")
-    return f"{spend} was charged for these very queries, and these integers were stored for it"
+    past = bundle.job.past
+    for each in (*past, bundle.own):
+        each.check_receipt(bundle.job.unit)
+        if each.receipt["dataset_id"] != bundle.receipt["dataset_id"]:
+            raise _WrongError(f"{each.name!r} was measured on another data set")
+    said = f"{bundle.spend} was charged for these very queries, and these integers stored for it"
+    names = ", ".join(repr(each.name) for each in past)
+    return said + (f"; so for what it builds on: {names}" if past else "")
 
 
 def _ledger(bundle: Bundle, ledger: Ledger | str | os.PathLike[str]) -> str:
-    """Is the receipt, to the letter, what the ledger holds?"""
+    """Are the receipts, to the letter, what the ledger holds?"""
     held = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-    held.verify(anchor=Anchor.from_dict(bundle.receipt["anchor"]))
-    found = receipt_of(held, bundle.manifest["key"])
-    if {**found, "anchor": None} != {**bundle.receipt, "anchor": None}:
-        raise _WrongError("the receipt is not what the ledger holds under this key")
-    return f"record {found['charge']['number']} of {held.dataset!r} is this charge"
+    for each in (*bundle.job.past, bundle.own):
+        held.verify(anchor=Anchor.from_dict(each.receipt["anchor"]))
+        each.check_ledger(held)
+    number = bundle.receipt["charge"]["number"]
+    return f"record {number} of {held.dataset!r} is this charge"
 
 
 def _raw(bundle: Bundle) -> str:

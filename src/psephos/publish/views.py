@@ -10,6 +10,7 @@ consistent one, centre included: rounding and cutting at zero have no interval o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -47,9 +48,14 @@ class Views:
     draws: int = 9999
 
     @cached_property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """What the release builds on, then its own."""
+        return (*(each.measurement for each in self.job.past), self.measurement)
+
+    @cached_property
     def estimate(self) -> Estimate:
         """Least squares."""
-        return least_squares([self.measurement])
+        return least_squares(self.measurements)
 
     @cached_property
     def consistent(self) -> Array:
@@ -64,13 +70,19 @@ class Views:
     @cached_property
     def widths(self) -> Widths:
         """The half-widths of the noise intervals of the consistent answers."""
-        rows = [block.matrix.shape[0] for block in self.measurement.query.blocks]
+        tables = [table.products for table in self.job.tables]
+        return self.widths_of(self.job.workload, tables)
+
+    def widths_of(
+        self, workload: Workload, tables: Sequence[Sequence[int]] | None = None
+    ) -> Widths:
+        """The half-widths of the noise intervals of any workload's answers."""
         return half_widths(
             self.estimate.form,
-            self.measurement.noise,
-            rows,
-            self.job.workload,
-            tables=[table.products for table in self.job.tables],
+            [noise for each in self.measurements for noise in each.noise],
+            [b.matrix.shape[0] for each in self.measurements for b in each.query.blocks],
+            workload,
+            tables=tables,
             confidence=float(self.job.file.output.confidence),
             draws=self.draws,
         )

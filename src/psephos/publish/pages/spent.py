@@ -29,6 +29,9 @@ def spent(of: Facts) -> Html:
         ("Noise", f"{NOISE[of.plan.strategy.noise]}, exact, in whole numbers"),
         ("Chosen strategy", of.plan.strategy.name),
     ]
+    if of.job.past:
+        known = "; ".join(f"{past.name} ({budget_text(past.spend)})" for past in of.job.past)
+        pairs.append(("Builds on measurements of", f"{known}, each charged when it was made"))
     return section(
         "spent", "What was spent, and on what", facts([*pairs, *_receipt(of)]), _blocks(of)
     )

@@ -1,0 +1,206 @@
+"""One paid look at the data as a bundle keeps it: the query, its noisy integers, and the charge.
+
+    manifest.json          whose it is: key, lineage, spend
+    strategy.npz           what was measured: integer queries and their weights
+    measurements.parquet   the noisy integers
+    receipt.json           the charge in the ledger, and how far the ledger had come
+
+A bundle has these files of its own measurement, and under past/ those of each one it builds on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from psephos.domain import Domain
+from psephos.errors import ReleaseError
+from psephos.frozen import digest
+from psephos.kernel.budget import Budget, epsilon, rho
+from psephos.kernel.ledger import Ledger
+from psephos.kernel.measurement import Measurement, noise_for, pack
+from psephos.kernel.unit import Unit
+from psephos.publish.disk import read_integers, write_json
+from psephos.strategy import store
+from psephos.strategy.strategy import Strategy
+
+FORMAT = 1
+PAST = "past"
+FILES = ("strategy.npz", "measurements.parquet", "receipt.json")
+HELD: dict[str, type] = {"name": str, "key": str, "lineage": list, "spend": list}
+HELD |= {"simulation": bool}
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A strategy, what was spent on it, the noisy integers that came of it, and the receipt."""
+
+    name: str
+    strategy: Strategy
+    spend: Budget
+    measurement: Measurement
+    receipt: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path, domain: Domain, unit: Unit) -> Measured:
+        """The one in a folder, if it is of this domain and unit."""
+        said = read_manifest(folder)
+        for key, kind in HELD.items():
+            if type(said.get(key)) is not kind:
+                raise ReleaseError(f"{folder / 'manifest.json'} is damaged: {key!r} makes no sense")
+        spend = spend_of(said)
+        receipt = _receipt(folder)
+        strategy = store.load(folder / "strategy.npz", domain)
+        query = strategy.query
+        values = read_integers(folder / "measurements.parquet", "value")
+        if len(values) != query.shape[0]:
+            raise ReleaseError(
+                f"{folder / 'measurements.parquet'} holds {len(values):,} numbers, the strategy "
+                f"asks {query.shape[0]:,}"
+            )
+        measurement = Measurement(
+            dataset_id=receipt["dataset_id"],
+            lineage=tuple(said["lineage"]),
+            domain=domain,
+            transform=None,
+            query=query,
+            values=values,
+            noise=noise_for(query, spend, unit, 1),
+            cost=spend,
+            key=said["key"],
+            simulation=said["simulation"],
+        )
+        return cls(said["name"], strategy, spend, measurement, receipt)
+
+    def write(self, folder: Path) -> None:
+        """The files but for the manifest."""
+        store.save(self.strategy, folder / "strategy.npz")
+        write_json(folder / "receipt.json", self.receipt)
+        values = self.measurement.values
+        wide = values.dtype == object
+        column = pa.array([str(v) for v in values]) if wide else pa.array(values, type=pa.int64())
+        pa.parquet.write_table(pa.table({"value": column}), folder / "measurements.parquet")
+
+    def manifest(self) -> dict[str, Any]:
+        """What the manifest says of it."""
+        return {
+            "format": FORMAT,
+            "name": self.name,
+            "simulation": self.measurement.simulation,
+            "key": self.measurement.key,
+            "lineage": list(self.measurement.lineage),
+            "spend": [self.spend.currency, str(self.spend.amount)],
+        }
+
+    @property
+    def values_hash(self) -> str:
+        """Of the noisy integers, as the ledger stored them."""
+        return hashlib.sha256(bytes(pack(self.measurement.values))).hexdigest()
+
+    def check_receipt(self, unit: Unit) -> None:
+        """Refuse a receipt that is not for this query, on this schema, at this spend."""
+        held, charge = self.receipt, self.receipt["charge"]
+        schema = digest(self.measurement.domain)
+        lineage = (f"root {schema}", "vectorise")
+        asked = digest((lineage, f"measure {digest(self.strategy.query)} {self.spend}"))
+        if self.measurement.lineage != lineage or charge["schema"] != schema:
+            raise ReleaseError("the charge was made for another schema")
+        if charge["fingerprint"] != asked or charge["key"] != self.measurement.key:
+            raise ReleaseError("the charge was made for another query, or at another spend")
+        cost = booked(self.spend, held["budget"][0])
+        if charge["cost"] != [cost.currency, str(cost.amount)]:
+            said = " ".join(charge["cost"])
+            raise ReleaseError(f"the charge is {said}, the noise is that of {self.spend}")
+        if charge["values_hash"] != self.values_hash:
+            raise ReleaseError("the noisy integers are not those that the ledger stored")
+        if held["unit"] != str(unit):
+            raise ReleaseError(f"the ledger protects by {held['unit']}")
+
+    def check_ledger(self, ledger: Ledger) -> None:
+        """Refuse a receipt that is not, to the letter, what the ledger holds."""
+        found = receipt_of(ledger, self.measurement.key)
+        if {**found, "anchor": None} != {**self.receipt, "anchor": None}:
+            raise ReleaseError("the receipt is not what the ledger holds under this key")
+
+
+def read_past(folder: Path, domain: Domain, unit: Unit) -> list[Measured]:
+    """What the bundle in a folder knows: the measurements it builds on, then its own."""
+    read_manifest(folder)  # is there a bundle at all?
+    if _receipt(folder)["charge"].get("schema", digest(domain)) != digest(domain):
+        raise ReleaseError(
+            f"builds_on: {folder} was measured under another schema, or with columns looked at "
+            "together in another way; only releases with the same schema can build on each other"
+        )
+    earlier = sorted((folder / PAST).glob("*"), key=lambda place: (len(place.name), place.name))
+    return [Measured.open(place, domain, unit) for place in [*earlier, folder]]
+
+
+def _receipt(folder: Path) -> dict[str, Any]:
+    """The receipt; a rehearsal's has no charge."""
+    held = read_json(folder / "receipt.json")
+    good = isinstance(held, dict) and isinstance(held.get("dataset_id"), str)
+    if not good or not isinstance(held.get("charge", {}), dict):
+        raise ReleaseError(f"{folder / 'receipt.json'} is damaged; get the bundle again")
+    return {"charge": {}, **held}
+
+
+def booked(spend: Budget, currency: str) -> Budget:
+    """What a ledger of this currency charges: Laplace noise costs ε²/2 in rho."""
+    return spend if spend.currency == currency else rho(spend.amount**2 / 2)
+
+
+def receipt_of(ledger: Ledger, key: str) -> dict[str, Any]:
+    """The ledger's own record of a charge, and its anchor; amounts as text."""
+    found = [entry for entry in ledger.history() if entry.key == key]
+    if not found:
+        raise ReleaseError(f"the ledger has no charge under {key!r}")
+    entry = found[0]
+    cost = [entry.cost.currency, str(entry.cost.amount)]
+    return {
+        "dataset": ledger.dataset,
+        "dataset_id": ledger.dataset_id,
+        "unit": str(ledger.unit),
+        "budget": [ledger.budget.currency, str(ledger.budget.amount)],
+        "charge": {**asdict(entry), "cost": cost},
+        "anchor": ledger.anchor().as_dict(),
+    }
+
+
+def spend_of(manifest: dict[str, Any]) -> Budget:
+    """What was spent, as it was asked for: the noise follows from it."""
+    currency, amount = (*manifest["spend"], "", "")[:2]
+    return epsilon(amount) if currency == "epsilon" else rho(amount)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a bundle, if this version reads it."""
+    place = folder / "manifest.json"
+    try:
+        manifest: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+        found = manifest["format"]
+    except FileNotFoundError:
+        raise ReleaseError(
+            f"there is no bundle at {folder}: no manifest.json in it; `psephos release` writes one"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ReleaseError(f"{place} is damaged; get the bundle again") from None
+    if found != FORMAT:
+        raise ReleaseError(
+            f"{folder} has format {found}, and this psephos reads {FORMAT}; use the one that "
+            "wrote it"
+        )
+    return manifest
+
+
+def read_json(place: Path) -> Any:
+    """A file of a bundle."""
+    try:
+        return json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise ReleaseError(f"{place} is missing or damaged") from None
