@@ -296,7 +296,7 @@ def _told(as_json: bool) -> Iterator[None]:
         else:
             console = Console(stderr=True, highlight=False)
             console.print("[bold red]error[/]", end=" ")
-            console.print(str(error), markup=False)
+            console.print(str(error), markup=False, soft_wrap=True)
         raise typer.Exit(code) from None
 
 
@@ -318,7 +318,9 @@ def _show(as_json: bool, plain: Any, *shown: RenderableType) -> None:
     console = _out()
     for each in shown:
         if each:
-            console.print(each, markup=False) if isinstance(each, str) else console.print(each)
+            # Lines of text are wrapped by the terminal, if at all: they can be copied and searched.
+            text = isinstance(each, str)
+            console.print(each, markup=not text, soft_wrap=text)
 
 
 def _show_bundle(as_json: bool, bundle: Bundle, said: str, ledger: Ledger | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import starmap
@@ -29,6 +29,8 @@ ROUNDS = 3
 STEPS = 100
 REFERENCE = Fraction(1, 1000)
 LEAST = Fraction(1, 10**9)
+CORRECTIONS = 4
+CLOSE = 0.98
 Search = Callable[[Job, Workload], Strategy]
 
 
@@ -61,21 +63,30 @@ def widths_at(
     )
 
 
-def least_budget(job: Job, draws: int, search: Search) -> tuple[Strategy, Budget]:
-    """A strategy and the least budget that meets all targets, rounded up.
+@dataclass(frozen=True)
+class Least:
+    """A strategy, the least budget that meets all targets, and what each table's target needs."""
+
+    strategy: Strategy
+    budget: Budget
+    needs: dict[str, Budget]
+
+
+def least_budget(job: Job, draws: int, search: Search) -> Least:
+    """The least budget that meets all targets, rounded up; nothing, if the past meets them.
 
     Tables far better than they must be lose weight and the search is repeated; the cheapest wins.
     """
     shares = np.ones(len(job.tables))
-    best: tuple[Strategy, Budget] | None = None
+    best: Least | None = None
     for _ in range(ROUNDS):
         strategy = search(job, _reweighted(job, shares))
         needs = budgets_needed(job, strategy, draws)
         spend = max(needs.values())
+        if best is None or spend < best.budget:
+            best = Least(strategy, spend, needs)
         if not spend.amount:
-            return strategy, spend
-        if best is None or spend < best[1]:
-            best = (strategy, spend)
+            return best
         ratios = [float(needs[t.name].amount / spend.amount) if t.name in needs else 0.0
                   for t in job.tables]  # fmt: skip
         if min(r for r in ratios if r > 0) > 0.97:
@@ -83,10 +94,10 @@ def least_budget(job: Job, draws: int, search: Search) -> tuple[Strategy, Budget
         shares = shares * np.maximum(ratios, 1e-3)
     if best is None:
         raise ReleaseError("no table has a target")
-    strategy, spend = best
+    spend = best.budget
     for _ in range(STEPS):  # whole numbers step: their quantiles do not follow the scale exactly
-        if all(starmap(le, reached_at(job, strategy, spend, draws).values())):
-            return strategy, spend
+        if all(starmap(le, reached_at(job, best.strategy, spend, draws).values())):
+            return replace(best, budget=spend)
         spend = job.paid(rounded_up(spend.amount * Fraction(51, 50)))
     raise ReleaseError("no budget was found that meets all targets; ask for wider intervals")
 
@@ -121,24 +132,30 @@ def budgets_needed(job: Job, strategy: Strategy, draws: int) -> dict[str, Budget
 def _beside_past(
     job: Job, strategy: Strategy, draws: int, fresh: dict[str, Budget]
 ) -> dict[str, Budget]:
-    """What targets cost on top of what is known, to about 2 %, from what they cost without."""
+    """What targets cost on top of what is known, from what they cost without.
+
+    Precisions, one over the square of a width, about add up: what is bought has to bring the part
+    of a target's precision that is not known yet. What it did bring tells the known part better.
+    """
     reached = cache(lambda spend: reached_at(job, strategy, spend, draws))
     try:
         known = reached(None)
     except UnsupportedError:  # past measurements do not tell all that is asked
-        known = dict.fromkeys(fresh, (math.inf, 0.0))
+        known = dict.fromkeys(fresh, (math.inf, 1.0))
+    power = 2 if job.noise == "laplace" else 1  # of the spend, which precisions are proportional to
     found: dict[str, Budget] = {}
     for name, alone in fresh.items():
-        low, high = (Fraction(0), alone.amount)
-        if le(*known[name]):
-            high = low
-        while high - low > high / 50:
-            middle = (low + high) / 2 if low else high / 8
-            met = le(*reached(job.paid(middle))[name])
-            low, high = (low, middle) if met else (middle, high)
-            if high < alone.amount / 1000:
+        width, target = known[name]
+        known_part, bought_part = (target / width) ** 2, 0.0
+        for _ in range(CORRECTIONS):
+            if CLOSE * target <= width <= target or known_part >= 1:
                 break
-        found[name] = job.paid(rounded_up(high) if high else high)
+            bought_part = 1 - known_part
+            amount = rounded_up(alone.amount * Fraction(bought_part ** (1 / power)))
+            found[name] = job.paid(min(amount, alone.amount))
+            width, target = reached(found[name])[name]
+            known_part = (target / width) ** 2 - bought_part
+        found.setdefault(name, job.paid(Fraction(0)))
     return found
 
 

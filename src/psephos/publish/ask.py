@@ -113,5 +113,5 @@ def price(bundle: Bundle, workload: Workload, half_width: float, *, draws: int =
     def search(_: Job, wanted: Workload) -> Strategy:
         return select.hdmm(wanted, job.noise, restarts=1)
 
-    by_itself = least_budget(alone, draws, search)[1]
-    return Price(min(by_itself, least_budget(job, draws, search)[1]), half_width, by_itself)
+    by_itself = least_budget(alone, draws, search).budget
+    return Price(min(by_itself, least_budget(job, draws, search).budget), half_width, by_itself)

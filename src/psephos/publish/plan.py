@@ -126,7 +126,8 @@ def plan(
         raise ReleaseError(f"the release is planned in {_currency(job)}, got {budget}")
     spend = budget or job.budget
     if spend is None:
-        strategy, spend = least_budget(job, draws, partial(choose, progress=progress))
+        least = least_budget(job, draws, partial(choose, progress=progress))
+        strategy, spend, needs = least.strategy, least.budget, least.needs
         if not spend.amount:
             raise ReleaseError(
                 "past measurements meet every target already, so there is nothing to buy; "
@@ -134,11 +135,11 @@ def plan(
             )
     else:
         strategy = choose(job, job.workload, progress)
+        needs = budgets_needed(job, strategy, draws)
     confidence = float(job.file.output.confidence)
     widths = widths_at(job, strategy, spend, confidence, draws)
     errors = widths.stderr
     shares = _shares(job, errors)
-    needs = budgets_needed(job, strategy, draws)
     tables = tuple(
         _table_error(job, table, errors, widths, share, needs.get(table.name))
         for table, share in zip(job.tables, shares, strict=True)
@@ -260,7 +261,7 @@ def shortage(made: Plan, left: Budget) -> str:
     remedies = []
     rest = _without(job, made.expensive.name)
     if rest is not None:
-        least = least_budget(rest, draws, choose)[1]
+        least = least_budget(rest, draws, choose).budget
         if least <= left:
             remedies.append(f"drop {made.expensive.name!r} (the rest needs {least})")
     reached = reached_at(job, made.strategy, left, draws)

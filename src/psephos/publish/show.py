@@ -146,7 +146,7 @@ def shown_comparison(plans: Sequence[Plan]) -> RenderableType:
 def shown_numbers(title: str, numbers: pa.Table, most: int = SHOWN) -> RenderableType:
     """A table of a release: labels, number, ± and interval."""
     given = [name for name in numbers.column_names
-             if name not in ("count", "consistent", "stderr", "low", "high")]  # fmt: skip
+             if name not in ("count", "consistent", "stderr", "low", "high", "part")]  # fmt: skip
     same = [name for name in given if len(set(numbers[name].to_pylist())) == 1]
     labels = [name for name in given if name not in same] or given
     if labels != given:
