@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from psephos.errors import TooLargeError
+from psephos.errors import TooLargeError, UnsupportedError
 from psephos.frozen import Array
 from psephos.matrix import (
     Compose,
@@ -194,8 +194,12 @@ class DenseInverse(AxisInverse):
         basis = vectors[:, values > values[-1] * n * 1e-14]
         inside = basis.T @ total @ basis
         values, turn = np.linalg.eigh(np.asarray(inside))
-        least = values[-1] * np.finfo(float).tiny
-        return cls(basis @ turn / np.sqrt(np.maximum(values, max(least, 1e-300))))
+        if values.size and values[0] <= values[-1] * n * np.finfo(float).eps:
+            raise UnsupportedError(
+                "these measurements differ so much in their precision that floating point cannot "
+                "tell what the coarse ones add; leave them out, or measure them more precisely"
+            )
+        return cls(basis @ turn / np.sqrt(values))
 
     @property
     def shape(self) -> tuple[int, int]:
