@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import psephos as ps
-from psephos.infer import intervals
+from psephos.infer import averaged, intervals
 from psephos.infer.intervals import half_widths, noise_quantile
+from psephos.infer.iterative import IterativeForm
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
 
@@ -65,22 +66,6 @@ def test_intervals_cover_as_often_as_they_say(noise):
     assert (np.abs(together / runs - 0.9) < 5 * np.sqrt(0.09 / runs) + 0.02).all()
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_the_three_ways_agree(noise, monkeypatch):
-    W, _, _, rows, noises, form = setting(noise)
-    effects = half_widths(form, noises, rows, W)
-    monkeypatch.setattr(intervals, "LOOPED", 1500)
-    monkeypatch.setattr(intervals, "HELD", 9999 * 20)
-    looped = half_widths(form, noises, rows, W)
-    assert (effects.draws, looped.draws) == (9999, 1500)
-    monkeypatch.setattr(intervals, "HELD", 10)
-    pooled = half_widths(form, noises, rows, W)
-    assert pooled.method == "simulated, shape pooled over each table"
-    for other in (looped, pooled):
-        np.testing.assert_allclose(other.per_query, effects.per_query, rtol=0.15)
-        np.testing.assert_allclose(other.per_table, effects.per_table, rtol=0.15)
-
-
 def test_the_same_seed_gives_the_same_widths():
     W, _, _, rows, noises, form = setting("laplace")
     first, second = (half_widths(form, noises, rows, W, draws=199) for _ in range(2))
@@ -106,3 +91,101 @@ def test_wide_noise_is_no_matter_of_memory():
 def test_high_confidence_gets_the_draws_it_needs():
     W, _, _, rows, noises, form = setting("laplace")
     assert half_widths(form, noises, rows, W, confidence=0.999, draws=99).draws == 999
+
+
+def forms():
+    """One measured form of every kind: product, pair, written, commuting, merged, iterative."""
+    domain = ps.Domain.of(a=6, b=5)
+    prefix = ps.Workload(domain, [ps.product(a=ps.prefix(), b=ps.identity())])
+    pair = ps.Workload(domain, [ps.product(a=ps.prefix()), ps.product(b=ps.prefix())])
+    cubes = ps.marginals(domain, up_to=2)
+    wide = ps.Workload(ps.Domain.of(a=6, b=200), [ps.product(a=ps.prefix())])
+    shape = (6, 5)
+    blocks = [b.matrix for b in ps.select.workload(pair).query.blocks]
+    made = {
+        "product": (prefix, ps.select.identity(prefix)),
+        "p-identity": (prefix, ps.select.opt_product(prefix, restarts=1)),
+        "pair": (pair, ps.select.opt_union(pair, restarts=1)),
+        "written": (pair, ps.select.workload(pair)),
+        "commuting": (cubes, ps.select.workload(cubes)),
+        "residual": (cubes, ps.select.residual(cubes, "gaussian")),
+        "merged": (wide, ps.select.hdmm(wide, restarts=1)),
+    }
+    for name, (workload, chosen) in made.items():
+        budget = ps.rho("1/8") if name == "residual" else ps.epsilon("1/2")
+        rows = [block.matrix.shape[0] for block in chosen.query.blocks]
+        noises = noise_for(chosen.query, budget, UNIT, 1)
+        yield name, workload, chosen.form(budget, UNIT), noises, rows
+    loose = IterativeForm.of(blocks, [1.0] * len(blocks), shape)
+    noises = [DiscreteLaplace(Fraction(2))] * len(blocks)
+    yield "iterative", pair, loose, noises, [block.shape[0] for block in blocks]
+
+
+@pytest.mark.parametrize("whole", [averaged.WHOLE, 1])
+def test_many_fits_at_once_are_those_one_by_one(whole, monkeypatch):
+    monkeypatch.setattr(averaged, "WHOLE", whole)
+    rng = np.random.default_rng(3)
+    for name, workload, form, _, rows in forms():
+        assert form.work > 0
+        values = [rng.integers(-50, 50, (m, 4)) for m in rows]
+        together = form.fit(values)
+        for i in range(len(workload.products)):
+            factors = workload.factors(i)
+            found = together.answers(factors)
+            alone = [form.fit([v[:, k] for v in values]).answers(factors) for k in range(4)]
+            np.testing.assert_allclose(found, np.stack(alone, axis=1), atol=1e-7, err_msg=name)
+
+
+def test_the_ways_to_simulate_agree(monkeypatch):
+    for name, workload, form, noises, rows in forms():
+        best = half_widths(form, noises, rows, workload)
+        assert best.draws == (1999 if name == "iterative" else 9999)
+        monkeypatch.setattr(intervals, "HELD", 1500 * workload.shape[0])
+        looped = half_widths(form, noises, rows, workload)
+        monkeypatch.setattr(intervals, "HELD", 10)
+        pooled = half_widths(form, noises, rows, workload)
+        monkeypatch.undo()
+        if name != "iterative":
+            assert looped.draws == 1500
+            np.testing.assert_allclose(looped.per_query, best.per_query, rtol=0.15, err_msg=name)
+            np.testing.assert_allclose(looped.per_table, best.per_table, rtol=0.15, err_msg=name)
+        np.testing.assert_allclose(pooled.per_query, best.per_query, rtol=0.25, err_msg=name)
+
+
+def test_sums_of_noise_have_the_quantiles_that_they_have():
+    # P(|X + Y| > h) = (1 + h/2) exp(-h) for two Laplace noises of scale 1: 5 % at 4.1130.
+    domain = ps.Domain.of(a=2)
+    total = ps.Workload(domain, [ps.product(a=ps.total())])
+    chosen, budget = ps.select.identity(total), ps.epsilon("1/1000")
+    noises = noise_for(chosen.query, budget, UNIT, 1)
+    found = half_widths(chosen.form(budget, UNIT), noises, [2], total)
+    assert found.per_query[0] == pytest.approx(4113.0, rel=0.04)
+    cells = ps.Workload(domain, [ps.product(a=ps.identity())])
+    own = half_widths(chosen.form(budget, UNIT), noises, [2], cells)
+    assert own.per_query == pytest.approx(np.log(20) * 1000, rel=0.04)
+    assert own.per_query[0] == own.per_query[1]  # of one shape, so of one width
+
+
+def test_whole_numbers_at_the_end_lie_inside():
+    domain = ps.Domain.of(a=3)
+    cells = ps.Workload(domain, [ps.product(a=ps.identity())])
+    chosen, budget = ps.select.identity(cells), ps.epsilon("1/2")
+    noises = noise_for(chosen.query, budget, UNIT, 1)
+    found = half_widths(chosen.form(budget, UNIT), noises, [3], cells)
+    assert (found.per_query >= noise_quantile(noises[0], 0.95)).all()
+    assert (found.per_query < noise_quantile(noises[0], 0.95) + 1e-6).all()
+
+
+def test_a_question_has_one_width_however_it_is_asked():
+    domain = ps.Domain.of(a=["x", "y"], b=50, c=40, d=30)
+    pair = ps.product(a=ps.identity(), b=ps.identity())
+    asked = ps.Workload(domain, [pair, ps.product(c=ps.identity())])
+    chosen, budget = ps.select.opt_marginals(asked), ps.epsilon("1/10")
+    noises = noise_for(chosen.query, budget, UNIT, 1)
+    rows = [block.matrix.shape[0] for block in chosen.query.blocks]
+    form = chosen.form(budget, UNIT)
+    both = ps.Workload(domain, [ps.product(a=ps.identity())])
+    one = ps.Workload(domain, [ps.product(a=ps.masks([[True, False]]))])
+    wide, narrow = (half_widths(form, noises, rows, W) for W in (both, one))
+    assert wide.draws == narrow.draws == 9999  # cells that no fit looks at cost nothing
+    assert wide.per_query[0] == pytest.approx(narrow.per_query[0], rel=0.03)

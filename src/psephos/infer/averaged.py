@@ -40,6 +40,8 @@ class Averaged:
 
     shape: tuple[int, ...]
     information: Mapping[Axes, float]
+    draws: int = 1
+    """How many sets of answers are averaged side by side: the rows of every table."""
     components: dict[Axes, Array] = field(default_factory=dict)
     whole: list[tuple[Seen, Array, dict[Axes, Array]]] = field(default_factory=list)
     """A block, its answers, and what it alone says of the components that others see too."""
@@ -52,8 +54,8 @@ class Averaged:
         blocks: Sequence[Seen],
         values: Sequence[Array],
     ) -> Averaged:
-        """The inverse-variance averages of all blocks."""
-        made = cls(shape, information)
+        """The inverse-variance averages of all blocks; values have a row for each draw."""
+        made = cls(shape, information, len(values[0]))
         count: dict[Axes, int] = {}
         for block in blocks:
             for s in block.subspaces():
@@ -65,16 +67,16 @@ class Averaged:
                 own: dict[Axes, Array] = {}
                 made.whole.append((block, values[j], own))
                 shared = [s for s in block.subspaces() if count[s] > 1]
-                made._add([block], values[j][None], shared, own)
+                made._add([block], values[j], shared, own)
                 continue
             places = tuple(k for k, i in enumerate(block.axes) if i in block.residual)
             groups.setdefault((grid, places), []).append(j)
         for (grid, _), members in groups.items():
-            many = max(1, CHUNK // math.prod(grid))
+            many = max(1, CHUNK // (made.draws * math.prod(grid)))
             for start in range(0, len(members), many):
                 some = [blocks[j] for j in members[start : start + many]]
                 stacked = np.array([values[j] for j in members[start : start + many]], dtype=float)
-                made._add(some, stacked, list(some[0].subspaces()), {})
+                made._add(some, stacked.reshape(-1, math.prod(grid)), [*some[0].subspaces()], {})
         return made
 
     def _grid(self, axes: Sequence[int]) -> Axes:
@@ -90,7 +92,9 @@ class Averaged:
         scale = 1 / math.prod(map(float, self._grid(first.residual)))
         for positions, found in analysed(answers, self._grid(first.axes), places):
             found *= scale
-            for block, table in zip(blocks, found, strict=True):
+            for block, table in zip(
+                blocks, found.reshape(len(blocks), self.draws, -1), strict=True
+            ):
                 s = tuple(block.axes[k] for k in positions)
                 if len(blocks) == 1:
                     own[s] = table
@@ -100,8 +104,11 @@ class Averaged:
                 else:
                     self.components[s] = part
 
-    def table(self, axes: Axes) -> Array:
-        """The estimated marginal on some axes, flat; a component nobody saw counts as zero."""
+    def tables(self, axes: Axes) -> Array:
+        """The estimated marginal on some axes, flat, a row for each draw.
+
+        A component nobody saw counts as zero.
+        """
         inside = self._inside(self.components, axes)
         place = {i: k for k, i in enumerate(axes)}
         kept: list[tuple[Array, float]] = []
@@ -115,9 +122,10 @@ class Averaged:
                 inside[s] = inside[s] - table
             kept.append(self._part(block, answers, common, axes))
         grid = self._grid(axes)
-        out = assembled(inside, grid) if inside else np.zeros(math.prod(grid))
+        empty = np.zeros((self.draws, math.prod(grid)))
+        out = assembled(inside, grid, self.draws) if inside else empty
         for part, spread in kept:
-            cube = out.reshape(grid)
+            cube = out.reshape(self.draws, *grid)
             cube += part if spread == 1 else part / spread
         return out
 
@@ -133,10 +141,10 @@ class Averaged:
     def _part(self, block: Seen, answers: Array, common: Axes, axes: Axes) -> tuple[Array, float]:
         """A whole table summed to the common axes, and over how many cells it is spread."""
         keep = [k for k, i in enumerate(block.axes) if i in common]
-        part = summed(answers[None], self._grid(block.axes), keep)
+        part = summed(answers, self._grid(block.axes), keep)
         for i in block.residual:
-            before = math.prod(self._grid([j for j in common if j < i]))
+            before = self.draws * math.prod(self._grid([j for j in common if j < i]))
             part = centred(part.reshape(before, -1), [self.shape[i]]) / self.shape[i]
-        sizes = [self.shape[i] if i in common else 1 for i in axes]
+        sizes = [self.draws, *(self.shape[i] if i in common else 1 for i in axes)]
         spread = math.prod(float(self.shape[i]) for i in axes if i not in common)
         return part.reshape(sizes), spread

@@ -87,11 +87,11 @@ def analysed(
         yield from down(tables, (), list(range(len(grid))), wanted)
 
 
-def assembled(components: Mapping[Axes, Array], grid: Sequence[int]) -> Array:
-    """The table with these components and no others, flat.
+def assembled(components: Mapping[Axes, Array], grid: Sequence[int], rows: int = 1) -> Array:
+    """The tables with these components and no others, flat, as many rows as components have.
 
-    >>> assembled({(): np.array([9.0]), (0,): np.array([-2.0, -1.0, 3.0])}, [3])
-    array([1., 2., 6.])
+    >>> assembled({(): np.array([[9.0]]), (0,): np.array([[-2.0, -1.0, 3.0]])}, [3])
+    array([[1., 2., 6.]])
     """
 
     def up(kept: int, axis: int, family: list[Axes]) -> Array:
@@ -109,5 +109,5 @@ def assembled(components: Mapping[Axes, Array], grid: Sequence[int]) -> Array:
             return np.repeat(spread, n, axis=1)
         return np.add(part, spread, out=part if len(keep) > 1 else None)
 
-    made = up(1, 0, list(components)).reshape(-1)
+    made = up(rows, 0, list(components)).reshape(rows, -1)
     return made.copy() if len(components) == 1 else made

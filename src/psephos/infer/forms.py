@@ -50,7 +50,12 @@ class FittedVector:
     vector: Array
 
     def answers(self, factors: Factors) -> Array:
-        return Kron(factors).matvec(self.vector)
+        return through(Kron(factors), self.vector)
+
+
+def through(matrix: Matrix, x: Array) -> Array:
+    """A matrix times a vector, or times the columns of an array."""
+    return matrix.matvec(x) if x.ndim == 1 else matrix.matmat(x)
 
 
 class Form(ABC):
@@ -77,7 +82,15 @@ class Form(ABC):
 
     @abstractmethod
     def fit(self, values: Sequence[Array]) -> Fitted:
-        """The least squares estimate from the noisy answers of every block."""
+        """The least squares estimate from the noisy answers of every block.
+
+        Arrays with columns are as many fits at once; their answers have these columns.
+        """
+
+    @property
+    @abstractmethod
+    def work(self) -> int:
+        """About how many numbers one fit goes through."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +149,11 @@ class ProductForm(Form):
             a if isinstance(a, Identity) else pseudo_inverse(inverse, a) for inverse, a in pairs
         )
         answers = values[0].astype(float) if values[0].dtype == object else values[0]
-        return FittedVector(Kron(inverses).matvec(answers).astype(float, copy=False))
+        return FittedVector(through(Kron(inverses), answers).astype(float, copy=False))
+
+    @property
+    def work(self) -> int:
+        return sum(self.block.shape)
 
 
 def pseudo_inverse(inverse: AxisInverse, a: Matrix) -> Matrix:
@@ -234,11 +251,14 @@ class PairForm(Form):
         )
 
     def fit(self, values: Sequence[Array]) -> FittedVector:
-        gathered = np.zeros(self.blocks[0].shape[1])
-        for block, c, y in zip(self.blocks, self.precisions, values, strict=True):
-            gathered += c * block.rmatvec(y.astype(float))
         v = Kron(tuple(Dense(v) for v in self.vectors))
-        return FittedVector(v.matvec(self.inverse * v.rmatvec(gathered)))
+        turned = through(v.T, weighted_transpose(self.blocks, self.precisions, values))
+        inverse = self.inverse if turned.ndim == 1 else self.inverse[:, None]
+        return FittedVector(through(v, inverse * turned))
+
+    @property
+    def work(self) -> int:
+        return 3 * self.inverse.size + sum(block.shape[0] for block in self.blocks)
 
 
 def common_eigenvectors(a: Matrix, b: Matrix) -> tuple[Array, Array, Array]:
@@ -305,12 +325,18 @@ class WrittenForm(Form):
         return self.inverse.spans(Kron(factors))
 
     def fit(self, values: Sequence[Array]) -> FittedVector:
-        return FittedVector(self.inverse.matvec(weighted_transpose(self, values)))
+        gathered = weighted_transpose(self.blocks, self.precisions, values)
+        return FittedVector(through(self.inverse, gathered))
+
+    @property
+    def work(self) -> int:
+        n = self.blocks[0].shape[1]
+        return n * n // 16 + sum(block.shape[0] for block in self.blocks)  # a product by BLAS
 
 
-def weighted_transpose(form: WrittenForm, values: Sequence[Array]) -> Array:
+def weighted_transpose(
+    blocks: Sequence[Matrix], precisions: Sequence[float], values: Sequence[Array]
+) -> Array:
     """Σ c_j A_jᵀy_j."""
-    gathered = np.zeros(form.blocks[0].shape[1])
-    for block, c, y in zip(form.blocks, form.precisions, values, strict=True):
-        gathered += c * block.rmatvec(y.astype(float))
-    return gathered
+    parts = zip(blocks, precisions, values, strict=True)
+    return np.asarray(sum(c * through(block.T, y.astype(float)) for block, c, y in parts))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.random import default_rng
@@ -17,22 +18,32 @@ from scipy.special import ndtri
 
 from psephos.errors import UnsupportedError
 from psephos.frozen import Array
-from psephos.infer.forms import Form
+from psephos.infer.forms import Factors, Form
 from psephos.kernel.noise import DiscreteLaplace, Noise
 from psephos.kernel.simulate import SeededDraws
 from psephos.workload.workload import Workload
 
-WORK = 30_000_000
-"""Cells, answers and queries that may be gone through for one set of widths: some seconds."""
+WORK = 100_000_000
+"""Numbers that may be gone through for one set of widths: some seconds."""
 HELD = 20_000_000
 """The most numbers that are held at a time."""
 LOOPED = 1999
-"""The most draws that are fitted one by one."""
+"""The most draws of everything, where each measured number's effect is not known."""
+PASSABLE = 499
+"""The fewest draws for which every query has quantiles of its own."""
 FEWEST = 99
-ITERATIONS = 100
+BATCH = 4_000_000
+"""Numbers that are gone through at a time."""
 SMOOTH = 1000.0
 BINS = 4096
 REACH = 16.0
+ALIKE = 1e-7
+"""Queries of a product whose standard errors differ by less have noise of one shape."""
+SHAPES = 64
+FINE = 20.0
+"""From this standard error on, of noise or of answers, steps of whole numbers hardly matter."""
+OUTWARD = 1 + 1e-9
+"""Half-widths are rounded up a little, so that whole numbers at their end lie inside."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +101,9 @@ def half_widths(
     """Half-widths h with P(|noise in the answer| ≤ h) = confidence, by simulation.
 
     The order statistic is the conservative one: over the draws, coverage is at least what is asked.
-    Where that many draws of all queries would be too many, the shape of the noise is pooled over
-    the queries of each product, in fewer draws, and only its size is each query's own.
+    Queries of one product with one standard error share their draws. Where that many draws of all
+    queries would be too many there are fewer; where very few, the shape of the noise is pooled
+    over the queries of a product, and only its size is each query's own.
 
     Args:
         form: the inverse that least squares uses
@@ -104,33 +116,20 @@ def half_widths(
         seed: of the simulation
     """
     _check(confidence)
-    draws = max(draws, least_draws(confidence))
+    least = least_draws(confidence)
+    draws = max(draws, least)
     measured, queries = sum(rows), workload.shape[0]
-    cells = workload.domain.size if workload.domain.size < WORK else 0
-    # A form without exact errors is fitted by many iterations, and its variances one by one.
-    affordable = int(WORK / (cells + measured + queries) / (1 if form.exact else ITERATIONS))
-    noise = SeededDraws(default_rng(seed))
     tables = [[i] for i in range(len(workload.products))] if tables is None else tables
-    few = measured <= min(affordable, LOOPED) and (measured + queries) * draws <= HELD
-    few = few and form.exact
-    draws = draws if few else max(min(draws, LOOPED), least_draws(confidence))
-    if few or (form.exact and draws <= affordable and queries * draws <= HELD):
-        sample = _from_effects if few else _one_by_one
-        samples = np.abs(sample(form, noises, rows, workload, draws, noise))
-        per_query = _order(samples, confidence)
-        starts = np.cumsum([0, *workload.query_counts[:-1]])
-        largest = np.maximum.reduceat(samples, starts, axis=1)
-        errors = np.concatenate(_errors(form, workload))
-        together = _order(_by_table(largest, tables), confidence)
-        return Widths(per_query, errors, together, confidence, draws, "simulated")
-    fewer = max(min(draws, affordable // 4), FEWEST, least_draws(confidence))
-    simulated = _each(form, noises, rows, workload, fewer, noise)
-    if form.exact:
-        return _pooled(_errors(form, workload), simulated, tables, confidence, fewer)
-    held = list(simulated)
-    sizes = [np.sqrt(np.mean([answers[i] ** 2 for answers in held], axis=0))
-             for i in range(len(workload.products))]  # fmt: skip
-    return _pooled(sizes, iter(held), tables, confidence, fewer)
+    source = _Simulated(form, noises, rows, workload, SeededDraws(default_rng(seed)))
+    affordable = WORK // (form.work + measured + queries)
+    few = measured <= min(draws, affordable) and (measured + queries) * draws <= HELD
+    if form.exact and few:
+        return _own(source, source.from_effects(draws), tables, confidence, draws)
+    looped = min(draws, LOOPED, affordable, HELD // queries)
+    if form.exact and looped >= max(PASSABLE, least):
+        return _own(source, source.held(looped), tables, confidence, looped)
+    fewer = max(min(draws, LOOPED, affordable // 2), FEWEST, least)
+    return _pooled(source, tables, confidence, fewer)
 
 
 def least_draws(confidence: float) -> int:
@@ -150,94 +149,150 @@ def _check(confidence: float) -> None:
         )
 
 
-def _order(samples: Array, confidence: float) -> Array:
-    """The conservative order statistic of each column."""
-    draws = samples.shape[0]
-    k = min(draws, math.ceil((draws + 1) * confidence))
-    return np.asarray(np.partition(samples, k - 1, axis=0)[k - 1])
+def _order(samples: Array, confidence: float) -> float:
+    """The conservative order statistic."""
+    k = min(samples.size, math.ceil((samples.size + 1) * confidence))
+    return float(np.partition(samples, k - 1)[k - 1])
 
 
-def _each(
-    form: Form,
-    noises: Sequence[Noise],
-    rows: Sequence[int],
-    workload: Workload,
-    draws: int,
-    noise: SeededDraws,
-) -> Iterator[list[Array]]:
-    """The noise in all answers, product by product, draw by draw."""
-    products = [workload.factors(i) for i in range(len(workload.products))]
-    for _ in range(draws):
-        drawn = [noise.noise(each, m) for each, m in zip(noises, rows, strict=True)]
-        fitted = form.fit(drawn)
-        yield [fitted.answers(factors) for factors in products]
+@dataclass(frozen=True, eq=False)
+class _Simulated:
+    """The noise in all answers, drawn again and again; a column for each draw."""
+
+    form: Form
+    noises: Sequence[Noise]
+    rows: Sequence[int]
+    workload: Workload
+    noise: SeededDraws
+
+    @cached_property
+    def products(self) -> list[Factors]:
+        return [self.workload.factors(i) for i in range(len(self.workload.products))]
+
+    def answers(self, values: Sequence[Array]) -> list[Array]:
+        """The answers of every product to what was measured."""
+        fitted = self.form.fit(values)
+        return [fitted.answers(factors) for factors in self.products]
+
+    def batches(self, draws: int) -> Iterator[list[Array]]:
+        """The noise in the answers of every product, some draws at a time."""
+        numbers = self.form.work + sum(self.rows) + self.workload.shape[0]
+        size = max(1, min(draws, BATCH // numbers)) if self.form.exact else 1
+        for start in range(0, draws, size):
+            many = min(size, draws - start)
+            pairs = zip(self.noises, self.rows, strict=True)
+            yield self.answers([self.noise.noise(e, m * many).reshape(m, many) for e, m in pairs])
+
+    def held(self, draws: int) -> Array:
+        """The size of the noise in every answer, a row for each."""
+        found = np.concatenate([np.concatenate(b) for b in self.batches(draws)], axis=1)
+        return np.asarray(np.abs(found))
+
+    def from_effects(self, draws: int) -> Array:
+        """The same for few measured numbers: what each does to the answers, then all draws."""
+        measured, ends = sum(self.rows), np.cumsum(self.rows)[:-1]
+        size = max(1, BATCH // (self.form.work + measured + self.workload.shape[0]))
+        effects = [
+            np.concatenate(self.answers(np.split(units, ends)))
+            for units in np.array_split(np.eye(measured), math.ceil(measured / size), axis=1)
+        ]
+        pairs = zip(self.noises, self.rows, strict=True)
+        drawn = [self.noise.noise(e, m * draws).reshape(m, draws) for e, m in pairs]
+        return np.asarray(np.abs(np.concatenate(effects, axis=1) @ np.concatenate(drawn)))
+
+    def errors(self) -> list[Array]:
+        """The standard error of every query, product by product."""
+        return [np.sqrt(np.maximum(self.form.variances(f), 0)) for f in self.products]
 
 
-def _one_by_one(
-    form: Form,
-    noises: Sequence[Noise],
-    rows: Sequence[int],
-    workload: Workload,
-    draws: int,
-    noise: SeededDraws,
-) -> Array:
-    """The noise in every answer: a row for each draw."""
-    simulated = _each(form, noises, rows, workload, draws, noise)
-    return np.stack([np.concatenate(answers) for answers in simulated])
+def _shapes(errors: Array) -> Array:
+    """The number of each query's group: those of one standard error, as symmetry makes them."""
+    order = np.argsort(errors, kind="stable")
+    gaps = np.diff(errors[order]) > ALIKE * errors[order][1:]
+    groups = np.empty(errors.size, dtype=np.int64)
+    groups[order] = np.concatenate([[0], np.cumsum(gaps)])
+    return groups
 
 
-def _from_effects(
-    form: Form,
-    noises: Sequence[Noise],
-    rows: Sequence[int],
-    workload: Workload,
-    draws: int,
-    noise: SeededDraws,
-) -> Array:
-    """The same for few measured numbers: what each does to the answers, then all draws at once."""
-    products = [workload.factors(i) for i in range(len(workload.products))]
-    effect = np.empty((sum(rows), workload.shape[0]))
-    ends = np.cumsum(rows)[:-1]
-    for i, unit in enumerate(np.eye(sum(rows))):
-        fitted = form.fit(np.split(unit, ends))
-        effect[i] = np.concatenate([fitted.answers(factors) for factors in products])
-    pairs = zip(noises, rows, strict=True)
-    drawn = [noise.noise(each, draws * m).reshape(draws, m) for each, m in pairs]
-    return np.asarray(np.concatenate(drawn, axis=1) @ effect)
-
-
-def _errors(form: Form, workload: Workload) -> list[Array]:
-    """The standard error of every query, product by product."""
-    products = [workload.factors(i) for i in range(len(workload.products))]
-    return [np.sqrt(np.maximum(form.variances(factors), 0)) for factors in products]
-
-
-def _by_table(largest: Array, tables: Sequence[Sequence[int]]) -> Array:
-    """The largest noise of each table, a row for each draw, from that of each product."""
-    return np.stack([largest[:, list(table)].max(axis=1) for table in tables], axis=1)
-
-
-def _pooled(
-    errors: list[Array],
-    simulated: Iterator[list[Array]],
+def _own(
+    source: _Simulated,
+    sizes: Array,
     tables: Sequence[Sequence[int]],
     confidence: float,
     draws: int,
 ) -> Widths:
-    """Each query's standard error times its product's quantile of |noise| / standard error."""
-    count = len(errors)
+    """Every query has quantiles of its own, or shares them with those of its shape."""
+    errors = source.errors()
+    found, largest = [], []
+    start = 0
+    for error in errors:
+        own = sizes[start : start + error.size]
+        start += error.size
+        largest.append(own.max(axis=0))
+        groups = _shapes(error)
+        width = np.empty(error.size)
+        for members in np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))):
+            if members.size:
+                width[members] = _order(own[members].ravel(), confidence)
+        found.append(_within(width, error, source.noises, confidence))
+    together = _together(np.stack(largest), tables, confidence)
+    per_query, stderr = np.concatenate(found), np.concatenate(errors)
+    return Widths(per_query * OUTWARD, stderr, together, confidence, draws, "simulated")
+
+
+def _together(largest: Array, tables: Sequence[Sequence[int]], confidence: float) -> Array:
+    """The half-width that holds all queries of a table, from the largest noise of each product."""
+    own = [largest[list(table)].max(axis=0) for table in tables]
+    return np.array([_order(noise, confidence) for noise in own]) * OUTWARD
+
+
+def _pooled(
+    source: _Simulated, tables: Sequence[Sequence[int]], confidence: float, draws: int
+) -> Widths:
+    """Each query's standard error times the quantile of |noise| / standard error of its shape.
+
+    Products with too many shapes are taken as one.
+    """
+    batches: Iterator[list[Array]] = source.batches(draws)
+    if source.form.exact:
+        errors = source.errors()
+    else:
+        held = list(batches)
+        errors = [np.sqrt((np.concatenate([b[i] for b in held], axis=1) ** 2).mean(axis=1))
+                  for i in range(len(source.products))]  # fmt: skip
+        batches = iter(held)
+    groups = [_shapes(error) for error in errors]
+    groups = [g if g.max() < SHAPES else np.zeros_like(g) for g in groups]
     scales = [np.where(error > 0, error, np.inf) for error in errors]
-    counted = np.zeros((count, BINS), dtype=np.int64)
-    largest = np.zeros((draws, count))
-    for d, answers in enumerate(simulated):
+    counted = [np.zeros((g.max() + 1, BINS), dtype=np.int64) for g in groups]
+    largest: list[list[Array]] = [[] for _ in errors]
+    for answers in batches:
         for i, noise in enumerate(answers):
-            z = np.minimum(np.abs(noise) / scales[i], REACH * (1 - 1e-9))
-            counted[i] += np.bincount((z * (BINS / REACH)).astype(int), minlength=BINS)
-            largest[d, i] = np.abs(noise).max(initial=0)
-    below = np.cumsum(counted, axis=1) / counted.sum(axis=1, keepdims=True)
-    ratios = (np.argmax(below >= confidence, axis=1) + 1) * (REACH / BINS)
-    per_query = np.concatenate([r * error for r, error in zip(ratios, errors, strict=True)])
-    together = _order(_by_table(largest, tables), confidence)
-    found = np.concatenate(errors)
+            size = np.abs(noise)
+            largest[i].append(size.max(axis=0))
+            z = np.minimum(size / scales[i][:, None], REACH * (1 - 1e-9))
+            places = groups[i][:, None] * BINS + (z * (BINS / REACH)).astype(int)
+            counted[i] += np.bincount(places.ravel(), minlength=counted[i].size).reshape(-1, BINS)
+    found = []
+    for error, group, count in zip(errors, groups, counted, strict=True):
+        below = np.cumsum(count, axis=1) / count.sum(axis=1, keepdims=True)
+        ratios = (np.argmax(below >= confidence, axis=1) + 1) * (REACH / BINS)
+        found.append(_within(ratios[group] * error, error, source.noises, confidence))
+    together = _together(np.stack([np.concatenate(each) for each in largest]), tables, confidence)
     method = "simulated, shape pooled over each table"
-    return Widths(per_query, found, together, confidence, draws, method)
+    stderr = np.concatenate(errors)
+    return Widths(np.concatenate(found) * OUTWARD, stderr, together, confidence, draws, method)
+
+
+def _within(width: Array, error: Array, noises: Sequence[Noise], confidence: float) -> Array:
+    """Half-widths, kept between those of a normal and of a single Laplace noise of that size.
+
+    The noise in an answer is a sum of single ones, whose shape lies between the two; draws, being
+    few, may say otherwise.
+    """
+    bounds = [float(ndtri((1 + confidence) / 2))]
+    if any(isinstance(noise, DiscreteLaplace) for noise in noises):
+        bounds.append(-math.log(1 - confidence) / math.sqrt(2))
+    kept = np.clip(width, min(bounds) * error, max(bounds) * error)
+    steps = min(noise.exact_variance for noise in noises) < FINE**2
+    return np.where(error >= FINE, kept, width) if steps else kept

@@ -26,6 +26,8 @@ from psephos.matrix import Dense, Diagonal, Identity, Kron, Matrix
 PROBES = 24
 SINGLE_QUERIES = 2000
 TOLERANCE = 1e-12
+ITERATIONS = 100
+"""What a solution may be expected to take."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,9 +123,14 @@ class IterativeForm(Form):
 
     def fit(self, values: Sequence[Array]) -> FittedVector:
         pairs = zip(self.precisions, values, strict=True)
-        return FittedVector(
-            self._least_squares(np.concatenate([math.sqrt(c) * y for c, y in pairs]))
-        )
+        targets = np.concatenate([math.sqrt(c) * y for c, y in pairs])
+        if targets.ndim == 1:
+            return FittedVector(self._least_squares(targets))
+        return FittedVector(np.stack([self._least_squares(y) for y in targets.T], axis=1))
+
+    @property
+    def work(self) -> int:
+        return ITERATIONS * (self.preconditioner.shape[0] + sum(b.shape[0] for b in self.blocks))
 
 
 def nearest_root(

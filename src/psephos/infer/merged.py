@@ -123,6 +123,10 @@ class MergedForm(Form):
     def fit(self, values: Sequence[Array]) -> Fitted:
         return MergedFitted(self.inner.fit(values), self.merging)
 
+    @property
+    def work(self) -> int:
+        return self.inner.work
+
 
 @dataclass(frozen=True, eq=False)
 class MergedFitted:

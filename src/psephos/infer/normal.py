@@ -111,7 +111,7 @@ def merged_cells(merging: Merging) -> Array:
 def _cells(fitted: Fitted, axes: int) -> Array:
     """Least squares with least norm: what nobody measured counts as zero."""
     if isinstance(fitted, FittedTables):
-        return fitted.averaged.table(tuple(range(axes)))
+        return np.asarray(fitted.averaged.tables(tuple(range(axes)))[0])
     return fitted.vector  # type: ignore[attr-defined, no-any-return]
 
 

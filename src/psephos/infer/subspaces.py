@@ -24,11 +24,13 @@ from psephos.errors import ShapeError, UnsupportedError
 from psephos.frozen import Array
 from psephos.infer.averaged import Averaged, Seen
 from psephos.infer.components import Axes
-from psephos.infer.forms import Form
+from psephos.infer.forms import Form, through
 from psephos.matrix import Dense, Identity, Kron, Matrix, Ones
 
 MOST_SUBSPACES = 1 << 22
 """A block that sees more subspaces than this is left to other solvers."""
+CALLS = 10
+"""Numbers that could be gone through in the time of the calls for one small table."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,8 +218,16 @@ class Commuting(Form):
         given = [len(v) for v in values]
         if given != sizes:
             raise ShapeError(f"the blocks have {sizes[:9]} answers, got {given[:9]}")
-        arrays = [np.asarray(v) for v in values]
-        return Fitted(self, Averaged.of(self.shape, self.information, self.blocks, arrays))
+        single = all(np.ndim(v) == 1 for v in values)
+        rows = [np.asarray(v)[None] if single else np.ascontiguousarray(v.T) for v in values]
+        made = Averaged.of(self.shape, self.information, self.blocks, rows)
+        return Fitted(self, made, single)
+
+    @cached_property
+    def work(self) -> int:
+        tables = [block.axes for block in self.blocks] + list(self.information)
+        numbers = sum(math.prod(self.shape[i] for i in axes) for axes in tables)
+        return numbers + CALLS * len(tables)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,12 +236,14 @@ class Fitted:
 
     space: Commuting
     averaged: Averaged
+    single: bool = True
 
     def answers(self, factors: Sequence[Matrix]) -> Array:
         """The unweighted answers of ⊗Wᵢ, in the order of Kron's rows."""
         asked = self.space._asked(factors)
         if asked is None:
-            return np.zeros(math.prod(factor.shape[0] for factor in factors))
+            queries = math.prod(factor.shape[0] for factor in factors)
+            return np.zeros(queries if self.single else (queries, self.averaged.draws))
         self.space._require(asked)
         maps: list[Matrix] = []
         for i, axis in enumerate(asked.factors):
@@ -239,8 +251,9 @@ class Fitted:
                 maps.append(axis.matrix)
             elif len(axis.means) > 1 or axis.means[0] != 1:
                 maps.append(Dense(axis.means[:, None]))
-        table = self.averaged.table(asked.may)
-        return np.asarray(Kron(tuple(maps)).matvec(table)) if maps else table
+        tables = self.averaged.tables(asked.may)
+        columns = tables[0] if self.single else tables.T
+        return np.asarray(through(Kron(tuple(maps)), columns)) if maps else columns
 
 
 def is_commuting(shape: tuple[int, ...], blocks: Sequence[Matrix]) -> bool:
