@@ -3,15 +3,17 @@
 import hashlib
 import json
 import shutil
+from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
 import psephos as ps
 from psephos.kernel.measurement import pack
-from psephos.publish.bundle import Bundle
+from psephos.publish.bundle import Bundle, distance
 from psephos.publish.disk import sha256_of
 from psephos.publish.job import Job
 from psephos.publish.release import create_ledger, release
@@ -162,6 +164,28 @@ def forged_throughout(bundle):
     edit(bundle, "receipt.json", lambda r: r["charge"].update(values_hash=mark))
 
 
+def people_moved(bundle):
+    """Two hundred people in another cell, and all that follows from it in every published file."""
+    cells = pq.read_table(bundle.path / "published/cells.parquet")["count"].to_numpy().copy()
+    cells[np.argmax(cells)] += 200
+    views = bundle.views
+    published = views.counted(cells)
+    pq.write_table(pa.table({"count": cells}), bundle.path / "published/cells.parquet")
+    for table in bundle.job.tables:
+        name = bundle.path / "published" / table.name
+        made = views.table(table, "published", published)
+        pq.write_table(made, name.with_suffix(".parquet"))
+        pa_csv.write_csv(made, name.with_suffix(".csv"))
+    shifts = [[asdict(s) for s in views.shifts(t, published)] for t in bundle.job.tables]
+
+    def follow(manifest):
+        manifest["distance"] = distance(views, published)
+        for entry, own in zip(manifest["tables"], shifts, strict=True):
+            entry["shifts"] = own
+
+    edit(bundle, "manifest.json", follow)
+
+
 def charged(*cost):
     return lambda b: edit(b, "receipt.json", lambda r: r["charge"].update(cost=list(cost)))
 
@@ -189,9 +213,17 @@ FORGERIES = {
         "request",
     ),
     "a shift that is not": (
-        lambda b: edit(b, "manifest.json", lambda m: m["tables"][0].update(mean_shift=0.5)),
+        lambda b: edit(b, "manifest.json", lambda m: m["tables"][0]["shifts"][0].update(mean=0.5)),
         "published view",
     ),
+    "a distance that is not": (
+        lambda b: edit(b, "manifest.json", lambda m: m["distance"].update(in_standard_errors=0.1)),
+        "published view",
+    ),
+    "people moved between cells": (people_moved, "published view"),
+    "another noise": (said(noise="gaussian"), "request"),
+    "another strategy": (said(strategy="OPT_X"), "request"),
+    "another title": (said(title="The truth"), "request"),
     "more draws claimed": (
         lambda b: edit(b, "manifest.json", lambda m: m["interval"].update(draws=10**6)),
         "request",

@@ -20,7 +20,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from psephos.errors import ReleaseError
+from psephos.frozen import Array
 from psephos.infer.estimate import Answers
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
@@ -155,9 +156,12 @@ class Bundle:
         return f"{mark}({str(self.path)!r}: {count} tables at {self.spend})"
 
     def _repr_html_(self) -> str:
-        shown = [(table["name"], table.get("mean_shift")) for table in self.manifest["tables"]]
-        rows = [[name, "–" if gap is None else f"{gap:+,.2f}"] for name, gap in shown]
-        heads = ["table", "published minus consistent, mean (estimate)"]
+        rows = [
+            [table["name"], " × ".join(shift["by"]) or "total", f"{shift['mean']:+,.2f}"]
+            for table in self.manifest["tables"]
+            for shift in table.get("shifts", [])
+        ] or [[table["name"], "", "–"] for table in self.manifest["tables"]]
+        heads = ["table", "by", "published minus consistent, mean (estimate)"]
         return plain_table(f"{self.manifest['title']}: {self!r}", heads, rows)
 
 
@@ -229,9 +233,9 @@ def write_bundle(
     return Bundle.open(place)
 
 
-def distance(views: Views) -> dict[str, float]:
+def distance(views: Views, published: Array | None = None) -> dict[str, float]:
     """How far the published numbers are from the consistent ones."""
-    gap = views.published - views.consistent
+    gap = (views.published if published is None else published) - views.consistent
     return {
         "largest": float(np.abs(gap).max()),
         "root_mean_square": float(np.sqrt((gap**2).mean())),
@@ -271,7 +275,7 @@ def _write_views(draft: Path, views: Views, wanted: tuple[View, ...]) -> list[di
     for table in job.tables:
         entry: dict[str, Any] = {"name": table.name, "file": file_name(table.name)}
         if "published" in wanted:
-            entry["mean_shift"] = views.shift(table)
+            entry["shifts"] = [asdict(shift) for shift in views.shifts(table)]
         names.append(entry)
     return names
 

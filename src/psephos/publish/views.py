@@ -36,7 +36,7 @@ from psephos.workload.query_sets import IdentityQueries, JointQueries, QuerySet,
 from psephos.workload.workload import Workload
 
 TOTAL = "total"
-TAKEN = ("part", "answer", "count", "consistent", "stderr", "low", "high", "made_up")
+TAKEN = ("part", "answer", "value", "count", "consistent", "stderr", "low", "high", "made_up")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +96,14 @@ class Views:
     @cached_property
     def published(self) -> Array:
         """The answers of all tables, counted from whole cells: so they add up, exactly."""
-        cells = self.cells.reshape(self.job.workload.domain.shape)
-        return self.job.workload.answer(cells).astype(np.int64)
+        return self.counted(self.cells)
 
-    def table(self, table: Table, view: View) -> pa.Table:
+    def counted(self, cells: Array) -> Array:
+        """The answers of all tables, counted from some cells."""
+        shaped = cells.reshape(self.job.workload.domain.shape)  # merging may have renumbered them
+        return self.job.workload.answer(shaped).astype(np.int64)
+
+    def table(self, table: Table, view: View, published: Array | None = None) -> pa.Table:
         """One table in one view: labels, the number, its standard error and its interval."""
         if view == "raw":
             raise ReleaseError(
@@ -111,7 +115,8 @@ class Views:
         labels = table_labels(self.job.workload, table)
         numbers: dict[str, Array] = {"count": centre}
         if view == "published":
-            numbers = {"count": self.published[rows], "consistent": centre}
+            whole = self.published if published is None else published
+            numbers = {"count": whole[rows], "consistent": centre}
         numbers |= {"stderr": self.stderr[rows], "low": centre - half, "high": centre + half}
         return marked(labels, numbers, self.measurement.simulation)
 
@@ -125,17 +130,38 @@ class Views:
         values = self.measurement.values[start : start + rows]
         half = noise_quantile(noise, float(self.job.file.output.confidence))
         spread = np.full(rows, np.sqrt(noise.exact_variance))
-        numbers = {"count": values, "stderr": spread, "low": values - half, "high": values + half}
+        numbers = {"value": values, "stderr": spread, "low": values - half, "high": values + half}
         labels = block_labels(block.matrix, self.job.workload.domain)
         return marked(labels, numbers, self.measurement.simulation)
 
-    def shift(self, table: Table) -> float:
-        """The mean of published minus consistent: an estimate of the published view's bias.
+    def shifts(self, table: Table, published: Array | None = None) -> list[Shift]:
+        """How far the published view lies from the consistent one, by what is summed over.
 
-        It is made from the noisy numbers alone; the consistent view is unbiased.
+        Means of published minus consistent: estimates of the published view's bias, made from the
+        noisy numbers alone; the consistent view is unbiased. Totals add up the shifts of what
+        they sum, so they are told apart from single cells.
         """
         rows = table.rows(self.job.workload)
-        return float((self.published[rows] - self.consistent[rows]).mean())
+        whole = self.published if published is None else published
+        gaps = whole[rows] - self.consistent[rows]
+        labels = table_labels(self.job.workload, table)
+        labels.pop("part", None)
+        by = [tuple(n for n, words in labels.items() if words[i] != TOTAL)
+              for i in range(gaps.size)]  # fmt: skip
+        found = []
+        for names in dict.fromkeys(by):
+            own = gaps[[each == names for each in by]]
+            found.append(Shift(names, own.size, float(own.mean())))
+        return found
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The mean shift of a table's numbers that tell these columns apart and sum over the others."""
+
+    by: tuple[str, ...]
+    numbers: int
+    mean: float
 
 
 def column_name(attribute: str) -> str:

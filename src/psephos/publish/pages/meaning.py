@@ -42,10 +42,18 @@ def views(of: Facts) -> Html:
     return section("views", "Which view is which", *pieces)
 
 
+def _by(of: Facts, names: tuple[str, ...]) -> str:
+    return " × ".join(of.titles.get(name, name) for name in names) or "nothing: the total"
+
+
 def _shifts(of: Facts) -> Html:
     gaps = distance(of.views)
-    rows = [[own.title, _sized(of.views.shift(own))] for own in of.job.tables]
-    heads = ["Table", "Mean shift (estimate)"]
+    rows = [
+        [own.title, _by(of, shift.by), f"{shift.numbers:,}", _sized(shift.mean)]
+        for own in of.job.tables
+        for shift in of.views.shifts(own)
+    ]
+    heads = ["Table", "Counts by", "Numbers", "Mean shift (estimate)"]
     note = (
         "The shift is the mean of published minus consistent. It estimates the bias of the "
         "published view from the noisy numbers; no true count was looked at."
