@@ -126,6 +126,31 @@ def test_the_schema_is_for_editors():
     assert json.loads(run("schema").stdout)["title"] == "ReleaseFile"
 
 
+def test_plans_at_other_budgets_measure_the_same(folder):
+    target = "target = { plus_minus = 60, simultaneous = true, confidence = 0.9 }"
+    text = RELEASE.replace("[budget]\nepsilon = 0.5", "").replace("weight = 2", target)
+    write_job(folder, text)
+    made = told("plan", folder)
+    (young,) = (t for t in made["tables"] if t["target"] is not None)
+    assert young["target"] == {"half_width": 60, "confidence": 0.9, "simultaneous": True}
+    assert young["reached"] <= 60 * (1 + 1e-6) < young["simultaneous_half_width"]  # at 95 %
+    assert "± 60 at 90%, all" in run("plan", folder).stdout
+    exact = made["budget"]["exact"]
+    (same, double) = told("plan", folder, "--epsilon", f"{exact},1")
+    assert same["tables"] == made["tables"]
+    assert double["tables"][0]["half_width"] < made["tables"][0]["half_width"]
+
+
+def test_noise_beyond_64_bits_is_refused_before_the_charge(folder):
+    write_job(folder, RELEASE.replace("epsilon = 0.5", 'epsilon = "1e-20"'))
+    run("check", folder, "--create-ledger")
+    for command in ("plan", "release"):
+        found = run(command, folder)
+        assert found.exit_code == 2
+        assert "more than whole numbers of 64 bits hold; spend at least" in found.stderr
+    assert told("budget", folder)["charges"] == []
+
+
 @pytest.mark.parametrize(
     "target", ["plus_minus = 0.99", "plus_minus = 5", "relative = 0.1, guess = 90"]
 )
@@ -135,7 +160,8 @@ def test_targets_are_met(folder, target):
     )
     write_job(folder, text)
     (young,) = (t for t in told("plan", folder)["tables"] if t["target"] is not None)
-    assert young["half_width"] <= young["target"]
+    assert young["reached"] <= young["target"]["half_width"] * (1 + 1e-6)
+    assert young["reached"] == young["half_width"]
 
 
 def test_a_question_that_is_precise_enough_is_free(folder):

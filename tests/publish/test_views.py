@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from psephos.matrix import Identity, Kron
+from psephos.matrix import Compose, Dense, Identity, Kron, Partition, PIdentity
+from psephos.publish.blocks import largest_entry, row_words
 from psephos.publish.file import parse_release
 from psephos.publish.job import Job
-from psephos.publish.release import rehearse
+from psephos.publish.release import rehearse, release
 from psephos.publish.verify import verify
 from psephos.publish.views import block_labels, table_labels
 from tests.publish.conftest import RELEASE
@@ -102,3 +104,30 @@ def test_a_release_whose_cells_were_renumbered_has_all_views(tmp_path):
     for table in job.tables:
         found = views.table(table, "published").to_pydict()
         assert np.abs(np.subtract(found["count"], found["consistent"])).max() < 100
+
+
+def test_shifts_are_told_by_what_is_summed_over(release_path):
+    bundle = release(release_path)
+    views = bundle.views
+    (pets, _) = bundle.job.tables
+    shifts = views.shifts(pets)
+    assert [s.by for s in shifts] == [("age", "pet"), ("age",), ("pet",), ()]
+    cells, ages, kinds, total = shifts
+    # Totals add up what they sum: the mean shift of all cells times their number is the total's.
+    assert cells.mean * cells.numbers == pytest.approx(total.mean, abs=1e-6)
+    assert ages.mean * ages.numbers == pytest.approx(total.mean, abs=1e-6)
+    assert kinds.mean * kinds.numbers == pytest.approx(total.mean, abs=1e-6)
+    said = bundle.manifest["tables"][0]["shifts"]
+    assert [tuple(s["by"]) for s in said] == [s.by for s in shifts]
+
+
+def test_rows_of_a_block_are_named():
+    labels = ["a", "b", "c", "d"]
+    p_identity = PIdentity(np.array([1, 1, 1, 5]), np.array([[1, 1, 0, 0], [1, 2, 3, 4]]))
+    words = ["a", "b", "c", "5 × d", "a to b", "weighted sum 1"]
+    assert row_words(p_identity, labels) == words
+    halves = Partition(np.array([0, 0, 1, 1]))
+    assert row_words(halves, labels) == ["a to b", "c to d"]
+    assert row_words(Compose((Dense([[2, 0], [1, 1]]), halves)), labels) == ["2 × a to b", "total"]
+    assert row_words(Partition(np.array([0, 1, 0, 1])), labels) == ["group 1", "group 2"]
+    assert largest_entry(Kron((p_identity, Compose((Dense([[2, 0], [1, 1]]), halves))))) == 10

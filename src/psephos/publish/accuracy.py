@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import starmap
-from operator import le
 
 import numpy as np
 
@@ -96,7 +95,7 @@ def least_budget(job: Job, draws: int, search: Search) -> Least:
         raise ReleaseError("no table has a target")
     spend = best.budget
     for _ in range(STEPS):  # whole numbers step: their quantiles do not follow the scale exactly
-        if all(starmap(le, reached_at(job, best.strategy, spend, draws).values())):
+        if all(starmap(meets, reached_at(job, best.strategy, spend, draws).values())):
             return replace(best, budget=spend)
         spend = job.paid(rounded_up(spend.amount * Fraction(51, 50)))
     raise ReleaseError("no budget was found that meets all targets; ask for wider intervals")
@@ -177,6 +176,11 @@ def reached_at(
             width = widths.per_query[table.rows(job.workload)].max()
         found[table.name] = (float(width), table.target.half_width)
     return found
+
+
+def meets(width: float, target: float) -> bool:
+    """Is a half-width as small as it must be? Widths themselves are rounded up a little."""
+    return width <= target * (1 + 1e-6)
 
 
 def rounded_up(amount: Fraction, digits: int = DIGITS) -> Fraction:

@@ -95,7 +95,7 @@ def ask(
     return Reply(workload, table, float(widths.per_query.max()), widths.method)
 
 
-def price(bundle: Bundle, workload: Workload, half_width: float, *, draws: int = 1999) -> Price:
+def price(bundle: Bundle, workload: Workload, half_width: float, *, draws: int = 9999) -> Price:
     """The least budget at which every answer is within ± half_width, old measurements included.
 
     A release that `builds_on` the bundle and has this target costs as much.

@@ -19,13 +19,17 @@ from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.matrix.base import Norm
-from psephos.publish.accuracy import budgets_needed, least_budget, reached_at, widths_at
+from psephos.publish.accuracy import Least, least_budget, reached_at, widths_at
 from psephos.publish.choose import Progress, choose
+from psephos.publish.entries import TargetEntry
 from psephos.publish.job import Job
 from psephos.publish.pages.html import plain_table
 from psephos.publish.tables import Table
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
+
+WIDEST = 1e15
+"""Noise of up to this standard deviation fits into 64 bits, and into floats without loss."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class TableError:
     half_width: float
     simultaneous: float
     share: float
-    target: float | None = None
+    target: TargetEntry | None = None
+    reached: float | None = None
     needs: Budget | None = None
 
 
@@ -110,7 +115,7 @@ def plan(
     asked: str | os.PathLike[str] | Job,
     *,
     budget: Budget | None = None,
-    draws: int = 1999,
+    draws: int = 9999,
     progress: Progress | None = None,
 ) -> Plan:
     """The error of every table of a release file, and of rival strategies; no data are touched.
@@ -122,36 +127,54 @@ def plan(
         progress: told the operator and its gain over Identity while the search runs
     """
     job = asked if isinstance(asked, Job) else Job.read(asked)
-    if budget is not None and budget.currency != _currency(job):
-        raise ReleaseError(f"the release is planned in {_currency(job)}, got {budget}")
-    spend = budget or job.budget
-    if spend is None:
-        least = least_budget(job, draws, partial(choose, progress=progress))
-        strategy, spend, needs = least.strategy, least.budget, least.needs
-        if not spend.amount:
-            raise ReleaseError(
-                "past measurements meet every target already, so there is nothing to buy; "
-                "`psephos ask` answers from them"
-            )
-    else:
-        strategy = choose(job, job.workload, progress)
-        needs = budgets_needed(job, strategy, draws)
-    confidence = float(job.file.output.confidence)
-    widths = widths_at(job, strategy, spend, confidence, draws)
-    errors = widths.stderr
-    shares = _shares(job, errors)
+    chosen = _chosen(job, draws, progress)
+    return _planned(job, chosen, budget or chosen.budget, draws)
+
+
+def compare(job: Job, budgets: Sequence[Budget], draws: int = 9999) -> list[Plan]:
+    """The same tables at several budgets, measured in the same way."""
+    chosen = _chosen(job, draws, None)
+    return [_planned(job, chosen, budget, draws) for budget in budgets]
+
+
+def _chosen(job: Job, draws: int, progress: Progress | None) -> Least:
+    """What will be measured, and at what budget: the file's own, or the least for its targets."""
+    if job.budget is not None:
+        return Least(choose(job, job.workload, progress), job.budget, {})
+    least = least_budget(job, draws, partial(choose, progress=progress))
+    if not least.budget.amount:
+        raise ReleaseError(
+            "past measurements meet every target already, so there is nothing to buy; "
+            "`psephos ask` answers from them"
+        )
+    return least
+
+
+def _planned(job: Job, chosen: Least, spend: Budget, draws: int) -> Plan:
+    if spend.currency != _currency(job):
+        raise ReleaseError(f"the release is planned in {_currency(job)}, got {spend}")
+    strategy = chosen.strategy
+    check_size(job, strategy, spend)
+    widths = widths_at(job, strategy, spend, float(job.file.output.confidence), draws)
+    reached = reached_at(job, strategy, spend, draws)
+    shares = _shares(job, widths.stderr)
     tables = tuple(
-        _table_error(job, table, errors, widths, share, needs.get(table.name))
-        for table, share in zip(job.tables, shares, strict=True)
+        _table_error(job, t, widths, share, reached.get(t.name), chosen.needs.get(t.name))
+        for t, share in zip(job.tables, shares, strict=True)
     )
-    return Plan(
-        job,
-        strategy,
-        spend,
-        tables,
-        _rivals(job, strategy, spend, _weighted_rmse(job, widths)),
-        widths,
-    )
+    rivals = _rivals(job, strategy, spend, _weighted_rmse(job, widths))
+    return Plan(job, strategy, spend, tables, rivals, widths)
+
+
+def check_size(job: Job, strategy: Strategy, spend: Budget) -> None:
+    """Refuse noise that numbers of 64 bits do not hold, before anything is charged."""
+    noises = noise_for(strategy.query, spend, job.unit, 1)
+    widest = math.sqrt(max(noise.exact_variance for noise in noises))
+    if widest > WIDEST:
+        raise ReleaseError(
+            f"at {spend} the noise has a standard deviation of {widest:.2g}, more than whole "
+            f"numbers of 64 bits hold; spend at least {float(spend.amount) * widest / WIDEST:.1g}"
+        )
 
 
 def _currency(job: Job) -> str:
@@ -161,14 +184,13 @@ def _currency(job: Job) -> str:
 def _table_error(
     job: Job,
     table: Table,
-    errors: np.ndarray,
     widths: Widths,
     share: float,
+    reached: tuple[float, float] | None,
     needs: Budget | None,
 ) -> TableError:
     rows = table.rows(job.workload)
-    own = errors[rows]
-    together = widths.per_table[job.tables.index(table)]
+    own = widths.stderr[rows]
     return TableError(
         name=table.name,
         title=table.title,
@@ -176,9 +198,10 @@ def _table_error(
         rmse=float(np.sqrt((own**2).mean())),
         worst=float(own.max()),
         half_width=float(widths.per_query[rows].max()),
-        simultaneous=float(together),
+        simultaneous=float(widths.per_table[job.tables.index(table)]),
         share=share,
-        target=None if table.target is None else table.target.half_width,
+        target=table.target,
+        reached=None if reached is None else reached[0],
         needs=needs,
     )
 
@@ -266,7 +289,8 @@ def shortage(made: Plan, left: Budget) -> str:
             remedies.append(f"drop {made.expensive.name!r} (the rest needs {least})")
     reached = reached_at(job, made.strategy, left, draws)
     widened = ", ".join(
-        f"± {reached[t.name][0]:,.3g} instead of ± {t.target:,.3g} for {t.name!r}" for t in needing
+        f"± {reached[t.name][0]:,.3g} instead of ± {reached[t.name][1]:,.3g} for {t.name!r}"
+        for t in needing
     )
     remedies.append(f"accept {widened}")
     return said + ", or ".join(remedies)
@@ -278,8 +302,3 @@ def _without(job: Job, name: str) -> Job | None:
     if not any(table.target for table in tables):
         return None
     return Job.of(job.file.model_copy(update={"tables": tables}), job.folder)
-
-
-def compare(job: Job, budgets: Sequence[Budget], draws: int = 1999) -> list[Plan]:
-    """The same tables at several budgets."""
-    return [plan(job, budget=budget, draws=draws) for budget in budgets]

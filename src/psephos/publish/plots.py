@@ -18,8 +18,8 @@ from xml.etree import ElementTree
 import pyarrow as pa
 
 from psephos.errors import UnsupportedError
+from psephos.publish.blocks import TOTAL
 from psephos.publish.points import PART, Points, shape_of
-from psephos.publish.views import TOTAL
 
 if TYPE_CHECKING:
     from psephos.publish.plan import Plan

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from psephos.attribute import Attribute
+from psephos.publish.blocks import TOTAL
 from psephos.publish.job import Job
 from psephos.publish.tables import Table
-from psephos.publish.views import TOTAL
 from psephos.workload.query_sets import (
     IdentityQueries,
     LevelQueries,

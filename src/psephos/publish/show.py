@@ -14,6 +14,7 @@ from rich.text import Text
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.publish.bundle import Bundle
+from psephos.publish.entries import TargetEntry
 from psephos.publish.plan import Plan
 
 SHOWN = 12
@@ -57,7 +58,8 @@ def plain_plan(made: Plan) -> dict[str, Any]:
                 "half_width": table.half_width,
                 "simultaneous_half_width": table.simultaneous,
                 "share_of_error": table.share,
-                "target": table.target,
+                "target": None if table.target is None else _plain_target(table.target),
+                "reached": table.reached,
                 "needs": None if table.needs is None else plain_budget(table.needs),
             }
             for table in made.tables
@@ -80,14 +82,15 @@ def shown_plan(made: Plan) -> RenderableType:
     tables = Table(title=f"Error of every table at {made.budget}, before anything is spent")
     targets = any(table.target is not None for table in made.tables)
     tables.add_column("table", min_width=14)
-    last = ("target", "needs") if targets else ("share",)
+    last = ("target", "reached", "needs") if targets else ("share",)
     for head in ("numbers", "error", "worst", f"± {percent}", "± all", *last):
         tables.add_column(head, justify="right", no_wrap=True)
     for table in made.tables:
         sizes = (table.rmse, table.worst, table.half_width, table.simultaneous)
         row = [table.name, f"{table.queries:,}", *map(_rows, sizes)]
         if targets:
-            row.append("" if table.target is None else f"± {_rows(table.target)}")
+            row.append("" if table.target is None else _target(table.target))
+            row.append("" if table.reached is None else f"± {_rows(table.reached)}")
             row.append("" if table.needs is None else f"{float(table.needs.amount):.3g}")
         else:
             row.append(f"{table.share:.0%}")
@@ -100,6 +103,20 @@ def shown_plan(made: Plan) -> RenderableType:
     for rival in made.rivals:
         rivals.add_row(rival.name, _rows(rival.rmse), f"{rival.rmse / made.rmse:.2f}×")
     return Group(tables, rivals, Text(_notes(made)))
+
+
+def _plain_target(target: TargetEntry) -> dict[str, Any]:
+    return {
+        "half_width": target.half_width,
+        "confidence": float(target.confidence),
+        "simultaneous": target.simultaneous,
+    }
+
+
+def _target(target: TargetEntry) -> str:
+    """A target in short: ± 50 of all numbers at once, at 90 %."""
+    together = ", all" if target.simultaneous else ""
+    return f"± {_rows(target.half_width)} at {float(target.confidence) * 100:g}%{together}"
 
 
 def _notes(made: Plan) -> str:

@@ -28,14 +28,14 @@ from psephos.infer.least_squares import least_squares
 from psephos.infer.nonnegative import MOST_CELLS, nonnegative
 from psephos.infer.whole import whole
 from psephos.kernel.measurement import Measurement
-from psephos.matrix import Identity, Kron, Matrix, Ones
+from psephos.matrix import Matrix
+from psephos.publish.blocks import TOTAL, block_lists
 from psephos.publish.entries import View
 from psephos.publish.job import Job
 from psephos.publish.tables import Table
 from psephos.workload.query_sets import IdentityQueries, JointQueries, QuerySet, TotalQueries
 from psephos.workload.workload import Workload
 
-TOTAL = "total"
 TAKEN = ("part", "answer", "value", "count", "consistent", "stderr", "low", "high", "made_up")
 
 
@@ -245,20 +245,12 @@ def _combined(lists: dict[str, list[str]]) -> dict[str, list[str]]:
 
 
 def block_labels(matrix: Matrix, domain: Domain) -> dict[str, list[str]]:
-    """What each answer of a measured block counts: labels where it is a value, else its number."""
-    fits = isinstance(matrix, Kron) and tuple(f.shape[1] for f in matrix.factors) == domain.shape
-    if not fits or not isinstance(matrix, Kron):
+    """What each answer of a measured block counts."""
+    lists = block_lists(matrix, domain)
+    if lists is None:
         return {"answer": [f"combination {i + 1}" for i in range(matrix.shape[0])]}
-    lists: dict[str, list[str]] = {}
-    for name, factor in zip(domain.names, matrix.factors, strict=True):
-        if isinstance(factor, Ones):
-            continue
-        if isinstance(factor, Identity):
-            for part, attribute in domain[name].parts or ((name, domain[name]),):
-                lists[column_name(part)] = list(attribute.labels)
-        else:
-            lists[column_name(name)] = [f"combination {i + 1}" for i in range(factor.shape[0])]
-    return _combined(lists) if lists else {"answer": [TOTAL]}
+    named = {column_name(name): words for name, words in lists.items()}
+    return _combined(named) if named else {"answer": [TOTAL]}
 
 
 def marked(labels: dict[str, list[str]], numbers: dict[str, Any], simulation: bool) -> pa.Table:

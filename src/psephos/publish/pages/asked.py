@@ -80,7 +80,7 @@ def _tables(of: Facts) -> Html:
     for entry, own in zip(of.file.tables, of.plan.tables, strict=True):
         called = entry.title or entry.name
         title = joined([called, *_own_name(entry.name, called)])
-        target = "–" if own.target is None else f"± {own.target:g} at {_target(entry)}"
+        target = "–" if own.target is None else f"± {own.target.half_width:g} at {_target(entry)}"
         rows.append([title, question(entry), target, f"{entry.weight:g}", f"{own.queries:,}"])
     heads = ["Table", "Question", "Target", "Weight", "Numbers"]
     return table("Tables", heads, rows, texts=3)

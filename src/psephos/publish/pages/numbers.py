@@ -138,11 +138,25 @@ def _precision(of: Facts, asked: Table) -> str:
     together = float(of.views.widths.per_table[of.job.tables.index(asked)])
     digits = digits_for(float(half.min()))
     each = plus_minus(float(half.max()), digits)
-    if half.size == 1:
-        return f"The {of.confidence} noise interval is {each}."
-    return (
+    said = (
         f"{of.confidence} noise interval: at most {each} for each number by itself, "
         f"{plus_minus(together, digits)} for the whole table at once."
+    )
+    if half.size == 1:
+        said = f"The {of.confidence} noise interval is {each}."
+    return said + _target(of, asked, digits)
+
+
+def _target(of: Facts, asked: Table, digits: int) -> str:
+    """How precise the table had to be, and is."""
+    (own,) = [table for table in of.plan.tables if table.name == asked.name]
+    if own.target is None or own.reached is None:
+        return ""
+    together = " for the whole table at once" if own.target.simultaneous else " for each number"
+    return (
+        f" It had to be {plus_minus(own.target.half_width, digits)} at "
+        f"{float(own.target.confidence) * 100:g} %{together}, and is "
+        f"{plus_minus(own.reached, digits)}."
     )
 
 

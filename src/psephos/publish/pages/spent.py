@@ -6,6 +6,7 @@ import math
 
 from psephos.matrix import Identity, Kron, Matrix, Ones
 from psephos.publish import plots
+from psephos.publish.blocks import largest_entry
 from psephos.publish.pages.facts import Facts, budget_text, entry_text, unit_text
 from psephos.publish.pages.html import (
     Html,
@@ -57,7 +58,7 @@ def _blocks(of: Facts) -> Html:
     blocks = zip(of.plan.blocks(), of.views.measurement.query.blocks, strict=True)
     noises = of.views.measurement.noise
     for ((_, answers, share), block), noise in zip(blocks, noises, strict=True):
-        spread = math.sqrt(noise.exact_variance)
+        spread = math.sqrt(noise.exact_variance) / largest_entry(block.matrix)
         what = block_text(block.matrix, of)
         rows.append(
             [what, f"{answers:,}", count(spread, digits_for(spread)), f"{share * 100:.3g} %"]
@@ -65,7 +66,7 @@ def _blocks(of: Facts) -> Html:
     heads = [
         "What was counted",
         "Noisy numbers",
-        "Standard deviation of the noise",
+        "Standard deviation of the noise, in rows",
         "Share of the budget",
     ]
     note = (
@@ -73,6 +74,11 @@ def _blocks(of: Facts) -> Html:
     )
     if len(rows) > 1:
         note += " A share is what the block would cost alone, with the noise it was given."
+    if any(largest_entry(block.matrix) > 1 for block in of.views.measurement.query.blocks):
+        note += (
+            " Weighted sums count a row many times, so that weights are whole; the noise is told "
+            "in units of the largest weight."
+        )
     return joined([table("Measured blocks", heads, rows), tag("p", note, class_="note")])
 
 
