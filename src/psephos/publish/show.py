@@ -80,20 +80,12 @@ def shown_plan(made: Plan) -> RenderableType:
     """A plan for people: tables, rivals, what is measured and what it takes."""
     percent = f"{made.widths.confidence:.0%}"
     tables = Table(title=f"Error of every table at {made.budget}, before anything is spent")
-    targets = any(table.target is not None for table in made.tables)
     tables.add_column("table", min_width=14)
-    last = ("target", "reached", "needs") if targets else ("share",)
-    for head in ("numbers", "error", "worst", f"± {percent}", "± all", *last):
+    for head in ("numbers", "error", "worst", f"± {percent}", "± all", "share"):
         tables.add_column(head, justify="right", no_wrap=True)
     for table in made.tables:
         sizes = (table.rmse, table.worst, table.half_width, table.simultaneous)
-        row = [table.name, f"{table.queries:,}", *map(_rows, sizes)]
-        if targets:
-            row.append("" if table.target is None else _target(table.target))
-            row.append("" if table.reached is None else f"± {_rows(table.reached)}")
-            row.append("" if table.needs is None else f"{float(table.needs.amount):.3g}")
-        else:
-            row.append(f"{table.share:.0%}")
+        row = [table.name, f"{table.queries:,}", *map(_rows, sizes), f"{table.share:.0%}"]
         tables.add_row(*row)
     rivals = Table(title="The same budget, spent in other ways")
     rivals.add_column("what is measured")
@@ -102,7 +94,20 @@ def shown_plan(made: Plan) -> RenderableType:
     rivals.add_row(f"chosen: {made.strategy.name}", _rows(made.rmse), "1.00×", style="bold")
     for rival in made.rivals:
         rivals.add_row(rival.name, _rows(rival.rmse), f"{rival.rmse / made.rmse:.2f}×")
-    return Group(tables, rivals, Text(_notes(made)))
+    return Group(tables, *_targets(made), rivals, Text(_notes(made)))
+
+
+def _targets(made: Plan) -> list[RenderableType]:
+    """What tables had to reach, if any had to."""
+    shown = Table(title="Targets")
+    shown.add_column("table", min_width=14)
+    for head in ("target", "reached", "needs"):
+        shown.add_column(head, justify="right", no_wrap=True)
+    for table in made.tables:
+        if table.target is not None and table.reached is not None:
+            needs = "" if table.needs is None else f"{float(table.needs.amount):.3g}"
+            shown.add_row(table.name, _target(table.target), f"± {_rows(table.reached)}", needs)
+    return [shown] if shown.row_count else []
 
 
 def _plain_target(target: TargetEntry) -> dict[str, Any]:
