@@ -1,8 +1,9 @@
 """Noise intervals: how far an answer may be from the truth by privacy noise alone.
 
 An answer of least squares is a fixed linear combination of independent noises whose distributions
-are public, so its quantiles are found by drawing that noise again and again: no data take part, and
-the same seed gives the same widths everywhere.
+are public. Its quantiles are computed where what each measured number does to it is known, and else
+found by drawing the noise again and again, as are those of many answers at once: no data take part,
+and the same seed gives the same widths everywhere.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from functools import cached_property
 
 import numpy as np
 from numpy.random import default_rng
-from scipy.special import ndtri
 
 from psephos.errors import UnsupportedError
 from psephos.frozen import Array
 from psephos.infer.forms import Factors, Form
-from psephos.kernel.noise import DiscreteLaplace, Noise
+from psephos.infer.quantiles import shape_bounds, sum_quantiles
+from psephos.kernel.noise import Noise
 from psephos.kernel.simulate import SeededDraws
 from psephos.workload.workload import Workload
 
@@ -34,7 +35,6 @@ PASSABLE = 499
 FEWEST = 99
 BATCH = 4_000_000
 """Numbers that are gone through at a time."""
-SMOOTH = 1000.0
 BINS = 4096
 REACH = 16.0
 ALIKE = 1e-7
@@ -61,32 +61,6 @@ class Widths:
     method: str
 
 
-def noise_quantile(noise: Noise, confidence: float) -> int:
-    """The least k with P(|X| ≤ k) ≥ confidence, for noise that is added to a count as it is.
-
-    For discrete Laplace noise P(|X| > k) = 2·exp(-(k + 1)/b) / (1 + exp(-1/b)), in closed form.
-
-    >>> from fractions import Fraction
-    >>> noise_quantile(DiscreteLaplace(Fraction(10)), 0.95)
-    30
-    """
-    if not 0 < confidence < 1:
-        raise UnsupportedError(f"a confidence lies between 0 and 1, got {confidence!r}")
-    if isinstance(noise, DiscreteLaplace):
-        rate = 1 / float(noise.scale)
-        beyond = (1 - confidence) * (1 + math.exp(-rate)) / 2
-        return max(0, math.ceil(-math.log(beyond) / rate - 1 - 1e-12))
-    sigma = math.sqrt(float(noise.variance))
-    if sigma > SMOOTH:  # then the sums below are those of a normal density, to 1e-12 and better
-        z = float(ndtri((1 + confidence) / 2))
-        return max(0, math.ceil(sigma * z - 0.5))
-    support = np.arange(math.ceil(12 * sigma) + 2, dtype=float)
-    weights = np.exp(-(support**2) / (2 * float(noise.variance)))
-    weights[1:] *= 2
-    within = np.cumsum(weights) / weights.sum()
-    return int(np.searchsorted(within, confidence * (1 - 1e-15)))
-
-
 def half_widths(
     form: Form,
     noises: Sequence[Noise],
@@ -98,7 +72,7 @@ def half_widths(
     draws: int = 9999,
     seed: int = 0,
 ) -> Widths:
-    """Half-widths h with P(|noise in the answer| ≤ h) = confidence, by simulation.
+    """Half-widths h with P(|noise in the answer| ≤ h) = confidence, computed or by simulation.
 
     The order statistic is the conservative one: over the draws, coverage is at least what is asked.
     Queries of one product with one standard error share their draws. Where that many draws of all
@@ -124,7 +98,8 @@ def half_widths(
     affordable = WORK // (form.work + measured + queries)
     few = measured <= min(draws, affordable) and (measured + queries) * draws <= HELD
     if form.exact and few:
-        return _own(source, source.from_effects(draws), tables, confidence, draws)
+        effects = source.effects()
+        return _own(source, source.drawn(effects, draws), tables, confidence, draws, effects)
     looped = min(draws, LOOPED, affordable, HELD // queries)
     if form.exact and looped >= max(PASSABLE, least):
         return _own(source, source.held(looped), tables, confidence, looped)
@@ -188,17 +163,19 @@ class _Simulated:
         found = np.concatenate([np.concatenate(b) for b in self.batches(draws)], axis=1)
         return np.asarray(np.abs(found))
 
-    def from_effects(self, draws: int) -> Array:
-        """The same for few measured numbers: what each does to the answers, then all draws."""
+    def effects(self) -> Array:
+        """What each measured number does to every answer: a row for each answer."""
         measured, ends = sum(self.rows), np.cumsum(self.rows)[:-1]
         size = max(1, BATCH // (self.form.work + measured + self.workload.shape[0]))
-        effects = [
-            np.concatenate(self.answers(np.split(units, ends)))
-            for units in np.array_split(np.eye(measured), math.ceil(measured / size), axis=1)
-        ]
+        some = np.array_split(np.eye(measured), math.ceil(measured / size), axis=1)
+        found = [np.concatenate(self.answers(np.split(units, ends))) for units in some]
+        return np.concatenate(found, axis=1)
+
+    def drawn(self, effects: Array, draws: int) -> Array:
+        """The size of the noise in every answer, from what each measured number does to it."""
         pairs = zip(self.noises, self.rows, strict=True)
-        drawn = [self.noise.noise(e, m * draws).reshape(m, draws) for e, m in pairs]
-        return np.asarray(np.abs(np.concatenate(effects, axis=1) @ np.concatenate(drawn)))
+        noise = [self.noise.noise(e, m * draws).reshape(m, draws) for e, m in pairs]
+        return np.asarray(np.abs(effects @ np.concatenate(noise)))
 
     def errors(self) -> list[Array]:
         """The standard error of every query, product by product."""
@@ -220,24 +197,48 @@ def _own(
     tables: Sequence[Sequence[int]],
     confidence: float,
     draws: int,
+    effects: Array | None = None,
 ) -> Widths:
-    """Every query has quantiles of its own, or shares them with those of its shape."""
+    """Every query has quantiles of its own, or shares them with those of its shape.
+
+    Where effects are known and noise is wide they are computed; else they are those of the draws.
+    """
     errors = source.errors()
     found, largest = [], []
-    start = 0
+    start, computed = 0, effects is not None
     for error in errors:
-        own = sizes[start : start + error.size]
+        rows = slice(start, start + error.size)
         start += error.size
-        largest.append(own.max(axis=0))
+        largest.append(sizes[rows].max(axis=0))
         groups = _shapes(error)
+        first = np.unique(groups, return_index=True)[1]
+        wide = _wide(error, source.noises)
         width = np.empty(error.size)
-        for members in np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))):
-            if members.size:
-                width[members] = _order(own[members].ravel(), confidence)
-        found.append(_within(width, error, source.noises, confidence))
+        if effects is not None and wide.any():
+            quantiles = sum_quantiles(effects[rows][first], source.noises, source.rows, confidence)
+            width = quantiles[groups]
+        if effects is None or not wide.all():
+            computed = False
+            drawn = [_order(own.ravel(), confidence) for own in _grouped(sizes[rows], groups)]
+            kept = _within(np.array(drawn)[groups], error, source.noises, confidence)
+            width = kept if effects is None else np.where(wide, width, kept)
+        found.append(width)
     together = _together(np.stack(largest), tables, confidence)
     per_query, stderr = np.concatenate(found), np.concatenate(errors)
-    return Widths(per_query * OUTWARD, stderr, together, confidence, draws, "simulated")
+    method = "computed" if computed else "simulated"
+    return Widths(per_query * OUTWARD, stderr, together, confidence, draws, method)
+
+
+def _grouped(samples: Array, groups: Array) -> list[Array]:
+    """The rows of each group."""
+    order = np.argsort(groups, kind="stable")
+    return [samples[own] for own in np.split(order, np.cumsum(np.bincount(groups))[:-1])]
+
+
+def _wide(error: Array, noises: Sequence[Noise]) -> Array:
+    """Where it hardly matters that noise is whole: the noise itself, or the answer's, is wide."""
+    wide = min(noise.exact_variance for noise in noises) >= FINE**2
+    return np.full(error.shape, True) if wide else error >= FINE
 
 
 def _together(largest: Array, tables: Sequence[Sequence[int]], confidence: float) -> Array:
@@ -285,14 +286,7 @@ def _pooled(
 
 
 def _within(width: Array, error: Array, noises: Sequence[Noise], confidence: float) -> Array:
-    """Half-widths, kept between those of a normal and of a single Laplace noise of that size.
-
-    The noise in an answer is a sum of single ones, whose shape lies between the two; draws, being
-    few, may say otherwise.
-    """
-    bounds = [float(ndtri((1 + confidence) / 2))]
-    if any(isinstance(noise, DiscreteLaplace) for noise in noises):
-        bounds.append(-math.log(1 - confidence) / math.sqrt(2))
-    kept = np.clip(width, min(bounds) * error, max(bounds) * error)
-    steps = min(noise.exact_variance for noise in noises) < FINE**2
-    return np.where(error >= FINE, kept, width) if steps else kept
+    """Half-widths, kept to what sums of wide noise can have; few draws may say otherwise."""
+    low, high = shape_bounds(noises, confidence)
+    kept = np.clip(width, low * error, high * error)
+    return np.where(_wide(error, noises), kept, width)

@@ -23,9 +23,10 @@ from psephos.domain import Domain
 from psephos.errors import ReleaseError
 from psephos.frozen import Array
 from psephos.infer.estimate import Estimate
-from psephos.infer.intervals import Widths, half_widths, noise_quantile
+from psephos.infer.intervals import Widths, half_widths
 from psephos.infer.least_squares import least_squares
 from psephos.infer.nonnegative import MOST_CELLS, nonnegative
+from psephos.infer.quantiles import noise_quantile
 from psephos.infer.whole import whole
 from psephos.kernel.measurement import Measurement
 from psephos.matrix import Matrix

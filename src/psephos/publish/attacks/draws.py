@@ -15,7 +15,7 @@ from scipy.stats import chi2
 
 import psephos.matrix as mx
 from psephos.domain import Domain
-from psephos.infer.intervals import noise_quantile
+from psephos.infer.quantiles import noise_quantile
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.noise import DiscreteLaplace, Noise
 from psephos.publish.attacks.exact import UNITS, probabilities

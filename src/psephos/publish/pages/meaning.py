@@ -149,7 +149,12 @@ def _concentrated(of: Facts) -> Html:
 def intervals(of: Facts) -> Html:
     """What the noise intervals cover, and how they were found."""
     widths = of.views.widths
-    if widths.method == "simulated":
+    if widths.method == "computed":
+        how = (
+            "Their widths were computed from the noise's public distribution; those for a whole "
+            f"table at once were found by drawing it {widths.draws:,} times anew, without the data."
+        )
+    elif widths.method == "simulated":
         how = (
             f"Their widths were found by drawing the noise {widths.draws:,} times anew, without "
             "the data: its distribution is public."
