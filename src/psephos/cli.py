@@ -18,20 +18,20 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console, RenderableType
 
-from psephos.errors import BudgetExceededError, LedgerError, PsephosError, ReleaseError, SourceError
+from psephos.errors import BudgetExceededError, LedgerError, PsephosError, SourceError
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.ledger import Ledger
-from psephos.protect import check as check_data
 from psephos.publish import show
 from psephos.publish.ask import ask as ask_bundle
 from psephos.publish.ask import asked, price
 from psephos.publish.audit import audit as audit_here
 from psephos.publish.bundle import Bundle
 from psephos.publish.demo import prepare
-from psephos.publish.draft import draft
+from psephos.publish.draft import write_draft
 from psephos.publish.entries import View
 from psephos.publish.file import json_schema
 from psephos.publish.job import Job
+from psephos.publish.owner import check_job, is_checked, require_check
 from psephos.publish.plan import compare, shortage
 from psephos.publish.plan import plan as plan_job
 from psephos.publish.release import create_ledger, open_ledger
@@ -51,6 +51,10 @@ Json = Annotated[bool, typer.Option("--json", help="Plain JSON on standard outpu
 ReleasePath = Annotated[Path, typer.Argument(help="The release file, or its folder.")]
 BundlePath = Annotated[Path, typer.Argument(help="The bundle's directory.")]
 QUESTION = "SELECT home_ownership, COUNT(*) FROM men WHERE vet_wwko = 1 GROUP BY home_ownership"
+NO_LEDGER = (
+    "no ledger was made: its unit and budget are for life, and the check found errors; mend the "
+    "release file or the data, then run this again"
+)
 CODES: list[tuple[type[PsephosError], int]] = [
     (BudgetExceededError, 3),
     (LedgerError, 4),
@@ -76,10 +80,7 @@ def init(
 ) -> None:
     """Draft a release file from the names and types of a table's columns; no entry is read."""
     with _told(as_json):
-        if output.exists():
-            raise ReleaseError(f"{output} is there already; choose another --output")
-        text = draft(data, beside=output.parent)
-        output.write_text(text, encoding="utf-8")
+        write_draft(data, output)
         _show(as_json, {"written": str(output)}, f"{output} is drafted; look for CONFIRM in it")
 
 
@@ -95,14 +96,14 @@ def check(
     """PRIVATE, for the owner: compare schema and data; make the data set's ledger when asked."""
     with _told(as_json):
         job = Job.read(release)
-        report = check_data(
-            job.source, job.workload.domain, unit=job.unit, max_rows_total=max_rows_total
-        )
-        ledger = create_ledger(job) if create else None
+        report = check_job(job, max_rows_total=max_rows_total)
+        ledger = create_ledger(job) if create and report.ok else None
         found = json.loads(report.to_json())
         found["ledger"] = None if ledger is None else str(job.ledger)
-        said = str(report) + (f"\nledger made: {ledger}" if ledger is not None else "")
-        _show(as_json, found, said)
+        made = "" if ledger is None else f"ledger made: {ledger}"
+        if create and not report.ok:
+            made = found["no_ledger"] = NO_LEDGER
+        _show(as_json, found, str(report), made)
         if not report.ok:
             raise typer.Exit(1)
 
@@ -152,12 +153,18 @@ def rehearse(
 @app.command()
 def release(
     release: ReleasePath = Path("release.toml"),
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Spend without a check that passed.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """The real run: charge the ledger, measure, write the bundle. Run again, it charges nothing."""
     with _told(as_json):
         job = Job.read(release)
-        before = open_ledger(job).spent()
+        ledger = open_ledger(job)
+        before = ledger.spent()
+        if not unchecked:
+            require_check(job, ledger)
         with _progress(as_json) as say:
             bundle = release_job(job, progress=say)
         ledger = open_ledger(job)
@@ -254,17 +261,18 @@ def demo(
     with _told(as_json):
         place = prepare(folder)
         job = Job.read(place)
-        if not job.ledger.exists():
-            report = check_data(job.source, job.workload.domain, unit=job.unit)
-            create_ledger(job)
+        if not is_checked(job):
+            report = check_job(job)
             if not as_json:
                 _show(as_json, [], f"owner's check: {'passed' if report.ok else report}")
+        if not job.ledger.exists():
+            create_ledger(job)
         if not job.bundle.exists():
             with _progress(as_json) as say:
                 made = plan_job(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×"))
             if not as_json:
                 _show(as_json, [], show.shown_plan(made))
-        release(place, as_json)
+        release(place, as_json=as_json)
         if not as_json:
             _show(as_json, [], f"try: psephos ask {job.bundle} {QUESTION!r}")
             _show(as_json, [], f"     psephos verify {job.bundle}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -43,14 +44,32 @@ def protect(
 
 
 def check(
-    source: Any, domain: Domain, *, unit: Unit | None = None, max_rows_total: int | None = None
+    source: Any,
+    domain: Domain,
+    *,
+    unit: Unit | None = None,
+    max_rows_total: int | None = None,
+    left_out: Collection[str] = (),
 ) -> CheckReport:
     """The owner's private comparison of schema and data: all mismatches at once.
 
     Its output holds what is in the data; it is marked PRIVATE and meant for the owner alone.
+
+    Args:
+        source: what `protect` takes
+        domain: the public schema
+        unit: whose presence will be protected
+        max_rows_total: a declared bound on the number of rows
+        left_out: columns whose undeclared entries are dropped on purpose, which is no error
     """
     _check_domain(domain)
-    return engines.check(as_source(source), domain, unit=unit, max_rows_total=max_rows_total)
+    return engines.check(
+        as_source(source),
+        domain,
+        unit=unit,
+        max_rows_total=max_rows_total,
+        left_out=left_out,
+    )
 
 
 def simulate(

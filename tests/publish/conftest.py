@@ -55,6 +55,7 @@ restarts = 1
 def people(rows=600, extra="", seed=0):
     rng = default_rng(seed)
     ages, pets = rng.integers(0, 20, rows), rng.choice(["cat", "dog", "horse", "newt"], rows)
+    pets[(ages < 6) & (pets == "horse")] = "cat"
     lines = [f"{age},{pet}" for age, pet in zip(ages, pets, strict=True)]
     return "age,pet\n" + "\n".join(lines) + "\n" + extra
 

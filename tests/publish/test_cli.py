@@ -5,10 +5,13 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+import psephos as ps
 from psephos.cli import app
 from psephos.publish.job import Job
 from psephos.publish.release import open_ledger
 from tests.publish.conftest import RELEASE, write_job
+
+OTHER_BUNDLE = '[output]\nbundle = "second"\n'
 
 
 def run(*args):
@@ -97,11 +100,12 @@ def test_mistakes_have_codes_and_words(folder, args, code, words):
 
 def test_a_spent_budget_exits_with_3(folder):
     run("check", folder, "--create-ledger")
-    write_job(folder, RELEASE.replace("epsilon = 0.5", "epsilon = 3"))
+    run("release", folder)
+    write_job(folder, RELEASE.replace("epsilon = 0.5", "epsilon = 1.8") + OTHER_BUNDLE)
     result = run("release", folder)
     assert result.exit_code == 3
     assert "is left" in result.output
-    assert open_ledger(Job.read(folder)).spent().amount == 0
+    assert open_ledger(Job.read(folder)).spent() == ps.epsilon("1/2")
 
 
 def test_findings_of_the_check_exit_with_1(folder):

@@ -118,9 +118,9 @@ def test_a_forged_past_is_found(pair, tmp_path, edit):
 def test_only_paid_measurements_of_this_data_set_are_built_on(pair, tmp_path):
     _, first, _ = pair
     folder = tmp_path / "job"
-    other = write_job(folder, MORE)
+    create_ledger(Job.read(write_job(folder)))
     shutil.copytree(first.path, folder / "bundle")
-    create_ledger(Job.read(other))
+    other = write_job(folder, MORE)
     with pytest.raises(ps.ReleaseError, match=r"builds_on: 'pets' cannot be built on: .*no charge"):
         release(other)
     text = RELEASE.replace("epsilon = 0.5", "epsilon = 0.25")

@@ -1,7 +1,8 @@
 """Where counts come from: a query in, integer counts out; engines decide nothing."""
 
-from psephos.engines.check import CheckReport, check
+from psephos.engines.check import check
 from psephos.engines.duck import DuckSource
 from psephos.engines.duck import source as as_source
+from psephos.engines.report import CheckReport
 
 __all__ = ["CheckReport", "DuckSource", "as_source", "check"]

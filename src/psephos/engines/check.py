@@ -2,81 +2,32 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from html import escape
+from collections.abc import Collection
 from typing import Any
 
 import duckdb
 
 from psephos.attribute import Attribute
 from psephos.domain import Domain
+from psephos.engines.broken import broken_lines
 from psephos.engines.cells import CellSql, double
 from psephos.engines.columns import column_problems, columns_of, needed_columns
 from psephos.engines.duck import DuckSource
+from psephos.engines.report import CheckReport, Finding, Level
 from psephos.engines.rows import Rows
 from psephos.errors import SourceError, name_list
 from psephos.kernel.unit import Cap
 
-PRIVATE = "PRIVATE: for the data owner only; this looks at the data and is not protected"
 TOP = 10
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One mismatch: where, what, and the entries it is about with their numbers of rows.
-
-    An `error` means that rows are left out or that counting cannot work; the rest are notes.
-    """
-
-    column: str
-    kind: str
-    error: bool
-    text: str
-    entries: tuple[tuple[str, int], ...] = ()
-
-    def __str__(self) -> str:
-        listed = ", ".join(f"{entry!r} ({number:,})" for entry, number in self.entries)
-        return f"{self.column}: {self.text}{': ' if listed else ''}{listed}"
-
-
-@dataclass(frozen=True)
-class CheckReport:
-    """All that the schema and the data disagree on. PRIVATE: it tells the truth about data."""
-
-    rows: int | None
-    findings: tuple[Finding, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Nothing to mend; notes may be left."""
-        return not any(finding.error for finding in self.findings)
-
-    def __str__(self) -> str:
-        size = "rows not counted" if self.rows is None else f"{self.rows:,} rows"
-        lines = [PRIVATE, f"{'ok' if self.ok else 'NOT ok'}; {size}"]
-        lines += [f"{'error' if f.error else 'note '}  {f}" for f in self.findings]
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def to_json(self) -> str:
-        """The report as JSON, whose first entry says that it is private."""
-        findings = [asdict(finding) for finding in self.findings]
-        content = {"private": PRIVATE, "ok": self.ok, "rows": self.rows, "findings": findings}
-        return json.dumps(content, indent=1, ensure_ascii=False)
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{'error' if f.error else 'note'}</td><td>{escape(str(f))}</td></tr>"
-            for f in self.findings
-        )
-        head = f"<p><strong>{escape(PRIVATE)}</strong></p>"
-        return f"{head}\n<p>{escape(str(self).splitlines()[1])}</p><table>{rows}</table>"
-
-
 def check(
-    source: DuckSource, domain: Domain, *, unit: Any = None, max_rows_total: int | None = None
+    source: DuckSource,
+    domain: Domain,
+    *,
+    unit: Any = None,
+    max_rows_total: int | None = None,
+    left_out: Collection[str] = (),
 ) -> CheckReport:
     """Everything about the data that the schema did not expect, at once.
 
@@ -85,28 +36,36 @@ def check(
         domain: the public schema
         unit: the unit of privacy, whose person column and cap are looked at too
         max_rows_total: the declared public bound on the number of rows
+        left_out: columns whose undeclared entries are meant to be dropped
     """
     cap = None if unit is None else unit.cap
     problems = column_problems(source.columns(), needed_columns(domain, cap))
-    found = [Finding("columns", "columns", True, problem) for problem in problems]
+    found = [Finding("columns", "columns", "error", problem) for problem in problems]
     try:
         with source.opened() as rows:
             total = _row(rows, "COUNT(*)")[0]
             if max_rows_total is not None and total > max_rows_total:
                 text = f"{total:,} rows, over the declared bound of {max_rows_total:,}"
-                found.append(Finding("rows", "bound", True, text))
+                found.append(Finding("rows", "bound", "error", text))
             there = [(n, a) for n, a in columns_of(domain) if source.columns().count(n) == 1]
+            found += broken_lines(source, rows, [name for name, _ in there])
             for i, (name, attribute) in enumerate(there):
-                found += _column(rows, name, attribute, rows.cell(name, attribute, f"l{i}"))
+                cell = rows.cell(name, attribute, f"l{i}")
+                found += _column(rows, name, attribute, cell, name in left_out)
             if cap is not None and source.columns().count(cap.column) == 1:
                 found += _persons(rows, cap)
-            return CheckReport(total, tuple(found))
+        counted = None if problems else int(source.count(domain, (), (), None))
+        if total and counted == 0:
+            found.append(Finding("rows", "none", "error", "no row is left to count"))
+        return CheckReport(total, tuple(found), counted)
     except (duckdb.Error, SourceError) as error:  # the owner may read the engine's own words
-        found.append(Finding("source", "unreadable", True, f"cannot be read through: {error}"))
+        found.append(Finding("source", "unreadable", "error", f"cannot be read through: {error}"))
     return CheckReport(None, tuple(found))
 
 
-def _column(rows: Rows, name: str, attribute: Attribute, cell: CellSql) -> list[Finding]:
+def _column(
+    rows: Rows, name: str, attribute: Attribute, cell: CellSql, left_out: bool
+) -> list[Finding]:
     column = rows.column(name)
     missing, filled, unread, strange = _row(
         rows,
@@ -115,26 +74,46 @@ def _column(rows: Rows, name: str, attribute: Attribute, cell: CellSql) -> list[
         f"COUNT(*) FILTER ({cell.found} IS NULL AND {column} IS NOT NULL)",
         cell,
     )
-    fate = "go to the cell (other)" if attribute.unknown == "other" else "are dropped"
-    lost = attribute.unknown != "other"
     found = []
     if filled and unread == filled:
         text = f"no entry can be read as the declared values are ({attribute.some_values()})"
-        found.append(Finding(name, "type", True, text))
+        found.append(Finding(name, "type", "error", text))
     if strange:
+        level, text = _undeclared(attribute, strange, left_out)
         entry = f"CAST({column} AS VARCHAR)"
         where = f"WHERE {cell.found} IS NULL AND {column} IS NOT NULL"
         top = rows.run(
             f"SELECT {entry} AS entry, COUNT(*) AS n FROM {rows.entries([cell])} {where} "
             f"GROUP BY entry ORDER BY n DESC, entry LIMIT {TOP}"
         ).fetchall()
-        text = f"{strange:,} rows with undeclared entries {fate}"
-        found.append(Finding(name, "undeclared", lost, text, tuple(top)))
+        found.append(Finding(name, "undeclared", level, text, tuple(top)))
     if missing:
-        declared = attribute.edges is None and None in attribute.values
-        text = f"{missing:,} missing entries {'have their own cell' if declared else fate}"
-        found.append(Finding(name, "missing", lost and not declared, text))
+        found.append(_missing(name, attribute, missing, filled))
     return found + _range(rows, name, attribute, cell) + _absent(rows, name, attribute, cell)
+
+
+def _undeclared(attribute: Attribute, number: int, left_out: bool) -> tuple[Level, str]:
+    """Losing entries that nobody spoke of is an error; losing them on purpose is not."""
+    text = f"{number:,} rows with undeclared entries"
+    if attribute.unknown == "other":
+        return "note", f"{text} go to the cell (other)"
+    if left_out:
+        return "warning", f"{text} are dropped, as the schema says"
+    remedy = 'declare them, or write unknown = "other" to keep them, or unknown = "drop" if they '
+    return "error", f"{text} are dropped ({remedy}are to be left out)"
+
+
+def _missing(name: str, attribute: Attribute, missing: int, filled: int) -> Finding:
+    if attribute.edges is None and None in attribute.values:
+        return Finding(name, "missing", "note", f"{missing:,} missing entries have their own cell")
+    if attribute.unknown == "other":
+        text = f"{missing:,} missing entries go to the cell (other)"
+        return Finding(name, "missing", "note", text)
+    keep = 'unknown = "other"'
+    if attribute.edges is None and not isinstance(attribute.values, range):
+        keep = f'missing = "not stated" or {keep}'
+    text = f"{missing:,} rows with missing entries are dropped (to keep them write {keep})"
+    return Finding(name, "missing", "warning" if filled else "error", text)
 
 
 def _range(rows: Rows, name: str, attribute: Attribute, cell: CellSql) -> list[Finding]:
@@ -153,7 +132,7 @@ def _range(rows: Rows, name: str, attribute: Attribute, cell: CellSql) -> list[F
         return []
     text = f"{below:,} numbers below {low} and {above:,} above {high}"
     clipped = " are clipped" if attribute.unknown == "clip" else ""
-    return [Finding(name, "range", False, text + clipped)]
+    return [Finding(name, "range", "note", text + clipped)]
 
 
 def _absent(rows: Rows, name: str, attribute: Attribute, cell: CellSql) -> list[Finding]:
@@ -163,7 +142,7 @@ def _absent(rows: Rows, name: str, attribute: Attribute, cell: CellSql) -> list[
     if not absent:
         return []
     labels = name_list(attribute.label(i) for i in absent)
-    return [Finding(name, "absent", False, f"declared and never there: {labels}")]
+    return [Finding(name, "absent", "note", f"declared and never there: {labels}")]
 
 
 def _persons(rows: Rows, cap: Cap) -> list[Finding]:
@@ -171,16 +150,18 @@ def _persons(rows: Rows, cap: Cap) -> list[Finding]:
     people = f"SELECT COUNT(*) AS n FROM {rows.relation} WHERE {column} IS NOT NULL GROUP BY "
     people += f"CAST({column} AS VARCHAR)"
     found = []
-    (nobody,) = _row(rows, f"COUNT(*) FILTER ({column} IS NULL)")
+    nobody, somebody = _row(rows, f"COUNT(*) FILTER ({column} IS NULL), COUNT({column})")
     if nobody:
-        text = f"{nobody:,} rows without an id are dropped"
-        found.append(Finding(cap.column, "missing", True, text))
+        text = (
+            f"{nobody:,} rows without an id are dropped (give them ids of their own to keep them)"
+        )
+        found.append(Finding(cap.column, "missing", "warning" if somebody else "error", text))
     many, over = rows.run(
         f"SELECT COUNT(*), SUM(n - {cap.max_rows}) FROM ({people}) WHERE n > {cap.max_rows}"
     ).fetchall()[0]
     if many:
         text = f"{many:,} persons have more than {cap.max_rows} rows; up to {over:,} rows are cut"
-        found.append(Finding(cap.column, "cap", False, text))
+        found.append(Finding(cap.column, "cap", "warning", text))
     return found
 
 

@@ -5,15 +5,15 @@ and keeps nothing on disk. SQL turns rows into cell indices; numpy applies the m
 which takes a fraction of the time and memory of grouping by millions of cells. A small table is
 read once for many counts (`kept`).
 
-A CSV has a header, commas (a TSV tabs) and double quotes, and is read as text. An empty field is
-missing, a quoted empty one is empty text. Lines with too few fields, bytes that are not UTF-8 or
-more than 2 MB are left out; fields too many are ignored. Its rows are what this reading makes of
-it: a stray quote can join lines, so prefer Parquet where people typed the entries.
+A CSV has a header, separators as found there (`files`) and double quotes, and is read as text. An
+empty field is missing, a quoted empty one is empty text. Lines with too few fields, bytes that are
+not UTF-8 or more than 2 MB are left out; fields too many are ignored. Its rows are what this
+reading makes of it: a stray quote can join lines, so prefer Parquet where people typed the
+entries. The owner's check tells how many lines are of any of these kinds (`broken`).
 """
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,11 +23,10 @@ from typing import Any, Literal
 
 import duckdb
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from psephos.domain import Domain
 from psephos.engines.columns import column_problems, needed_columns
+from psephos.engines.files import PARQUET, Columns, checked_file, file_columns
 from psephos.engines.frames import as_table
 from psephos.engines.kept import KeptRows
 from psephos.engines.rows import Rows, first_of_each
@@ -45,10 +44,8 @@ SETTINGS = {
 }
 CSV_OPTIONS = (
     "auto_detect = false, header = true, quote = '\"', escape = '\"', strict_mode = false, "
-    "ignore_errors = true, allow_quoted_nulls = false, hive_partitioning = false"
+    "allow_quoted_nulls = false, hive_partitioning = false"
 )
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
-PARQUET = (".parquet", ".pq")
 GROUP_LIMIT = 2**14  # up to this many cells DuckDB adds up, beyond it numpy does
 BATCH = 2**20
 UNREADABLE = (
@@ -69,26 +66,24 @@ def source(data: Any) -> DuckSource:
     """
     if not isinstance(data, str | Path):
         table = as_table(data)
-        return DuckSource(tuple(table.column_names), table=table)
-    path = Path(data).absolute()
-    if path.suffix.lower() not in (*DELIMITERS, *PARQUET):
-        raise DomainError(f"{path.name!r} is none of .csv, .tsv and .parquet")
-    if any(mark in str(path) for mark in "*?["):
-        raise DomainError(f"{str(path)!r} holds one of * ? [, which stand for many files; rename")
-    if not path.is_file():
-        raise SourceError(f"there is no file {str(path)!r}")
-    return DuckSource(_file_columns(path), path=path)
+        return DuckSource(Columns(tuple(table.column_names)), table=table)
+    path = checked_file(Path(data).absolute())
+    return DuckSource(file_columns(path), path=path)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DuckSource:
-    """A file or a table, and the names of its columns when it was opened."""
+    """A file or a table, and its columns when it was opened."""
 
-    names: tuple[str, ...]
+    found: Columns
     path: Path | None = None
     table: Any = None
     _seen: dict[Any, KeptRows | Literal[False] | None] = field(default_factory=dict)
     """What was counted last, and its rows: None after the first count, False if too many."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.found.names
 
     def columns(self) -> tuple[str, ...]:
         """The names of the columns, from the schema or the header alone."""
@@ -169,7 +164,7 @@ class DuckSource:
     @contextmanager
     def opened(self) -> Iterator[Rows]:
         """The rows, readable until the block ends."""
-        if self.path is not None and _file_columns(self.path) != self.names:
+        if self.path is not None and file_columns(self.path) != self.found:
             raise SourceError("the columns of the file have changed since it was opened")
         connection = duckdb.connect(":memory:", config=dict(SETTINGS))
         try:
@@ -192,10 +187,13 @@ class DuckSource:
             return f"frame {called}"
         if path.suffix.lower() in PARQUET:
             return f"read_parquet({_quoted(str(path))}, hive_partitioning = false) {called}"
-        columns = ", ".join(f"{name}: 'VARCHAR'" for name in names)
-        delimiter = DELIMITERS[path.suffix.lower()]
-        options = f"{CSV_OPTIONS}, delim = '{delimiter}', columns = {{{columns}}}"
-        return f"read_csv({_quoted(str(path))}, {options}) {called}"
+        return f"{self.csv(len(names), 'ignore_errors = true')} {called}"
+
+    def csv(self, columns: int, errors: str) -> str:
+        """A CSV file behind FROM, read as so many columns of text, c0 and on."""
+        kinds = ", ".join(f"c{i}: 'VARCHAR'" for i in range(columns))
+        options = f"{CSV_OPTIONS}, {errors}, delim = '{self.found.separator}'"
+        return f"read_csv({_quoted(str(self.path))}, {options}, columns = {{{kinds}}})"
 
     def __repr__(self) -> str:
         return f"DuckSource({len(self.names)} columns: {', '.join(self.names)})"
@@ -214,23 +212,6 @@ def _unwanted(connection: Any) -> str:
     known = {name for (name,) in connection.execute("FROM duckdb_optimizers()").fetchall()}
     unwanted = {"type_pushdown", "scalar_fn_pushdown", "build_side_probe_side"}
     return ", ".join(sorted(known & unwanted))
-
-
-def _file_columns(path: Path) -> tuple[str, ...]:
-    """The names in a Parquet file's schema or a CSV's first line; no row is looked at."""
-    names: tuple[str, ...] = ()
-    try:
-        if path.suffix.lower() in PARQUET:
-            names = tuple(pq.read_schema(path).names)
-        else:
-            delimiter = DELIMITERS[path.suffix.lower()]
-            with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-                names = tuple(next(csv.reader(file, delimiter=delimiter), ()))
-    except (OSError, csv.Error, pa.ArrowException):
-        pass
-    if not names:
-        raise SourceError(f"{path.name!r} has no columns that can be read; it needs a header")
-    return names
 
 
 def _quoted(text: str) -> str:

@@ -6,34 +6,55 @@ be is public knowledge that a person has to bring: every such fact is left open 
 
 from __future__ import annotations
 
-import csv
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet
 
+from psephos.engines.files import checked_file, file_columns
 from psephos.errors import ReleaseError, SourceError
 
-LONGEST = 1 << 20
+
+def write_draft(source: str | os.PathLike[str], output: Path) -> None:
+    """Write the draft of a release file; what is there already stays."""
+    if output.suffix != ".toml":
+        raise ReleaseError(
+            f"a draft is TOML; give --output a name that ends in .toml, not {output}"
+        )
+    if output.exists():
+        raise ReleaseError(f"{output} is there already; choose another --output")
+    text = draft(source, beside=output.parent, name=str(output))
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReleaseError(
+            f"{output} cannot be written: {error.strerror}; choose another --output"
+        ) from None
 
 
-def draft(source: str | os.PathLike[str], *, beside: str | os.PathLike[str] = ".") -> str:
+def draft(
+    source: str | os.PathLike[str],
+    *,
+    beside: str | os.PathLike[str] = ".",
+    name: str = "release.toml",
+) -> str:
     """The text of a release file for a table, with every public fact left for a person to confirm.
 
     Args:
         source: a CSV or Parquet file
         beside: the folder in which the release file will lie
+        name: the release file as its commands will name it
     """
     place = Path(source)
     columns = column_types(place)
     shown = os.path.relpath(place, beside)
-    name = place.stem
     head = HEAD.format(
-        name=_text(name),
+        commands=_commands(shlex.quote(name)),
+        name=_text(place.stem),
         source=_text(shown),
-        ledger=_text(f"{name}.ledger"),
+        ledger=_text(f"{place.stem}.ledger"),
         table=_text(columns[0][0]),
     )
     return head + "\n".join(_attribute(column, kind) for column, kind in columns)
@@ -41,47 +62,19 @@ def draft(source: str | os.PathLike[str], *, beside: str | os.PathLike[str] = ".
 
 def column_types(place: Path) -> list[tuple[str, str]]:
     """Names and kinds of a table's columns: bool, int, float, text or unknown."""
-    if not place.exists():
-        raise SourceError(f"there is no file {place}; give the path of a CSV or Parquet file")
-    if place.suffix.lower() in (".parquet", ".pq"):
-        try:
-            schema = pa.parquet.read_schema(place)
-        except (OSError, pa.ArrowException):
-            raise SourceError(f"{place} is no Parquet file, or a damaged one") from None
-        columns = [(field.name, _kind(field.type)) for field in schema]
-    else:
-        columns = [(name, "unknown") for name in _header(place)]
-    if not columns:
+    found = file_columns(checked_file(place))
+    if not found.names:
         raise SourceError(f"{place} has no columns")
-    return columns
-
-
-def _header(place: Path) -> list[str]:
-    """The first line of a CSV file, if it can be a header; nothing below it is read."""
-    try:
-        with place.open(encoding="utf-8-sig", newline="") as file:
-            line = file.readline(LONGEST)
-    except (OSError, UnicodeDecodeError):
-        raise SourceError(f"{place} cannot be read as text in UTF-8") from None
-    if not line.strip():
-        raise SourceError(f"{place} is empty; a CSV file starts with a line of column names")
-    try:
-        delimiter = csv.Sniffer().sniff(line, delimiters=",;\t|").delimiter
-    except csv.Error:
-        delimiter = ","
-    try:
-        names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter))]
-    except csv.Error:
-        raise SourceError(
-            f"the first line of {place} cannot be read as column names; add a header line"
-        ) from None
+    if found.types is not None:
+        return [(field.name, _kind(field.type)) for field in found.types]
+    names = found.names
     if any(not name or _is_number(name) for name in names) or len(set(names)) < len(names):
         # The names are not repeated here: without a header they would be a row of the data.
         raise SourceError(
             f"the first line of {place} does not look like column names (a name is empty, a number "
             "or there twice); add a header line"
         )
-    return names
+    return [(name, "unknown") for name in names]
 
 
 def _is_number(text: str) -> bool:
@@ -133,13 +126,25 @@ def _text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+STEPS = {
+    "check {file} --create-ledger": "the owner compares schema and data, in private",
+    "plan {file}": "the error of every table, before anything is spent",
+    "rehearse {file}": "the whole run on made-up data",
+    "release {file}": "the real one",
+}
+
+
+def _commands(file: str) -> str:
+    written = [step.format(file=file) for step in STEPS]
+    width = max(map(len, written)) + 4
+    lines = zip(written, STEPS.values(), strict=True)
+    return "\n".join(f"#   psephos {step:<{width}}{what}" for step, what in lines)
+
+
 HEAD = """\
 # A draft, made from the names and types of the columns alone: no entry of the data was read.
 # What is marked CONFIRM is for a person who knows what may be public. Then:
-#   psephos check release.toml --create-ledger    the owner compares schema and data, in private
-#   psephos plan release.toml                     the error of every table, before anything is spent
-#   psephos rehearse release.toml                 the whole run on made-up data
-#   psephos release release.toml                  the real one
+{commands}
 
 name = {name}
 title = ""

@@ -335,7 +335,25 @@ class ReleaseFile(Entry):
                 "there is a budget and there are targets; keep [budget] or the targets, the other "
                 "follows"
             )
+        if self.budget is not None:
+            self._affordable(self.budget.made(), self.ledger.made())
         return self
+
+    @staticmethod
+    def _affordable(asked: Budget, held: Budget) -> None:
+        """Refuse what no ledger of this size could ever pay, before anyone plans with it."""
+        if asked.currency == "rho" and held.currency == "epsilon":
+            raise ValueError(
+                "budget: a ledger that holds epsilon cannot pay rho; give [budget] in epsilon, or "
+                "a new data set a [ledger] in rho"
+            )
+        cost = asked.amount if asked.currency == held.currency else asked.amount**2 / 2
+        if cost > held.amount:
+            booked = "" if asked.currency == held.currency else f" (booked as rho {cost})"
+            raise ValueError(
+                f"budget: {asked}{booked} is more than the ledger will ever hold, {held}; lower "
+                "[budget]"
+            )
 
     def domain(self) -> Domain:
         """The public schema."""

@@ -11,12 +11,14 @@ from pathlib import Path
 from psephos.domain import Domain
 from psephos.errors import ReleaseError, TooLargeError
 from psephos.frozen import Array, digest
+from psephos.infer.nonnegative import MOST_CELLS
 from psephos.kernel.budget import Budget
 from psephos.kernel.unit import Unit
 from psephos.publish.entries import ReleaseFile
 from psephos.publish.file import read_release, release_path
 from psephos.publish.measured import Measured, read_past
-from psephos.publish.tables import Table, compile_tables, zero_cells
+from psephos.publish.tables import Table, compile_tables
+from psephos.publish.zeros import Impossible, compile_zeros, zero_cells
 from psephos.strategy.factors import Noise
 from psephos.workload.workload import Workload
 
@@ -36,6 +38,7 @@ class Job:
     workload: Workload
     tables: tuple[Table, ...]
     past: tuple[Measured, ...] = ()
+    impossible: tuple[Impossible, ...] = ()
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Job:
@@ -62,7 +65,11 @@ class Job:
         for name in file.builds_on:
             for each in read_past(folder / name, workload.domain, unit):
                 known[each.measurement.key] = each
-        return cls(file, folder, domain, workload, tuple(tables), tuple(known.values()))
+        impossible = compile_zeros(domain, file.zeros)
+        made = cls(file, folder, domain, workload, tuple(tables), tuple(known.values()), impossible)
+        if impossible and domain.size <= MOST_CELLS and made.zeros is not None and made.zeros.all():
+            raise ReleaseError("zeros: every row meets one of them, so nothing could be published")
+        return made
 
     @cached_property
     def unit(self) -> Unit:
@@ -93,7 +100,7 @@ class Job:
             raise ReleaseError(
                 f"zeros: {self.domain.size:,} cells are too many to mark; leave `zeros` out"
             )
-        return self.workload.domain.arrange(zero_cells(self.domain, self.file.zeros))
+        return self.workload.domain.arrange(zero_cells(self.domain, self.impossible))
 
     @property
     def source(self) -> Path:

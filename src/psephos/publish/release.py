@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from psephos.protect import protect, simulate
 from psephos.publish.bundle import Bundle, request_key, write_bundle
 from psephos.publish.fake import made_up
 from psephos.publish.job import Job
-from psephos.publish.measured import Measured, booked, receipt_of
+from psephos.publish.measured import Measured, booked, read_json, receipt_of
 from psephos.publish.plan import Plan, plan, shortage
 from psephos.publish.report import write_report
 from psephos.publish.views import Views
@@ -141,13 +141,36 @@ def open_ledger(job: Job) -> Ledger:
 
 
 def create_ledger(job: Job) -> Ledger:
-    """The owner's ledger for a new data set, with the unit and the budget that the file names."""
+    """The owner's ledger for a new data set, with the unit and the budget that the file names.
+
+    A data set that was released before has one: a second would give its budget twice.
+    """
+    paid = None if job.ledger.exists() else next(_paid_bundles(job), None)
+    if paid is not None:
+        raise LedgerError(
+            f"no ledger was made: {paid} is a paid release of {job.file.ledger.dataset!r}, so this "
+            "data set has a ledger already, and a new one would give its budget a second time. Put "
+            f"the old ledger back at {job.ledger}; if that bundle is of other data, move it away"
+        )
     return Ledger.create(
         job.ledger,
         dataset=job.file.ledger.dataset,
         unit=job.unit,
         budget=job.file.ledger.made(),
     )
+
+
+def _paid_bundles(job: Job) -> Iterator[Path]:
+    """Releases of this data set: at the bundle's place, among those built on, and beside it."""
+    beside = sorted(place.parent for place in job.bundle.parent.glob("*/receipt.json"))
+    for place in (job.bundle, *(job.folder / name for name in job.file.builds_on), *beside):
+        try:
+            held = read_json(place / "receipt.json")
+        except ReleaseError:
+            continue  # no bundle, or none that can be read
+        charged = isinstance(held, dict) and bool(held.get("charge"))
+        if charged and held.get("dataset") == job.file.ledger.dataset:
+            yield place
 
 
 def check_past(job: Job, ledger: Ledger) -> None:
@@ -180,6 +203,10 @@ def check_room(made: Plan) -> None:
         free = shutil.disk_usage(place).free
     except OSError:
         raise ReleaseError(f"there is no folder {place} to write the bundle to") from None
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise ReleaseError(
+            f"{place} cannot be written to, where the bundle goes; nothing was charged"
+        )
     if free < needed:
         raise ReleaseError(
             f"{place} has {free / 1e6:,.0f} MB free and the bundle needs about "

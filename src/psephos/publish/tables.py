@@ -6,11 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from psephos.domain import Domain
 from psephos.errors import PsephosError, ReleaseError, SqlError
-from psephos.frozen import Array
 from psephos.publish.entries import TableEntry, TargetEntry
 from psephos.workload import census
 from psephos.workload.builders import marginals, range_marginals
@@ -80,23 +77,6 @@ def compile_tables(domain: Domain, entries: Sequence[TableEntry]) -> tuple[Workl
         where = range(len(products) - len(own), len(products))
         tables.append(Table(entry.name, entry.title or entry.name, where, entry.target))
     return Workload(merged, products), tables
-
-
-def zero_cells(domain: Domain, conditions: Sequence[str]) -> Array:
-    """Which cells no row can lie in, by conditions in SQL; one axis for each attribute."""
-    zeros = np.zeros(domain.shape, dtype=bool)
-    for condition in conditions:
-        text = f"SELECT COUNT(*) FROM t WHERE {condition}"
-        try:
-            merged, (asked,) = compile_sql(domain, text)
-        except PsephosError as error:
-            raise ReleaseError(f"zeros: {condition!r}: {error}") from None
-        kron = asked.matrix(merged)
-        cells = np.ravel(kron.rmatvec(np.ones(1))) > 0
-        order = merged._axes_of_origin() or list(range(len(domain.names)))
-        shape = [domain.shape[axis] for axis in order]
-        zeros |= cells.reshape(shape).transpose(np.argsort(order))
-    return zeros
 
 
 def _dialect(entries: Sequence[TableEntry]) -> str | None:

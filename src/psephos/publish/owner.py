@@ -1,0 +1,91 @@
+"""What the owner does before a release: compare schema and data.
+
+A check that passes leaves a stamp beside the release file, for this schema, unit and source. It
+says that the check passed and nothing else about the data. `psephos release` asks for it, so that
+no budget goes into a schema that nobody has compared with the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from psephos.engines import as_source
+from psephos.engines.report import CheckReport, Finding
+from psephos.errors import ReleaseError
+from psephos.frozen import digest
+from psephos.kernel.ledger import Ledger
+from psephos.protect import check
+from psephos.publish.bundle import request_key
+from psephos.publish.choose import kept
+from psephos.publish.job import Job
+
+STAMP = "The owner's check of this schema and source has passed.\n"
+
+
+def check_job(job: Job, *, max_rows_total: int | None = None) -> CheckReport:
+    """Everything that the release file and the data disagree on. PRIVATE; a pass is stamped."""
+    # Written out, `drop` is a decision; left to the default, it may be news.
+    meant = [
+        name
+        for name, entry in job.file.attributes.items()
+        if entry.unknown == "drop" and "unknown" in entry.model_fields_set
+    ]
+    report = check(
+        job.source,
+        job.domain,
+        unit=job.unit,
+        max_rows_total=max_rows_total,
+        left_out=meant,
+    )
+    if report.counted is not None:
+        report = replace(report, findings=(*report.findings, *_contradictions(job)))
+    _stamp(job, report.ok)
+    return report
+
+
+def require_check(job: Job, ledger: Ledger) -> None:
+    """Refuse to spend on a schema that was never checked; what is paid for goes on."""
+    paid = job.bundle.exists() or any(e.key == request_key(job) for e in ledger.history())
+    if not paid and not is_checked(job):
+        raise ReleaseError(
+            "this schema has not been compared with the data, or not with success: run `psephos "
+            "check RELEASE` first, or say --unchecked. Nothing was charged"
+        )
+
+
+def is_checked(job: Job) -> bool:
+    """Has the owner's check passed for this schema, unit and source?"""
+    return _stamp_place(job).exists()
+
+
+def _contradictions(job: Job) -> Iterator[Finding]:
+    """Rows that lie where no row can be."""
+    source = as_source(job.source)
+    for each in job.impossible:
+        rows = int(source.count(each.domain, (), each.conjuncts, None))
+        if rows:
+            text = f"{rows:,} rows contradict it; they will be published as 0"
+            yield Finding(str(each), "zeros", "error", text)
+
+
+def _stamp(job: Job, passed: bool) -> None:
+    place = _stamp_place(job)
+    try:
+        if passed:
+            place.parent.mkdir(exist_ok=True)
+            place.write_text(STAMP, encoding="utf-8")
+        else:
+            place.unlink(missing_ok=True)
+    except OSError as error:
+        raise ReleaseError(
+            f"{place} cannot be written: {error.strerror}; make the folder of the release file "
+            "writable"
+        ) from None
+
+
+def _stamp_place(job: Job) -> Path:
+    """Named by what was compared, not by what was asked: tables and budget may change."""
+    compared = (job.domain, str(job.unit), str(job.source.resolve()), job.file.zeros)
+    return kept(job) / f"{digest(compared)[:32]}.checked"
