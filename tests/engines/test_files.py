@@ -1,0 +1,127 @@
+"""CSV files as they come: separators, encodings, broken lines; told to the owner alone."""
+
+import pytest
+
+from psephos.domain import Domain
+from psephos.engines import as_source, check
+from psephos.engines.files import file_columns
+from psephos.errors import DomainError, SourceError
+from psephos.kernel.source import Cap
+from psephos.publish.draft import column_types
+
+DOMAIN = Domain.of({"age": 9, "pet": ["cat", "dog"]})
+
+
+def write(folder, content, name="people.csv"):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def findings(path, domain=DOMAIN):
+    return {f.kind: f for f in check(as_source(path), domain).findings if f.column == "lines"}
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("name", ["people.csv", "people.tsv"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+def test_the_separator_is_found_in_the_header(tmp_path, mark, name, end, start):
+    lines = [f"age{mark}pet", f"3{mark}cat", f"4{mark}dog", f"4{mark}dog"]
+    path = write(tmp_path, start + end.join(lines) + end, name)
+    assert as_source(path).columns() == ("age", "pet")
+    assert [column for column, _ in column_types(path)] == ["age", "pet"]
+    assert as_source(path).count(DOMAIN, ("pet",), (), None).tolist() == [1, 2]
+    assert check(as_source(path), DOMAIN).ok
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ("age;pet, if any;sex", ("age", "pet, if any", "sex")),
+        ('"a;b;c;d",e', ("a;b;c;d", "e")),
+        ('"say ""a;b;c""",e', ('say "a;b;c"', "e")),
+        ("age , pet", ("age", "pet")),
+        ("a;b,c", ("a;b", "c")),  # in a tie what the name promises
+        ("age", ("age",)),
+        ('"two\nlines",pet', ("two\nlines", "pet")),
+        ('5" pipe,pet', ('5" pipe', "pet")),
+    ],
+)
+def test_headers(tmp_path, header, names):
+    assert file_columns(write(tmp_path, header + "\n1,2\n")).names == names
+
+
+def test_rows_do_not_decide_how_a_file_is_read(tmp_path):
+    for rows in (b"3;cat\n", b"3,cat,3,cat\n", b"\xff\xfe\x00;;;;\n", b"", b'"\n' * 99):
+        found = file_columns(write(tmp_path, b"age,pet\n" + rows))
+        assert (found.names, found.separator) == (("age", "pet"), ",")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("größe,pet\n3,cat\n".encode("latin-1"), "save the file as UTF-8"),
+        ("age,pet\n3,cat\n".encode("utf-16"), "save the file as UTF-8"),
+        (b"PK\x03\x04\x14\x00\x06\x00age,pet\n", "not a CSV or Parquet file"),
+        (b"age\x00,pet\n", "not a CSV or Parquet file"),
+        (b"", "needs a header"),
+        (b"\n3,cat\n", "needs a header"),
+    ],
+)
+def test_a_header_that_is_no_text_is_refused_alike(tmp_path, content, said):
+    path = write(tmp_path, content)
+    for read in (as_source, column_types):
+        with pytest.raises(SourceError, match=said):
+            read(path)
+
+
+def test_other_kinds_of_files_are_refused_alike(tmp_path):
+    path = write(tmp_path, b"PK\x03\x04", "people.xlsx")
+    for read in (as_source, column_types):
+        with pytest.raises(DomainError, match="export the table as CSV or Parquet"):
+            read(path)
+
+
+# ---- broken lines --------------------------------------------------------------------------------
+
+
+def test_the_check_counts_broken_lines_and_says_what_to_do(tmp_path):
+    lines = [b"age,pet,name", b"1,cat,x", b"2", b"3,dog", b"4,dog,a,b", b"5,cat,a,b,c", b"6,cat,x,"]
+    lines += [b"7,d\xf6g,x", b"7,\xff,x", b"7,cat,Andr\xe9", b"8," + b"9" * 2_100_000 + b",x"]
+    lines += [b'8,"cat\n",x', b"", b"8,cat,y"]
+    path = write(tmp_path, b"\n".join(lines) + b"\n")
+    report = check(as_source(path), DOMAIN)
+    assert not report.ok
+    said = [(f.level, f.text) for f in report.findings if f.column == "lines"]
+    assert [level for level, _ in said] == ["error"] * 4 + ["warning"]
+    texts = "\n".join(text for _, text in said)
+    for words in (
+        "2 lines have fewer fields than the header and are left out",
+        "2 lines hold bytes that are not UTF-8 and are left out; save the file as UTF-8",
+        "1 lines are longer than 2 MB and are left out",
+        "2 lines have more fields than the header, and the last are ignored; put quotes around",
+        "1 rows hold an entry of several lines; has a stray quote joined lines?",
+    ):
+        assert words in texts
+
+
+def test_a_file_in_another_encoding_is_told_by_the_check_alone(tmp_path):
+    path = write(tmp_path, "age,pet\n3,cat\n4,dög\n".encode("latin-1"))
+    assert "save the file as UTF-8" in findings(path)["lines left out"].text
+    assert as_source(path).count(DOMAIN, (), (), None) == 1
+    assert as_source(path).count(DOMAIN, (), (), Cap("pet", 1)) == 1
+
+
+def test_a_well_formed_file_has_no_broken_lines(tmp_path):
+    text = 'age;pet\r\n3;"cat"\r\n\r\n4;dog\n5;"do""g"\n6;"cat;"\n'
+    assert findings(write(tmp_path, text)) == {}
+    assert findings(write(tmp_path, "age,pet\n")) == {}
+
+
+def test_very_many_broken_lines_are_counted_so_far(tmp_path, monkeypatch):
+    from psephos.engines import broken
+
+    monkeypatch.setattr(broken, "MOST", 50)
+    path = write(tmp_path, "age,pet\n" + "7\n" * 500)
+    assert findings(path)["lines left out"].text.startswith("50 or more lines have fewer fields")
