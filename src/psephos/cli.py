@@ -332,7 +332,8 @@ def _show(as_json: bool, plain: Any, *shown: RenderableType) -> None:
 
 
 def _show_bundle(as_json: bool, bundle: Bundle, said: str, ledger: Ledger | None = None) -> None:
-    view: View = "published" if "published" in bundle.manifest["views"] else "consistent"
+    wanted: tuple[View, ...] = ("published", "consistent")
+    views = [view for view in wanted if view in bundle.manifest["views"]]
     plain = {
         "bundle": str(bundle.path),
         "report": str(bundle.report),
@@ -343,6 +344,7 @@ def _show_bundle(as_json: bool, bundle: Bundle, said: str, ledger: Ledger | None
     }
     tables = [
         show.shown_numbers(f"{table.title} ({view})", bundle.table(table.name, view))
+        for view in views[:1]
         for table in bundle.job.tables[:3]
     ]
     _show(as_json, plain, *tables, said, f"bundle: {bundle.path}\nreport: {bundle.report}")

@@ -37,6 +37,7 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.publish import plots
 from psephos.publish.disk import (
+    CELLS,
     file_name,
     read_table,
     sha256_of,
@@ -58,7 +59,7 @@ from psephos.workload.workload import Workload
 HELD: dict[str, type] = dict.fromkeys(("name", "title", "fingerprint", "key", "noise"), str)
 HELD |= dict.fromkeys(("spend", "lineage", "tables", "views"), list)
 HELD |= {"simulation": bool, "draws": int, "interval": dict, "files": dict}
-CELLS_FILE = "cells.parquet"
+CELLS_FILE = f"{CELLS}.parquet"
 """Whole numbers for every cell, in row-major order: all published tables are sums of them."""
 
 

@@ -18,7 +18,7 @@ from psephos.strategy.strategy import Strategy
 from psephos.workload.workload import Workload
 
 FOLDER = ".psephos"
-NOT_CHOSEN = {"Rival", "Strategy", "cached", "least_budget", "load", "save", "svd_bound"}
+NOT_CHOSEN = {"Cost", "Rival", "Strategy", "cached", "least_budget", "load", "save", "svd_bound"}
 Progress = Callable[[str, float], None]
 
 

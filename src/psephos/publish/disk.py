@@ -17,12 +17,17 @@ import pyarrow.parquet
 from psephos.errors import ReleaseError
 from psephos.frozen import Array
 
+CELLS = "cells"
+"""The file of whole numbers for every cell, beside those of the tables."""
+
 
 def file_name(name: str) -> str:
     """A table's name as a file's name."""
     safe = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "table"
     mark = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return safe[:80] if safe == name else f"{safe[:80]}-{mark}"
+    # A mark keeps apart what is cut or cleaned to the same, and from the file of all cells.
+    own = safe == name and len(name) <= 80 and name != CELLS
+    return name if own else f"{safe[:80]}-{mark}"
 
 
 def read_table(folder: Path, name: str, schema: pa.Schema | None = None) -> pa.Table:

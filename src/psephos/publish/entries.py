@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -21,6 +22,7 @@ from psephos.domain import Domain
 from psephos.errors import DomainError, PsephosError, ReleaseError
 from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
 from psephos.kernel.unit import Change, Unit
+from psephos.publish.texts import checked_bundle, each_once, refuse_unshown
 
 View = Literal["raw", "consistent", "published"]
 Format = Literal["csv", "parquet"]
@@ -278,9 +280,13 @@ class SelectionEntry(Entry):
 class OutputEntry(Entry):
     """What is written."""
 
-    bundle: str = "bundle"
-    views: tuple[View, ...] = ("raw", "consistent", "published")
-    formats: tuple[Format, ...] = ("csv", "parquet")
+    bundle: Annotated[str, AfterValidator(checked_bundle)] = "bundle"
+    views: Annotated[tuple[View, ...], AfterValidator(each_once)] = Field(
+        ("raw", "consistent", "published"), min_length=1
+    )
+    formats: Annotated[tuple[Format, ...], AfterValidator(each_once)] = Field(
+        ("csv", "parquet"), min_length=1
+    )
     confidence: Number = Field(0.95, gt=0, lt=1)
 
 
@@ -315,6 +321,12 @@ class ReleaseFile(Entry):
     tables: tuple[TableEntry, ...] = Field(min_length=1)
     selection: SelectionEntry = Field(default_factory=_selection)
     output: OutputEntry = Field(default_factory=_output)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _can_be_shown(cls, content: Any) -> Any:
+        refuse_unshown(content)
+        return content
 
     @model_validator(mode="after")
     def _fits(self) -> ReleaseFile:
