@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import duckdb
@@ -16,6 +16,7 @@ from psephos.engines.duck import DuckSource
 from psephos.engines.report import CheckReport, Finding, Level
 from psephos.engines.rows import Rows
 from psephos.errors import SourceError, name_list
+from psephos.kernel.source import Cells
 from psephos.kernel.unit import Cap
 
 TOP = 10
@@ -28,6 +29,7 @@ def check(
     unit: Any = None,
     max_rows_total: int | None = None,
     left_out: Collection[str] = (),
+    impossible: Sequence[tuple[str, Domain, Cells]] = (),
 ) -> CheckReport:
     """Everything about the data that the schema did not expect, at once.
 
@@ -37,6 +39,7 @@ def check(
         unit: the unit of privacy, whose person column and cap are looked at too
         max_rows_total: the declared public bound on the number of rows
         left_out: columns whose undeclared entries are meant to be dropped
+        impossible: what no row can be: in words, and as masks over a domain of the same columns
     """
     cap = None if unit is None else unit.cap
     problems = column_problems(source.columns(), needed_columns(domain, cap))
@@ -57,6 +60,8 @@ def check(
         counted = None if problems else int(source.count(domain, (), (), None))
         if total and counted == 0:
             found.append(Finding("rows", "none", "error", "no row is left to count"))
+        if counted:
+            found += _contradicted(source, impossible)
         return CheckReport(total, tuple(found), counted)
     except (duckdb.Error, SourceError) as error:  # the owner may read the engine's own words
         found.append(Finding("source", "unreadable", "error", f"cannot be read through: {error}"))
@@ -163,6 +168,16 @@ def _persons(rows: Rows, cap: Cap) -> list[Finding]:
         text = f"{many:,} persons have more than {cap.max_rows} rows; up to {over:,} rows are cut"
         found.append(Finding(cap.column, "cap", "warning", text))
     return found
+
+
+def _contradicted(
+    source: DuckSource, impossible: Sequence[tuple[str, Domain, Cells]]
+) -> Iterator[Finding]:
+    for words, domain, masks in impossible:
+        rows = int(source.count(domain, (), masks, None))
+        if rows:
+            text = f"{rows:,} rows contradict it; they will be published as 0"
+            yield Finding(words, "zeros", "error", text)
 
 
 def _row(rows: Rows, expressions: str, cell: CellSql | None = None) -> tuple[int, ...]:
