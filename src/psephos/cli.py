@@ -2,7 +2,7 @@
 
 Exit codes: 0 done; 1 a check, verification or audit found something wrong; 2 a mistake in what was
 given (file, schema, SQL, amount); 3 the budget does not hold that much; 4 a ledger that is missing,
-damaged or not the right one; 5 a source that cannot be read.
+damaged or not the right one; 5 a source that cannot be read; 130 stopped from the keyboard.
 """
 
 from __future__ import annotations
@@ -61,6 +61,13 @@ CODES: list[tuple[type[PsephosError], int]] = [
     (SourceError, 5),
     (PsephosError, 2),
 ]
+STOPPED = "stopped; nothing was charged"
+GOES_ON = (
+    "stopped; what was charged stays in the ledger: run the same command again, it goes on "
+    "without a second charge"
+)
+# click's own, which typer keeps in different places from version to version
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 @app.callback(invoke_without_command=True)
@@ -159,7 +166,7 @@ def release(
     as_json: Json = False,
 ) -> None:
     """The real run: charge the ledger, measure, write the bundle. Run again, it charges nothing."""
-    with _told(as_json):
+    with _told(as_json, GOES_ON):
         job = Job.read(release)
         ledger = open_ledger(job)
         before = ledger.spent()
@@ -292,20 +299,28 @@ def _out() -> Console:
 
 
 @contextmanager
-def _told(as_json: bool) -> Iterator[None]:
+def _told(as_json: bool, stopped: str = STOPPED) -> Iterator[None]:
     """Mistakes in one way: a text on standard error, or JSON, and a code for scripts."""
     try:
         yield
+    except KeyboardInterrupt:
+        _complain(as_json, "Stopped", stopped)
+        raise typer.Exit(130) from None
     except PsephosError as error:
         code = next(code for kind, code in CODES if isinstance(error, kind))
-        if as_json:
-            said = {"error": {"kind": type(error).__name__, "message": str(error)}}
-            sys.stdout.write(json.dumps(said, indent=1, ensure_ascii=False) + "\n")
-        else:
-            console = Console(stderr=True, highlight=False)
-            console.print("[bold red]error[/]", end=" ")
-            console.print(str(error), markup=False, soft_wrap=True)
+        _complain(as_json, type(error).__name__, str(error))
         raise typer.Exit(code) from None
+
+
+def _complain(as_json: bool, kind: str, message: str) -> None:
+    if as_json:
+        said = {"error": {"kind": kind, "message": message}}
+        sys.stdout.write(json.dumps(said, indent=1, ensure_ascii=False) + "\n")
+        return
+    console = Console(stderr=True, highlight=False)
+    if kind != "Stopped":
+        console.print("[bold red]error[/]", end=" ")
+    console.print(message, markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -361,5 +376,12 @@ def _left(job: Job) -> Budget | None:
 
 
 def main() -> None:
-    """The `psephos` command."""
-    app()
+    """The `psephos` command; with --json mistakes in its arguments are JSON too."""
+    if "--json" not in sys.argv:
+        app()
+    try:
+        code = app(standalone_mode=False)
+    except UsageError as error:
+        _complain(True, "UsageError", getattr(error, "format_message", error.__str__)())
+        code = 2
+    sys.exit(code or 0)

@@ -1,12 +1,13 @@
 """The command line: each command as a person and as a program would call it."""
 
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
 import psephos as ps
-from psephos.cli import app
+from psephos.cli import app, main
 from psephos.publish.job import Job
 from psephos.publish.release import open_ledger
 from tests.publish.conftest import RELEASE, write_job
@@ -84,6 +85,8 @@ def test_budgets_are_compared(folder):
         (["release", "{folder}"], 4, "--create-ledger"),
         (["budget", "{folder}/no.ledger"], 4, "there is no ledger at"),
         (["verify", "{folder}"], 2, "there is no bundle at"),
+        (["verify", "{folder}/release.toml"], 2, "toml is a file, not a bundle's folder"),
+        (["ask", "{folder}/people.csv", "SELECT"], 2, "csv is a file, not a bundle's folder"),
         (["init", "{folder}/no.csv"], 5, "there is no file"),
         (["check", "{folder}"], 0, "PRIVATE"),
         (["rehearse", "{folder}", "--rows", "-1"], 2, "rows is a whole number from 0"),
@@ -96,6 +99,60 @@ def test_mistakes_have_codes_and_words(folder, args, code, words):
     assert words in " ".join(result.output.split())
     if code:
         assert words in json.loads(run(*args, "--json").stdout)["error"]["message"]
+
+
+@pytest.mark.parametrize("json_wanted", [True, False])
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["rehearse", "--rows", "many"], "Invalid value for '--rows'"),
+        (["plan", "--no-such"], "No such option: --no-such"),
+        (["ask"], "Missing argument 'bundle'"),
+        (["no-such-command"], "No such command 'no-such-command'"),
+    ],
+)
+def test_mistakes_in_arguments_are_json_when_asked(args, words, json_wanted, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["psephos", *args, *["--json"] * json_wanted])
+    with pytest.raises(SystemExit) as exit_code:
+        main()
+    assert exit_code.value.code == 2
+    shown = capsys.readouterr()
+    if json_wanted:
+        error = json.loads(shown.out)["error"]
+        assert error["kind"] == "UsageError"
+        assert words in error["message"]
+    else:
+        assert words in " ".join(shown.err.split())
+        assert shown.out == ""
+
+
+def test_main_runs_commands_with_json_too(folder, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["psephos", "verify", str(folder), "--json"])
+    with pytest.raises(SystemExit) as exit_code:
+        main()
+    assert exit_code.value.code == 2
+    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "ReleaseError"
+
+
+@pytest.mark.parametrize(
+    ("command", "inside", "words"),
+    [
+        ("release", "release_job", "stopped; what was charged stays in the ledger: run the same"),
+        ("rehearse", "rehearse_job", "stopped; nothing was charged"),
+    ],
+)
+def test_ctrl_c_says_what_is_charged(folder, command, inside, words, monkeypatch):
+    run("check", folder, "--create-ledger")
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"psephos.cli.{inside}", interrupted)
+    result = run(command, folder)
+    assert result.exit_code == 130
+    assert result.output.startswith(words)
+    assert len(result.output.splitlines()) == 1
+    assert words in told(command, folder, code=130)["error"]["message"]
 
 
 def test_a_spent_budget_exits_with_3(folder):

@@ -181,6 +181,8 @@ def spend_of(manifest: dict[str, Any]) -> Budget:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a bundle, if this version reads it."""
     place = folder / "manifest.json"
+    if folder.is_file():
+        raise ReleaseError(f"{folder} is a file, not a bundle's folder")
     try:
         manifest: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
         found = manifest["format"]

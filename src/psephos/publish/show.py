@@ -18,6 +18,7 @@ from psephos.publish.entries import TargetEntry
 from psephos.publish.plan import Plan
 
 SHOWN = 12
+NO_LABELS = ("part", "count", "consistent", "stderr", "low", "high", "made_up")
 
 
 def plain_budget(budget: Budget) -> dict[str, Any]:
@@ -167,8 +168,7 @@ def shown_comparison(plans: Sequence[Plan]) -> RenderableType:
 
 def shown_numbers(title: str, numbers: pa.Table, most: int = SHOWN) -> RenderableType:
     """A table of a release: labels, number, ± and interval."""
-    given = [name for name in numbers.column_names
-             if name not in ("count", "consistent", "stderr", "low", "high", "part")]  # fmt: skip
+    given = [name for name in numbers.column_names if name not in NO_LABELS]
     same = [name for name in given if len(set(numbers[name].to_pylist())) == 1]
     labels = [name for name in given if name not in same] or given
     if labels != given:
