@@ -230,7 +230,10 @@ class Attribute(Value):
             if level.name == name:
                 return level
         have = name_list(level.name for level in self.levels) or "none"
-        raise DomainError(f"no level {name!r}; have {have}; add one with with_level(name, groups)")
+        raise DomainError(
+            f"no level {name!r}; have {have}; declare it: levels = {{ {name} = [...] }} in a "
+            "release file, with_level in Python"
+        )
 
     def with_unknown(self, policy: Unknown) -> Attribute:
         """The same attribute, with another place for entries that are not declared.
@@ -273,7 +276,7 @@ class Attribute(Value):
         if any(level.name == name for level in self.levels):
             raise DomainError(f"level {name!r} is declared twice")
         if self.unknown == "other":
-            raise DomainError(f"declare level {name!r} first, and with_unknown('other') after it")
+            raise DomainError(f"declare level {name!r} before unknown = 'other' (with_unknown)")
         if isinstance(groups, Mapping):
             level = named_groups(self, name, groups)
         elif isinstance(groups, int | np.integer):

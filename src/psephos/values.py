@@ -63,15 +63,18 @@ def check_unknown(policy: str, values: Sequence[Any], binned: bool, merged: bool
         raise DomainError(f"unknown is 'drop', 'clip' or 'other', got {policy!r}")
     if merged:
         if policy != "drop":
-            raise DomainError(f"set with_unknown({policy!r}) on the attributes before merging them")
+            raise DomainError(f"set unknown = {policy!r} on the attributes before merging them")
         return
     whole = isinstance(values, range)
     if policy == "clip" and not (binned or (whole and values[-1] - values[0] == len(values) - 1)):
         raise DomainError("only integers and bins can be clipped; write 'drop' or 'other'")
     if (policy == "other") != (not whole and values[-1] is OTHER):
-        raise DomainError("the cell OTHER is added by with_unknown('other'), not listed")
+        raise DomainError("the cell OTHER is added by unknown = 'other', not listed")
     if policy == "other" and str(OTHER) in values:
-        raise DomainError(f"{str(OTHER)!r} is a declared value; with_unknown('other') needs it")
+        raise DomainError(
+            f"{str(OTHER)!r} is a declared value, and unknown = 'other' needs that label; "
+            "rename the value, or write 'drop'"
+        )
 
 
 def shown_number(x: float) -> str:

@@ -60,6 +60,9 @@ def test_people_see_tables_and_words(folder):
     shown = run("plan", folder).stdout
     for words in ("chosen: ", "every cell (Identity)", "The expensive table is", "± 95%"):
         assert words in shown
+    shown = run("rehearse", folder, "--rows", 10).stdout
+    assert "REHEARSAL" in shown
+    assert "True" not in shown
     shown = run("release", folder).stdout
     for words in ("noise interval", "this run spent epsilon 1/2", "report: "):
         assert words in shown
@@ -163,6 +166,12 @@ def test_a_spent_budget_exits_with_3(folder):
     assert result.exit_code == 3
     assert "is left" in result.output
     assert open_ledger(Job.read(folder)).spent() == ps.epsilon("1/2")
+
+
+def test_a_bundle_is_not_written_over_a_file(folder):
+    run("check", folder, "--create-ledger")
+    write_job(folder, RELEASE + '\n[output]\nbundle = "people.csv"\n')
+    assert "people.csv is a file, not a bundle's folder" in run("release", folder).output
 
 
 def test_findings_of_the_check_exit_with_1(folder):

@@ -82,7 +82,8 @@ MISTAKES = [
     ("GROUP BY pet", "GROUP BY pett", ["tables 'young'.sql", "^"]),
     ("COUNT(*)", "SUM(age)", ["tables 'young'.sql", "^"]),
     ("age < 6 AND pet", "age < 6 AND pett", ["zeros", "pett"]),
-    ('"opt_product"', '"best"', ["selection.strategy", "no 'best'", "hdmm"]),
+    ('"opt_product"', '"best"', ["selection.strategy", "no 'best'; have datacube", "hdmm"]),
+    ('"opt_product"', '"Cost"', ["selection.strategy", "no 'Cost'; have datacube"]),
     ("[privacy]", "[privacy", ["release.toml", "line"]),
     ("weight = 2", "target = { plus_minus = 5 }", ["budget and there are targets"]),
     (
@@ -91,7 +92,33 @@ MISTAKES = [
         ["tables 'young'.target", "declared guess", "not looked at"],
     ),
     ("weight = 2", "target = { plus_minus = 0.1 }", ["tables 'young'.target", "at least ± 0.5"]),
+    ("weight = 2", "target = 5", ["'young'.target: must be keys and values, such as target = {"]),
+    ("weight = 2", 'weight = "a"', ["'young'.weight: must be a number, got 'a'"]),
+    (
+        '["age.broad"]',
+        '"age"',
+        ["'pets'.rows: must be a list, such as rows = [\"age\"], got 'age'"],
+    ),
+    ("restarts = 1", "restarts = 1.5", ["selection.restarts: must be a whole number, got 1.5"]),
+    ("epsilon = 0.5", "epsilon = true", ["budget.epsilon: must be a number", "got true"]),
+    ("[0, 19]", "[0, 1, 5]", ["schema.age.integers: at most 2 are taken, got 3"]),
+    ("integers = [0, 19]", 'bins = [0, "a"]', ["schema.age.bins[2]: must be a number", "got 'a'"]),
+    ("broad = [0, 6, 12]", 'broad = "x"', ["levels.broad: must be a whole number, a list or keys"]),
+    (
+        '["cat", "dog", "horse"]',
+        '["cat", 2020-01-01]',
+        [
+            "schema.pet.values[2]: must be true or false, a number or text in quotes",
+            "got 2020-01-01",
+        ],
+    ),
+    ('["cat", "dog", "horse"]', '[0, 1]\nlabels = ["a", 2]', ['got 2; put quotes around it: "2"']),
+    ('name = "young"', 'name = ""', ["tables[2].name: must not be empty"]),
+    ('name = "pets"\ntitle', "name = “pets”\ntitle", ["line 2 has the quote “; use straight"]),
+    ('"Pets by age"', '"Pets by age”', ['line 3 has the quote ”; use straight quotes, "']),
+    ('name = "young"', 'name = "PETS"', ["'pets' and 'PETS'", "differ only in upper and lower"]),
 ]
+PYTHON = ("tuple", "dict", "instance", "Entry", "after validation", "valid", "str ", "integer,")
 
 
 def planned(place):
@@ -108,6 +135,18 @@ def test_mistakes_are_told_by_their_place(tmp_path, old, new, said):
         planned(place)
     for words in said:
         assert words in str(told.value)
+    assert not [word for word in PYTHON if word in str(told.value)]
+    assert "\n" not in str(told.value) or "^" in str(told.value)  # one mistake, told once
+
+
+def test_yes_and_no_in_yaml_want_quotes():
+    text = RELEASE_YAML.replace("values: [F, M]", "values: [0, 1], labels: [no, yes]")
+    with pytest.raises(ps.ReleaseError, match=r"labels\[1\]: must be text in quotes") as told:
+        parse_release(text, "release.yaml")
+    assert "got false; YAML takes yes, no, on, off" in str(told.value)
+    for empty, place in (("tables: []", "tables"), ("schema: {}", "schema")):
+        with pytest.raises(ps.ReleaseError, match=rf"{place}: at least one is needed, such as \["):
+            parse_release(RELEASE_YAML[: RELEASE_YAML.index("schema:")] + empty, "release.yaml")
 
 
 @pytest.mark.parametrize("integers", [[None], [], [0], [0, None], [0, 1, 2], {}, None, 5])

@@ -103,7 +103,7 @@ class Ledger:
         if not os.path.isfile(place):
             raise LedgerError(
                 f"there is no ledger at {place}. Check the path; the owner of the data makes one, "
-                "once, with Ledger.create"
+                "once: psephos check RELEASE --create-ledger, or Ledger.create in Python"
             )
         with storage.operation(place) as db:
             found = storage.fetch(db, "number = 0")

@@ -60,7 +60,7 @@ _REMEDIES = {
     "SQLITE_NOTADB SQLITE_CORRUPT": "this is no psephos ledger, or a damaged one. Check the path, "
     "or ask the owner for the last good copy and its anchor",
     "EEXIST": "it, or an old log of that name (-wal, -shm, -journal), is there already, and a "
-    "budget is given once. Open it with Ledger.open, or choose another path for other data",
+    "budget is given once. Use it as it is, or choose another path (ledger.path) for other data",
 }
 # SQLite's locks do not survive a fork, nor a copy of the file made by the same process, while a
 # connection is open. So none outlives the operation that needs it (which also leaves the ledger as

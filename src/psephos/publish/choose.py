@@ -18,7 +18,6 @@ from psephos.strategy.strategy import Strategy
 from psephos.workload.workload import Workload
 
 FOLDER = ".psephos"
-NOT_CHOSEN = {"Cost", "Rival", "Strategy", "cached", "least_budget", "load", "save", "svd_bound"}
 Progress = Callable[[str, float], None]
 
 
@@ -38,9 +37,20 @@ def choose(job: Job, workload: Workload, progress: Progress | None = None) -> St
     return made
 
 
+def selectable() -> list[str]:
+    """The names of all selections: what takes a workload and noise, and gives a strategy."""
+    found = []
+    for name in select.__all__:
+        made = getattr(select, name)
+        takes = list(inspect.signature(made).parameters) if inspect.isfunction(made) else []
+        if takes[1:2] == ["noise"]:
+            found.append(name)
+    return sorted(found)
+
+
 def _search(job: Job, workload: Workload, progress: Progress | None) -> Strategy:
     wanted = job.file.selection
-    known = sorted(set(select.__all__) - NOT_CHOSEN)
+    known = selectable()
     if wanted.strategy not in known:
         raise ReleaseError(f"selection.strategy: no {wanted.strategy!r}; have {', '.join(known)}")
     select_one = getattr(select, wanted.strategy)

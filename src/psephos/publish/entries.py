@@ -337,6 +337,7 @@ class ReleaseFile(Entry):
                     f"two tables are called {name!r} (numbers {names.index(name) + 1} and "
                     f"{i + 1}); give each its own name"
                 )
+        self._check_files(names)
         if self.budget is None and not any(table.target for table in self.tables):
             raise ValueError(
                 'say what may be spent ([budget] epsilon = "1"), or how precise a table must be '
@@ -366,6 +367,18 @@ class ReleaseFile(Entry):
                 f"budget: {asked}{booked} is more than the ledger will ever hold, {held}; lower "
                 "[budget]"
             )
+
+
+    def _check_files(self, names: list[str]) -> None:
+        """Tables are files, and some disks take "a.csv" and "A.csv" for one."""
+        seen: dict[str, str] = {}
+        for name in names:
+            other = seen.setdefault(name.casefold(), name)
+            if other != name:
+                raise ValueError(
+                    f"two tables are called {other!r} and {name!r}, which differ only in upper and "
+                    "lower case: their files would be one on some disks; rename one"
+                )
 
     def domain(self) -> Domain:
         """The public schema."""

@@ -11,25 +11,16 @@ import os
 import re
 import tomllib
 from decimal import Decimal, InvalidOperation
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from psephos.errors import ReleaseError
-from psephos.publish.entries import (
-    AttributeEntry,
-    BudgetEntry,
-    Entry,
-    LedgerEntry,
-    OutputEntry,
-    PrivacyEntry,
-    ReleaseFile,
-    SelectionEntry,
-    TableEntry,
-    TargetEntry,
-)
+from psephos.publish.entries import ReleaseFile
+from psephos.publish.mistakes import mistakes, shown, unreadable
+
+YAML = (".yaml", ".yml")
 
 
 def read_release(path: str | os.PathLike[str]) -> ReleaseFile:
@@ -62,9 +53,9 @@ def parse_release(text: str, name: str = "release.toml") -> ReleaseFile:
     try:
         content = _parsed(text, name)
     except (ValueError, InvalidOperation) as error:
-        raise ReleaseError(f"{name}: {error}") from None
+        raise ReleaseError(f"{name}: {unreadable(error, text)}") from None
     if not isinstance(content, dict):
-        raise ReleaseError(f"{name} must hold keys and values, got {type(content).__name__}")
+        raise ReleaseError(f"{name} must hold keys and values, got {shown(content)}")
     return checked_release(content, name)
 
 
@@ -73,7 +64,7 @@ def checked_release(content: dict[str, Any], name: str) -> ReleaseFile:
     try:
         return ReleaseFile.model_validate(content)
     except ValidationError as error:
-        lines = dict.fromkeys(_mistake(e, content) for e in error.errors())
+        lines = mistakes(error.errors(), content, yaml=name.endswith(YAML))
         raise ReleaseError(f"{name}: " + f"\n{name}: ".join(lines)) from None
 
 
@@ -84,7 +75,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _parsed(text: str, name: str) -> Any:
-    if name.endswith((".yaml", ".yml")):
+    if name.endswith(YAML):
         import yaml
 
         class Exact(yaml.SafeLoader):
@@ -105,50 +96,3 @@ def _parsed(text: str, name: str) -> Any:
 
 def _decimal(text: str) -> Decimal:
     return Decimal(re.sub(r"^([+-]?)\.inf$", r"\1inf", text.replace("_", "").lower()))
-
-
-def _mistake(error: Any, content: Any) -> str:
-    """One mistake in words: the place, what was given, what would do."""
-    place, found = "", content
-    for step in error["loc"]:
-        if isinstance(step, int):
-            place += f"[{step + 1}]"
-            listed = isinstance(found, list | tuple) and step < len(found)
-            if listed and isinstance(found[step], dict) and "name" in found[step]:
-                place = place[: -len(f"[{step + 1}]")] + f" {found[step]['name']!r}"
-            found = found[step] if listed else None
-        elif isinstance(found, dict) and step in found:
-            place += f".{step}" if place else str(step)
-            found = found[step]
-        elif error["type"] in ("missing", "extra_forbidden"):
-            place += f".{step}" if place else str(step)
-    if error["type"] == "missing":
-        return f"{place} is missing"
-    if error["type"] == "extra_forbidden":
-        known = sorted(_known_keys(error["loc"]))
-        close = get_close_matches(str(error["loc"][-1]), known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
-        return f"{place} is not known; {hint}"
-    what = error["msg"].removeprefix("Value error, ")
-    what = what[0].lower() + what[1:]
-    shown = repr(found) if isinstance(found, str | int | float | Decimal | bool) else ""
-    given = f", got {shown}" if shown and shown not in what else ""
-    return f"{place + ': ' if place else ''}{what}{given}"
-
-
-_PARTS: dict[str, type[Entry]] = {
-    "privacy": PrivacyEntry,
-    "ledger": LedgerEntry,
-    "budget": BudgetEntry,
-    "schema": AttributeEntry,
-    "tables": TableEntry,
-    "target": TargetEntry,
-    "selection": SelectionEntry,
-    "output": OutputEntry,
-}
-
-
-def _known_keys(loc: tuple[Any, ...]) -> list[str]:
-    parts = [_PARTS[step] for step in loc[:-1] if step in _PARTS]
-    model = parts[-1] if parts else ReleaseFile
-    return [field.alias or name for name, field in model.model_fields.items()]
