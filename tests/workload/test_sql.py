@@ -226,6 +226,8 @@ SURVEY = Domain.of(
         "member": [True, False],
         "score": [0.5, 1.5, 2.5],
         "code": Attribute.categories([1, "a"]),
+        "vet": {0: "no", 1: "yes", None: "unknown"},
+        "size": Attribute.bins([0, 10, math.inf], ["small", "tall"]),
     }
 )
 
@@ -443,7 +445,20 @@ def test_comments_and_semicolons():
         SELECT COUNT(*) FROM t WHERE sex = 'F' -- AND nonsense
         ;
     """
-    assert [labels for _, labels in tables(text)] == [{}, {"sex": ["sex = 'F'"]}]
+    assert [labels for _, labels in tables(text)] == [{}, {"sex": ["sex = Female"]}]
+
+
+def test_a_condition_that_leaves_one_value_has_its_label():
+    for condition, column, label in [
+        ("vet = 1", "vet", "vet = yes"),
+        ("vet IS NULL", "vet", "vet = unknown"),
+        ("NOT vet <> 0", "vet", "vet = no"),
+        ("vet >= 0", "vet", "vet >= 0"),
+        ("member", "member", "member"),
+        ("size < 10", "size", "size < 10"),
+    ]:
+        (found,) = tables(f"SELECT sex, COUNT(*) FROM t WHERE {condition} GROUP BY sex")
+        assert found[1] == {"sex": ["Female", "Male"], column: [label]}
 
 
 # ---- refusals -----------------------------------------------------------------------------------
@@ -457,8 +472,24 @@ REFUSALS = [
     (COUNT + "WHERE q.age > 3", "no table 'q' in FROM; have t", "q", "age"),
     ("SELECT COUNT(*) FROM t p WHERE t.age > 3", "no table 't'", "t", "age"),
     # values
-    (COUNT + "WHERE sex = 'X'", "'X' is not a declared value of 'sex'; have 'F', 'M'", "'X'", ""),
-    (COUNT + "WHERE sex <> 'Male'", "is not a declared value", "'Male'", "'M', the value with"),
+    (COUNT + "WHERE sex = 'X'", "'X' is not a declared value of 'sex'; have 'F' (Fem", "'X'", ""),
+    (
+        COUNT + "WHERE sex <> 'Male'",
+        "'Male' is a label, and sex has the values 'F' (Female), 'M' (Male)",
+        "'Male'",
+        "sex = 'M'",
+    ),
+    (
+        COUNT + "WHERE vet IN (0, 'yes')",
+        "'yes' is a label, and vet has the values 0 (no), 1 (yes), NULL (unknown)",
+        "'yes'",
+        "vet = 1",
+    ),
+    (COUNT + "WHERE vet = 'unknown'", "is a label", "'unknown'", "vet IS NULL"),
+    (COUNT + "WHERE vet = 'perhaps'", "value of 'vet'; have 0 (no), 1 (yes)", "'perhaps'", ""),
+    (COUNT + "WHERE vet < 'yes'", "cannot be worked out", "vet < 'yes'", "vet has 0 (no), 1 (yes)"),
+    (COUNT + "WHERE size = 'tall'", "'tall' is a label", "'tall'", "size >= 10"),
+    (COUNT + "WHERE size = 'small'", "'small' is a label", "'small'", "size >= 0 AND size < 10"),
     (COUNT + "WHERE sex IN ('F', 'X')", "is not a declared value", "'X'", ""),
     (COUNT + "WHERE age = 100", "have 0 to 99", "100", ""),
     (COUNT + "WHERE broad = '65+'", "have '0–17', '18–64', '65–99'", "'65+'", ""),
@@ -469,7 +500,8 @@ REFUSALS = [
         "",
     ),
     (COUNT + "WHERE age = NULL", "nothing is ever equal to NULL", "NULL", "age IS NULL"),
-    (COUNT + "WHERE age = 'old'", "cannot be worked out", "age = 'old'", "own type"),
+    (COUNT + "WHERE age = 'old'", "'old' is not a declared value of 'age'", "'old'", "declared"),
+    (COUNT + "WHERE age < 'old'", "cannot be worked out", "age < 'old'", "own type"),
     (COUNT + "WHERE code = 1", "no single SQL type (they are int, str)", "code", "GROUP BY code"),
     # nothing to count
     (COUNT + "WHERE age < 0", "0 whatever the data", "age < 0", "leave the query out"),
@@ -537,7 +569,7 @@ REFUSALS = [
     (COUNT + "WHERE born < current_date", "is not allowed", "current_date", ""),
     (COUNT + "WHERE sex ~ 'F'", "is not allowed", "sex ~ 'F'", ""),
     (COUNT + "WHERE [1, 2][1] = age", "is not part of a counting query", None, "BETWEEN"),
-    (COUNT + "WHERE age = 9 OR born = '?'", "cannot be worked out", None, ""),
+    (COUNT + "WHERE age = 9 OR born > '?'", "cannot be worked out", None, "born has '1990-05-01'"),
     # syntax
     (COUNT + "WHERE", "something is missing after 'WHERE'", "WHERE", "SELECT"),
     ("SELECT COUNT(*) FRM t", "'t' cannot stand here", "t", "dialect="),

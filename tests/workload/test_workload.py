@@ -403,3 +403,11 @@ def test_domains_beyond_memory_are_refused_with_a_way_out():
     assert w.matrix.sensitivity(1) == 10**12
     with pytest.raises(ps.TooLargeError, match=r"closure_traces\(\)"):
         ps.marginals(ps.Domain.of({f"x{i}": 2 for i in range(30)}), k=1).subset_traces()
+
+
+def test_prefixes_of_bins_end_before_an_edge():
+    income = ps.Attribute.bins([0, 10.5, 50, math.inf]).with_unknown("other")
+    assert ps.prefix().labels(income) == ["below 10.5", "below 50", "below inf", "up to (other)"]
+    named = ps.Attribute.bins([0, 10, 20], ["small", "tall"])
+    assert ps.prefix().labels(named) == ["up to small", "up to tall"]
+    assert ps.prefix().labels(ps.Attribute.integers(0, 1)) == ["up to 0", "up to 1"]

@@ -29,6 +29,7 @@ from psephos.matrix import (
 )
 from psephos.matrix import total as total_row
 from psephos.predicate import Predicate
+from psephos.values import shown_number
 
 if TYPE_CHECKING:
     from psephos.workload.workload import Workload
@@ -80,7 +81,10 @@ class PrefixQueries(QuerySet):
         return Prefix(attribute.size)
 
     def label(self, attribute: Attribute, i: int) -> str:
-        return f"up to {attribute.label(i)}"
+        label = attribute.label(i)
+        if attribute.edges is not None and label.startswith("["):
+            return f"below {shown_number(attribute.edges[i + 1])}"  # a bin ends before its edge
+        return f"up to {label}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from psephos.attribute import Attribute
 from psephos.domain import Domain
 from psephos.errors import SqlError
 from psephos.frozen import Array
@@ -135,7 +136,11 @@ def _query_set(table: Table, block: tuple[str, ...], domain: Domain) -> QuerySet
     if not truth.any():
         raise never(table.statement, "WHERE", ", all conditions taken together")
     if not keys:
-        return masks(truth.reshape(1, -1), labels=_condition_label(conditions))
+        labels = _condition_label(conditions)
+        cells = np.flatnonzero(truth)
+        if labels and len(block) == len(cells) == 1 and _has_labels(domain[block[0]]):
+            labels = [f"{block[0]} = {domain[block[0]].label(int(cells[0]))}"]
+        return masks(truth.reshape(1, -1), labels=labels)
     written = [_codes(piece, domain) for piece in keys]
     spread = [
         np.broadcast_to(_spread(codes, piece.axes, block), shape)[truth]
@@ -149,6 +154,13 @@ def _query_set(table: Table, block: tuple[str, ...], domain: Domain) -> QuerySet
         for group in met.tolist()
     ]
     return groups(group_of_cell, labels)
+
+
+def _has_labels(attribute: Attribute) -> bool:
+    """Are values called something else than what they are?"""
+    if attribute.names is None or attribute.edges is not None:
+        return False
+    return attribute.names != tuple(str(value) for value in attribute.values)
 
 
 def _condition_label(conditions: Sequence[Piece]) -> list[str] | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from sqlglot import exp
 
 from psephos.attribute import Attribute
 from psephos.errors import SqlError, name_list
-from psephos.values import OTHER
+from psephos.values import OTHER, shown_number
 from psephos.workload.sql.bins import number_of
 from psephos.workload.sql.columns import Columns, Source
 from psephos.workload.sql.explain import refuse
@@ -26,7 +28,8 @@ def check_constants(
         if not isinstance(column, exp.Column):
             continue
         source = columns.resolve(column, statement.sql, statement.tables)
-        binned = source.level is None and columns.attribute(source).edges is not None
+        attribute = columns.attribute(source)
+        binned = source.level is None and attribute.edges is not None
         for constant in constants:
             if isinstance(constant, exp.Null):
                 raise refuse(
@@ -35,10 +38,33 @@ def check_constants(
                     constant,
                     f"{column.sql()} IS NULL or {column.sql()} IS NOT NULL",
                 )
-            if binned or constant.find(exp.Column) or _listed(source, constant, columns):
+            if constant.find(exp.Column) or (not binned and _listed(source, constant, columns)):
                 continue
-            if not possible(exp.EQ(this=column.copy(), expression=constant.copy())):
-                raise _undeclared(source, constant, columns.attribute(source), statement)
+            if source.level is None and constant.is_string:
+                _check_label(source.name, constant, attribute, statement)
+            if not binned and not possible(exp.EQ(this=column.copy(), expression=constant.copy())):
+                raise _undeclared(source, constant, attribute, statement)
+
+
+def _check_label(name: str, constant: exp.Expr, attribute: Attribute, statement: Statement) -> None:
+    """Refuses a label in place of its value, and says the value."""
+    labels = attribute.names or ()
+    if constant.name not in labels or attribute.values[labels.index(constant.name)] is OTHER:
+        return
+    value = attribute.values[labels.index(constant.name)]
+    if attribute.edges is not None:
+        lo, hi = value
+        low = [f"{name} >= {shown_number(lo)}"] if math.isfinite(lo) else []
+        high = [f"{name} < {shown_number(hi)}"] if math.isfinite(hi) else []
+        remedy = " AND ".join([*low, *high]) or f"{name} IS NOT NULL"
+    else:
+        remedy = f"{name} IS NULL" if value is None else f"{name} = {_literal(value)}"
+    raise refuse(
+        f"{constant.sql()} is a label, and {name} has the values {some_values(attribute)}",
+        statement.sql,
+        constant,
+        remedy,
+    )
 
 
 def _equalities(expression: exp.Expr) -> Iterator[tuple[exp.Expr, list[exp.Expr]]]:
@@ -67,37 +93,42 @@ def _listed(source: Source, constant: exp.Expr, columns: Columns) -> bool:
 
 
 def some_values(attribute: Attribute) -> str:
-    """The declared values as SQL would write them.
+    """The declared values as SQL would write them, with their labels.
 
     >>> some_values(Attribute.categories({"F": "Female", "M": "Male", None: "unknown"}))
-    "'F', 'M', NULL"
+    "'F' (Female), 'M' (Male), NULL (unknown)"
     """
     values = attribute.values
     if attribute.edges is not None or (isinstance(values, range) and values.step == 1):
         return attribute.some_values()
-    shown = (
-        "NULL" if v is None else f"'{v}'" if not isinstance(v, int | float) else v
-        for v in values
-        if v is not OTHER
+    labels = attribute.names or ("",) * len(values)
+    return name_list(
+        _literal(value) + (f" ({label})" if label and label != str(value) else "")
+        for value, label in zip(values, labels, strict=True)
+        if value is not OTHER
     )
-    return name_list(shown)
+
+
+def _literal(value: Any) -> str:
+    """A declared value in SQL."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).upper()
+    return str(value) if isinstance(value, int | float) else f"'{value}'"
 
 
 def _undeclared(
     source: Source, constant: exp.Expr, attribute: Attribute, statement: Statement
 ) -> SqlError:
-    remedy = "one of the declared values"
     if source.level is not None:
         name = source.level
         have = name_list(f"'{label}'" for label in attribute.level(name).labels)
     else:
         name, have = source.name, some_values(attribute)
-        value = dict(zip(attribute.names or (), attribute.values, strict=False)).get(constant.name)
-        if value is not None and value is not OTHER:
-            remedy = f"{value!r}, the value with that label"
     return refuse(
         f"{constant.sql()} is not a declared value of {name!r}; have {have}",
         statement.sql,
         constant,
-        remedy,
+        "one of the declared values",
     )

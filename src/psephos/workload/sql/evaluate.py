@@ -22,7 +22,7 @@ from psephos.values import OTHER
 from psephos.workload.sql.bind import Bound, bind, source_type
 from psephos.workload.sql.bins import cut_message, whole_bins
 from psephos.workload.sql.columns import Columns, Source
-from psephos.workload.sql.declared import check_constants
+from psephos.workload.sql.declared import check_constants, some_values
 from psephos.workload.sql.explain import refuse
 from psephos.workload.sql.statement import Statement
 
@@ -81,8 +81,14 @@ class Evaluator:
         return self._outcome("group", expression, statement)
 
     def _check_constants(self, expression: exp.Expr, statement: Statement) -> None:
-        def possible(condition: exp.Expr) -> bool:
-            return bool(self._outcome("truth", condition, statement).codes.any())
+        def possible(equality: exp.Expr) -> bool:
+            bind(equality, statement, self.columns)  # refuses what is never compared
+            try:
+                return bool(self._outcome("truth", equality, statement).codes.any())
+            except SqlError:
+                if not isinstance(equality.expression, exp.Literal):
+                    raise
+                return False  # text where there are numbers: no value of the column
 
         check_constants(expression, statement, self.columns, possible)
 
@@ -209,9 +215,11 @@ class Evaluator:
         for column, source in bound.columns.items():
             name = (source.level or source.name).replace("\\", r"\\")
             text = re.sub(rf"\b(t\.)?{column}\b", name, text)
+        own = [source.name for source in bound.columns.values() if source.level is None]
+        have = "; ".join(f"{n} has {some_values(self.columns.domain[n])}" for n in own)
         return refuse(
             f"this cannot be worked out: {text}",
             statement.sql,
             expression,
-            "comparisons of a column with values of its own type",
+            f"comparisons of a column with values of its own type{f' ({have})' if have else ''}",
         )
