@@ -33,7 +33,7 @@ from psephos.kernel.unit import Unit, add_remove_row, person, substitute_row
 from psephos.levels import Level
 from psephos.predicate import Predicate, col
 from psephos.protect import check, protect, simulate
-from psephos.publish.ask import ask
+from psephos.publish.ask import ask, price
 from psephos.publish.audit import audit
 from psephos.publish.bundle import Bundle
 from psephos.publish.plan import Plan, plan
@@ -132,6 +132,7 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "Bundle",
     "verify",
     "ask",
+    "price",
     "audit",
     # what can go wrong
     "PsephosError",

@@ -23,7 +23,7 @@ from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.ledger import Ledger
 from psephos.publish import show
 from psephos.publish.ask import ask as ask_bundle
-from psephos.publish.ask import asked, price
+from psephos.publish.ask import price
 from psephos.publish.audit import audit as audit_here
 from psephos.publish.bundle import Bundle
 from psephos.publish.demo import prepare
@@ -177,7 +177,7 @@ def release(
         ledger = open_ledger(job)
         new = ledger.spent() - before
         said = f"this run spent {new}" if new.amount else "this run spent nothing: it was paid for"
-        _show_bundle(as_json, bundle, f"{said}\n{ledger}", ledger)
+        _show_bundle(as_json, bundle, f"{said}\n{show.ledger_words(ledger)}", ledger)
 
 
 @app.command()
@@ -210,26 +210,12 @@ def ask(
     with _told(as_json):
         held = Bundle.open(bundle)
         if plus_minus is not None:
-            cost = price(held, asked(held, sql, dialect), plus_minus)
-            found = {
-                "half_width": plus_minus,
-                "needs": show.plain_budget(cost.budget),
-                "without_past_measurements": show.plain_budget(cost.alone),
-                "builds_on": str(held.path),
-            }
-            said = (
-                f"± {plus_minus:,.6g} for every answer costs {cost.budget} on top of what is "
-                f"known ({cost.alone} without it). To buy it, in a release file of the same schema:"
-                f"\n\n{show.follow_up(held, sql, plus_minus)}"
-            )
-            if not cost.budget.amount:
-                said = "free: past measurements are that precise; leave --plus-minus out"
-            _show(as_json, found, said)
+            cost = price(held, sql, plus_minus, dialect=dialect)
+            _show(as_json, show.plain_price(held, cost), show.shown_price(held, sql, cost))
             return
         reply = ask_bundle(held, sql, dialect=dialect)
-        rows = reply.table.to_pylist()
-        title = "made up" if held.simulation else "free: answered from past measurements"
-        _show(as_json, {"cost": 0, "rows": rows}, show.shown_numbers(title, reply.table, 200))
+        found = {"cost": 0, "view": "consistent", "rows": reply.table.to_pylist()}
+        _show(as_json, found, show.shown_reply(reply, made_up=held.simulation))
 
 
 @app.command()
@@ -320,7 +306,7 @@ def _complain(as_json: bool, kind: str, message: str) -> None:
     console = Console(stderr=True, highlight=False)
     if kind != "Stopped":
         console.print("[bold red]error[/]", end=" ")
-    console.print(message, markup=False, soft_wrap=True)
+    console.print(show.shortened(message), markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -343,7 +329,8 @@ def _show(as_json: bool, plain: Any, *shown: RenderableType) -> None:
         if each:
             # Lines of text are wrapped by the terminal, if at all: they can be copied and searched.
             text = isinstance(each, str)
-            console.print(each, markup=not text, soft_wrap=text)
+            said = show.shortened(each) if isinstance(each, str) else each
+            console.print(said, markup=not text, soft_wrap=text)
 
 
 def _show_bundle(as_json: bool, bundle: Bundle, said: str, ledger: Ledger | None = None) -> None:

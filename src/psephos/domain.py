@@ -7,7 +7,7 @@ attribute varies fastest.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -109,10 +109,15 @@ class Domain(Value):
         """The domain of some attributes, in the order asked for."""
         if isinstance(names, str):
             names = [names]
+        if not isinstance(names, Iterable):
+            raise DomainError(f"project takes a list of attributes, got {names!r}")
+        names = list(names)
         return Domain(tuple(names), tuple(self[name] for name in names))
 
     def index(self, cell: Mapping[str, Any]) -> int:
         """The number of the cell with these values (one for each attribute)."""
+        if not isinstance(cell, Mapping):
+            raise DomainError(f"a cell is a dict of attribute: value, got {cell!r}")
         strange = [name for name in cell if name not in self.names]
         if strange or len(cell) != len(self.names):
             raise DomainError(
@@ -150,11 +155,12 @@ class Domain(Value):
         >>> Domain.of(a=2, b=3, c=4).merge(["a", "c"])
         Domain(a*c: 8, b: 3; 24 cells)
         """
-        if isinstance(names, str):
-            raise DomainError(f"merge takes a list of attributes, got the text {names!r}")
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise DomainError(f"merge takes a list of attributes, got {names!r}")
+        names = list(names)
         axes = sorted({self.axis(part) for part in names})
-        if len(axes) < 2 or len(axes) != len(list(names)):
-            raise DomainError(f"merge needs two or more different attributes, got {list(names)}")
+        if len(axes) < 2 or len(axes) != len(names):
+            raise DomainError(f"merge needs two or more different attributes, got {names}")
         whole = [(self.names[axis], self.attributes[axis]) for axis in axes]
         # A merged attribute that is merged again gives its own parts.
         parts = tuple(part for n, a in whole for part in (a.parts or ((n, a),)))

@@ -20,6 +20,8 @@ Every message says what was given, what would do, and what to write.
 
 from __future__ import annotations
 
+import os
+
 
 class PsephosError(Exception):
     """The root of all errors raised on purpose."""
@@ -91,6 +93,17 @@ class SqlError(WorkloadError):
         self.sql = sql
         self.start = start
         self.end = end
+
+
+def a_path(path: object, what: str, kind: type[PsephosError]) -> str:
+    """A path that the system can be asked about; anything else is refused.
+
+    >>> a_path("people.ledger", "a ledger", LedgerError)
+    'people.ledger'
+    """
+    if not isinstance(path, str | bytes | os.PathLike) or "\0" in os.fsdecode(path):
+        raise kind(f"{what} is a path, got {path!r}")
+    return os.fsdecode(path)
 
 
 def name_list(names: object, most: int = 12) -> str:

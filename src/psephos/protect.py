@@ -12,7 +12,7 @@ import psephos.engines as engines
 from psephos.domain import Domain
 from psephos.engines import CheckReport, as_source
 from psephos.engines.columns import needed_columns
-from psephos.errors import DomainError
+from psephos.errors import BudgetError, DomainError
 from psephos.frozen import digest
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
@@ -63,6 +63,10 @@ def check(
         left_out: columns whose undeclared entries are dropped on purpose, which is no error
     """
     _check_domain(domain)
+    if unit is not None and not isinstance(unit, Unit):
+        raise BudgetError(f"unit is written add_remove_row() or person(...), got {unit!r}")
+    if max_rows_total is not None and not _is_whole(max_rows_total):
+        raise DomainError(f"max_rows_total is a whole number from 0, got {max_rows_total!r}")
     return engines.check(
         as_source(source),
         domain,
@@ -80,9 +84,16 @@ def simulate(
     Measurements say "simulation" and cannot be released; noise is repeatable by the seed.
     """
     _check_domain(domain)
+    if not _is_whole(seed):
+        raise DomainError(f"seed is a whole number from 0, got {seed!r}")
     if isinstance(source, np.ndarray):
         return simulation(counted(source, domain), domain, unit=unit, budget=budget, seed=seed)
     return simulation(as_source(source), domain, unit=unit, budget=budget, seed=seed)
+
+
+def _is_whole(number: Any) -> bool:
+    whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+    return bool(whole and number >= 0)
 
 
 def _check_domain(domain: Domain) -> None:

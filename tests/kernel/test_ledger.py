@@ -76,7 +76,7 @@ def test_create_refuses_what_cannot_be(folder):
     good = {"dataset": "people", "unit": add_remove_row(), "budget": epsilon("1")}
     with pytest.raises(LedgerError, match=r"there is no folder .*missing; make it first"):
         Ledger.create(folder / "missing" / "a.ledger", **good)
-    with pytest.raises(ValueError, match="null byte"):
+    with pytest.raises(LedgerError, match="a ledger is a path"):
         Ledger.create("a\0b", **good)
     with pytest.raises(BudgetError, match="unit is written add_remove_row"):
         Ledger.create(folder / "a", **{**good, "unit": "rows"})

@@ -1,6 +1,7 @@
 """The command line: each command as a person and as a program would call it."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 
 import psephos as ps
 from psephos.cli import app, main
+from psephos.kernel.budget import epsilon
 from psephos.publish.job import Job
 from psephos.publish.release import open_ledger
 from tests.publish.conftest import RELEASE, write_job
@@ -48,11 +50,15 @@ def test_from_check_to_ask(folder):
     assert told("verify", bundle, "--ledger", folder / "people.ledger")["ok"]
     free = told("ask", bundle, "SELECT pet, COUNT(*) FROM people GROUP BY pet")
     assert free["cost"] == 0
+    assert free["view"] == "consistent"
     assert [row["pet"] for row in free["rows"]] == ["cat", "dog", "horse", "(other)"]
     priced = told("ask", bundle, "SELECT age, COUNT(*) FROM t GROUP BY age", "--plus-minus", "20")
     assert priced["needs"]["about"] <= priced["without_past_measurements"]["about"]
-    spent = told("budget", folder)
-    assert [charge["answered"] for charge in spent["charges"]] == [True]
+    (charge,) = told("budget", folder)["charges"]
+    assert charge["answered"]
+    assert (charge["number"], charge["release"]) == (1, "pets")
+    assert charge["key"].startswith("release pets ")
+    assert charge["what"].startswith("Query(")
 
 
 def test_people_see_tables_and_words(folder):
@@ -69,6 +75,44 @@ def test_people_see_tables_and_words(folder):
     assert "this run spent nothing" in run("release", folder).stdout
     assert "ok      receipt" in run("verify", folder / "bundle").stdout
     assert "left epsilon 3/2" in run("budget", folder / "people.ledger").stdout
+    asked = run("ask", folder / "bundle", "SELECT pet, COUNT(*) FROM people GROUP BY pet").stdout
+    assert "numbers of the consistent view" in " ".join(asked.split())
+
+
+def test_the_budget_lists_charges_as_people_name_them(folder):
+    run("check", folder, "--create-ledger")
+    for name in ("pets", "more [pets]"):
+        text = RELEASE.replace('name = "pets"\ntitle', f'name = "{name}"\ntitle')
+        write_job(folder, text + f'\n[output]\nbundle = "of {name}"\n')
+        assert run("release", folder).exit_code == 0
+    ledger = open_ledger(Job.read(folder))
+    other = ledger.charge("another key", "f", epsilon("1/100"), label="by hand", schema="s")
+    other.store(b"1")
+    lines = run("budget", folder).stdout.splitlines()
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
+    times = [entry.time[:16].replace("T", " ") for entry in ledger.history()]
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+    assert [row[1] for row in rows] == times
+    assert [row[2] for row in rows] == ["pets", "more [pets]", "another key"]
+    assert rows[0][3].isdigit()
+    assert [row[3] for row in rows][2] == "by hand"
+    assert [row[4] for row in rows] == ["0.5", "0.5", "0.01"]
+
+
+def test_a_budget_in_rho_is_readable(folder):
+    text = RELEASE.replace('epsilon = "2"', "epsilon = 2\ndelta = 1e-6")
+    write_job(folder, text.replace("epsilon = 0.5", "epsilon = 0.5\ndelta = 1e-6"))
+    run("check", folder, "--create-ledger")
+    shown = (
+        run("plan", folder).stdout + run("release", folder).stdout + run("budget", folder).stdout
+    )
+    flat = " ".join(shown.split())
+    assert not re.search(r"\d{5,}/\d", flat)
+    assert "left rho ~" in flat
+    assert "(at delta 1e-6: epsilon ~" in flat
+    assert "/" in told("budget", folder)["spent"]["exact"]
+    wrong = run("plan", folder, "--epsilon", "0.5,1")
+    assert "planned in rho, got epsilon 1/2 (~0.5); give --rho" in " ".join(wrong.output.split())
 
 
 def test_budgets_are_compared(folder):
@@ -84,7 +128,7 @@ def test_budgets_are_compared(folder):
         (["plan", "nowhere.toml"], 2, "there is no release file at nowhere.toml"),
         (["plan", "{folder}", "--epsilon", "one"], 2, "'one' is not a finite number"),
         (["plan", "{folder}", "--epsilon", "-1"], 2, "more than 0"),
-        (["plan", "{folder}", "--rho", "1"], 2, "the release is planned in epsilon"),
+        (["plan", "{folder}", "--rho", "1"], 2, "planned in epsilon, got rho 1; give --epsilon"),
         (["release", "{folder}"], 4, "--create-ledger"),
         (["budget", "{folder}/no.ledger"], 4, "there is no ledger at"),
         (["verify", "{folder}"], 2, "there is no bundle at"),

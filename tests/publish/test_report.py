@@ -316,3 +316,14 @@ def test_values_show_themselves_in_notebooks(bundle):
         read = Reader(shown._repr_html_())
         assert word in read.words
     assert "every cell (Identity)" in Reader(planned._repr_html_()).words
+
+
+def test_a_page_without_a_publisher_and_with_a_cap(bundle, tmp_path):
+    page = bundle.report.read_text(encoding="utf-8")
+    assert "At most 2 rows of each person are counted, in all tables alike." in page
+    assert "Office of &lt;i&gt;Counts&lt;/i&gt; (20" in page
+    job = job_in(tmp_path, long="")
+    nobody = job.file.model_copy(update={"publisher": ""})
+    page = rehearse(Job.of(nobody, tmp_path), rows=10).report.read_text(encoding="utf-8")
+    assert "[publisher]" not in page
+    assert "<p>Homes &amp; &lt;owners&gt; (n.d.). Rehearsal on made-up data, ε = 0.5" in page

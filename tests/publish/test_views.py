@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from psephos.matrix import Compose, Dense, Identity, Kron, Partition, PIdentity
 from psephos.publish.blocks import largest_entry, row_words
 from psephos.publish.file import parse_release
 from psephos.publish.job import Job
+from psephos.publish.points import NUMBERS, Points
 from psephos.publish.release import rehearse, release
 from psephos.publish.verify import verify
 from psephos.publish.views import block_labels, table_labels
@@ -131,3 +133,17 @@ def test_rows_of_a_block_are_named():
     assert row_words(Compose((Dense([[2, 0], [1, 1]]), halves)), labels) == ["2 × a to b", "total"]
     assert row_words(Partition(np.array([0, 1, 0, 1])), labels) == ["group 1", "group 2"]
     assert largest_entry(Kron((p_identity, Compose((Dense([[2, 0], [1, 1]]), halves))))) == 10
+
+
+def test_a_value_called_total_is_no_total():
+    """A table that sums over it, and one whose parts do not all ask about it."""
+    odd = '[schema.sum]\nvalues = ["part", "total"]\n'
+    more = '[[tables]]\nname = "sums"\nrows = ["sum"]\n'
+    more += '[[tables]]\nname = "each"\nbuilder = "marginals"\nup_to = 1\n'
+    found = labels(job_with(more, odd))
+    assert found["sums"] == {"sum": ["part", "total", "(total)"]}
+    assert found["each"]["sum"].count("total") == 1
+    assert found["each"]["sum"].count("(total)") == len(found["each"]["sum"]) - 2
+    assert "total" in found["each"]["pet"]
+    table = pa.table({**found["sums"], **{name: [1.0, 2.0, 3.0] for name in NUMBERS}})
+    assert Points.of(table).without_totals().labels == {"sum": ["part", "total"]}

@@ -538,7 +538,7 @@ def test_other_wrong_arguments_are_named(tmp_path):
         ps.select.save("x", tmp_path / "x")
     with pytest.raises(ps.WorkloadError, match="is over a Domain"):
         ps.Strategy("D", "laplace", strategy.query)
-    with pytest.raises(ps.WorkloadError, match="low-rank mechanism takes"):
+    with pytest.raises(ps.WorkloadError, match="share is a number"):
         ps.select.low_rank(workload, share=-1)
 
 

@@ -36,7 +36,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NoReturn
 
-from psephos.errors import BudgetError, BudgetExceededError, LedgerError, RefusedError
+from psephos.errors import BudgetError, BudgetExceededError, LedgerError, RefusedError, a_path
 from psephos.kernel import storage
 from psephos.kernel.budget import Budget, checked
 from psephos.kernel.storage import Anchor, Data, Entry, Record, entries_of, now, plain
@@ -88,7 +88,7 @@ class Ledger:
             "budget": str(limit.amount),
             "created": now(),
         }
-        place = os.path.abspath(os.fsdecode(path))
+        place = os.path.abspath(a_path(path, "a ledger", LedgerError))
         storage.build(place, Record.after(None, "header", "", header))
         return cls.open(place)
 
@@ -99,7 +99,7 @@ class Ledger:
         Privacy: a missing one is refused, so that a mistyped path mints no fresh budget
         (test_open_refuses).
         """
-        place = os.path.realpath(os.fsdecode(path))
+        place = os.path.realpath(a_path(path, "a ledger", LedgerError))
         if not os.path.isfile(place):
             raise LedgerError(
                 f"there is no ledger at {place}. Check the path; the owner of the data makes one, "

@@ -8,7 +8,7 @@ short fractions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -54,12 +54,11 @@ class Query(Value):
         """A query from one matrix, or from pairs of matrix and weight (text or whole number)."""
         if isinstance(blocks, Matrix):
             return cls((Block(blocks, Fraction(1)),))
-        made = []
-        for matrix, weight in blocks:
-            if not isinstance(matrix, Matrix):
-                raise RefusedError(f"a block is a matrix, got {type(matrix).__name__}")
-            made.append(Block(matrix, exact(weight, "a weight")))
-        return cls(tuple(made))
+        pairs = list(blocks) if isinstance(blocks, Iterable) else [blocks]
+        fits = all(type(pair) in (tuple, list) and len(pair) == 2 for pair in pairs)
+        if not fits or not all(isinstance(matrix, Matrix) for matrix, _ in pairs):
+            raise RefusedError("a block is a matrix and its weight: write Query.of([(matrix, 1)])")
+        return cls(tuple(Block(matrix, exact(weight, "a weight")) for matrix, weight in pairs))
 
     @property
     def shape(self) -> tuple[int, int]:

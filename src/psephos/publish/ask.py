@@ -16,9 +16,11 @@ import pyarrow as pa
 from psephos.errors import ReleaseError, UnsupportedError
 from psephos.kernel.budget import Budget
 from psephos.publish.accuracy import least_budget
+from psephos.publish.arguments import check_draws
 from psephos.publish.bundle import Bundle
 from psephos.publish.entries import TargetEntry
 from psephos.publish.job import Job
+from psephos.publish.pages.html import plain_table
 from psephos.publish.tables import Table
 from psephos.publish.views import marked, table_labels
 from psephos.strategy import select
@@ -27,8 +29,11 @@ from psephos.workload.product import regroup
 from psephos.workload.sql import compile_sql
 from psephos.workload.workload import Workload
 
+ROWS = 200
+"""The most rows that a notebook shows."""
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Reply:
     """Answers that cost nothing: labels, count, standard error and noise interval."""
 
@@ -36,6 +41,19 @@ class Reply:
     table: pa.Table
     half_width: float
     method: str
+
+    def __repr__(self) -> str:
+        answers = self.table.num_rows
+        plural = "s" if answers != 1 else ""
+        return f"Reply({answers:,} answer{plural}, free, at most ± {self.half_width:,.4g})"
+
+    def _repr_html_(self) -> str:
+        heads = self.table.column_names
+        rows = [
+            [f"{x:,.4g}" if isinstance(x, float) else str(x) for x in row.values()]
+            for row in self.table.slice(0, ROWS).to_pylist()
+        ]
+        return plain_table(repr(self), heads, rows)
 
 
 @dataclass(frozen=True)
@@ -75,13 +93,15 @@ def ask(
     Questions that the measurements do not determine are refused; `price` says what they cost.
     """
     bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+    check_draws(draws)
     workload = asked(bundle, sql, dialect)
     estimate = bundle.views.estimate
     try:
         answers = estimate.answer(workload)
     except UnsupportedError as error:
         raise UnsupportedError(
-            f"{error}. The old measurements cannot tell; --plus-minus N says what it would cost"
+            f"{error}. The old measurements cannot tell; --plus-minus N (in Python ps.price) says "
+            "what it would cost"
         ) from None
     widths = replace(bundle.views, draws=draws).widths_of(workload)
     whole = Table("ask", "ask", range(len(workload.products)))
@@ -95,13 +115,39 @@ def ask(
     return Reply(workload, table, float(widths.per_query.max()), widths.method)
 
 
-def price(bundle: Bundle, workload: Workload, half_width: float, *, draws: int = 9999) -> Price:
+def price(
+    bundle: Bundle | str | os.PathLike[str],
+    question: str | Sequence[str] | Workload,
+    half_width: float,
+    *,
+    dialect: str | None = None,
+    draws: int = 9999,
+) -> Price:
     """The least budget at which every answer is within ± half_width, old measurements included.
 
-    A release that `builds_on` the bundle and has this target costs as much.
+    A release that `builds_on` the bundle and has this target costs as much; nothing is charged.
+
+    Args:
+        bundle: a bundle or its directory
+        question: SQL, or a workload over the domain of the bundle's measurements
+        half_width: of the noise interval of every answer, in rows, at the bundle's confidence
+        dialect: of the SQL, by sqlglot's name for it; DuckDB's when left out
+        draws: of simulated noise, for the widths of intervals
     """
+    bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+    check_draws(draws)
+    workload = question if isinstance(question, Workload) else asked(bundle, question, dialect)
+    if workload.domain != bundle.job.workload.domain:
+        raise ReleaseError(
+            f"the question is about {workload.domain}, the measurements are of "
+            f"{bundle.job.workload.domain}"
+        )
     confidence = bundle.job.file.output.confidence
-    if not isinstance(half_width, int | float) or not 0.5 <= half_width < math.inf:
+    if (
+        isinstance(half_width, bool)
+        or not isinstance(half_width, int | float)
+        or not 0.5 <= half_width < math.inf
+    ):
         raise ReleaseError(
             f"the half-width wanted is a number of rows from 0.5 on, got {half_width!r}"
         )

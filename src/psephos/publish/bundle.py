@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from psephos.errors import ReleaseError
+from psephos.errors import ReleaseError, a_path
 from psephos.frozen import Array
 from psephos.infer.estimate import Answers
 from psephos.kernel.budget import Budget
@@ -70,15 +70,19 @@ class Bundle:
     path: Path
     manifest: dict[str, Any]
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, Path) or not isinstance(self.manifest, dict):
+            raise ReleaseError(f"a bundle is opened: write Bundle.open({str(self.path)!r})")
+        for key, kind in HELD.items():
+            if type(self.manifest.get(key)) is not kind:
+                place = self.path / "manifest.json"
+                raise ReleaseError(f"{place} is damaged: {key!r} makes no sense")
+
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Bundle:
         """The bundle in a directory."""
-        place = Path(path).absolute()
-        manifest = read_manifest(place)
-        for key, kind in HELD.items():
-            if type(manifest.get(key)) is not kind:
-                raise ReleaseError(f"{place / 'manifest.json'} is damaged: {key!r} makes no sense")
-        return cls(place, manifest)
+        place = Path(a_path(path, "a bundle", ReleaseError)).absolute()
+        return cls(place, read_manifest(place))
 
     @property
     def simulation(self) -> bool:

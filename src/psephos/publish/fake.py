@@ -19,6 +19,8 @@ from psephos.values import OTHER
 COUNTED = 20_000_000
 """The most cells for which counts are made up cell by cell, zeros honoured."""
 
+MOST_ROWS = 10**9
+
 
 def made_up(job: Job, rows: int, seed: int) -> Any:
     """So many rows, spread unevenly over the declared values: as counts, or as a table."""
@@ -26,6 +28,8 @@ def made_up(job: Job, rows: int, seed: int) -> Any:
         whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
         if not whole or number < 0:
             raise ReleaseError(f"{name} is a whole number from 0, got {number!r}")
+    if rows > MOST_ROWS:
+        raise ReleaseError(f"rows is at most {MOST_ROWS:,} in a rehearsal, got {rows:,}")
     generator = default_rng(seed)
     shares = [generator.dirichlet(np.ones(n)) for n in job.workload.domain.shape]
     if job.workload.domain.size > COUNTED or job.unit.cap is not None:

@@ -20,6 +20,7 @@ from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.matrix.base import Norm
 from psephos.publish.accuracy import Least, least_budget, reached_at, widths_at
+from psephos.publish.arguments import check_budget, check_draws
 from psephos.publish.choose import Progress, choose
 from psephos.publish.entries import TargetEntry
 from psephos.publish.job import Job
@@ -61,7 +62,7 @@ class RivalError:
     tables: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """A strategy, what it costs, and the error of every table that follows."""
 
@@ -96,6 +97,14 @@ class Plan:
             found.append((repr(block.matrix), block.matrix.shape[0], share))
         return found
 
+    def __repr__(self) -> str:
+        count = len(self.tables)
+        plural = "s" if count != 1 else ""
+        return (
+            f"Plan({self.job.file.name!r}: {count} table{plural} at {self.budget}, "
+            f"{self.strategy.name}, error {self.rmse:,.4g})"
+        )
+
     def _repr_html_(self) -> str:
         heads = ["table", "numbers", "standard error", "largest", "± each", "± all at once"]
         rows = [
@@ -127,12 +136,17 @@ def plan(
         progress: told the operator and its gain over Identity while the search runs
     """
     job = asked if isinstance(asked, Job) else Job.read(asked)
+    check_draws(draws)
+    if budget is not None:
+        _check_currency(job, budget)
     chosen = _chosen(job, draws, progress)
     return _planned(job, chosen, budget or chosen.budget, draws)
 
 
 def compare(job: Job, budgets: Sequence[Budget], draws: int = 9999) -> list[Plan]:
     """The same tables at several budgets, measured in the same way."""
+    for budget in budgets:
+        _check_currency(job, budget)
     chosen = _chosen(job, draws, None)
     return [_planned(job, chosen, budget, draws) for budget in budgets]
 
@@ -151,8 +165,6 @@ def _chosen(job: Job, draws: int, progress: Progress | None) -> Least:
 
 
 def _planned(job: Job, chosen: Least, spend: Budget, draws: int) -> Plan:
-    if spend.currency != _currency(job):
-        raise ReleaseError(f"the release is planned in {_currency(job)}, got {spend}")
     strategy = chosen.strategy
     check_size(job, strategy, spend)
     widths = widths_at(job, strategy, spend, float(job.file.output.confidence), draws)
@@ -164,6 +176,15 @@ def _planned(job: Job, chosen: Least, spend: Budget, draws: int) -> Plan:
     )
     rivals = _rivals(job, strategy, spend, _weighted_rmse(job, widths))
     return Plan(job, strategy, spend, tables, rivals, widths)
+
+
+def _check_currency(job: Job, budget: Budget) -> None:
+    check_budget(budget)
+    if budget.currency != _currency(job):
+        own = _currency(job)
+        raise ReleaseError(
+            f"the release is planned in {own}, got {budget}; give --{own}, in Python ps.{own}(...)"
+        )
 
 
 def check_size(job: Job, strategy: Strategy, spend: Budget) -> None:

@@ -75,11 +75,16 @@ class Points:
 
     def without_totals(self) -> Points:
         """Without margins, next to which all else would look small, if anything else is there."""
-        margins = [name for name in self.columns if TOTAL in self.labels[name]]
-        keep = [i for i in range(len(self)) if all(self.labels[n][i] != TOTAL for n in margins)]
+        totals = {name: self._total(name) for name in self.columns}
+        margins = [name for name, total in totals.items() if total in self.labels[name]]
+        keep = [i for i in range(len(self)) if all(self.labels[n][i] != totals[n] for n in margins)]
         if not margins or not keep:
             return self
         return self.pick(keep, "totals are in the table")
+
+    def _total(self, name: str) -> str:
+        """What the total is called in a column; a value may be called "total" too."""
+        return f"({TOTAL})" if f"({TOTAL})" in self.labels[name] else TOTAL
 
     def largest(self, most: int) -> Points:
         """The points with the greatest counts, in the order of the table."""

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
+from psephos.kernel.storage import Entry
+from psephos.publish.ask import Price, Reply
 from psephos.publish.bundle import Bundle
 from psephos.publish.entries import TargetEntry
 from psephos.publish.plan import Plan
 
 SHOWN = 12
+LONG = re.compile(r"\b(epsilon|rho) (?=\S{10})(\d+/\d+) \(~[^)]*\)")
+RELEASE = re.compile(r"release (.*) [0-9a-f]{24}", re.DOTALL)
+ANSWERS = re.compile(r"Query\(([\d,]+) answers .*\)")
 NO_LABELS = ("part", "count", "consistent", "stderr", "low", "high", "made_up")
+
+
+def shortened(text: str) -> str:
+    """Budgets in a text with their long fractions as decimals; the exact ones are in JSON.
+
+    >>> shortened("rho 101742996697/549755813888 (~0.185069) of epsilon 1/2 (~0.5)")
+    'rho ~0.18507 of epsilon 1/2 (~0.5)'
+    """
+    return LONG.sub(lambda found: f"{found[1]} ~{float(Fraction(found[2])):.5g}", text)
 
 
 def plain_budget(budget: Budget) -> dict[str, Any]:
@@ -80,7 +97,8 @@ def plain_plan(made: Plan) -> dict[str, Any]:
 def shown_plan(made: Plan) -> RenderableType:
     """A plan for people: tables, rivals, what is measured and what it takes."""
     percent = f"{made.widths.confidence:.0%}"
-    tables = Table(title=f"Error of every table at {made.budget}, before anything is spent")
+    spend = _with_epsilon(made.budget)
+    tables = Table(title=f"Error of every table at {spend}, before anything is spent")
     tables.add_column("table", min_width=14)
     for head in ("numbers", "error", "worst", f"± {percent}", "± all", "share"):
         tables.add_column(head, justify="right", no_wrap=True)
@@ -145,7 +163,7 @@ def _notes(made: Plan) -> str:
         "draws).",
     ]
     if made.job.past:
-        names = ", ".join(f"{past.name!r} ({past.spend})" for past in made.job.past)
+        names = ", ".join(f"{past.name!r} ({shortened(str(past.spend))})" for past in made.job.past)
         lines.append(f"Builds on what is known from {names}; the other ways start afresh.")
     if not made.strategy.complete:
         lines.append("A time limit cut the search short; more time may find less error.")
@@ -160,7 +178,7 @@ def shown_comparison(plans: Sequence[Plan]) -> RenderableType:
     table = Table(title=f"± at {made.widths.confidence:.0%} for every number, by budget")
     table.add_column("table")
     for each in plans:
-        table.add_column(str(each.budget), justify="right")
+        table.add_column(_with_epsilon(each.budget), justify="right")
     for i, row in enumerate(made.tables):
         table.add_row(row.name, *(_rows(each.tables[i].half_width) for each in plans))
     return table
@@ -188,6 +206,37 @@ def shown_numbers(title: str, numbers: pa.Table, most: int = SHOWN) -> Renderabl
     return table
 
 
+def shown_reply(reply: Reply, *, made_up: bool, most: int = 200) -> RenderableType:
+    """Free answers, and which view they belong to."""
+    title = "made up" if made_up else "free: answered from past measurements"
+    note = (
+        "These are numbers of the consistent view: unbiased, so they may be negative or "
+        "fractional, and published tables differ from them by their rounding."
+    )
+    return Group(shown_numbers(title, reply.table, most), Text(note))
+
+
+def plain_price(bundle: Bundle, cost: Price) -> dict[str, Any]:
+    """What a question would cost, as plain values."""
+    return {
+        "half_width": cost.half_width,
+        "needs": plain_budget(cost.budget),
+        "without_past_measurements": plain_budget(cost.alone),
+        "builds_on": str(bundle.path),
+    }
+
+
+def shown_price(bundle: Bundle, sql: str, cost: Price) -> str:
+    """What a question would cost, and how to buy it."""
+    if not cost.budget.amount:
+        return "free: past measurements are that precise; leave --plus-minus out"
+    return (
+        f"± {cost.half_width:,.6g} for every answer costs {cost.budget} on top of what is "
+        f"known ({cost.alone} without it). To buy it, in a release file of the same schema:"
+        f"\n\n{follow_up(bundle, sql, cost.half_width)}"
+    )
+
+
 def follow_up(bundle: Bundle, sql: str, half_width: float) -> str:
     """The lines of a release file that buy a question on top of a bundle."""
     lines = [
@@ -212,14 +261,16 @@ def plain_ledger(ledger: Ledger) -> dict[str, Any]:
         "left": plain_budget(ledger.remaining()),
         "charges": [
             {
-                "number": entry.number,
+                "number": number,
+                "record": entry.number,
                 "time": entry.time,
+                "release": _release(entry),
                 "key": entry.key,
                 "what": entry.label,
                 "cost": plain_budget(entry.cost),
                 "answered": entry.values_hash is not None,
             }
-            for entry in ledger.history()
+            for number, entry in enumerate(ledger.history(), 1)
         ],
         "anchor": ledger.anchor().as_dict(),
     }
@@ -228,16 +279,41 @@ def plain_ledger(ledger: Ledger) -> dict[str, Any]:
 def shown_ledger(ledger: Ledger) -> RenderableType:
     """A ledger for people."""
     table = Table(title=f"{ledger.dataset} ({ledger.unit})")
-    for head in ("no.", "time", "what was asked", "key", "cost"):
-        table.add_column(head, justify="right" if head in ("no.", "cost") else "left")
-    for entry in ledger.history():
-        cost = f"{float(entry.cost.amount):.6g}"
-        table.add_row(str(entry.number), entry.time, entry.label, entry.key, cost)
+    table.add_column("no.", justify="right", no_wrap=True)
+    table.add_column("time (UTC)", no_wrap=True)
+    table.add_column("release", overflow="fold")
+    table.add_column("answers", justify="right", overflow="fold")
+    table.add_column(f"cost in {ledger.budget.currency}", justify="right", no_wrap=True)
+    for number, entry in enumerate(ledger.history(), 1):
+        asked = ANSWERS.fullmatch(entry.label)
+        table.add_row(
+            str(number),
+            entry.time[:16].replace("T", " "),
+            escape(_release(entry) or entry.key),
+            asked[1] if asked else escape(entry.label),
+            f"{float(entry.cost.amount):.6g}",
+        )
+    return Group(table, Text(ledger_words(ledger)))
+
+
+def ledger_words(ledger: Ledger) -> str:
+    """What was spent and what is left, in one line; of rho also what it means in epsilon."""
     spent, left = ledger.spent(), ledger.remaining()
-    said = f"spent {spent} of {ledger.budget}; left {left}"
-    if ledger.budget.currency == "rho":
-        said += f" (left at delta 1e-6: {left.at_delta('1e-6')})" if left.amount else ""
-    return Group(table, Text(said))
+    said = f"spent {spent} of {_with_epsilon(ledger.budget)}; left {_with_epsilon(left)}"
+    return shortened(said)
+
+
+def _with_epsilon(budget: Budget) -> str:
+    said = str(budget)
+    if budget.currency == "rho" and budget.amount:
+        said += f" (at delta 1e-6: {budget.at_delta('1e-6')})"
+    return shortened(said)
+
+
+def _release(entry: Entry) -> str | None:
+    """The name of the release that a charge was made for, if it was one."""
+    found = RELEASE.fullmatch(entry.key)
+    return found[1] if found else None
 
 
 def _rows(number: float) -> str:

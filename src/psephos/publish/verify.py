@@ -21,6 +21,7 @@ from psephos.kernel.storage import Anchor
 from psephos.publish.bundle import CELLS_FILE, Bundle, distance, interval_of, request_key
 from psephos.publish.disk import file_name, read_integers, read_table, sha256_of
 from psephos.publish.measured import FILES, PAST
+from psephos.publish.pages.html import plain_table
 from psephos.publish.views import Shift, possible_views
 
 TOLERANCE = 1e-9
@@ -46,7 +47,7 @@ class Check:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verification:
     """What was checked of a bundle, what holds, and what no file can show."""
 
@@ -62,6 +63,16 @@ class Verification:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {"ok": self.ok, **asdict(self)}
+
+    def __repr__(self) -> str:
+        failed = ", ".join(check.name for check in self.checks if not check.ok)
+        state = f"failed: {failed}" if failed else f"ok, {len(self.checks)} checks"
+        return f"Verification({self.bundle!r}: {state})"
+
+    def _repr_html_(self) -> str:
+        rows = [[c.name, "ok" if c.ok else "FAILED", c.text] for c in self.checks]
+        rows += [["cannot be shown", "–", text] for text in self.cannot]
+        return plain_table(repr(self), ["check", "result", "what was found"], rows)
 
     def __str__(self) -> str:
         lines = [f"{'ok    ' if c.ok else 'FAILED'}  {c.name}: {c.text}" for c in self.checks]

@@ -34,7 +34,13 @@ from psephos.publish.blocks import TOTAL, block_lists
 from psephos.publish.entries import View
 from psephos.publish.job import Job
 from psephos.publish.tables import Table
-from psephos.workload.query_sets import IdentityQueries, JointQueries, QuerySet, TotalQueries
+from psephos.workload.query_sets import (
+    IdentityQueries,
+    JointQueries,
+    QuerySet,
+    TotalQueries,
+    total_label,
+)
 from psephos.workload.workload import Workload
 
 TAKEN = ("part", "answer", "value", "count", "consistent", "stderr", "low", "high", "made_up")
@@ -187,12 +193,14 @@ def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
     parts = [_product_labels(domain, factors, together) for factors in asked]
     counts = [workload.query_counts[p] for p in table.products]
     names = [name for name in _column_order(domain) if any(name in part for part in parts)]
+    named = (domain.origin or domain).names
     columns: dict[str, list[str]] = {column_name(name): [] for name in names}
     if len(parts) > 1:
         columns = {"part": [], **columns}
     for p, part, count in zip(table.products, parts, counts, strict=True):
         for name in names:
-            columns[column_name(name)] += part.get(name, [TOTAL] * count)
+            whole = total_label((domain.origin or domain)[name]) if name in named else TOTAL
+            columns[column_name(name)] += part.get(name, [whole] * count)
         if len(parts) > 1:
             title = workload.products[p].title
             columns["part"] += [title.removeprefix(f"{table.name}: ")] * count

@@ -17,7 +17,7 @@ from scipy.linalg import qr
 from psephos.errors import WorkloadError
 from psephos.frozen import Array
 from psephos.kernel.query import Query
-from psephos.strategy.factors import Noise, checked_selection
+from psephos.strategy.factors import Noise, checked_selection, checked_whole
 from psephos.strategy.matrix_mechanism import (
     error_of,
     merged_cells,
@@ -54,11 +54,11 @@ def low_rank(
         seed: of the small noise at the start
     """
     power = 1 if checked_selection(workload, noise) == "laplace" else 2
-    if not 0 < share <= 10 or rounds < 1 or steps < 1 or seed < 0:
-        raise WorkloadError(
-            "the low-rank mechanism takes a share in (0, 10], rounds and steps of at least 1 and a "
-            f"seed of at least 0, got {share!r}, {rounds!r}, {steps!r}, {seed!r}"
-        )
+    number = isinstance(share, int | float | np.number) and not isinstance(share, bool)
+    if not number or not 0 < share <= 10:
+        raise WorkloadError(f"share is a number above 0, at most 10, got {share!r}")
+    rounds, steps = checked_whole(rounds, "rounds", 1), checked_whole(steps, "steps", 1)
+    seed = checked_whole(seed, "seed", 0)
     gram, groups = merged_cells(workload, MOST_CELLS, "the low-rank mechanism")
     values, vectors = np.linalg.eigh(gram.times(np.eye(gram.n)))
     kept = values > values[-1] * gram.n * 1e-14

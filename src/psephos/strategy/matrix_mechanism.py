@@ -16,7 +16,13 @@ from psephos.errors import TooLargeError
 from psephos.frozen import Array
 from psephos.kernel.query import Query
 from psephos.matrix import DENSE_LIMIT, Dense, Haar, Matrix, Partition
-from psephos.strategy.factors import GaussianFactor, Noise, PureFactor, checked_selection
+from psephos.strategy.factors import (
+    GaussianFactor,
+    Noise,
+    PureFactor,
+    checked_selection,
+    checked_whole,
+)
 from psephos.strategy.gaussian import optimise_gaussian
 from psephos.strategy.opt0 import opt0
 from psephos.strategy.strategy import Strategy
@@ -45,6 +51,8 @@ def matrix_mechanism(
         seed: of the random starts
     """
     checked_selection(workload, noise)
+    restarts, seed = checked_whole(restarts, "restarts", 0), checked_whole(seed, "seed", 0)
+    iterations = checked_whole(iterations, "iterations", 1)
     gram, groups = merged_cells(workload, MOST_CELLS, "the matrix mechanism")
     if noise == "gaussian":
         real = optimise_gaussian(gram.times(np.eye(gram.n))).factor

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+from psephos.errors import WorkloadError, a_path
 from psephos.frozen import digest
 from psephos.strategy.baselines import h2, hb, identity, privelet, quadtree
 from psephos.strategy.baselines import workload_itself as workload
@@ -117,12 +118,16 @@ def cached(
     What a time limit cut short is not kept.
     """
     checked_selection(asked, noise)
+    place = Path(a_path(folder, "the folder of kept strategies", WorkloadError))
     restarts, seed = checked_whole(restarts, "restarts", 1), checked_whole(seed, "seed", 0)
     name = digest((asked.domain, asked.products, noise, restarts, seed))
-    place = Path(folder) / f"{name}.strategy"
+    place = place / f"{name}.strategy"
     if place.exists():
         return load(place, asked.domain)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WorkloadError(f"{place.parent} cannot be made: {error.strerror}") from None
     made = hdmm(
         asked, noise, restarts=restarts, seed=seed, time_limit=time_limit, progress=progress
     )

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 import psephos.matrix as mx
 from psephos.domain import Domain
-from psephos.errors import PsephosError, WorkloadError
+from psephos.errors import PsephosError, WorkloadError, a_path
 from psephos.frozen import Array, digest
 from psephos.kernel.query import Block, Query
 from psephos.matrix import Matrix, Sparse
@@ -55,7 +55,7 @@ def save(strategy: Strategy, path: str | os.PathLike[str]) -> None:
         "nodes": nodes,
         "blocks": blocks,
     }
-    place = Path(path)
+    place = Path(a_path(path, "a strategy's file", WorkloadError))
     text = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
     try:
         with NamedTemporaryFile(dir=place.parent, prefix=f".{place.name}.", delete=False) as file:
@@ -73,7 +73,9 @@ def save(strategy: Strategy, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str], domain: Domain) -> Strategy:
     """The strategy in a file, for the domain that it was selected on."""
-    place = Path(path)
+    place = Path(a_path(path, "a strategy's file", WorkloadError))
+    if not isinstance(domain, Domain):
+        raise WorkloadError(f"a strategy is loaded for its Domain, got {type(domain).__name__}")
     if not place.exists():
         raise WorkloadError(f"there is no strategy at {place}")
     try:

@@ -94,6 +94,11 @@ def ranges(ends: Sequence[tuple[int, int]]) -> QuerySet:
         raise WorkloadError(
             f"ranges needs a list of whole-number pairs such as [(0, 17), (18, 64)], got {ends!r}"
         )
+    for low, high in pairs:
+        if low > high:
+            raise WorkloadError(
+                f"range ({low}, {high}) is empty; write ({high}, {low}), both ends are included"
+            )
     return RangeQueries(tuple((int(low), int(high)) for low, high in pairs))
 
 

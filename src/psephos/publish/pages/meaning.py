@@ -216,11 +216,11 @@ def verify(of: Facts) -> Html:
 
 def cite(of: Facts) -> Html:
     """How to name the release in a paper."""
-    who = of.file.publisher or "[publisher]"
-    year = of.year or "n.d."
+    when = of.year or "n.d."
+    named = f"{of.file.publisher} ({when}). {of.title}." if of.file.publisher else ""
     kind = "Rehearsal on made-up data" if of.simulation else "Differentially private tables"
     text = (
-        f"{who} ({year}). {of.title}. {kind}, {budget_text(of.plan.budget)} "
+        f"{named or f'{of.title} ({when}).'} {kind}, {budget_text(of.plan.budget)} "
         f"({unit_text(of.job.unit)}). Made with {of.maker}."
     )
     return section("cite", "How to cite", tag("p", text))

@@ -54,7 +54,16 @@ def _intro(of: Facts) -> str:
         else "Counts are those of the consistent view: unbiased, and they add up. Beside them stand"
     )
     what = "its standard error and" if of.view == "published" else "their standard error and"
-    return f"{shown} {what} {of.confidence} noise interval."
+    return f"{shown} {what} {of.confidence} noise interval.{_capped(of)}"
+
+
+def _capped(of: Facts) -> str:
+    """What a count is of, when persons with many rows are not counted in full."""
+    unit = of.job.unit
+    if unit.person is None:
+        return ""
+    rows = "row" if unit.max_rows == 1 else "rows"
+    return f" At most {unit.max_rows} {rows} of each person are counted, in all tables alike."
 
 
 def _one(of: Facts, asked: Table, number: int, drawn: bool) -> Html:
