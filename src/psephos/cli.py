@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,6 +67,7 @@ GOES_ON = (
     "stopped; what was charged stays in the ledger: run the same command again, it goes on "
     "without a second charge"
 )
+INTERRUPTS: list[int] = []
 # click's own, which typer keeps in different places from version to version
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -289,10 +291,15 @@ def _told(as_json: bool, stopped: str = STOPPED) -> Iterator[None]:
     """Mistakes in one way: a text on standard error, or JSON, and a code for scripts."""
     try:
         yield
-    except KeyboardInterrupt:
-        _complain(as_json, "Stopped", stopped)
-        raise typer.Exit(130) from None
-    except PsephosError as error:
+    except typer.Exit:
+        raise
+    except (KeyboardInterrupt, Exception) as error:
+        # Libraries written in C may turn an interrupt into an error of their own.
+        if isinstance(error, KeyboardInterrupt) or INTERRUPTS:
+            _complain(as_json, "Stopped", stopped)
+            raise typer.Exit(130) from None
+        if not isinstance(error, PsephosError):
+            raise
         code = next(code for kind, code in CODES if isinstance(error, kind))
         _complain(as_json, type(error).__name__, str(error))
         raise typer.Exit(code) from None
@@ -362,8 +369,14 @@ def _left(job: Job) -> Budget | None:
     return open_ledger(job).remaining() if job.ledger.exists() else None
 
 
+def _interrupted(number: int, _: object) -> None:
+    INTERRUPTS.append(number)
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """The `psephos` command; with --json mistakes in its arguments are JSON too."""
+    signal.signal(signal.SIGINT, _interrupted)
     if "--json" not in sys.argv:
         app()
     try:

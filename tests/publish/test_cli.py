@@ -188,11 +188,14 @@ def test_main_runs_commands_with_json_too(folder, monkeypatch, capsys):
         ("rehearse", "rehearse_job", "stopped; nothing was charged"),
     ],
 )
-def test_ctrl_c_says_what_is_charged(folder, command, inside, words, monkeypatch):
+@pytest.mark.parametrize("disguise", [KeyboardInterrupt, SystemError])
+def test_ctrl_c_says_what_is_charged(folder, command, inside, words, disguise, monkeypatch):
     run("check", folder, "--create-ledger")
 
     def interrupted(*_, **__):
-        raise KeyboardInterrupt
+        raise disguise
+
+    monkeypatch.setattr("psephos.cli.INTERRUPTS", [2] * (disguise is not KeyboardInterrupt))
 
     monkeypatch.setattr(f"psephos.cli.{inside}", interrupted)
     result = run(command, folder)
