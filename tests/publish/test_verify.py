@@ -213,7 +213,9 @@ FORGERIES = {
         "request",
     ),
     "a shift that is not": (
-        lambda b: edit(b, "manifest.json", lambda m: m["tables"][0]["shifts"][0].update(mean=0.5)),
+        lambda b: edit(
+            b, "manifest.json", lambda m: m["tables"][0]["shifts"][0].update(mean=1234.5)
+        ),
         "published view",
     ),
     "a distance that is not": (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -61,13 +60,14 @@ def file_columns(path: Path) -> Columns:
         return Columns(tuple(schema.names), types=schema)
     try:
         with path.open("rb") as file:
-            first = _text(next(_lines(file), b""), path)
-            file.seek(0)
-            separator = _separator(first, TEXT[path.suffix.lower()])
-            lines = (_text(line, path) for line in _lines(file))
-            names = tuple(map(str.strip, next(csv.reader(lines, delimiter=separator), ())))
+            header = _text(_first_line(file), path)
+        separator = _separator(header, TEXT[path.suffix.lower()])
+        # Strictly: an open quote is refused, for read on, rows would be taken for names.
+        read = csv.reader([header], delimiter=separator, strict=True)
+        names = tuple(map(str.strip, next(read, ())))
     except (OSError, csv.Error):
-        raise _without_columns(path, "its first line cannot be read as column names") from None
+        why = "its first line cannot be read as column names: is a quote not closed there?"
+        raise _without_columns(path, why) from None
     if not any(names):
         raise _without_columns(path, "it needs a header, a first line of column names")
     return Columns(names, separator)
@@ -77,13 +77,9 @@ def _without_columns(path: Path, why: str) -> SourceError:
     return SourceError(f"{path.name!r} has no columns that can be read; {why}")
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Lines that end in any way that lines end."""
-    for line in iter(lambda: file.readline(LONGEST), b""):
-        first, _, rest = line.rstrip(b"\r\n").partition(b"\r")
-        yield first + b"\n"
-        if rest:  # only carriage returns: what follows are rows
-            return
+def _first_line(file: BinaryIO) -> bytes:
+    """The header, however lines end."""
+    return file.readline(LONGEST).rstrip(b"\r\n").partition(b"\r")[0]
 
 
 def _text(line: bytes, path: Path) -> str:

@@ -368,7 +368,6 @@ class ReleaseFile(Entry):
                 "[budget]"
             )
 
-
     def _check_files(self, names: list[str]) -> None:
         """Tables are files, and some disks take "a.csv" and "A.csv" for one."""
         seen: dict[str, str] = {}

@@ -17,7 +17,7 @@ from psephos.kernel.unit import Unit
 from psephos.publish.entries import ReleaseFile
 from psephos.publish.file import read_release, release_path
 from psephos.publish.measured import Measured, read_past
-from psephos.publish.tables import Table, compile_tables
+from psephos.publish.tables import Table, check_columns, compile_tables
 from psephos.publish.zeros import Impossible, compile_zeros, zero_cells
 from psephos.strategy.factors import Noise
 from psephos.workload.workload import Workload
@@ -50,6 +50,7 @@ class Job:
     def of(cls, file: ReleaseFile, folder: Path) -> Job:
         """The job of a file's content; paths in it are relative to a folder."""
         domain = file.domain()
+        check_columns(domain)
         workload, tables = compile_tables(domain, file.tables)
         for table in tables:
             asked = sum(workload.query_counts[p] for p in table.products)

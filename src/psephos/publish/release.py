@@ -24,7 +24,6 @@ from psephos.publish.fake import made_up
 from psephos.publish.job import Job
 from psephos.publish.measured import Measured, booked, read_json, receipt_of
 from psephos.publish.plan import Plan, plan, shortage
-from psephos.publish.ready import check_names, check_numbers
 from psephos.publish.report import write_report
 from psephos.publish.views import Views
 from psephos.strategy.strategy import Strategy
@@ -47,13 +46,11 @@ def release(path: str | os.PathLike[str] | Job, *, progress: Say | None = None) 
         return _same(job, Bundle.open(job.bundle))
     ledger = open_ledger(job)
     check_past(job, ledger)
-    check_names(job)
     say("looking for the best strategy")
     made = plan(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}× better than cells"))
     key = request_key(job)
     if not any(entry.key == key for entry in ledger.history()):
         check_affordable(made, ledger)
-    check_numbers(made)
     check_room(made)
     say("counting and drawing noise")
     data = protect(job.source, job.workload.domain, ledger=ledger)
@@ -80,10 +77,8 @@ def rehearse(
     place = job.bundle.with_name(f"{job.bundle.name}.rehearsal")
     if place.exists():
         _remove_rehearsal(place)
-    check_names(job)
     say("looking for the best strategy")
     made = plan(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}× better than cells"))
-    check_numbers(made)
     say("making up data")
     source = made_up(job, rows, seed)
     currency = job.file.ledger.made().currency

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from psephos.attribute import first_repeated
 from psephos.domain import Domain
 from psephos.errors import PsephosError, ReleaseError, SqlError
 from psephos.publish.entries import TableEntry, TargetEntry
@@ -34,6 +35,9 @@ NAMED: dict[str, Callable[[], QuerySet]] = {
     "all_range": all_range,
 }
 
+TAKEN = ("part", "answer", "value", "count", "consistent", "stderr", "low", "high", "made_up")
+"""Columns of the published tables besides those of attributes."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -52,6 +56,21 @@ class Table:
     def workload(self, workload: Workload) -> Workload:
         """Its queries as a workload of their own."""
         return Workload(workload.domain, [workload.products[p] for p in self.products])
+
+
+def column_name(attribute: str) -> str:
+    """The column of an attribute's labels; names of other columns are taken."""
+    return f"{attribute}_" if attribute in TAKEN else attribute
+
+
+def check_columns(domain: Domain) -> None:
+    """Refuse attributes that would share a column of the published tables."""
+    shown = first_repeated([column_name(name) for name in domain.names])
+    if shown is not None:
+        twins = " and ".join(repr(name) for name in domain.names if column_name(name) == shown)
+        raise ReleaseError(
+            f"schema: {twins} would both be the column {shown!r} of the tables; rename one of them"
+        )
 
 
 def compile_tables(domain: Domain, entries: Sequence[TableEntry]) -> tuple[Workload, list[Table]]:

@@ -33,7 +33,7 @@ from psephos.matrix import Matrix
 from psephos.publish.blocks import TOTAL, block_lists
 from psephos.publish.entries import View
 from psephos.publish.job import Job
-from psephos.publish.tables import Table
+from psephos.publish.tables import Table, column_name
 from psephos.workload.query_sets import (
     IdentityQueries,
     JointQueries,
@@ -42,8 +42,6 @@ from psephos.workload.query_sets import (
     total_label,
 )
 from psephos.workload.workload import Workload
-
-TAKEN = ("part", "answer", "value", "count", "consistent", "stderr", "low", "high", "made_up")
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,11 +167,6 @@ class Shift:
     by: tuple[str, ...]
     numbers: int
     mean: float
-
-
-def column_name(attribute: str) -> str:
-    """The column of an attribute's labels; names of other columns are taken."""
-    return f"{attribute}_" if attribute in TAKEN else attribute
 
 
 def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
