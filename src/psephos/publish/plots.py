@@ -204,7 +204,7 @@ def _drawn(points: Points, style: Style) -> tuple[Any, str]:
 
 def _bars(points: Points, name: str, style: Style) -> Any:
     alt = style.alt
-    y = alt.Y("a0:N", sort=points.values(name), title=style.title(name), axis=_axis(alt))
+    y = alt.Y("a0:N", sort=points.values(name), title=style.title(name), axis=_rows(alt))
     step = alt.Step(22 if len(points) <= BARS // 2 else 16)
     base = alt.Chart(_data(alt, points, [name]), width=style.width, height=step)
     base = base.encode(y=y, tooltip=_tooltip(alt, [name], style))
@@ -218,7 +218,7 @@ def _groups(points: Points, long: str, short: str, style: Style) -> Any:
     series = style.order.get(short) or points.values(short)
     base = alt.Chart(_data(alt, points, [long, short]), width=style.width)
     base = base.encode(
-        y=alt.Y("a0:N", sort=points.values(long), title=style.title(long), axis=_axis(alt)),
+        y=alt.Y("a0:N", sort=points.values(long), title=style.title(long), axis=_rows(alt)),
         yOffset=alt.YOffset("a1:N", sort=series, scale=alt.Scale(domain=series)),
         tooltip=_tooltip(alt, [long, short], style),
     )
@@ -273,7 +273,7 @@ def _heat(points: Points, long: str, short: str, style: Style) -> Any:
         alt.Chart(_data(alt, points, names), width=alt.Step(wide), height=alt.Step(tall))
         .mark_rect(color=COLOURS[0])
         .encode(
-            y=alt.Y("a0:N", sort=down, title=style.title(names[0]), axis=_axis(alt)),
+            y=alt.Y("a0:N", sort=down, title=style.title(names[0]), axis=_rows(alt)),
             x=alt.X("a1:N", sort=across, title=style.title(names[1]), axis=_axis(alt, **runs)),
             opacity=alt.Opacity(
                 "count:Q", title="count", scale=alt.Scale(domain=[low, high], range=[0.03, 1])
@@ -307,6 +307,12 @@ def _axis(alt: Any, **more: Any) -> Any:
     return alt.Axis(**{"labelLimit": 200, **more})
 
 
+def _rows(alt: Any) -> Any:
+    """An axis of labels, one below the other; its title lies above it, however long it is."""
+    above = {"titleAngle": 0, "titleAlign": "left", "titleX": 0, "titleY": -8, "titleLimit": 400}
+    return _axis(alt, titleBaseline="bottom", **above)
+
+
 def _run(points: Points, name: str, style: Style) -> Any:
     alt = style.alt
     axis = _axis(alt, labelOverlap="greedy", labelAngle=0, labelSeparation=6)
@@ -316,7 +322,7 @@ def _run(points: Points, name: str, style: Style) -> Any:
 def _series(values: list[str], name: str, style: Style) -> Any:
     alt = style.alt
     scale = alt.Scale(domain=values, range=COLOURS[: len(values)])
-    legend = alt.Legend(symbolOpacity=1)
+    legend = alt.Legend(symbolOpacity=1, titleLimit=400)
     return alt.Color("a1:N", title=style.title(name), sort=values, scale=scale, legend=legend)
 
 

@@ -184,13 +184,18 @@ def shown_comparison(plans: Sequence[Plan]) -> RenderableType:
     return table
 
 
+def _fixed(name: str, word: str) -> str:
+    """A column that holds one label: with its name, unless the label is a condition that has it."""
+    return word if word.startswith(name) else f"{name} = {word}"
+
+
 def shown_numbers(title: str, numbers: pa.Table, most: int = SHOWN) -> RenderableType:
     """A table of a release: labels, number, ± and interval."""
     given = [name for name in numbers.column_names if name not in NO_LABELS]
     same = [name for name in given if len(set(numbers[name].to_pylist())) == 1]
     labels = [name for name in given if name not in same] or given
     if labels != given:
-        title += f"\n{', '.join(str(numbers[name][0]) for name in same)}"
+        title += f"\n{', '.join(_fixed(name, str(numbers[name][0])) for name in same)}"
     table = Table(title=title)
     for name in labels:
         table.add_column(name)

@@ -220,12 +220,17 @@ def _product_labels(
         attribute, queries = domain[name], factors[name]
         split = _of_parts(attribute, queries) if attribute.parts else None
         if split is None or name in together:
-            lists[name] = queries.labels(attribute)
+            lists[name] = _bare(name, queries.labels(attribute))
             continue
         for (part, own), set_of_part in zip(attribute.parts, split, strict=True):
             if not isinstance(set_of_part, TotalQueries):
-                lists[part] = set_of_part.labels(own)
+                lists[part] = _bare(part, set_of_part.labels(own))
     return _combined(lists)
+
+
+def _bare(name: str, words: list[str]) -> list[str]:
+    """Labels in a column that has the attribute's name already."""
+    return [word.removeprefix(f"{name} = ") for word in words]
 
 
 def _column_order(domain: Domain) -> list[str]:

@@ -84,6 +84,8 @@ def _one(of: Facts, asked: Table, number: int, drawn: bool) -> Html:
 
 def _rows(of: Facts, asked: Table, data: pa.Table, *, bars: bool) -> Html:
     labels = data.column_names[: data.column_names.index("count")]
+    if len(labels) > 1:  # what a part asks about shows in its labels
+        labels = [name for name in labels if name != PART]
     names = [_head(of, name) for name in labels]
     published = of.view == "published"
     heads = [*(names or ["Rows"]), "Published count" if published else "Count"]
