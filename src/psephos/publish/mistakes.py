@@ -8,10 +8,9 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
+from psephos.publish.columns import AttributeEntry, Entry
 from psephos.publish.entries import (
-    AttributeEntry,
     BudgetEntry,
-    Entry,
     LedgerEntry,
     OutputEntry,
     PrivacyEntry,
