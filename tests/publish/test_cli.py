@@ -281,6 +281,16 @@ def test_targets_are_met(folder, target):
     assert young["reached"] == young["half_width"]
 
 
+def test_questions_may_look_at_columns_together(folder):
+    run("check", folder, "--create-ledger")
+    run("release", folder)
+    conditions = ["pet = 'cat' OR age < 6", "pet = 'cat'", "age < 6", "pet = 'cat' AND age < 6"]
+    questions = [f"SELECT COUNT(*) FROM t WHERE {condition}" for condition in conditions]
+    replies = [told("ask", folder / "bundle", question)["rows"] for question in questions]
+    either, cat, young, both = (rows[0]["count"] for rows in replies)
+    assert either == pytest.approx(cat + young - both, abs=1e-6)
+
+
 def test_a_question_that_is_precise_enough_is_free(folder):
     run("check", folder, "--create-ledger")
     run("release", folder)

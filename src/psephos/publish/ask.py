@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from psephos.domain import Domain
 from psephos.errors import ReleaseError, UnsupportedError
+from psephos.infer.regrouped import regrouped
 from psephos.kernel.budget import Budget
 from psephos.publish.accuracy import least_budget
 from psephos.publish.arguments import check_draws
@@ -22,7 +24,7 @@ from psephos.publish.entries import TargetEntry
 from psephos.publish.job import Job
 from psephos.publish.pages.html import plain_table
 from psephos.publish.tables import Table
-from psephos.publish.views import marked, table_labels
+from psephos.publish.views import Views, marked, table_labels
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.workload.product import regroup
@@ -66,19 +68,39 @@ class Price:
 
 
 def asked(bundle: Bundle, sql: str | Sequence[str], dialect: str | None = None) -> Workload:
-    """Questions in SQL, over the domain of the bundle's measurements."""
+    """Questions in SQL, over the domain of the bundle's measurements or one that merges it."""
     job = bundle.job
     merged, products = compile_sql(job.domain, sql, dialect=dialect)
     measured = job.workload.domain
     if merged == job.domain:
         products = [regroup(each, job.domain, measured) for each in products]
     elif merged != measured:
-        raise ReleaseError(
-            f"this looks at {', '.join(n for n in merged.names if n not in job.domain.names)} "
-            "together, and the release measured them in another arrangement; ask with conditions "
-            "on single columns joined by AND"
-        )
+        if measured != job.domain:
+            raise ReleaseError(
+                f"this looks at {_together(merged)} together, and the release at "
+                f"{_together(measured)}; ask with conditions on single columns joined by AND"
+            )
+        return Workload(merged, products)
     return Workload(measured, products)
+
+
+def _together(domain: Domain) -> str:
+    """The attributes that are merged in a domain."""
+    merged = [domain[name].parts for name in domain.names if domain[name].parts]
+    return ", and ".join(" with ".join(part for part, _ in parts) for parts in merged)
+
+
+def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
+    """The bundle's numbers, seen over the domain of a question."""
+    views = replace(bundle.views, draws=draws)
+    if workload.domain == bundle.job.workload.domain:
+        return views
+    past = [
+        replace(each, measurement=regrouped(each.measurement, workload.domain))
+        for each in bundle.job.past
+    ]
+    job = replace(bundle.job, workload=workload, past=tuple(past))
+    return replace(views, job=job, measurement=regrouped(bundle.measurement, workload.domain))
 
 
 def ask(
@@ -95,15 +117,15 @@ def ask(
     bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
     check_draws(draws)
     workload = asked(bundle, sql, dialect)
-    estimate = bundle.views.estimate
     try:
-        answers = estimate.answer(workload)
+        views = _over(bundle, workload, draws)
+        answers = views.estimate.answer(workload)
     except UnsupportedError as error:
         raise UnsupportedError(
             f"{error}. The old measurements cannot tell; --plus-minus N (in Python ps.price) says "
             "what it would cost"
         ) from None
-    widths = replace(bundle.views, draws=draws).widths_of(workload)
+    widths = views.widths_of(workload)
     whole = Table("ask", "ask", range(len(workload.products)))
     numbers = {
         "count": answers.values,
@@ -140,7 +162,8 @@ def price(
     if workload.domain != bundle.job.workload.domain:
         raise ReleaseError(
             f"the question is about {workload.domain}, the measurements are of "
-            f"{bundle.job.workload.domain}"
+            f"{bundle.job.workload.domain}; what looks at several columns together (OR) is priced "
+            "only where the release did so too"
         )
     confidence = bundle.job.file.output.confidence
     if (
