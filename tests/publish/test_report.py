@@ -13,9 +13,11 @@ import pytest
 
 from psephos.errors import ReleaseError, UnsupportedError
 from psephos.publish import plots
+from psephos.publish.draw import draw
 from psephos.publish.job import Job
 from psephos.publish.pages.numbers import ROWS
 from psephos.publish.plan import plan
+from psephos.publish.points import Points
 from psephos.publish.release import create_ledger, rehearse, release
 from psephos.publish.report import write_report
 
@@ -327,3 +329,21 @@ def test_a_page_without_a_publisher_and_with_a_cap(bundle, tmp_path):
     page = rehearse(Job.of(nobody, tmp_path), rows=10).report.read_text(encoding="utf-8")
     assert "[publisher]" not in page
     assert "<p>Homes &amp; &lt;owners&gt; (n.d.). Rehearsal on made-up data, ε = 0.5" in page
+
+
+def test_tables_are_drawn_with_matplotlib_too(release_path, tmp_path):
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    bundle = release(release_path)
+    axes = bundle.draw("pets", "published")
+    assert axes.get_title() == bundle.job.tables[0].title
+    words = [label.get_text() for label in axes.get_yticklabels()]
+    assert len(words) == 3 * 4  # no totals
+    assert words[0].endswith("cat")
+    axes.figure.savefig(tmp_path / "pets.png")
+    assert (tmp_path / "pets.png").stat().st_size > 1000
+    assert bundle.draw("young", axes=axes) is axes
+    many = {"count": [1.0] * 99, "low": [0.0] * 99, "high": [2.0] * 99, "stderr": [1.0] * 99}
+    line = draw(Points({"age": [str(i) for i in range(99)]}, many), "ages")
+    assert line.get_xticklabels()[-1].get_text() == "98"

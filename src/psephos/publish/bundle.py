@@ -45,12 +45,13 @@ from psephos.publish.disk import (
     sync_folder,
     write_json,
 )
+from psephos.publish.draw import draw
 from psephos.publish.entries import View
 from psephos.publish.file import checked_release
 from psephos.publish.job import Job
 from psephos.publish.measured import PAST, Measured, read_json, read_manifest, spend_of
 from psephos.publish.pages.html import plain_table
-from psephos.publish.points import column_titles, ordered_columns
+from psephos.publish.points import Points, column_titles, ordered_columns
 from psephos.publish.views import Views, possible_views
 from psephos.strategy.strategy import Strategy
 from psephos.version import __version__
@@ -150,6 +151,16 @@ class Bundle:
         ordered, titles = ordered_columns(self.job, own), column_titles(self.job)
         mark = "Rehearsal: " if self.simulation else ""
         return plots.table_chart(data, mark + own.title, ordered=ordered, titles=titles)
+
+    def draw(self, name: str, view: View = "consistent", axes: Any = None) -> Any:
+        """The counts of a table and their noise intervals on matplotlib's axes, new ones if none.
+
+        The figure is saved as matplotlib does it: `bundle.draw("ages").figure.savefig("ages.pdf")`.
+        """
+        data = self.table(name, view)
+        (own,) = [table for table in self.job.tables if table.name == name]
+        mark = "Rehearsal: " if self.simulation else ""
+        return draw(Points.of(data), mark + own.title, axes)
 
     def answer(self, workload: Workload) -> Answers:
         """The answers of another workload over the same domain, free of charge."""
