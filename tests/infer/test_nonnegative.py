@@ -104,6 +104,56 @@ def test_several_measurements_and_merged_cells():
     check(ps.infer.least_squares([data.measure(q, spend=ps.epsilon(1)) for q in queries]))
 
 
+@settings(max_examples=40)
+@given(st.lists(blocks, min_size=1, max_size=3), st.data())
+def test_a_held_total_is_kept_and_the_rest_fits_best(blocks, data):
+    counts = data.draw(st.lists(st.integers(0, 6), min_size=12, max_size=12))
+    zeros = np.array(data.draw(st.lists(st.booleans(), min_size=12, max_size=12)))
+    query = Query.of([(block, 1) for block in [*blocks, mx.Identity(12)]])
+    estimate = ps.infer.least_squares([measured(query, counts)])
+    total = max(0.0, float(estimate.answer(ps.marginals(DOMAIN, k=0)).values[0]))
+    x = nonnegative(estimate, zeros=zeros, hold_total=True)
+    assert (x >= 0).all()
+    assert (x[zeros] == 0).all()
+    if zeros.all():
+        return
+    assert x.sum() == pytest.approx(total, abs=1e-3 * (1 + total))
+    a, y = dense(estimate)
+    other = np.zeros(12)
+    heavy = np.vstack([a, np.full(12, 1e3)])[:, ~zeros]
+    other[~zeros] = nnls(heavy, np.append(y, 1e3 * total))[0]
+    assert np.linalg.norm(a @ x - y) <= np.linalg.norm(a @ other - y) + 1e-3 * (1 + total)
+    # The conditions: one pull on all cells, down on those that are zero.
+    gradient = (a.T @ (a @ x - y))[~zeros]
+    pull = gradient[np.argmax(x[~zeros])]
+    assert_allclose(gradient[x[~zeros] > 1e-3], pull, atol=1e-3 * (1 + abs(pull)))
+    assert (gradient >= pull - 1e-3 * (1 + abs(pull))).all() or total == 0
+
+
+def test_a_total_that_nobody_measured_is_not_held():
+    domain = ps.Domain.of(a=3)
+    contrast = mx.Dense(np.array([[1, -1, 0], [0, 1, -1]]))
+    estimate = ps.infer.least_squares([measured(Query.of(contrast), [9, 0, 0], domain)])
+    assert_allclose(nonnegative(estimate, hold_total=True), nonnegative(estimate))
+
+
+def test_held_totals_are_nearer_to_the_truth_where_most_cells_are_empty():
+    domain = ps.Domain.of(a=20, b=16)
+    asked = ps.marginals(domain, up_to=1)
+    rng = np.random.default_rng(0)
+    counts = rng.multinomial(400, rng.dirichlet(np.full(domain.size, 0.1)))
+    plain, held = [], []
+    for seed in range(10):
+        found = measured(ps.select.identity(asked).query, counts, domain, seed, "3/10")
+        estimate = ps.infer.least_squares([found])
+        gaps = [asked.answer(nonnegative(estimate, hold_total=t) - counts) for t in (False, True)]
+        plain.append(gaps[0])
+        held.append(gaps[1])
+    assert np.mean([gap[0] for gap in plain]) > 200  # the total is far too large
+    assert abs(np.mean([gap[0] for gap in held])) < 100
+    assert np.square(held).mean() < np.square(plain).mean() / 4
+
+
 def test_an_estimate_without_negative_cells_stays():
     query = ps.Workload(DOMAIN, [ps.product(a=ps.identity(), b=ps.identity())]).query
     estimate = ps.infer.least_squares([measured(query, [1000] * 12, spend=5)])

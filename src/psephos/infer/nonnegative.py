@@ -22,6 +22,7 @@ from psephos.frozen import Array
 from psephos.infer.conjugate import Map, conjugate
 from psephos.infer.estimate import Estimate
 from psephos.infer.normal import Normal
+from psephos.matrix import Ones
 
 MOST_CELLS = 20_000_000
 """The most cells for which a vector that is not negative is made."""
@@ -36,11 +37,17 @@ ROUNDING = 1e-10
 ROUNDS = 100
 
 
-def nonnegative(estimate: Estimate, *, zeros: Array | None = None) -> Array:
+def nonnegative(
+    estimate: Estimate, *, zeros: Array | None = None, hold_total: bool = False
+) -> Array:
     """The cells x ≥ 0, zero where `zeros` says so, that fit all measurements best.
 
     If the estimate has no negative cell it is the answer. Where measurements leave directions
     open, some minimiser is returned that spreads counts evenly.
+
+    Raising what lies below zero makes totals too large, by more the more cells are empty. With
+    `hold_total` the best fit is sought among cells that add up to the estimate's own total, which
+    is unbiased: other cells give way, and most answers come out closer to the truth.
 
     >>> import psephos as ps
     >>> domain, counts = ps.Domain.of(a=3), np.array([9, 0, 0])
@@ -51,6 +58,8 @@ def nonnegative(estimate: Estimate, *, zeros: Array | None = None) -> Array:
     array([ 8., -1.,  1.])
     >>> nonnegative(estimate).round(2)
     array([7.67, 0.  , 0.67])
+    >>> nonnegative(estimate, hold_total=True).round(2)
+    array([7.5, 0. , 0.5])
     """
     cells = estimate.domain.size
     if cells > MOST_CELLS:
@@ -60,8 +69,18 @@ def nonnegative(estimate: Estimate, *, zeros: Array | None = None) -> Array:
         )
     zeros = None if zeros is None else checked_zeros(zeros, cells)
     normal = Normal.of(estimate)
+    if hold_total:
+        normal = normal.with_total(_total(estimate))
     x = _solved(normal, ~normal.merged(zeros))
     return normal.spread(x, zeros)
+
+
+def _total(estimate: Estimate) -> float | None:
+    """The estimate's total, not negative; None if the measurements do not tell it."""
+    factors = tuple(Ones(1, n) for n in estimate.domain.shape)
+    if not estimate.form.covers(factors):
+        return None
+    return max(0.0, float(estimate.fitted.answers(factors)[0]))
 
 
 def checked_zeros(zeros: Array, cells: int) -> Array:
@@ -77,7 +96,10 @@ def checked_zeros(zeros: Array, cells: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """min ½xᵀXx - bᵀx over x ≥ 0 on some cells; d is the diagonal of X, `noise` a size of √d·x."""
+    """min ½xᵀXx - bᵀx over x ≥ 0 on some cells; d is the diagonal of X, `noise` a size of √d·x.
+
+    `held` is what X holds of 11ᵀ besides, where a total is held; d leaves it out.
+    """
 
     apply: Map
     target: Array
@@ -85,6 +107,7 @@ class Problem:
     live: Array
     noise: float
     tolerance: float
+    held: float
 
     @classmethod
     def of(cls, normal: Normal, live: Array, noise: float) -> Problem:
@@ -92,7 +115,11 @@ class Problem:
         diagonal = np.where(live, normal.diagonal, 1.0)
         largest = float(np.abs(normal.target / np.sqrt(diagonal)).max())
         tolerance = max(TOLERANCE, FLOATS * largest / noise)
-        return cls(normal.apply, normal.target, diagonal, live, noise, tolerance)
+        return cls(normal.apply, normal.target, diagonal, live, noise, tolerance, normal.stiff)
+
+    def stiff(self, cells: Array) -> tuple[float, Array] | None:
+        """The direction of a held total, among some cells."""
+        return (self.held, cells.astype(float)) if self.held else None
 
     def gradient(self, x: Array) -> Array:
         """Xx - b, on the live cells."""
@@ -182,7 +209,8 @@ def _round(problem: Problem, point: _Point) -> _Point:
         made += ratio * v
         return made
 
-    step = conjugate(apply, d + ratio, aim - point.gradient, 1e-2)
+    aside = problem.stiff(live)
+    step = conjugate(apply, d + ratio, aim - point.gradient, 1e-2, stiff=aside)
     turn = aim - z - ratio * step
     length = min(1.0, 0.99 * _room(x, step, live), 0.99 * _room(z, turn, live))
     if length < 0.9:
@@ -218,7 +246,8 @@ def _newton(problem: Problem, x: Array, free: Array) -> tuple[Array, float]:
         x = np.where(free, x, 0.0)
         rest = np.where(free, -problem.gradient(x), 0.0)
         enough = 0.5 * problem.tolerance * problem.noise
-        x = x + conjugate(apply, problem.diagonal, rest, 1e-3, enough)
+        aside = problem.stiff(free)
+        x = x + conjugate(apply, problem.diagonal, rest, 1e-3, enough, stiff=aside)
         gradient = problem.gradient(x)
         missed = problem.missed(x, gradient)
         worse = worse + 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,8 @@ from psephos.matrix import (
 
 RATIO = 1e8
 """How much more one block may count than another: a block with next to no noise is cut to that."""
+STIFF = 1e6
+"""How much more a held total counts than what the measurements say of it."""
 WRITTEN_GRAM = 256
 """The longest axis on which a Gram is written out: one product instead of two."""
 TURNED = 512
@@ -52,6 +54,8 @@ class Normal:
     solution: Array
     groups: Array | None
     """For every cell of the domain its merged cell; None where none are merged."""
+    stiff: float = 0.0
+    """What X holds of 11ᵀ besides, for a total that is held."""
 
     @classmethod
     def of(cls, estimate: Estimate) -> Normal:
@@ -74,13 +78,31 @@ class Normal:
         for block, c, y in zip(blocks, weights, values, strict=True):
             target += c * block.rmatvec(y)
             diagonal += c * gram_diagonal(block)
-        apply = _turned(form, blocks, weights) or summed_grams(blocks, weights)
+        apply = _turned(form, blocks, weights) or summed_grams(blocks, weights, shape)
         if most < max(precisions):  # another problem, if only by a hair
             safe = np.where(diagonal > 0, diagonal, 1.0)
             solution = conjugate(apply, safe, target, 1e-13)
         else:
             solution = _cells(fitted, len(shape))
         return cls(apply, diagonal, target, solution, groups)
+
+    def with_total(self, total: float | None) -> Normal:
+        """The same with one measurement more: a total that is met to a millionth of what it moves.
+
+        The diagonal stays as it is: single cells are still measured on their own scale.
+        """
+        if total is None:
+            return self
+        ones = np.ones(self.target.size)
+        strength = STIFF * float(ones @ self.apply(ones)) / self.target.size**2
+
+        def apply(x: Array) -> Array:
+            made = self.apply(x)
+            made += strength * x.sum()
+            return made
+
+        target = self.target + strength * total
+        return replace(self, apply=apply, target=target, stiff=strength)
 
     def merged(self, zeros: Array | None) -> Array:
         """Which of the cells told apart are zero: those with no other member."""
@@ -115,7 +137,7 @@ def _cells(fitted: Fitted, axes: int) -> Array:
     return fitted.vector  # type: ignore[attr-defined, no-any-return]
 
 
-def summed_grams(blocks: Sequence[Matrix], weights: Sequence[float]) -> Map:
+def summed_grams(blocks: Sequence[Matrix], weights: Sequence[float], shape: tuple[int, ...]) -> Map:
     """The map Σ c_j A_jᵀA_j: marginals together, along a tree of partial sums, others one by one.
 
     What another block sums over is summed first and spread last.
@@ -123,14 +145,13 @@ def summed_grams(blocks: Sequence[Matrix], weights: Sequence[float]) -> Map:
     sets: dict[tuple[int, ...], float] = {}
     pairs: list[tuple[Matrix, Matrix]] = []
     for block, c in zip(blocks, weights, strict=True):
-        axes = _marginal(block)
+        axes = _marginal(block, shape)
         if axes is None:
             pairs.append(_halves(block, c))
         else:
             sets[axes] = sets.get(axes, 0.0) + c
     if sets:
-        grid = tuple(factor.shape[1] for factor in _factors(blocks[0]))
-        marginals = MarginalsGram(grid, tuple(sets), tuple(sets.values()))
+        marginals = MarginalsGram(shape, tuple(sets), tuple(sets.values()))
         pairs.append((Identity(blocks[0].shape[1]), marginals))
 
     def apply(x: Array) -> Array:
@@ -146,10 +167,14 @@ def _factors(block: Matrix) -> tuple[Matrix, ...]:
     return block.factors if isinstance(block, Kron) else (block,)
 
 
-def _marginal(block: Matrix) -> tuple[int, ...] | None:
+def _marginal(block: Matrix, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """The axes that a marginal keeps; None for other blocks."""
+    factors = _factors(block)
+    if tuple(factor.shape[1] for factor in factors) != shape:  # one matrix over all cells
+        whole = isinstance(block, Identity)
+        return tuple(range(len(shape))) if whole else None
     axes = []
-    for i, factor in enumerate(_factors(block)):
+    for i, factor in enumerate(factors):
         if isinstance(factor, Identity):
             axes.append(i)
         elif not isinstance(factor, Ones) or factor.m > 1:

@@ -95,7 +95,7 @@ class Views:
     @cached_property
     def cells(self) -> Array:
         """Non-negative whole numbers for every cell, zero where no row can be."""
-        found = nonnegative(self.estimate, zeros=self.job.zeros)
+        found = nonnegative(self.estimate, zeros=self.job.zeros, hold_total=True)
         return whole(found, self.job.workload)
 
     @cached_property
