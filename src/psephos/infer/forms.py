@@ -149,7 +149,11 @@ class ProductForm(Form):
             a if isinstance(a, Identity) else pseudo_inverse(inverse, a) for inverse, a in pairs
         )
         answers = values[0].astype(float) if values[0].dtype == object else values[0]
-        return FittedVector(through(Kron(inverses), answers).astype(float, copy=False))
+        found = through(Kron(inverses), answers).astype(float, copy=False)
+        if any(isinstance(inverse, DenseInverse) for inverse in self.inverses):
+            # Y⁺Aᵀ has the square of A's condition; what it left is fitted once more.
+            found += through(Kron(inverses), answers - through(self.block, found))
+        return FittedVector(found)
 
     @property
     def work(self) -> int:
@@ -325,8 +329,10 @@ class WrittenForm(Form):
         return self.inverse.spans(Kron(factors))
 
     def fit(self, values: Sequence[Array]) -> FittedVector:
-        gathered = weighted_transpose(self.blocks, self.precisions, values)
-        return FittedVector(through(self.inverse, gathered))
+        found = through(self.inverse, weighted_transpose(self.blocks, self.precisions, values))
+        left = [y - through(block, found) for block, y in zip(self.blocks, values, strict=True)]
+        found += through(self.inverse, weighted_transpose(self.blocks, self.precisions, left))
+        return FittedVector(found)
 
     @property
     def work(self) -> int:

@@ -177,6 +177,11 @@ class _Simulated:
         noise = [self.noise.noise(e, m * draws).reshape(m, draws) for e, m in pairs]
         return np.asarray(np.abs(effects @ np.concatenate(noise)))
 
+    def fourth(self, effects: Array) -> Array:
+        """Σ (effect · deviation)⁴ of every answer: its noise is the more normal, the less it is."""
+        spreads = np.repeat([math.sqrt(noise.exact_variance) for noise in self.noises], self.rows)
+        return np.asarray(((effects * spreads) ** 4).sum(axis=1))
+
     def errors(self) -> list[Array]:
         """The standard error of every query, product by product."""
         return [np.sqrt(np.maximum(self.form.variances(f), 0)) for f in self.products]
@@ -189,6 +194,11 @@ def _shapes(errors: Array) -> Array:
     groups = np.empty(errors.size, dtype=np.int64)
     groups[order] = np.concatenate([[0], np.cumsum(gaps)])
     return groups
+
+
+def _both(one: Array, other: Array) -> Array:
+    """The numbers of groups that agree in both."""
+    return np.unique(np.stack([one, other]), axis=1, return_inverse=True)[1].reshape(-1)
 
 
 def _own(
@@ -210,17 +220,20 @@ def _own(
         rows = slice(start, start + error.size)
         start += error.size
         largest.append(sizes[rows].max(axis=0))
-        groups = _shapes(error)
-        first = np.unique(groups, return_index=True)[1]
-        wide = _wide(error, source.noises)
+        groups, wide = _shapes(error), _wide(error, source.noises)
         width = np.empty(error.size)
+        if effects is not None:
+            # Known effects tell shapes apart, and how large the steps of an answer are.
+            groups = _both(groups, _shapes(source.fourth(effects[rows])))
+            wide = error >= FINE * np.abs(effects[rows]).max(axis=1)
         if effects is not None and wide.any():
-            quantiles = sum_quantiles(effects[rows][first], source.noises, source.rows, confidence)
-            width = quantiles[groups]
+            first = np.unique(groups, return_index=True)[1]
+            own = effects[rows][first]
+            width = sum_quantiles(own, source.noises, source.rows, confidence)[groups]
         if effects is None or not wide.all():
             computed = False
             drawn = [_order(own.ravel(), confidence) for own in _grouped(sizes[rows], groups)]
-            kept = _within(np.array(drawn)[groups], error, source.noises, confidence)
+            kept = _within(np.array(drawn)[groups], error, source.noises, confidence, wide)
             width = kept if effects is None else np.where(wide, width, kept)
         found.append(width)
     together = _together(np.stack(largest), tables, confidence)
@@ -278,15 +291,17 @@ def _pooled(
     for error, group, count in zip(errors, groups, counted, strict=True):
         below = np.cumsum(count, axis=1) / count.sum(axis=1, keepdims=True)
         ratios = (np.argmax(below >= confidence, axis=1) + 1) * (REACH / BINS)
-        found.append(_within(ratios[group] * error, error, source.noises, confidence))
+        wide = _wide(error, source.noises)
+        found.append(_within(ratios[group] * error, error, source.noises, confidence, wide))
     together = _together(np.stack([np.concatenate(each) for each in largest]), tables, confidence)
     method = "simulated, shape pooled over each table"
     stderr = np.concatenate(errors)
     return Widths(np.concatenate(found) * OUTWARD, stderr, together, confidence, draws, method)
 
 
-def _within(width: Array, error: Array, noises: Sequence[Noise], confidence: float) -> Array:
+def _within(
+    width: Array, error: Array, noises: Sequence[Noise], confidence: float, wide: Array
+) -> Array:
     """Half-widths, kept to what sums of wide noise can have; few draws may say otherwise."""
     low, high = shape_bounds(noises, confidence)
-    kept = np.clip(width, low * error, high * error)
-    return np.where(_wide(error, noises), kept, width)
+    return np.where(wide, np.clip(width, low * error, high * error), width)

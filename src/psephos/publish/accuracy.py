@@ -28,7 +28,6 @@ ROUNDS = 3
 STEPS = 100
 REFERENCE = Fraction(1, 1000)
 LEAST = Fraction(1, 10**9)
-CORRECTIONS = 4
 CLOSE = 0.98
 Search = Callable[[Job, Workload], Strategy]
 
@@ -145,16 +144,20 @@ def _beside_past(
     found: dict[str, Budget] = {}
     for name, alone in fresh.items():
         width, target = known[name]
-        known_part, bought_part = (target / width) ** 2, 0.0
-        for _ in range(CORRECTIONS):
-            if CLOSE * target <= width <= target or known_part >= 1:
+        low, high = 0.0, 1.0  # as shares of what it costs alone
+        known_part = (target / width) ** 2
+        if meets(width, target):
+            low = high = 0.0
+        while high - low > (1 - CLOSE) * high:
+            near = max(1 - known_part, 0.0) ** (1 / power)
+            share = min(max(near, low + (high - low) / 8), high - (high - low) / 8)
+            width, target = reached(job.paid(rounded_up(alone.amount * Fraction(share))))[name]
+            low, high = (low, share) if meets(width, target) else (share, high)
+            if CLOSE * target <= width <= target:
                 break
-            bought_part = 1 - known_part
-            amount = rounded_up(alone.amount * Fraction(bought_part ** (1 / power)))
-            found[name] = job.paid(min(amount, alone.amount))
-            width, target = reached(found[name])[name]
-            known_part = (target / width) ** 2 - bought_part
-        found.setdefault(name, job.paid(Fraction(0)))
+            known_part = (target / width) ** 2 - share**power
+        amount = alone.amount * Fraction(high)
+        found[name] = job.paid(rounded_up(amount) if amount else amount)
     return found
 
 

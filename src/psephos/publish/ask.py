@@ -20,8 +20,10 @@ from psephos.kernel.budget import Budget
 from psephos.publish.accuracy import least_budget
 from psephos.publish.arguments import check_draws
 from psephos.publish.bundle import Bundle
+from psephos.publish.disk import sha256_of
 from psephos.publish.entries import TargetEntry
 from psephos.publish.job import Job
+from psephos.publish.measured import FILES, PAST
 from psephos.publish.pages.html import plain_table
 from psephos.publish.tables import Table
 from psephos.publish.views import Views, marked, table_labels
@@ -103,6 +105,19 @@ def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
     return replace(views, job=job, measurement=regrouped(bundle.measurement, workload.domain))
 
 
+def _opened(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
+    """The bundle, if what answers come from is as it was released."""
+    held = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+    past = [f"{PAST}/{i + 1}/{name}" for i in range(len(held.job.past)) for name in FILES]
+    for name in ("release.json", *FILES, *past):
+        if sha256_of(held.path / name) != held.manifest["files"].get(name):
+            raise ReleaseError(
+                f"{held.path / name} has changed since the release; get the bundle again "
+                "(`psephos verify` looks through all of it)"
+            )
+    return held
+
+
 def ask(
     bundle: Bundle | str | os.PathLike[str],
     sql: str | Sequence[str],
@@ -114,7 +129,7 @@ def ask(
 
     Questions that the measurements do not determine are refused; `price` says what they cost.
     """
-    bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+    bundle = _opened(bundle)
     check_draws(draws)
     workload = asked(bundle, sql, dialect)
     try:
@@ -156,7 +171,7 @@ def price(
         dialect: of the SQL, by sqlglot's name for it; DuckDB's when left out
         draws: of simulated noise, for the widths of intervals
     """
-    bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+    bundle = _opened(bundle)
     check_draws(draws)
     workload = question if isinstance(question, Workload) else asked(bundle, question, dialect)
     if workload.domain != bundle.job.workload.domain:

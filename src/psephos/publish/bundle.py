@@ -94,7 +94,13 @@ class Bundle:
     def job(self) -> Job:
         """What was asked."""
         content = read_json(self.path / "release.json")
-        return Job.of(checked_release(content, "release.json"), self.path)
+        file = checked_release(content, "release.json")
+        inside = [f"{PAST}/{i + 1}" for i in range(len(list((self.path / PAST).glob("*"))))]
+        if sorted(file.builds_on) != sorted(inside):
+            raise ReleaseError(
+                f"{self.path / 'release.json'} builds on something else than lies in {PAST}/"
+            )
+        return Job.of(file, self.path)
 
     @cached_property
     def spend(self) -> Budget:
@@ -186,7 +192,6 @@ def write_bundle(
     own: Measured,
     place: Path,
     *,
-    draws: int = 9999,
     report: Callable[[Views, Path], None] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Bundle:
@@ -198,13 +203,13 @@ def write_bundle(
         draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.draft-", dir=place.parent))
         draft.chmod(0o755)
         say("tables")
-        views = Views(job, own.measurement, draws)
+        views = Views(job, own.measurement)
         wanted = possible_views(job, job.file.output.views)
         _write_inputs(draft, job, own)
         names = _write_views(draft, views, wanted)
         if report is not None:
             say("report")
-            report(views, draft / "report.html")
+            _reported(report, views, draft / "report.html")
         say("manifest")
         manifest = {
             **own.manifest(),
@@ -215,7 +220,7 @@ def write_bundle(
             "strategy": own.strategy.name,
             "tables": names,
             "views": list(wanted),
-            "draws": draws,
+            "draws": views.draws,
             "interval": interval_of(views),
             "distance": distance(views) if "published" in wanted else None,
         }
@@ -247,6 +252,17 @@ def write_bundle(
         if draft != place.parent:
             shutil.rmtree(draft, ignore_errors=True)  # gone by now, unless the run was cut short
     return Bundle.open(place)
+
+
+def _reported(report: Callable[[Views, Path], None], views: Views, place: Path) -> None:
+    """The page; if it cannot be made, a line instead: what is paid for is not held back by it."""
+    try:
+        report(views, place)
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the numbers are sound
+        why = f"The report could not be made ({type(error).__name__}); the tables are whole."
+        place.write_text(f"<!DOCTYPE html><title>No report</title><p>{why}</p>\n", encoding="utf-8")
 
 
 def distance(views: Views, published: Array | None = None) -> dict[str, float]:

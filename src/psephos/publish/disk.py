@@ -21,13 +21,17 @@ CELLS = "cells"
 """The file of whole numbers for every cell, beside those of the tables."""
 
 
+LONGEST = 80
+"""Bytes of a table's name in the name of its file; disks have room for 255."""
+
+
 def file_name(name: str) -> str:
     """A table's name as a file's name."""
     safe = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "table"
     mark = hashlib.sha256(name.encode()).hexdigest()[:8]
     # A mark keeps apart what is cut or cleaned to the same, and from the file of all cells.
-    own = safe == name and len(name) <= 80 and name != CELLS
-    return name if own else f"{safe[:80]}-{mark}"
+    own = safe == name and len(name.encode()) <= LONGEST and name != CELLS
+    return name if own else f"{safe.encode()[:LONGEST].decode(errors='ignore')}-{mark}"
 
 
 def read_table(folder: Path, name: str, schema: pa.Schema | None = None) -> pa.Table:

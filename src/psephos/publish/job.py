@@ -9,10 +9,11 @@ from functools import cached_property
 from pathlib import Path
 
 from psephos.domain import Domain
-from psephos.errors import ReleaseError, TooLargeError
+from psephos.errors import PsephosError, ReleaseError, TooLargeError
 from psephos.frozen import Array, digest
 from psephos.infer.nonnegative import MOST_CELLS
 from psephos.kernel.budget import Budget
+from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
 from psephos.publish.entries import ReleaseFile
 from psephos.publish.file import read_release, release_path
@@ -118,11 +119,25 @@ class Job:
     def bundle(self) -> Path:
         return self.folder / self.file.output.bundle
 
+    def check_past(self, ledger: Ledger | None = None) -> None:
+        """Refuse to build on anything but paid measurements of one data set."""
+        for past in self.past:
+            try:
+                past.measurement.require_release()
+                past.check_receipt(self.unit)
+                if ledger is not None:
+                    past.check_ledger(ledger)
+            except PsephosError as error:
+                raise ReleaseError(
+                    f"builds_on: {past.name!r} cannot be built on: {error}; leave it out, or get "
+                    "the bundle again"
+                ) from None
+
     @cached_property
     def fingerprint(self) -> str:
         """A name for what is asked: of whom, of what, how precisely; not for how it is shown."""
         targets = [
-            (t.target.half_width, t.target.confidence, t.target.simultaneous)
+            (t.name, t.products.start, t.target.model_dump_json())
             for t in self.tables
             if t.target is not None
         ]

@@ -105,6 +105,12 @@ class Measured:
 
     def check_receipt(self, unit: Unit) -> None:
         """Refuse a receipt that is not for this query, on this schema, at this spend."""
+        try:
+            self._check_receipt(unit)
+        except (KeyError, IndexError, TypeError, AttributeError):
+            raise ReleaseError(f"the receipt of {self.name!r} is damaged") from None
+
+    def _check_receipt(self, unit: Unit) -> None:
         held, charge = self.receipt, self.receipt["charge"]
         schema = digest(self.measurement.domain)
         lineage = (f"root {schema}", "vectorise")
@@ -113,6 +119,8 @@ class Measured:
             raise ReleaseError("the charge was made for another schema")
         if charge["fingerprint"] != asked or charge["key"] != self.measurement.key:
             raise ReleaseError("the charge was made for another query, or at another spend")
+        if not self.measurement.key.startswith(f"release {self.name[:200]} "):
+            raise ReleaseError(f"the charge was not made for a release called {self.name!r}")
         cost = booked(self.spend, held["budget"][0])
         if charge["cost"] != [cost.currency, str(cost.amount)]:
             said = " ".join(charge["cost"])
@@ -131,13 +139,17 @@ class Measured:
 
 def read_past(folder: Path, domain: Domain, unit: Unit) -> list[Measured]:
     """What the bundle in a folder knows: the measurements it builds on, then its own."""
-    read_manifest(folder)  # is there a bundle at all?
+    if not (folder / "manifest.json").exists():
+        raise ReleaseError(
+            f"builds_on: there is no bundle at {folder}; correct the path, or put the bundle back"
+        )
     if _receipt(folder)["charge"].get("schema", digest(domain)) != digest(domain):
         raise ReleaseError(
             f"builds_on: {folder} was measured under another schema, or with columns looked at "
             "together in another way; only releases with the same schema can build on each other"
         )
-    earlier = sorted((folder / PAST).glob("*"), key=lambda place: (len(place.name), place.name))
+    numbered = [place for place in (folder / PAST).glob("*") if place.name.isdigit()]
+    earlier = sorted(numbered, key=lambda place: int(place.name))
     return [Measured.open(place, domain, unit) for place in [*earlier, folder]]
 
 

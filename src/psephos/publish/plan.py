@@ -19,7 +19,7 @@ from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.matrix.base import Norm
-from psephos.publish.accuracy import Least, least_budget, reached_at, widths_at
+from psephos.publish.accuracy import Least, least_budget, reached_at, rounded_up, widths_at
 from psephos.publish.arguments import check_budget, check_draws
 from psephos.publish.choose import Progress, choose
 from psephos.publish.entries import TargetEntry
@@ -153,6 +153,7 @@ def compare(job: Job, budgets: Sequence[Budget], draws: int = 9999) -> list[Plan
 
 def _chosen(job: Job, draws: int, progress: Progress | None) -> Least:
     """What will be measured, and at what budget: the file's own, or the least for its targets."""
+    job.check_past()
     if job.budget is not None:
         return Least(choose(job, job.workload, progress), job.budget, {})
     least = least_budget(job, draws, partial(choose, progress=progress))
@@ -309,12 +310,15 @@ def shortage(made: Plan, left: Budget) -> str:
         if least <= left:
             remedies.append(f"drop {made.expensive.name!r} (the rest needs {least})")
     reached = reached_at(job, made.strategy, left, draws)
-    widened = ", ".join(
-        f"± {reached[t.name][0]:,.3g} instead of ± {reached[t.name][1]:,.3g} for {t.name!r}"
-        for t in needing
-    )
+    wider = [(t.name, _outward(reached[t.name][0]), reached[t.name][1]) for t in needing]
+    widened = ", ".join(f"± {w:,.3g} instead of ± {t:,.3g} for {name!r}" for name, w, t in wider)
     remedies.append(f"accept {widened}")
     return said + ", or ".join(remedies)
+
+
+def _outward(width: float) -> float:
+    """A half-width with some room: other targets may choose another strategy."""
+    return float(rounded_up(Fraction(width * 1.02)))
 
 
 def _without(job: Job, name: str) -> Job | None:

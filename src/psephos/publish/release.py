@@ -18,6 +18,7 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedTable
+from psephos.kernel.storage import Anchor
 from psephos.protect import protect, simulate
 from psephos.publish.bundle import Bundle, request_key, write_bundle
 from psephos.publish.fake import made_up
@@ -42,10 +43,12 @@ def release(path: str | os.PathLike[str] | Job, *, progress: Say | None = None) 
     """
     job = path if isinstance(path, Job) else Job.read(path)
     say = progress or (lambda _: None)
+    if job.bundle.is_symlink() and not job.bundle.exists():
+        raise ReleaseError(f"{job.bundle} is a link to nowhere; remove it. Nothing was charged")
     if job.bundle.exists():
         return _same(job, Bundle.open(job.bundle))
     ledger = open_ledger(job)
-    check_past(job, ledger)
+    check_ledger(job, ledger)
     say("looking for the best strategy")
     made = plan(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}× better than cells"))
     key = request_key(job)
@@ -174,15 +177,27 @@ def _paid_bundles(job: Job) -> Iterator[Path]:
             yield place
 
 
-def check_past(job: Job, ledger: Ledger) -> None:
-    """Refuse to build on anything but paid measurements of this very data set."""
-    for past in job.past:
+def check_ledger(job: Job, ledger: Ledger) -> None:
+    """Refuse a ledger that is older than releases which lie here, or knows nothing of the past."""
+    for place in _paid_bundles(job):
+        anchor = read_json(place / "receipt.json").get("anchor")
         try:
-            past.measurement.require_release()
-            past.check_receipt(job.unit)
-            past.check_ledger(ledger)
-        except PsephosError as error:
-            raise ReleaseError(f"builds_on: {past.name!r} cannot be built on: {error}") from None
+            known = Anchor.from_dict(anchor)
+        except (PsephosError, KeyError, TypeError, ValueError):
+            continue  # a damaged receipt: `verify` tells
+        if known.dataset_id == ledger.dataset_id:
+            _check_anchor(ledger, known, place)
+    job.check_past(ledger)
+
+
+def _check_anchor(ledger: Ledger, known: Anchor, place: Path) -> None:
+    try:
+        ledger.verify(anchor=known)
+    except LedgerError as error:
+        raise LedgerError(
+            f"this ledger is not the one that paid for {place}, or an older copy of it: {error}. "
+            "Put the newest ledger back; budget that was spent does not come back"
+        ) from None
 
 
 def check_affordable(made: Plan, ledger: Ledger) -> None:

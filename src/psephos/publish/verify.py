@@ -22,17 +22,19 @@ from psephos.publish.bundle import CELLS_FILE, Bundle, distance, interval_of, re
 from psephos.publish.disk import file_name, read_integers, read_table, sha256_of
 from psephos.publish.measured import FILES, PAST
 from psephos.publish.pages.html import plain_table
-from psephos.publish.views import Shift, possible_views
+from psephos.publish.views import Shift, Views, possible_views
 
 TOLERANCE = 1e-9
 """Of a standard error: how far a consistent number may be from its recomputation."""
 FOUND_ANEW = 2_000_000
 """The most cells for which the published numbers are worked out again."""
-ROUNDED = 3
+ROUNDED = 5
 """How far tables may be from those worked out again: rounding turns on the last digit of floats."""
 CANNOT = (
     "that the noisy integers came from the data, and that their noise was drawn as it should be",
-    "what report.html says: it is hashed, not read again; the tables are what counts",
+    "what report.html says: it is hashed, not read again; the tables are what counts; titles, the "
+    "publisher and facts are as the bundle has them",
+    "without the ledger, that receipts are the ledger's own: they are not signed",
     "that the source itself is right: sampling, coverage and reporting errors are not in any "
     "interval here",
 )
@@ -170,6 +172,8 @@ def _request(bundle: Bundle) -> str:
     for key, fact in facts.items():
         if manifest.get(key) != fact:
             raise _WrongError(f"the manifest's {key} is not {fact!r}")
+    if manifest["draws"] != Views.draws:
+        raise _WrongError(f"intervals are made from {Views.draws:,} draws")
     if manifest["interval"] != interval_of(bundle.views):
         raise _WrongError("the manifest's words on intervals are not those of these numbers")
     if bundle.simulation:
@@ -190,10 +194,15 @@ def _receipt(bundle: Bundle) -> str:
     if bundle.simulation:
         return "a rehearsal on made-up data: nothing was charged"
     past = bundle.job.past
+    known = ("dataset", "dataset_id", "budget", "unit")
     for each in (*past, bundle.own):
+        each.measurement.require_release()
         each.check_receipt(bundle.job.unit)
-        if each.receipt["dataset_id"] != bundle.receipt["dataset_id"]:
+        if any(each.receipt[fact] != bundle.receipt[fact] for fact in known):
             raise _WrongError(f"{each.name!r} was measured on another data set")
+    for fact in ("number", "values_hash", "key"):
+        if len({each.receipt["charge"][fact] for each in (*past, bundle.own)}) <= len(past):
+            raise _WrongError("one charge is counted twice")
     said = f"{bundle.spend} was charged for these very queries, and these integers stored for it"
     names = ", ".join(repr(each.name) for each in past)
     return said + (f"; so for what it builds on: {names}" if past else "")
@@ -252,7 +261,7 @@ def _published(bundle: Bundle) -> str:
     if cells.size > FOUND_ANEW:
         return f"{said}; with so many cells the solution was not found anew"
     gap = np.abs(published - views.published)
-    if (gap > ROUNDED + views.stderr / 100).any():
+    if (gap > ROUNDED + views.stderr / 10).any():
         raise _WrongError(f"tables are up to {gap.max():,} from the solution, found anew")
     return f"{said}; within {gap.max():,} of the solution found anew"
 
