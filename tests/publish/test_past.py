@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import psephos as ps
+from psephos.publish.accuracy import reached_at
 from psephos.publish.ask import asked, price
 from psephos.publish.bundle import Bundle
+from psephos.publish.disk import file_name, sha256_of
+from psephos.publish.entries import TargetEntry
 from psephos.publish.job import Job
 from psephos.publish.release import create_ledger, rehearse, release
+from psephos.publish.tables import Table
 from tests.publish.conftest import RELEASE, write_job
 
 QUESTION = "SELECT pet, COUNT(*) FROM people WHERE age < 6 GROUP BY pet"
@@ -172,3 +177,128 @@ def test_what_is_known_already_is_not_bought(tmp_path):
     place = first_and(with_target(MORE, "{ plus_minus = 500 }"), tmp_path / "job")
     with pytest.raises(ps.ReleaseError, match="nothing to buy"):
         release(place)
+
+
+# ---- forgers and accidents ---------------------------------------------------------------------
+
+
+def resigned(bundle):
+    """Bring the hashes up to date, as a forger would."""
+    place = bundle / "manifest.json"
+    manifest = json.loads(place.read_text(encoding="utf-8"))
+    files = [f for f in bundle.rglob("*") if f.is_file() and f != place]
+    manifest["files"] = {f.relative_to(bundle).as_posix(): sha256_of(f) for f in files}
+    place.write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def changed(place, change):
+    content = json.loads(place.read_text(encoding="utf-8"))
+    change(content)
+    place.write_text(json.dumps(content), encoding="utf-8")
+
+
+FORGED = {
+    "built on elsewhere": ("release.json", lambda c: c.update(builds_on=["../bundle"])),
+    "a rehearsal as the past": ("past/1/manifest.json", lambda c: c.update(simulation=True)),
+    "another name": ("past/1/manifest.json", lambda c: c.update(name="the census")),
+    "another data set": ("past/1/receipt.json", lambda c: c.update(dataset="others")),
+    "fewer draws": ("manifest.json", lambda c: c.update(draws=19)),
+    "no schema in the receipt": ("past/1/receipt.json", lambda c: c["charge"].pop("schema")),
+    "no budget in the receipt": ("past/1/receipt.json", lambda c: c.update(budget=[])),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_what_a_forger_of_the_past_signs_again_is_found(pair, tmp_path, name):
+    place, _, second = pair
+    copy = place.parent / f"forged-{sorted(FORGED).index(name)}"
+    shutil.copytree(second.path, copy)
+    file, change = FORGED[name]
+    changed(copy / file, change)
+    resigned(copy)
+    try:
+        assert not ps.verify(copy).ok
+    finally:
+        shutil.rmtree(copy)
+
+
+def test_one_charge_counts_once(pair, tmp_path):
+    _, _, second = pair
+    copy = tmp_path / "copy"
+    shutil.copytree(second.path, copy)
+    shutil.copytree(copy / "past" / "1", copy / "past" / "2")
+    key = {"key": "release pets 0123"}
+    changed(copy / "past/2/manifest.json", lambda c: c.update(key))
+    changed(copy / "past/2/receipt.json", lambda c: c["charge"].update(key))
+    changed(copy / "release.json", lambda c: c.update(builds_on=["past/1", "past/2"]))
+    resigned(copy)
+    (receipt,) = [c for c in ps.verify(copy).checks if c.name == "receipt"]
+    assert not receipt.ok
+
+
+def test_targets_belong_to_their_tables(tmp_path):
+    text = RELEASE.replace("[budget]\nepsilon = 0.5", "")
+    target = "target = { plus_minus = 30 }"
+    one = text.replace("weight = 2", target)
+    other = text.replace('columns = ["pet"]', f'columns = ["pet"]\n{target}')
+    other = other.replace("weight = 2", "")
+    jobs = [Job.read(write_job(tmp_path / "job", each)) for each in (one, other)]
+    assert jobs[0].fingerprint != jobs[1].fingerprint
+
+
+def test_an_older_ledger_beside_newer_releases_is_noticed(tmp_path):
+    folder = tmp_path / "job"
+    place = write_job(folder)
+    create_ledger(Job.read(place))
+    shutil.copy(folder / "people.ledger", folder / "kept")
+    release(place)
+    shutil.copy(folder / "kept", folder / "people.ledger")
+    again = RELEASE.replace('name = "pets"', 'name = "more"') + '[output]\nbundle = "more"\n'
+    with pytest.raises(ps.LedgerError, match="or an older copy of it"):
+        release(write_job(folder, again))
+
+
+def test_answers_come_from_what_was_released(pair, tmp_path):
+    _, _, second = pair
+    for name in ("measurements.parquet", "past/1/measurements.parquet"):
+        copy = tmp_path / name.replace("/", "-")
+        shutil.copytree(second.path, copy)
+        values = pq.read_table(copy / name)["value"].to_numpy() + 1
+        pq.write_table(pa.table({"value": values}), copy / name)
+        with pytest.raises(ps.ReleaseError, match="has changed since the release"):
+            ps.ask(copy, "SELECT COUNT(*) FROM people")
+
+
+def test_a_plan_refuses_what_a_release_would(pair):
+    place, _, _ = pair
+    made = rehearse(place)
+    text = MORE.replace('["bundle"]', f'["{made.path.name}"]')
+    other = place.with_name("on-rehearsal.toml")
+    other.write_text(text, encoding="utf-8")
+    with pytest.raises(
+        ps.ReleaseError, match=r"cannot be built on: this is a simulation.*leave it"
+    ):
+        ps.plan(other)
+
+
+@pytest.mark.parametrize("wanted", [3, 4, 6])
+def test_what_is_bought_is_no_more_than_is_needed(pair, wanted):
+    """Where what is known and what is bought help each other, less is enough than their sum."""
+    _, first, _ = pair
+    question = "SELECT age, COUNT(*) FROM people WHERE age < 12 GROUP BY age"
+    offer = price(first, asked(first, question), wanted * 10)
+    if offer.budget.amount == 0:
+        return
+    job = first.job
+    target = TargetEntry.model_validate({"plus_minus": wanted * 10})
+    table = Table("ask", "ask", range(1), target)
+    job = replace(job, workload=asked(first, question), tables=(table,), past=(first.own,))
+    strategy = ps.select.hdmm(job.workload, restarts=1)
+    less = ps.epsilon(str(offer.budget.amount * 9 / 10))
+    assert reached_at(job, strategy, less, 9999)["ask"][0] > wanted * 10
+
+
+def test_names_of_files_fit_on_disks():
+    for name in ("表" * 90, "𝔸" * 70, "a" * 300):
+        assert len(file_name(name).encode()) < 200
+    assert file_name("表" * 90) != file_name("表" * 91)
