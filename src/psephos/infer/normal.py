@@ -34,7 +34,7 @@ from psephos.matrix import (
 
 RATIO = 1e8
 """How much more one block may count than another: a block with next to no noise is cut to that."""
-STIFF = 1e6
+STIFF = 1e3
 """How much more a held total counts than what the measurements say of it."""
 WRITTEN_GRAM = 256
 """The longest axis on which a Gram is written out: one product instead of two."""
@@ -87,7 +87,7 @@ class Normal:
         return cls(apply, diagonal, target, solution, groups)
 
     def with_total(self, total: float | None) -> Normal:
-        """The same with one measurement more: a total that is met to a millionth of what it moves.
+        """The same with one measurement more: a total, met to a small share of what it moves.
 
         The diagonal stays as it is: single cells are still measured on their own scale.
         """
