@@ -55,11 +55,14 @@ def _table(job: Job, rows: int, generator: Generator) -> pa.Table:
 
 
 def _entries(attribute: Attribute, picked: Array) -> list[Any]:
-    """Entries that fall into the picked cells."""
+    """Entries that fall into the picked cells; a missing one falls into the cell OTHER."""
     if attribute.edges is None:
         return [
             None if attribute.values[int(i)] is OTHER else attribute.values[int(i)] for i in picked
         ]
     low, high = np.array(attribute.edges[:-1]), np.array(attribute.edges[1:])
     inside = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high - 1, 0.0))
-    return [float(x) if math.isfinite(x) else 0.0 for x in inside[picked]]
+    made: list[Any] = [float(x) if math.isfinite(x) else 0.0 for x in inside]
+    if attribute.size > len(made):  # the cell OTHER comes last and has no edges
+        made.append(None)
+    return [made[int(i)] for i in picked]

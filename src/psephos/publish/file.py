@@ -21,13 +21,15 @@ from psephos.publish.entries import ReleaseFile
 from psephos.publish.mistakes import mistakes, shown, unreadable
 
 YAML = (".yaml", ".yml")
+NAMES = ("release.toml", "release.yaml", "release.yml", "release.json")
+"""What a release file is called in a folder that is given in its stead, the first one first."""
 
 
 def read_release(path: str | os.PathLike[str]) -> ReleaseFile:
     """The release file at a path; whatever is wrong with it is told at once, with its place."""
     place = release_path(path)
     if place.is_dir():
-        place = place / "release.toml"
+        place = _inside(place)
     try:
         text = place.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -37,6 +39,15 @@ def read_release(path: str | os.PathLike[str]) -> ReleaseFile:
     except (OSError, UnicodeDecodeError) as error:
         raise ReleaseError(f"{place} cannot be read: {error}") from None
     return parse_release(text, place.name)
+
+
+def _inside(folder: Path) -> Path:
+    """The release file of a folder; where it is not release.toml, there must be but one."""
+    found = [folder / name for name in NAMES if (folder / name).is_file()]
+    if len(found) > 1 and found[0].name != NAMES[0]:
+        names = " and ".join(place.name for place in found)
+        raise ReleaseError(f"{folder} holds {names}; name the one that is meant")
+    return found[0] if found else folder / NAMES[0]
 
 
 def release_path(path: Any) -> Path:
