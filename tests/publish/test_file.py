@@ -13,6 +13,7 @@ from psephos.publish.draft import draft
 from psephos.publish.fake import made_up
 from psephos.publish.file import json_schema, parse_release, read_release
 from psephos.publish.job import Job
+from psephos.publish.release import rehearse
 from tests.publish.conftest import RELEASE, write_job
 
 
@@ -66,7 +67,11 @@ MISTAKES = [
     ("epsilon = 0.5", "epsilon = nan", ["budget", "not a finite number"]),
     ("epsilon = 0.5", "epsilon = 0.5\nrho = 1", ["budget: give epsilon"]),
     ("[budget]\nepsilon = 0.5", "", ["say what may be spent", "there is no default"]),
-    ('unit = "add_remove_row"', "", ["privacy.unit is missing"]),
+    (
+        'unit = "add_remove_row"',
+        "",
+        ['privacy.unit is missing: write unit = "add_remove_row", "substitute_row" or "person"'],
+    ),
     ('unit = "add_remove_row"', 'unit = "row"', ["privacy.unit", "'add_remove_row'", "got 'row'"]),
     ('unit = "add_remove_row"', 'unit = "person"', ["privacy", "max_rows = 3"]),
     ("integers = [0, 19]", "", ["schema.age: give exactly one of values, integers and bins"]),
@@ -98,6 +103,16 @@ MISTAKES = [
         '["age.broad"]',
         '"age"',
         ["'pets'.rows: must be a list, such as rows = [\"age\"], got 'age'"],
+    ),
+    (
+        "restarts = 1",
+        'restarts = 1\nbuilds_on = ["bundle"]',
+        ["selection.builds_on is not known here: builds_on belongs at the top of the file, before"],
+    ),
+    (
+        "weight = 2",
+        "target = { plus_minus = 5, confidence = 95 }",
+        ["'young'.target.confidence: must be less than 1, got 95; write 0.95"],
     ),
     ("restarts = 1", "restarts = 1.5", ["selection.restarts: must be a whole number, got 1.5"]),
     ("epsilon = 0.5", "epsilon = true", ["budget.epsilon: must be a number", "got true"]),
@@ -200,6 +215,31 @@ def test_a_missing_or_empty_file(tmp_path):
     (tmp_path / "empty.toml").write_text("  \n")
     with pytest.raises(ps.ReleaseError, match=r"empty.toml is empty; `psephos init DATA`"):
         read_release(tmp_path / "empty.toml")
+
+
+def test_a_folder_stands_for_its_release_file(tmp_path):
+    for name in ("release.json", "release.yml"):
+        (tmp_path / name).write_text(RELEASE_YAML)
+    with pytest.raises(
+        ps.ReleaseError, match=r"holds release\.yml and release\.json; name the one"
+    ):
+        read_release(tmp_path)
+    (tmp_path / "release.json").unlink()
+    assert Job.read(tmp_path).file.name == "y"
+    write_job(tmp_path)
+    assert Job.read(tmp_path).file.name == "pets"
+    with pytest.raises(ps.ReleaseError, match=r"there is no release file at .*release\.toml"):
+        read_release(tmp_path.parent)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 200])
+def test_made_up_entries_of_bins_may_be_missing(tmp_path, rows):
+    binned = RELEASE.replace("integers = [0, 19]", 'bins = [0, 6, 12, inf]\nunknown = "other"')
+    person = 'unit = "person"\ncolumn = "id"\nmax_rows = 2'
+    place = write_job(tmp_path, binned.replace('unit = "add_remove_row"', person))
+    made = made_up(Job.read(place), rows, 0)
+    assert set(made["age"].to_pylist()) <= {0.0, 6.0, 12.0, None}
+    assert rehearse(place, rows=rows).simulation
 
 
 def test_all_mistakes_are_listed_at_once():

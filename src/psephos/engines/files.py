@@ -43,7 +43,10 @@ def checked_file(path: Path) -> Path:
     if any(mark in str(path) for mark in "*?["):
         raise DomainError(f"{str(path)!r} holds one of * ? [, which stand for many files; rename")
     if not path.is_file():
-        raise SourceError(f"there is no file {str(path)!r}")
+        raise SourceError(
+            f"there is no file {path.name!r} in {path.absolute().parent}; correct the path (in a "
+            "release file, `source`)"
+        )
     return path
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 from psephos.publish.columns import AttributeEntry, Entry
 from psephos.publish.entries import (
@@ -190,12 +190,9 @@ def _mistake(steps: Steps, error: Any, content: Any) -> str:
     """Something missing, unknown or out of bounds."""
     place = _place(steps, content)
     if error["type"] == "missing":
-        return f"{place} is missing"
+        return f"{place} is missing{_choices(error['loc'])}"
     if error["type"] == "extra_forbidden":
-        known = sorted(_known_keys(error["loc"]))
-        close = get_close_matches(str(error["loc"][-1]), known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
-        return f"{place} is not known; {hint}"
+        return f"{place} is not known{_unknown(error['loc'])}"
     if error["type"] == "string_too_short":
         return f"{place}: must not be empty"
     if error["type"] == "too_short":
@@ -207,10 +204,38 @@ def _mistake(steps: Steps, error: Any, content: Any) -> str:
     what = what[0].lower() + what[1:]
     found = _found(steps, content)
     plain = isinstance(found, str | int | float | Decimal) and shown(found) not in what
-    return f"{place + ': ' if place else ''}{what}{f', got {shown(found)}' if plain else ''}"
+    got = f", got {shown(found)}" if plain else ""
+    return f"{place + ': ' if place else ''}{what}{got}{_as_share(error, found)}"
 
 
-def _known_keys(loc: tuple[Any, ...]) -> list[str]:
+def _choices(loc: tuple[Any, ...]) -> str:
+    """What may be written for a missing key, where it is one of a few words."""
+    field = _model(loc).model_fields.get(str(loc[-1]))
+    words = get_args(field.annotation) if field else ()
+    quoted = [f'"{word}"' for word in words if isinstance(word, str)]
+    return f": write {loc[-1]} = {_either(quoted)}" if quoted else ""
+
+
+def _unknown(loc: tuple[Any, ...]) -> str:
+    """Where an unknown key belongs, or what it may have been meant to be."""
+    key, known = str(loc[-1]), sorted(_keys(_model(loc)))
+    if len(loc) > 1 and key in _keys(ReleaseFile):
+        return f" here: {key} belongs at the top of the file, before the first [section]"
+    close = get_close_matches(key, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known here: {', '.join(known)}"
+
+
+def _as_share(error: Any, found: Any) -> str:
+    """A percentage where a share is wanted, as a share."""
+    percent = error["type"] == "less_than" and error["ctx"]["lt"] == 1 and 1 < found < 100
+    return f"; write {float(found) / 100:g}" if percent else ""
+
+
+def _model(loc: tuple[Any, ...]) -> type[Entry]:
+    """The part of the file that a key is in."""
     parts = [PARTS[step] for step in loc[:-1] if step in PARTS]
-    model = parts[-1] if parts else ReleaseFile
+    return parts[-1] if parts else ReleaseFile
+
+
+def _keys(model: type[Entry]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
