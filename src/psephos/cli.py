@@ -32,8 +32,8 @@ from psephos.publish.draft import write_draft
 from psephos.publish.entries import View
 from psephos.publish.file import json_schema
 from psephos.publish.job import Job
-from psephos.publish.owner import check_job, is_checked, require_check
-from psephos.publish.plan import compare, shortage
+from psephos.publish.owner import check_job, is_checked, ledger_trouble, require_check
+from psephos.publish.plan import beyond, compare, shortage
 from psephos.publish.plan import plan as plan_job
 from psephos.publish.release import create_ledger, open_ledger
 from psephos.publish.release import rehearse as rehearse_job
@@ -95,7 +95,7 @@ def init(
 
 @app.command()
 def check(
-    release: ReleasePath = Path("release.toml"),
+    release: ReleasePath = Path(),
     create: Annotated[bool, typer.Option("--create-ledger", help="Make the ledger too.")] = False,
     max_rows_total: Annotated[
         int | None, typer.Option(help="The declared public bound on rows.")
@@ -109,17 +109,22 @@ def check(
         ledger = create_ledger(job) if create and report.ok else None
         found = json.loads(report.to_json())
         found["ledger"] = None if ledger is None else str(job.ledger)
+        wrong = ledger_trouble(job)
+        if wrong is not None:
+            found["error"] = {"kind": type(wrong).__name__, "message": str(wrong)}
         made = "" if ledger is None else f"ledger made: {ledger}"
         if create and not report.ok:
             made = found["no_ledger"] = NO_LEDGER
         _show(as_json, found, str(report), made)
+        if wrong is not None:
+            raise typer.Exit(4) if as_json else wrong
         if not report.ok:
             raise typer.Exit(1)
 
 
 @app.command()
 def plan(
-    release: ReleasePath = Path("release.toml"),
+    release: ReleasePath = Path(),
     epsilons: Annotated[
         str | None, typer.Option("--epsilon", help="Compare budgets, e.g. 0.5,1,2.")
     ] = None,
@@ -132,7 +137,10 @@ def plan(
         budgets = _amounts(epsilons, rhos)
         if budgets:
             plans = compare(job, budgets)
-            _show(as_json, [show.plain_plan(p) for p in plans], show.shown_comparison(plans))
+            left = _left(job)
+            each = [{**show.plain_plan(p), "shortage": beyond(p, left)} for p in plans]
+            over = "\n".join(filter(None, (p["shortage"] for p in each)))
+            _show(as_json, each, show.shown_comparison(plans), over)
             return
         with _progress(as_json) as say:
             made = plan_job(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×"))
@@ -147,7 +155,7 @@ def plan(
 
 @app.command()
 def rehearse(
-    release: ReleasePath = Path("release.toml"),
+    release: ReleasePath = Path(),
     rows: Annotated[int, typer.Option(help="How many rows to make up.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Of the made-up data and noise.")] = 0,
     as_json: Json = False,
@@ -161,7 +169,7 @@ def rehearse(
 
 @app.command()
 def release(
-    release: ReleasePath = Path("release.toml"),
+    release: ReleasePath = Path(),
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Spend without a check that passed.")
     ] = False,

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import tomllib
 
 import pytest
 from typer.testing import CliRunner
@@ -298,3 +299,50 @@ def test_a_question_that_is_precise_enough_is_free(folder):
     assert told("ask", folder / "bundle", question, "--plus-minus", "500")["needs"]["exact"] == "0"
     shown = run("ask", folder / "bundle", question, "--plus-minus", "500").stdout
     assert "free: past measurements are that precise" in shown
+
+
+def test_a_check_tells_of_a_ledger_that_does_not_fit(folder):
+    run("check", folder, "--create-ledger")
+    before = (folder / "people.ledger").read_bytes()
+    write_job(folder, RELEASE.replace('"add_remove_row"', '"substitute_row"'))
+    found = run("check", folder)
+    assert found.exit_code == 4
+    assert "PRIVATE" in found.stdout
+    assert "the unit of a ledger is for life, so correct [privacy]" in found.stderr
+    write_job(folder, RELEASE.replace('epsilon = "2"', 'epsilon = "3"'))
+    error = told("check", folder, code=4)["error"]
+    assert "holds epsilon 2 for life, the release file says epsilon 3" in error["message"]
+    assert (folder / "people.ledger").read_bytes() == before
+
+
+def test_budgets_beyond_the_ledger_are_told(folder):
+    shown = run("plan", folder, "--epsilon", "0.5,9").stdout
+    assert "epsilon 9 is more than what the ledger will hold, epsilon 2" in shown
+    run("check", folder, "--create-ledger")
+    small, large = told("plan", folder, "--epsilon", "2,9")
+    assert small["shortage"] is None
+    assert large["shortage"] == "epsilon 9 is more than what is left in the ledger, epsilon 2"
+
+
+def test_a_release_file_in_this_folder_needs_no_name(folder, monkeypatch):
+    content = tomllib.loads((folder / "release.toml").read_text())
+    (folder / "release.toml").rename(folder / "old.toml")
+    (folder / "release.json").write_text(json.dumps(content))
+    monkeypatch.chdir(folder)
+    assert told("plan")["name"] == "pets"
+
+
+def test_a_price_says_where_its_lines_go(folder, monkeypatch):
+    run("check", folder, "--create-ledger")
+    run("release", folder)
+    monkeypatch.chdir(folder)
+    question = "SELECT age, COUNT(*) FROM t GROUP BY age"
+    said = run("ask", "bundle", question, "--plus-minus", "20").stdout
+    assert "put builds_on at the top, before any [section]" in said
+    top, table = said.partition("builds_on =")[2].split("\n\n", 1)
+    copy = RELEASE.replace('name = "pets"\ntitle', f'builds_on ={top}\nname = "more"\ntitle')
+    copy = copy.replace("[budget]\nepsilon = 0.5\n", "")
+    copy = copy[: copy.index("[[tables]]")] + table + '\n[output]\nbundle = "more"\n'
+    (folder / "more.toml").write_text(copy)
+    assert told("plan", "more.toml")["builds_on"] == ["pets"]
+    assert told("release", "more.toml")["bundle"].endswith("more")

@@ -125,3 +125,11 @@ def test_only_strategies_are_offered(tmp_path):
     job = Job.read(write_job(tmp_path, RELEASE.replace('"opt_product"', '"Cost"')))
     with pytest.raises(ps.ReleaseError, match=r"no 'Cost'; have datacube, "):
         choose(job, job.workload)
+
+
+def test_a_strategy_that_cannot_be_kept_is_told_with_a_remedy(tmp_path):
+    place = write_job(tmp_path / "job")
+    job = Job.read(place)
+    (place.parent / ".psephos").write_text("in the way")
+    with pytest.raises(ps.ReleaseError, match="copy the release file to a folder you can write to"):
+        choose(job, job.workload)

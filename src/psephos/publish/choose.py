@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 
-from psephos.errors import PsephosError, ReleaseError
+from psephos.errors import PsephosError, ReleaseError, WorkloadError
 from psephos.frozen import digest
 from psephos.publish.job import Job
 from psephos.strategy import select
@@ -18,6 +18,7 @@ from psephos.strategy.strategy import Strategy
 from psephos.workload.workload import Workload
 
 FOLDER = ".psephos"
+ELSEWHERE = "copy the release file to a folder you can write to"
 Progress = Callable[[str, float], None]
 
 
@@ -31,9 +32,13 @@ def choose(job: Job, workload: Workload, progress: Progress | None = None) -> St
     made = _search(job, workload, progress)
     try:
         place.parent.mkdir(exist_ok=True)
+        select.save(made, place)
     except OSError as error:
-        raise ReleaseError(f"{place.parent} cannot be made: {error.strerror}") from None
-    select.save(made, place)
+        raise ReleaseError(
+            f"{place.parent} cannot be made: {error.strerror}; {ELSEWHERE}"
+        ) from None
+    except WorkloadError as error:
+        raise ReleaseError(f"{error}; {ELSEWHERE}") from None
     return made
 
 

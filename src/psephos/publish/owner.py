@@ -10,12 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from psephos.engines import CheckReport, as_source, check
-from psephos.errors import ReleaseError
+from psephos.errors import LedgerError, ReleaseError
 from psephos.frozen import digest
 from psephos.kernel.ledger import Ledger
 from psephos.publish.bundle import request_key
 from psephos.publish.choose import kept
 from psephos.publish.job import Job
+from psephos.publish.release import open_ledger
 
 STAMP = "The owner's check of this schema and source has passed.\n"
 
@@ -38,6 +39,16 @@ def check_job(job: Job, *, max_rows_total: int | None = None) -> CheckReport:
     )
     _stamp(job, report.ok)
     return report
+
+
+def ledger_trouble(job: Job) -> LedgerError | None:
+    """What a release would say of the ledger, if there is one; told early, it costs nothing."""
+    try:
+        if job.ledger.exists():
+            open_ledger(job)
+    except LedgerError as error:
+        return error
+    return None
 
 
 def require_check(job: Job, ledger: Ledger) -> None:

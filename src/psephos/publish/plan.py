@@ -321,6 +321,17 @@ def _outward(width: float) -> float:
     return float(rounded_up(Fraction(width * 1.02)))
 
 
+def beyond(made: Plan, left: Budget | None) -> str | None:
+    """That a plan costs more than is left, or than the ledger will hold once it is made."""
+    held = made.job.file.ledger.made() if left is None else left
+    asked = made.budget
+    cost = asked.amount if asked.currency == held.currency else asked.amount**2 / 2
+    if cost <= held.amount:
+        return None
+    there = "what the ledger will hold" if left is None else "what is left in the ledger"
+    return f"{asked} is more than {there}, {held}"
+
+
 def _without(job: Job, name: str) -> Job | None:
     """The same release without one table, if another one with a target is left."""
     tables = tuple(table for table in job.file.tables if table.name != name)

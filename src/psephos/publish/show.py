@@ -237,7 +237,9 @@ def shown_price(bundle: Bundle, sql: str, cost: Price) -> str:
         return "free: past measurements are that precise; leave --plus-minus out"
     return (
         f"± {cost.half_width:,.6g} for every answer costs {cost.budget} on top of what is "
-        f"known ({cost.alone} without it). To buy it, in a release file of the same schema:"
+        f"known ({cost.alone} without it). To buy it, copy the release file. In the copy, change "
+        "`name` and `output.bundle`, remove [budget], put builds_on at the top, before any "
+        "[section], and the table in place of the others:"
         f"\n\n{follow_up(bundle, sql, cost.half_width)}"
     )
 
