@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import re
 import sys
 from html.parser import HTMLParser
@@ -15,11 +16,12 @@ from psephos.errors import ReleaseError, UnsupportedError
 from psephos.publish import plots
 from psephos.publish.draw import draw
 from psephos.publish.job import Job
-from psephos.publish.pages.numbers import ROWS
+from psephos.publish.pages.numbers import ROWS, _whole
 from psephos.publish.plan import plan
 from psephos.publish.points import Points
 from psephos.publish.release import create_ledger, rehearse, release
 from psephos.publish.report import write_report
+from tests.publish.conftest import RELEASE, write_job
 
 ODD = '<b>&"'
 FILE = """
@@ -181,6 +183,31 @@ def test_the_page_says_what_was_asked_and_spent(bundle):
     for text in said:
         assert text in words, text
     assert "REHEARSAL" not in words
+
+
+def test_counts_outside_their_interval_are_marked(tmp_path):
+    """Among many empty cells, those that are not cut at zero are moved to make up for it."""
+    place = write_job(tmp_path, RELEASE.replace('"age.broad"', '"age"'), "age,pet\n5,cat\n")
+    job = Job.read(place)
+    create_ledger(job)
+    bundle = release(job)
+    page = Reader(bundle.report.read_text(encoding="utf-8"))
+    outside = 0
+    for table in job.tables:
+        rows = bundle.table(table.name, "published").to_pylist()
+        outside += sum(not math.floor(r["low"]) <= r["count"] <= math.ceil(r["high"]) for r in rows)
+    marks, notes = page.words.count("†"), page.words.count("cutting at zero and rounding moved it")
+    assert marks - notes >= outside
+    assert bool(marks) == bool(notes)
+    aloud = [
+        attrs for tag, attrs in page.seen if tag == "caption" and attrs.get("class") == "aloud"
+    ]
+    assert len(aloud) == len(job.tables)
+
+
+@pytest.mark.parametrize(("number", "shown"), [(0, "†\N{NO-BREAK SPACE}0"), (3, "3"), (50, "50")])
+def test_a_mark_is_for_what_is_shown(number, shown):
+    assert _whole({"count": number, "low": 3.4, "high": 49.2, "stderr": 12.0}) == shown
 
 
 def test_a_rehearsal_says_so(rehearsal):

@@ -45,9 +45,17 @@ def section(name: str, title: str, *inside: str) -> Html:
 
 
 def table(
-    caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1
+    caption: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    texts: int = 1,
+    headed: bool = False,
 ) -> Html:
-    """A table whose first columns are text and the others numbers; the first cell heads its row."""
+    """A table whose first columns are text and the others numbers; the first cell heads its row.
+
+    Where a heading says the same as the caption (`headed`), the caption is only read aloud.
+    """
     kinds = ["" if i < texts else "number" for i in range(len(heads))]
     top = [
         tag("th", head, scope="col", **_classed(kind))
@@ -60,7 +68,7 @@ def table(
         body.append(tag("tr", tag("th", first, scope="row", **_classed(kinds[0])), *cells))
     made = tag(
         "table",
-        tag("caption", caption),
+        tag("caption", caption, **_classed("aloud" if headed else "")),
         tag("thead", tag("tr", *top)),
         tag("tbody", *body),
     )
@@ -113,10 +121,15 @@ def interval(low: Any, high: Any, digits: int) -> str:
     >>> interval(1.21, 3.49, 1)
     '1.2 to 3.5'
     """
+    down, up = bounds(low, high, digits)
+    return f"{down:,} to {up:,}".replace("-", "−")
+
+
+def bounds(low: Any, high: Any, digits: int) -> tuple[Decimal, Decimal]:
+    """The ends of an interval as they are shown."""
     step = Decimal(1).scaleb(-digits)
     down = Decimal(str(low)).quantize(step, ROUND_FLOOR)
-    up = Decimal(str(high)).quantize(step, ROUND_CEILING)
-    return f"{down:,} to {up:,}".replace("-", "−")
+    return down, Decimal(str(high)).quantize(step, ROUND_CEILING)
 
 
 def _plain(value: Any, digits: int) -> float:

@@ -11,6 +11,7 @@ from psephos.publish.disk import file_name
 from psephos.publish.pages.facts import Facts
 from psephos.publish.pages.html import (
     Html,
+    bounds,
     count,
     digits_for,
     interval,
@@ -24,6 +25,11 @@ from psephos.publish.points import PART, Points, ordered_columns, shape_of
 from psephos.publish.tables import Table
 
 ROWS = 200
+MARK = "†\N{NO-BREAK SPACE}"
+MOVED = (
+    f"{MARK}outside its own noise interval, which is that of the consistent number: cutting at "
+    "zero and rounding moved it."
+)
 CAPTIONS = {
     "bars": "Bars are counts; the lines across them are {} noise intervals.",
     "groups": "Bars are counts; the lines across them are {} noise intervals.",
@@ -73,10 +79,12 @@ def _one(of: Facts, asked: Table, number: int, drawn: bool) -> Html:
         pieces.append(_figure(of, asked, data, number))
     name = tag("code", asked.name)
     title = [asked.title] if asked.title == asked.name else [asked.title, " (", name, ")"]
+    moved = of.view == "published" and any(map(_moved, data.slice(0, ROWS).to_pylist()))
     return joined(
         [
             tag("h3", *title, id=f"table-{number + 1}"),
             tag("div", *pieces, class_="pair"),
+            tag("p", MOVED, class_="note") if moved else Html(),
             tag("p", _precision(of, asked), _cut(of, asked, data), class_="note"),
         ]
     )
@@ -97,13 +105,13 @@ def _rows(of: Facts, asked: Table, data: pa.Table, *, bars: bool) -> Html:
     for row in shown:
         digits = digits_for(row["stderr"])
         cells = [row[name] for name in labels] or ["all"]
-        cells.append(_whole(row["count"]) if published else count(row["count"], digits))
+        cells.append(_whole(row) if published else count(row["count"], digits))
         cells += [count(row["consistent"], digits)] if published else []
         cells += [count(row["stderr"], 2 if row["stderr"] < 10 else 1)]
         cells += [interval(row["low"], row["high"], digits)]
         cells += [bar(row, extent)] if bars else []
         rows.append(cells)
-    return table(asked.title, heads, rows, texts=max(1, len(labels)))
+    return table(asked.title, heads, rows, texts=max(1, len(labels)), headed=True)
 
 
 def _head(of: Facts, column: str) -> str:
@@ -112,8 +120,14 @@ def _head(of: Facts, column: str) -> str:
     return "Part" if column == PART else of.titles.get(own, column)
 
 
-def _whole(value: Any) -> str:
-    return count(int(value))
+def _whole(row: dict[str, Any]) -> str:
+    return (MARK if _moved(row) else "") + count(int(row["count"]))
+
+
+def _moved(row: dict[str, Any]) -> bool:
+    """Does a count lie outside its interval, as both are shown?"""
+    low, high = bounds(row["low"], row["high"], digits_for(row["stderr"]))
+    return not low <= int(row["count"]) <= high
 
 
 def _figure(of: Facts, asked: Table, data: pa.Table, number: int) -> Html:
