@@ -144,3 +144,13 @@ def test_only_what_decides_is_asked_about():
     assert set(free.products[0].factors) == {"year"}
     twice = asked("SELECT sex, COUNT(*) FROM t GROUP BY sex, ROLLUP (sex)")
     assert [p.name for p in twice.products] == ["sex", "sex"]
+
+
+def test_groups_of_one_are_told_from_their_value():
+    age = ps.Attribute.integers(14, 60).with_level("five", 5).with_level("ten", 10)
+    queries = ps.stacked(ps.level("ten"), ps.level("five"), ps.identity(), ps.total())
+    labels = queries.labels(age)
+    assert len(set(labels)) == len(labels)
+    assert {"60 (ten)", "60 (five)", "60", "15–19"} <= set(labels)
+    assert labels == [queries.label(age, i) for i in range(len(labels))]
+    assert "60" in ps.stacked(ps.level("five"), ps.total()).labels(age)

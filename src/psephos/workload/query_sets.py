@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -236,7 +237,14 @@ class PermutedQueries(QuerySet):
 
 @dataclass(frozen=True, eq=False)
 class StackedQueries(QuerySet):
-    """Several query sets one after the other."""
+    """Several query sets one after the other.
+
+    A group of a level that is called like something else here has its level's name behind it.
+
+    >>> ages = Attribute.integers(8, 10).with_level("five", 5)
+    >>> StackedQueries((LevelQueries("five"), IdentityQueries())).labels(ages)
+    ['8–9', '10 (five)', '8', '9', '10']
+    """
 
     parts: tuple[QuerySet, ...]
 
@@ -244,15 +252,26 @@ class StackedQueries(QuerySet):
         return Stack(tuple(part.matrix(attribute) for part in self.parts))
 
     def label(self, attribute: Attribute, i: int) -> str:
+        own = i
         for part in self.parts:
             rows = part.matrix(attribute).shape[0]
-            if i < rows:
-                return part.label(attribute, i)
-            i -= rows
+            if own < rows and isinstance(part, LevelQueries):
+                return self.labels(attribute)[i]  # what it is called depends on all the others
+            if own < rows:
+                return part.label(attribute, own)
+            own -= rows
         raise WorkloadError(f"no query {i}")
 
     def labels(self, attribute: Attribute) -> list[str]:
-        return [label for part in self.parts for label in part.labels(attribute)]
+        found = [(part, part.labels(attribute)) for part in self.parts]
+        times = Counter(label for _, labels in found for label in labels)
+        return [
+            f"{label} ({part.name})"
+            if isinstance(part, LevelQueries) and times[label] > 1
+            else label
+            for part, labels in found
+            for label in labels
+        ]
 
 
 @dataclass(frozen=True, eq=False)
