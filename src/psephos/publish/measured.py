@@ -169,16 +169,19 @@ def booked(spend: Budget, currency: str) -> Budget:
 
 def receipt_of(ledger: Ledger, key: str) -> dict[str, Any]:
     """The ledger's own record of a charge, and its anchor; amounts as text."""
-    found = [entry for entry in ledger.history() if entry.key == key]
+    history = ledger.history()
+    found = [entry for entry in history if entry.key == key]
     if not found:
         raise ReleaseError(f"the ledger has no charge under {key!r}")
     entry = found[0]
+    spent = sum(each.cost.amount for each in history if each.number <= entry.number)
     cost = [entry.cost.currency, str(entry.cost.amount)]
     return {
         "dataset": ledger.dataset,
         "dataset_id": ledger.dataset_id,
         "unit": str(ledger.unit),
         "budget": [ledger.budget.currency, str(ledger.budget.amount)],
+        "spent": [ledger.budget.currency, str(spent)],
         "charge": {**asdict(entry), "cost": cost},
         "anchor": ledger.anchor().as_dict(),
     }

@@ -34,7 +34,8 @@ def glance(of: Facts) -> Html:
     tables, numbers = len(of.job.tables), of.job.workload.shape[0]
     spent = budget_text(of.plan.budget)
     if of.charge is not None:
-        spent += f", of {entry_text(of.receipt['budget'])} that this data set may ever spend"
+        whole, by_then = (entry_text(of.receipt[key]) for key in ("budget", "spent"))
+        spent += f"; with it {by_then} of {whole} that this data set may ever spend"
     half = of.views.widths.per_query
     digits = digits_for(float(half.min()))
     typical, low, high = (plus_minus(float(x), digits) for x in (np.median(half), *_ends(half)))

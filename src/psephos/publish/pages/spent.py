@@ -48,6 +48,7 @@ def _receipt(of: Facts) -> list[tuple[str, str]]:
     return [
         ("Data set", str(of.receipt["dataset"])),
         ("Budget for all its releases", entry_text(whole)),
+        ("Spent of it, this release included", entry_text(of.receipt["spent"])),
         ("Charge in the ledger", f"{entry_text(cost)}, entry {charge['number']}, {charge['time']}"),
         ("Ledger's head after it", f"{anchor['entries']} entries, {str(anchor['head'])[:16]}…"),
     ]
