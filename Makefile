@@ -36,6 +36,7 @@ bench: .venv/ready ## the measured claims, each beside its reference
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.predicted
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.many_attributes
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.figures
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.releases
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .

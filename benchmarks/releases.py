@@ -214,7 +214,7 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         sys.stdout.write(json.dumps(job(Path(sys.argv[1]))))
     else:
+        jobs()  # first: a process starts with the peak of the one that started it
         coverage()
         closeness()
         published()
-        jobs()
