@@ -276,3 +276,14 @@ def test_attributes_may_be_called_like_other_columns(release_path):
     made = release(place)
     assert made.table("young").column_names == ["age", "low_", "count", "stderr", "low", "high"]
     assert verify(made.path).ok
+
+
+def test_a_report_that_cannot_be_made_holds_nothing_back(release_path, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("psephos.publish.release.write_report", broken)
+    with pytest.warns(RuntimeWarning, match="report could not be made"):
+        bundle = release(release_path)
+    assert "could not be made (ZeroDivisionError)" in bundle.report.read_text(encoding="utf-8")
+    assert verify(bundle.path).ok

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -262,6 +263,7 @@ def _reported(report: Callable[[Views, Path], None], views: Views, place: Path) 
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the numbers are sound
         why = f"The report could not be made ({type(error).__name__}); the tables are whole."
+        warnings.warn(why, RuntimeWarning, stacklevel=2)
         place.write_text(f"<!DOCTYPE html><title>No report</title><p>{why}</p>\n", encoding="utf-8")
 
 
