@@ -57,7 +57,7 @@ def test_a_file_a_ledger_a_measurement(tmp_path, people):
     assert y.cost == epsilon("1/4") == ledger.spent()
     assert not y.simulation
     y.require_release()
-    assert [entry.cost for entry in ledger.history()] == [epsilon("1/4")]
+    assert [entry.booked for entry in ledger.history()] == [epsilon("1/4")]
     assert "epsilon 3/4 (~0.75) left of epsilon 1" in repr(data)
     ledger.verify()
 
@@ -334,7 +334,7 @@ def transcript(folder, rows, monkeypatch):
             seen.append((type(error).__name__, str(error)))
     seen.append(repr(data))
     ledger = Ledger.open(folder / "l")
-    seen.extend((e.key, e.label, e.fingerprint, e.cost, e.schema) for e in ledger.history())
+    seen.extend((e.key, e.label, e.fingerprint, e.booked, e.schema) for e in ledger.history())
     seen.append(sorted(os.path.relpath(p, folder) for p in folder.rglob("*") if p.is_file()))
     return seen
 

@@ -68,6 +68,7 @@ class Attribute(Value):
         if size == 0:
             raise DomainError("an attribute needs at least one value, got none")
         check_unknown(self.unknown, self.values, self.edges is not None, bool(self.parts))
+        self._check_inside(size)
         if isinstance(self.values, range | TupleValues):
             self._check_names(self.names or ())
             return
@@ -84,6 +85,18 @@ class Attribute(Value):
                 )
             seen[value] = value
         self._check_names(self.names or [self.label(i) for i in range(len(values))])
+
+    def _check_inside(self, size: int) -> None:
+        """Levels, bins and merged parts speak of these very cells."""
+        for level in self.levels:
+            if level.groups.size != size:
+                grouped = f"level {level.name!r} groups {level.groups.size} cells"
+                raise DomainError(f"{grouped}, and the attribute has {size}")
+        bins = () if self.edges is None else tuple(pairwise(self.edges))
+        if bins and tuple(self.values[: len(bins)]) != bins:
+            raise DomainError("the values of bins are not those between its edges; use bins([...])")
+        if self.parts and math.prod(part.size for _, part in self.parts) != size:
+            raise DomainError(f"{size} values are not all combinations of the merged attributes")
 
     def _check_names(self, names: Sequence[str]) -> None:
         if self.names is not None and len(self.names) != len(self.values):

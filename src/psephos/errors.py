@@ -66,7 +66,15 @@ class BudgetExceededError(BudgetError):
 
 
 class LedgerError(BudgetError):
-    """A ledger that is missing, there already, damaged or locked."""
+    """A ledger that is missing, there already, damaged or locked.
+
+    `reason` says what is wrong without `place`, the owner's path, which no analyst is told.
+    """
+
+    def __init__(self, reason: str, place: str | None = None) -> None:
+        super().__init__(reason if place is None else f"{place}: {reason}")
+        self.reason = reason
+        self.place = place
 
 
 class SourceError(PsephosError):

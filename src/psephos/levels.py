@@ -24,6 +24,15 @@ class Level(Value):
     groups: Array
     labels: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        groups, count = frozen(self.groups), len(self.labels)
+        whole = groups.ndim == 1 and groups.size > 0 and groups.dtype.kind in "iu"
+        if not whole or groups.min() < 0 or groups.max() >= count:
+            raise DomainError(
+                f"level {self.name!r} needs a group from 0 to {count - 1} for every cell"
+            )
+        object.__setattr__(self, "groups", groups)
+
     def __repr__(self) -> str:
         return f"Level({self.name!r}, {len(self.labels)} groups)"
 

@@ -13,7 +13,7 @@ from psephos.domain import Domain
 from psephos.engines import CheckReport, as_source
 from psephos.engines.columns import needed_columns
 from psephos.errors import BudgetError, DomainError
-from psephos.frozen import digest
+from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import Node
@@ -35,12 +35,16 @@ def protect(
             path never mints a fresh budget
     """
     _check_domain(domain)
-    book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    schema: Domain = gate.admit(domain, "domain")
+    if isinstance(ledger, Ledger):
+        ledger.verify()  # it knows how far it had come when it was opened
+    # The kernel's own, from the file: what an object says of its budget proves nothing.
+    book = Ledger.open(ledger.path if isinstance(ledger, Ledger) else ledger)
     book.verify()
     table = as_source(source)
-    table.check_columns(needed_columns(domain, book.unit.cap))
-    vault = Vault(table, domain, book, Draws())
-    return ProtectedTable(domain, vault, Node(f"root {digest(domain)}"))
+    table.check_columns(needed_columns(schema, book.unit.cap))
+    vault = Vault(table, schema, book, Draws())
+    return ProtectedTable(schema, vault, Node(f"root {vault.schema}"))
 
 
 def check(

@@ -4,8 +4,9 @@ import json
 import os
 import sqlite3
 from contextlib import closing
+from fractions import Fraction
 
-from psephos.kernel.budget import epsilon
+from psephos.kernel.budget import Budget, epsilon
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Record
 from psephos.kernel.unit import person
@@ -19,14 +20,15 @@ def make(folder, budget="1", name="people.ledger"):
     return Ledger.create(folder / name, dataset="people", unit=unit, budget=epsilon(budget))
 
 
-def charge(ledger, cost="1/10", key=None, fingerprint="f"):
-    return ledger.charge(key, fingerprint, epsilon(cost), **WORDS)
+def charge(ledger, price="1/10", key=None, fingerprint="f", booked=None):
+    paid = epsilon(price) if booked is None else Budget("epsilon", Fraction(booked))
+    return ledger._charge(key, fingerprint, epsilon(price), paid, **WORDS)
 
 
-def ask(ledger, key, data, cost="1/10", fingerprint="f"):
+def ask(ledger, key, data, price="1/10", fingerprint="f"):
     """The values shown for a key, if `data` are what would be drawn."""
-    request = charge(ledger, cost, key, fingerprint)
-    return request.store(data) if request.values is None else request.values
+    request = charge(ledger, price, key, fingerprint)
+    return request._store(data) if request.values is None else request.values
 
 
 def edit(ledger, sql, *values):

@@ -32,7 +32,8 @@ def test_a_tenth_is_a_tenth():
     assert b.epsilon(Decimal("0.25")) == b.epsilon("1/4")
     assert repr(b.epsilon("0.2")) == "epsilon 1/5 (~0.2)"
     assert repr(b.rho(2)) == "rho 2"
-    assert repr(b.rho("1e400")) == f"rho {10**400}"
+    assert repr(b.rho("1e299")) == f"rho {10**299}"
+    assert b.epsilon(" +.5E-1 ") == b.epsilon("1/20") == b.epsilon("0.05")
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,16 @@ def test_a_tenth_is_a_tenth():
         (lambda: b.epsilon(0), "more than 0"),
         (lambda: b.epsilon("1/0"), "not a finite number"),
         (lambda: b.epsilon("a lot"), "not a finite number"),
+        (lambda: b.epsilon("1e99999"), "not a finite number"),
+        (lambda: b.epsilon("1e3000000"), "not a finite number"),
+        (lambda: b.epsilon(Decimal("1e3000000")), "not a finite number"),
+        (lambda: b.epsilon(Decimal("1e-3000000")), "not a finite number"),
+        (lambda: b.epsilon("1" * 10**6), "this text is not a finite number"),
+        (lambda: b.epsilon("1e300"), "at most 300 digits"),
+        (lambda: b.epsilon(10**300), "at most 300 digits"),
+        (lambda: b.epsilon("\u0663"), "not a finite number"),
+        (lambda: b.epsilon("1_0"), "not a finite number"),
+        (lambda: b.epsilon("1 / 3"), "not a finite number"),
         (lambda: b.epsilon(True), "whole number, got True"),
         (lambda: b.epsilon(None), "got None"),
         (lambda: b.epsilon("1") + b.rho("1"), "different currencies"),

@@ -271,7 +271,7 @@ def draw_late(path, ready, results):
     request = charge(Ledger.open(path), key="k")
     assert request.values is None
     ready.wait(10)  # by now all are charged, and draw
-    results.put(bytes(request.store(secrets.token_bytes(8))))
+    results.put(bytes(request._store(secrets.token_bytes(8))))
 
 
 def test_one_key_in_two_processes_shows_one_answer(ledger):
@@ -290,7 +290,7 @@ def test_one_key_in_two_threads_shows_one_answer(ledger):
     def draw():
         request = charge(ledger, key="k")
         ready.wait(10)
-        shown.append(bytes(request.store(secrets.token_bytes(8))))
+        shown.append(bytes(request._store(secrets.token_bytes(8))))
 
     threads = [threading.Thread(target=draw) for _ in range(4)]
     for thread in threads:
@@ -346,9 +346,9 @@ def test_a_fork_waits_for_the_operation_under_way(ledger):
 
 def test_parent_and_child_of_a_fork_show_one_answer(ledger):
     request = charge(ledger, key="k")
-    assert in_child(lambda: request.store(b"the child's")) == str(b"the child's")
-    assert request.store(b"the parent's") == b"the child's"
-    assert in_child(lambda: bytes(request.store(b"late"))) == str(b"the child's")
+    assert in_child(lambda: request._store(b"the child's")) == str(b"the child's")
+    assert request._store(b"the parent's") == b"the child's"
+    assert in_child(lambda: bytes(request._store(b"late"))) == str(b"the child's")
 
 
 def test_a_ledger_is_not_copied(ledger):

@@ -86,9 +86,9 @@ def test_verify_names_what_was_changed(folder, sql, said):
 @pytest.mark.parametrize(
     ("number", "change", "said"),
     [
-        (3, {"cost": "-1/10"}, r"record 3 \(charge\) makes no sense"),
+        (3, {"booked": "-1/10"}, r"record 3 \(charge\) makes no sense"),
         (3, {"more": "1"}, r"record 3 \(charge\) makes no sense"),
-        (3, {"cost": "9/10"}, r"epsilon 11/10 \(~1.1\) was spent of epsilon 1"),
+        (3, {"booked": "9/10"}, r"epsilon 11/10 \(~1.1\) was spent of epsilon 1"),
         (
             4,
             {"sha256": "ab"},
@@ -190,7 +190,7 @@ def test_a_forged_ledger_is_noticed_with_an_anchor_only(folder):
     anchor = ledger.anchor()
 
     def cheaper(rows):
-        rows[1][2]["cost"] = "1/1000"
+        rows[1][2]["booked"] = "1/1000"
         return rows
 
     forge(ledger, cheaper)
@@ -217,7 +217,7 @@ def test_a_number_is_given_once(ledger):
         with ledger._operation(begin) as db:
             meanwhile()
             header = storage.fetch(db, "number = 0")[0]
-            storage.append(db, Record.after(header, "charge", "k", {"cost": "1/10"}))
+            storage.append(db, Record.after(header, "charge", "k", {"booked": "1/10"}))
 
     with pytest.raises(LedgerError, match="or wrote to it meanwhile"):
         write_behind_the_header("BEGIN", lambda: charge(ledger, key="first"))
@@ -258,7 +258,7 @@ def test_a_full_disk_in_the_middle_of_storing(ledger, monkeypatch):
     with monkeypatch.context() as patch:
         patched(patch, "PRAGMA max_page_count = 1")
         with pytest.raises(LedgerError, match="the disk is full or failing; nothing was shown"):
-            request.store(bytes(10**6))
+            request._store(bytes(10**6))
     assert ask(ledger, "k", b"seen") == b"seen"
     assert ledger.spent() == epsilon("1/10")
     ledger.verify()
@@ -271,7 +271,7 @@ def test_a_file_that_may_not_grow(ledger):
     if child == 0:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, 10**6))
         try:
-            request.store(bytes(10**7))
+            request._store(bytes(10**7))
         except LedgerError as error:
             os._exit(0 if "the disk is full or failing; nothing was shown" in str(error) else 1)
         os._exit(2)
@@ -295,8 +295,8 @@ def test_after_an_error_what_reached_the_disk_stands(ledger, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", lambda *a, **k: real(*a, factory=Failing, **k))
         with pytest.raises(LedgerError, match="nothing was shown"):
-            request.store(b"one")
-    assert request.store(b"two") == b"one"
+            request._store(b"one")
+    assert request._store(b"two") == b"one"
 
 
 def test_a_locked_ledger(ledger, monkeypatch):

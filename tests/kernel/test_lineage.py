@@ -6,7 +6,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psephos.kernel.lineage import Node, settle
+from psephos.kernel.lineage import Node, count
 
 
 class Reference:
@@ -38,12 +38,11 @@ def test_random_trees_pay_the_reference_bill(data):
             nodes.append((node.split(f"p{i}"), Reference("split", ref)))
         else:
             amount = Fraction(data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9)))
-            increase, totals = node.price(amount)
-            settle(totals, paid=False)
-            settle(totals, paid=True)
+            rises = node.rises(amount)
+            count(rises, paid=True)
             ref.own += amount
-            paid += increase
-            assert increase >= 0
+            paid += rises[-1].by
+            assert 0 <= rises[-1].by <= amount
         assert paid == nodes[0][1].bill()
 
 
@@ -53,10 +52,9 @@ def test_parts_of_a_split_cost_their_maximum():
     parts = [split.step(f"part {i}") for i in range(3)]
     bills = []
     for part, amount in zip(parts, [2, 3, 1], strict=True):
-        increase, totals = part.price(Fraction(amount))
-        settle(totals, paid=False)
-        settle(totals, paid=True)
-        bills.append(increase)
+        rises = part.rises(Fraction(amount))
+        count(rises, paid=True)
+        bills.append(rises[-1].by)
     assert bills == [2, 1, 0]
     assert root.spent == 3
 
@@ -65,7 +63,7 @@ def test_pricing_alone_changes_nothing():
     root = Node("root")
     part = root.split("s").step("p")
     for _ in range(3):
-        assert part.price(Fraction(5))[0] == 5
+        assert part.rises(Fraction(5))[-1].by == 5
     assert root.spent == 0
 
 

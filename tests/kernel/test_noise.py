@@ -172,9 +172,7 @@ def test_large_scales(scale, below):
 
 @pytest.mark.parametrize("law", [DiscreteLaplace, DiscreteGaussian])
 def test_python_integers_draw_the_same_law(law, monkeypatch):
-    # No V, and no reach (a root of something large), is small enough for int64.
-    monkeypatch.setattr(noise, "WIDE", 0)
-    monkeypatch.setattr(math, "isqrt", lambda n, exact=math.isqrt: exact(n) if n < 1000 else -1)
+    monkeypatch.setattr(noise, "WIDE", 0)  # nothing is small enough for int64
     drawn = law(F(12)).draw(20_000)
     assert drawn.dtype == object
     probabilities, rest = weights(law(F(12)), 60)

@@ -11,11 +11,11 @@ from psephos.domain import Domain
 from psephos.errors import BudgetError, RefusedError, ShapeError
 from psephos.frozen import digest
 from psephos.kernel import budget as b
+from psephos.kernel import gate
 from psephos.kernel.measurement import pack, unpack
 from psephos.kernel.query import Block, Query
 from psephos.kernel.sensitivity import (
     RULES,
-    admit,
     answers,
     columns,
     exactly,
@@ -84,8 +84,8 @@ def test_largest_entries_by_type():
 def test_fields_of_strange_kinds_are_refused():
     strange = mx.Kron((mx.Identity(2),))
     object.__setattr__(strange, "factors", ("text",))
-    with pytest.raises(RefusedError, match="does not measure with str"):
-        admit(strange)
+    with pytest.raises(ShapeError, match="Kron is made of matrices, got str"):
+        gate.admit(strange, "matrix")
     with pytest.raises(RefusedError, match="a block is a matrix"):
         Query.of([("text", 1)])
     with pytest.raises(RefusedError):
@@ -106,7 +106,7 @@ def test_rare_paths_of_the_rules(monkeypatch):
     big = mx.Kron((mx.Dense([[2**62], [2**62]]), mx.Prefix(2)))
     assert sensitivity(Query.of([(big, 1), (big, 1)]), 1) == 2**65
     pair = mx.Kron((mx.Prefix(3), mx.Prefix(2)))
-    monkeypatch.setattr("psephos.kernel.sensitivity.GRID_LIMIT", 1)
+    monkeypatch.setattr("psephos.kernel.sensitivity.MOST_CASES", 1)
     assert sensitivity(Query.of([(pair, 1), (pair, 1)]), 1) == 12
 
 

@@ -16,7 +16,7 @@ import psephos.publish.audit as audits
 from psephos.errors import BudgetError
 from psephos.kernel import measurement, noise, vault
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.lineage import Node, settle
+from psephos.kernel.lineage import Node, count
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
 from psephos.kernel.unit import Unit, add_remove_row
 from psephos.publish.attacks import behaviour, cases, draws, exact, finding, runs, stage
@@ -107,18 +107,22 @@ def forget_distance(monkeypatch):
 
 
 def refund_charges(monkeypatch):
-    true = Node.price
+    true = Node.rises
 
     def cheap(self, amount):
-        asked, totals = true(self, amount)
-        return asked / 2, totals
+        *below, root = true(self, amount)
+        return [*below, root._replace(by=root.by / 2)]
 
-    monkeypatch.setattr(Node, "price", cheap)
+    monkeypatch.setattr(Node, "rises", cheap)
 
 
 def forget_parts(monkeypatch):
     """What was spent on a part before is not added to what is spent on it now."""
-    monkeypatch.setattr(vault, "settle", lambda totals, *, paid: settle(totals, paid=True))
+
+    def forget(rises, *, paid):
+        count([rise for rise in rises if rise.node.kind == "split"], paid=paid)
+
+    monkeypatch.setattr(vault, "count", forget)
 
 
 RULES = [
@@ -191,7 +195,8 @@ def constant(monkeypatch):
 
 
 def believe_subclasses(monkeypatch):
-    monkeypatch.setattr("psephos.kernel.sensitivity.admit", lambda a: a)
+    monkeypatch.setattr("psephos.kernel.gate.admit", lambda a, family: a)
+    monkeypatch.setattr("psephos.kernel.gate.fingerprint", lambda *_: "f")
     monkeypatch.setattr("psephos.kernel.sensitivity.stability", lambda a: 1)
 
 
@@ -228,7 +233,8 @@ def test_what_breaks_off_is_a_finding(monkeypatch):
     monkeypatch.setattr(vault.Draws, "noise", fail)
     report = audit(seconds=0)
     assert not report.ok
-    assert "IT BROKE OFF: RuntimeError: out of order" in str(report)
+    assert "IT BROKE OFF: SourceError: the request failed inside the kernel" in str(report)
+    assert "out of order" not in str(report)
 
 
 @pytest.mark.slow

@@ -87,8 +87,9 @@ def test_the_budget_lists_charges_as_people_name_them(folder):
         write_job(folder, text + f'\n[output]\nbundle = "of {name}"\n')
         assert run("release", folder).exit_code == 0
     ledger = open_ledger(Job.read(folder))
-    other = ledger.charge("another key", "f", epsilon("1/100"), label="by hand", schema="s")
-    other.store(b"1")
+    tiny = epsilon("1/100")
+    other = ledger._charge("another key", "f", tiny, tiny, label="by hand", schema="s")
+    other._store(b"1")
     lines = run("budget", folder).stdout.splitlines()
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
     times = [entry.time[:16].replace("T", " ") for entry in ledger.history()]

@@ -112,7 +112,7 @@ def test_a_forged_past_is_found(pair, tmp_path, edit):
         pq.write_table(pa.table({"value": values}), place)
     else:
         text = place.read_text(encoding="utf-8")
-        place.write_text(text.replace('"1/2"', '"1/4"', 1), encoding="utf-8")
+        place.write_text(text.replace('"1/2"', '"1/4"'), encoding="utf-8")
     found = ps.verify(copy)
     assert [c.name for c in found.checks if not c.ok][:1] == ["files"]
     (receipt,) = [c for c in found.checks if c.name == "receipt"]

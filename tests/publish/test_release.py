@@ -141,9 +141,9 @@ release(sys.argv[2])
 
 
 STEPS = [
-    ("psephos.kernel.sensitivity:admit_query", 0),
+    ("psephos.kernel.gate:admit", 0),
     ("psephos.kernel.vault:Draws.noise", 1),
-    ("psephos.kernel.ledger:Request.store", 1),
+    ("psephos.kernel.ledger:Request._store", 1),
     ("psephos.publish.release:receipt_of", 1),
     ("psephos.publish.bundle:_write_views", 1),
     ("psephos.publish.bundle:sync_all", 1),
@@ -218,7 +218,7 @@ def test_neighbours_differ_in_the_measured_numbers_only(tmp_path, monkeypatch, c
     assert first == second
     one, two = found
     assert not np.array_equal(one.measurement.values, two.measurement.values)
-    for name in ("release.json", "strategy.npz"):
+    for name in ("release.json", "strategy.bin"):
         assert (one.path / name).read_bytes() == (two.path / name).read_bytes()
     for name in ("pets", "young"):
         for view in ("consistent", "published"):

@@ -64,7 +64,7 @@ def test_a_whole_bundle_verifies_and_says_what_it_cannot_show(bundle):
 
 
 @pytest.mark.parametrize(
-    "name", ["release.json", "receipt.json", "strategy.npz", "report.html", "raw/block-1.csv"]
+    "name", ["release.json", "receipt.json", "strategy.bin", "report.html", "raw/block-1.csv"]
 )
 def test_any_changed_file_is_named(bundle, name):
     with (bundle.path / name).open("ab") as file:
@@ -118,7 +118,7 @@ def test_zeros_and_signs_of_the_cells_are_checked(bundle):
 def test_a_smaller_charge_than_the_noise_is_found(bundle):
     place = bundle.path / "receipt.json"
     receipt = json.loads(place.read_text())
-    receipt["charge"]["cost"][1] = "3/4"
+    receipt["charge"]["booked"][1] = "3/4"
     place.write_text(json.dumps(receipt))
     resign(bundle)
     assert failed(bundle.path) == {"receipt"}
@@ -187,7 +187,7 @@ def people_moved(bundle):
 
 
 def charged(*cost):
-    return lambda b: edit(b, "receipt.json", lambda r: r["charge"].update(cost=list(cost)))
+    return lambda b: edit(b, "receipt.json", lambda r: r["charge"].update(booked=list(cost)))
 
 
 def said(**changes):

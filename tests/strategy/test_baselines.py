@@ -12,8 +12,9 @@ from psephos.domain import Domain
 from psephos.errors import TooLargeError, WorkloadError
 from psephos.infer.axes import axis_inverse
 from psephos.infer.nested import NestedInverse, nested_inverse
+from psephos.kernel import gate
 from psephos.kernel.query import Query
-from psephos.kernel.sensitivity import admit_query, sensitivity
+from psephos.kernel.sensitivity import sensitivity
 from psephos.matrix import Identity, Kron, Ones, Partition, Stack
 from psephos.strategy import baselines
 from psephos.strategy.datacube import choose, datacube
@@ -73,7 +74,7 @@ def dense_error(strategy, workload):
 @given(workload=workloads())
 def test_errors_are_exact(select, noise, workload):
     strategy = select(workload, noise)
-    admit_query(strategy.query)
+    gate.admit(strategy.query, "query")
     found = strategy.expected_error(workload)
     assert found == pytest.approx(dense_error(strategy, workload), rel=1e-6)
 
@@ -84,7 +85,7 @@ def test_errors_are_exact(select, noise, workload):
 @given(workload=workloads(most=1))
 def test_errors_of_searched_strategies_are_exact(select, noise, workload):
     strategy = select(workload, noise)
-    admit_query(strategy.query)
+    gate.admit(strategy.query, "query")
     found = strategy.expected_error(workload)
     assert found == pytest.approx(dense_error(strategy, workload), rel=1e-5)
 
@@ -263,5 +264,5 @@ def test_admitted_by_the_kernel_as_they_are():
     workload = one(6, all_range())
     for select in [*ANY, *SMALL]:
         query = select(workload).query
-        assert admit_query(query) == query
+        assert gate.admit(query, "query") == query
     assert Query.of(Stack((Identity(2), Partition([0, 0])))).shape == (3, 2)

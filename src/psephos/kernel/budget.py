@@ -9,6 +9,7 @@ arithmetic can be off.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -20,9 +21,12 @@ from psephos.errors import BudgetError
 
 Currency = Literal["epsilon", "rho"]
 GRID = Fraction(1, 2**40)
+LARGEST_TERM = 10**300  # numerator or denominator of an amount that is charged
 _EXACT = Context(prec=60)
 _SLACK = Decimal("1e-40")
-_LONGEST = 10**300  # numerator or denominator of an amount that is charged
+_SMALLEST_LOG = Decimal(-10_000)  # a delta of 10^-4343; decimals end far below it
+_WRITTEN = re.compile(r"[+-]?([0-9]{1,300}([.][0-9]{0,300})?|[.][0-9]{1,300})(e[+-]?[0-9]{1,3})?")
+_RATIO = re.compile(r"[+-]?[0-9]{1,300}/[0-9]{1,300}")
 
 
 @total_ordering
@@ -129,7 +133,9 @@ def delta_bound(rho_amount: Fraction, eps: Fraction) -> Fraction:
     log_delta = ctx.subtract(exponent, ctx.ln(_decimal(alpha - 1)))
     log_delta = ctx.add(log_delta, ctx.multiply(a, ctx.ln(_decimal(1 - 1 / alpha))))
     log_delta = ctx.add(log_delta, ctx.multiply(_SLACK, ctx.add(a, abs(log_delta))))
-    return Fraction(ctx.exp(log_delta)) * (1 + Fraction(_SLACK)) if log_delta < 0 else Fraction(1)
+    if log_delta >= 0:
+        return Fraction(1)
+    return Fraction(ctx.exp(max(log_delta, _SMALLEST_LOG))) * (1 + Fraction(_SLACK))
 
 
 def epsilon_bound(rho_amount: Fraction, delta: Fraction) -> Fraction:
@@ -167,28 +173,45 @@ def _decimal(x: Fraction) -> Decimal:
 
 
 def exact(amount: Any, what: str) -> Fraction:
-    """A positive, finite rational from text, a whole number, a Fraction or a Decimal."""
+    """A positive, finite rational from text, a whole number, a Fraction or a Decimal.
+
+    Types are compared by identity: a subclass could answer one thing now and another later.
+
+    >>> exact("1/3", "a weight"), exact("1e-6", "delta")
+    (Fraction(1, 3), Fraction(1, 1000000))
+    """
     if isinstance(amount, float):
         raise BudgetError(
             f'{what} {amount!r} is a float, not quite what it shows; write "{amount!r}"'
         )
-    if isinstance(amount, bool) or not isinstance(amount, str | int | Fraction | Decimal):
-        raise BudgetError(f'{what} must be text such as "0.1", or a whole number, got {amount!r}')
-    try:
-        value = Fraction(amount)
-    except (ValueError, OverflowError, ZeroDivisionError):
-        raise BudgetError(f'{what} {amount!r} is not a finite number; write e.g. "0.1"') from None
-    if value <= 0:
+    if not any(type(amount) is kind for kind in (str, int, Fraction, Decimal)):
+        raise BudgetError(
+            f'{what} must be text such as "0.1", or a whole number, got {amount!r:.60}'
+        )
+    top, bottom = _ratio(amount, what)
+    if top <= 0:
         raise BudgetError(f"{what} must be more than 0, got {amount}")
-    return value
+    if max(top, bottom) >= LARGEST_TERM:
+        raise BudgetError(f"{what} must be a fraction of two numbers of at most 300 digits each")
+    return Fraction(top, bottom)
 
 
-def checked(amount: Any, what: str, least: int = 1) -> Budget:
-    """A private copy of an amount above 0 (or 0, if `least` is); only a plain Budget will do."""
-    exact = type(amount) is Budget and type(amount.amount) is Fraction
-    if not exact or amount.currency not in ("epsilon", "rho"):  # it may have been forged
-        raise BudgetError(f'{what} is written epsilon("0.1") or rho("1/200")')
-    top, bottom = map(int, amount.amount.as_integer_ratio())
-    if not (least <= top < _LONGEST and 0 < bottom < _LONGEST):
-        raise BudgetError(f"{what} must be more than 0, in at most 300 digits, got {top}/{bottom}")
-    return Budget(amount.currency, Fraction(top, bottom))
+def _ratio(amount: Any, what: str) -> tuple[int, int]:
+    """Numerator and denominator; text is read if it is short and in the digits 0 to 9."""
+    try:
+        if type(amount) is str:
+            plain = amount.strip().lower()
+            if not _WRITTEN.fullmatch(plain) and not _RATIO.fullmatch(plain):
+                raise ValueError
+            return Fraction(plain).as_integer_ratio()
+        if type(amount) is Decimal and not -300 <= int(amount.as_tuple().exponent) <= 300:
+            raise ValueError
+        top, bottom = amount.as_integer_ratio()
+    except (ValueError, OverflowError, ZeroDivisionError):
+        shown = repr(amount) if len(str(amount)) < 60 else "this text"
+        raise BudgetError(
+            f'{what} {shown} is not a finite number that can be read; write e.g. "0.1" or "1/3"'
+        ) from None
+    if type(top) is not int or type(bottom) is not int or bottom < 1:
+        raise BudgetError(f"{what} is a Fraction that is not made of whole numbers")
+    return top, bottom

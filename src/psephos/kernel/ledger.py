@@ -1,17 +1,20 @@
 """The ledger: one file per data set that knows, for good, what was spent.
 
-A request is charged, then answered, then remembered, then shown. Whoever draws the noise does so
-between `charge` and `store`, and shows only what `store` has returned:
+Anyone may read it; only the kernel charges it and stores in it. A request is charged, then
+answered, then remembered, then shown. The vault draws noise between `_charge` and `_store`, and
+shows only what `_store` has returned:
 
-    request = ledger.charge(key, fingerprint, cost, label="ages", schema="…")
+    request = ledger._charge(key, fingerprint, price, booked, label="ages", schema="…")
     if request.values is not None:
         return request.values
-    return request.store(draw())
+    return request._store(draw())
 
-Privacy: a charge is on disk before `charge` returns, so a crash can waste budget and never win it
+Privacy: a charge is on disk before `_charge` returns, so a crash can waste budget and never win it
 back (test_kill_at_random_points). A key shows one answer. If values are stored, they come back as
 they were, at no cost; if they were lost they are refused, never drawn again, since someone may have
-seen them (test_lost_values_are_refused). If none are, nobody has seen any, and a draw is free. Two
+seen them (test_lost_values_are_refused). If none are, nobody has seen any, and a draw is free up to
+the price that was recorded; what the request costs beyond it is paid first, in the transaction that
+looked it up (test_a_price_that_rose_is_paid). Two
 who ask under one key may then both draw; but values are stored in one transaction, which takes the
 first: the later one drops its own unseen and shows those that stand. So one charge never shows two
 answers, and a draw that nobody saw costs nothing (test_one_key_in_two_processes_shows_one_answer).
@@ -37,9 +40,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from psephos.errors import BudgetError, BudgetExceededError, LedgerError, RefusedError, a_path
-from psephos.kernel import storage
-from psephos.kernel.budget import Budget, checked
-from psephos.kernel.storage import Anchor, Data, Entry, Record, entries_of, now, plain
+from psephos.kernel import gate, storage
+from psephos.kernel.budget import Budget
+from psephos.kernel.storage import Anchor, Data, Entry, Record, entries_of, now
 from psephos.kernel.unit import Unit
 
 Place = str | os.PathLike[str]
@@ -55,11 +58,10 @@ class Ledger:
     >>> from psephos.kernel.unit import add_remove_row
     >>> file = tempfile.mkdtemp() + "/people.ledger"
     >>> ledger = Ledger.create(file, dataset="people", unit=add_remove_row(), budget=epsilon("1"))
-    >>> request = ledger.charge("ages", "f1", epsilon("0.3"), label="ages", schema="s1")
-    >>> request.store(b"noisy counts")
-    b'noisy counts'
+    >>> ledger.remaining()
+    epsilon 1
     >>> Ledger.open(file)
-    Ledger('people', add or remove one row: epsilon 3/10 (~0.3) spent of epsilon 1)
+    Ledger('people', add or remove one row: epsilon 0 spent of epsilon 1)
     """
 
     path: Path
@@ -77,13 +79,11 @@ class Ledger:
         whole ledger, or an empty file that holds no budget, which `open` says
         (test_create_refuses_what_is_there, test_create_is_whole_or_empty).
         """
-        if type(unit) is not Unit:
-            raise BudgetError(f"a unit is written add_remove_row() or person(...), got {unit!r}")
-        limit = checked(budget, "a budget")
+        limit = gate.budget(budget, "a budget")
         header = {
-            "dataset": plain(dataset, "the name of a data set"),
+            "dataset": gate.text(dataset, "the name of a data set"),
             "dataset_id": secrets.token_hex(16),
-            "unit": asdict(unit),
+            "unit": asdict(gate.unit(unit)),
             "currency": limit.currency,
             "budget": str(limit.amount),
             "created": now(),
@@ -106,14 +106,14 @@ class Ledger:
                 "once: psephos check RELEASE --create-ledger, or Ledger.create in Python"
             )
         with storage.operation(place) as db:
-            found = storage.fetch(db, "number = 0")
-            if not found or found[0].link != found[0].link_after(None):
-                raise LedgerError(f"record 0 (header) {'was changed' if found else 'is missing'}")
-            with found[0].read() as body:
+            header = storage.fetch(db, "number = 0")
+            if not header or header[0].link != header[0].link_after(None):
+                raise LedgerError(f"record 0 (header) {'was changed' if header else 'is missing'}")
+            with header[0].read() as body:
                 unit = Unit(**body["unit"])
                 budget = Budget(body["currency"], Fraction(body["budget"]))
                 name, identity = body["dataset"], body["dataset_id"]
-        ledger = cls(Path(place), name, identity, unit, budget, found)
+        ledger = cls(Path(place), name, identity, unit, budget, header)
         ledger.anchor()  # from here on, an older copy put back is noticed
         return ledger
 
@@ -159,54 +159,71 @@ class Ledger:
             for entry in entries:
                 storage.kept(db, entry.key)
 
-    def charge(
+    def _charge(
         self,
         key: str | None,
         fingerprint: str,
-        cost: Budget,
+        price: Budget,
+        booked: Budget,
         *,
         label: str,
         schema: str,
-        covered: bool = False,
     ) -> Request:
-        """Charge a cost under a key, fresh if None; a key that was charged before costs nothing.
+        """Charge a request under a key, fresh if None; what the key has paid for costs nothing.
 
-        A cost of nothing is refused unless it is `covered`: a part of a split, whose share another
-        part has paid already.
+        `booked` is what the ledger pays for a new key: the price, or less, down to nothing, where
+        other parts of a split have paid.
 
-        Privacy: the charge is on disk when this returns, and the sum of all charges is at most
-        the budget (test_three_tenths, test_charges_follow_the_model). A key is good for one
-        fingerprint, and so for one lineage, query and spend; another one is refused
+        Privacy: the charge is on disk when this returns, the sum of all charges is at most the
+        budget, and so is every price (test_three_tenths, test_charges_follow_the_model). A key is
+        good for one fingerprint, and so for one lineage, query and spend; another one is refused
         (test_a_key_is_good_for_one_request).
         """
-        cost = checked(cost, "a cost", least=0 if covered else 1)
-        body = {
-            "label": str(label),
-            "schema": plain(schema, "a schema's fingerprint"),
-            "fingerprint": plain(fingerprint, "a fingerprint"),
-            "cost": str(cost.amount),
-            "time": now(),
-        }
-        key = secrets.token_hex(16) if key is None else plain(key, "a key")
+        price = gate.budget(price, "a price")
+        booked = gate.budget(booked, "a charge", least=0)
+        key = secrets.token_hex(16) if key is None else gate.text(key, "a key")
         with self._operation("BEGIN IMMEDIATE") as db:
             before, last = storage.fetch(db, "key = ?", key), storage.last(db)
-            spent = Budget(self.budget.currency, last.spent)
-            left = self.budget - spent
-            if cost > left and not before:
-                raise BudgetExceededError(
-                    f"this measurement costs {cost}; {left} remains of {self.budget}, since "
-                    f"{spent} is spent. Nothing was charged",
-                    cost,
-                    left,
-                )
-            held = before or [storage.append(db, Record.after(last, "charge", key, body))]
-            entry = entries_of(held, self.budget.currency)[0]
-            if entry.fingerprint != fingerprint:
+            values = storage.kept(db, key)
+            entry = entries_of(before, self.budget.currency)[0] if before else None
+            if entry is not None and entry.fingerprint != fingerprint:
                 raise LedgerError(
                     f"key {key!r} belongs to another request, record {entry.number} (charge), "
                     f"{entry.label!r:.60}; ask with a new key, which is charged"
                 )
-            return Request(self, key, entry.number, bool(before), storage.kept(db, key))
+            if entry is not None:
+                settled = values is not None or price <= entry.price
+                booked = Budget(price.currency, Fraction(0)) if settled else price - entry.price
+            self._check_affordable(price, booked, Budget(self.budget.currency, last.spent))
+            if entry is None or booked.amount:
+                body = {
+                    "label": label,
+                    "schema": schema,
+                    "fingerprint": fingerprint,
+                    "price": str(price.amount),
+                    "booked": str(booked.amount),
+                    "time": now(),
+                }
+                record = storage.append(db, Record.after(last, "charge", key, body))
+            number = entry.number if entry else record.number
+            return Request(self, key, number, entry is not None, values)
+
+    def _check_affordable(self, price: Budget, booked: Budget, spent: Budget) -> None:
+        left = self.budget - spent
+        if price > self.budget:
+            raise BudgetExceededError(
+                f"this measurement costs {price}, more than the whole budget of {self.budget}. "
+                "Nothing was charged",
+                price,
+                left,
+            )
+        if booked > left:
+            raise BudgetExceededError(
+                f"this measurement costs {booked}; {left} remains of {self.budget}, since "
+                f"{spent} is spent. Nothing was charged",
+                booked,
+                left,
+            )
 
     @contextmanager
     def _operation(self, begin: str = "BEGIN") -> Iterator[sqlite3.Connection]:
@@ -224,7 +241,7 @@ class Ledger:
         try:
             state = f"{self.spent()} spent of {self.budget}"
         except LedgerError as error:
-            state = str(error)
+            state = error.reason
         return f"Ledger({self.dataset!r}, {self.unit}: {state})"
 
     def __reduce__(self) -> NoReturn:
@@ -241,7 +258,7 @@ class Request:
     replay: bool
     values: Data | None
 
-    def store(self, data: bytes | memoryview) -> Data:
+    def _store(self, data: bytes | memoryview) -> Data:
         """Keep the values for good, unless others are kept: what this returns may be shown.
 
         Privacy: what stands is read or written in one transaction, and on disk when this returns;

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Kind = Literal["step", "split"]
 _forks: list[int] = []  # grows in a forked child, and so differs from that of all before it
@@ -72,37 +72,41 @@ class Node:
         """The place where parts branch off; make the parts by its `step`."""
         return Node(name, self, "split")
 
-    def price(self, amount: Fraction) -> tuple[Fraction, list[Total]]:
-        """What the root has to pay for a request, and the totals that change once it has."""
-        totals: list[Total] = []
+    def rises(self, amount: Fraction) -> list[Rise]:
+        """What a request makes of the totals from here up to the root, whose rise is the bill.
+
+        A node's total rises by what was asked of it. That of a split is the largest of its parts'
+        totals, so it rises only if this part takes the lead.
+        """
+        rises: list[Rise] = []
         node: Node | None = self
-        asked = amount
+        by = amount
         while node is not None:
-            total = max(node.spent, asked) if node.kind == "split" else node.spent + asked
-            totals.append((node, node.spent, total))
-            # A split is asked for a part's total, every other node for what is added to its own.
-            part = node.parent is not None and node.parent.kind == "split"
-            asked = total if part else total - node.spent
-            node = node.parent
-        return asked, totals
+            split = node.kind == "split"
+            total = max(node.spent, rises[-1].total) if split else node.spent + by
+            rises.append(Rise(node, total, by=total - node.spent))
+            by, node = rises[-1].by, node.parent
+        return rises
 
 
-Total = tuple[Node, Fraction, Fraction]  # before a request and after it
+class Rise(NamedTuple):
+    """The total of a node once a request is answered, and by how much that is more."""
+
+    node: Node
+    total: Fraction
+    by: Fraction
 
 
-def settle(totals: list[Total], *, paid: bool) -> None:
-    """Remember what was asked for, and, once it is paid, what covers it.
+def count(rises: list[Rise], *, paid: bool) -> None:
+    """Remember a request that was charged, before noise is drawn for it.
 
-    A part's own total counts from the moment noise may be drawn for it; the largest total of a
-    split is raised only by what this process has paid. So an interruption in between can make
-    later requests dearer, never cheaper.
+    A split's total says what this process has paid, so it rises only if this request was `paid`
+    now, and not if it is a replay. It comes last: cut short in between, parts have spent more than
+    is covered, so that later requests are dearer, never cheaper.
     """
-    for node, _, after in totals:
-        if paid == (node.kind == "split"):
-            node.spent = after
-
-
-def forget(totals: list[Total]) -> None:
-    """Back to earlier totals, after a refusal that cost nothing."""
-    for node, before, _ in totals:
-        node.spent = before
+    for node, total, _ in rises:
+        if node.kind != "split":
+            node.spent = total
+    for node, total, _ in rises:
+        if node.kind == "split" and paid:
+            node.spent = total

@@ -10,6 +10,7 @@ import numpy as np
 from psephos.domain import Domain
 from psephos.errors import RefusedError
 from psephos.frozen import Array, frozen, largest
+from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace, Noise
 from psephos.kernel.query import Query
@@ -49,8 +50,8 @@ class Measurement:
     @property
     def matrix(self) -> Matrix:
         """The answers' linear map from the base vector."""
-        asked = self.query.matrix
-        return asked if self.transform is None else compose(asked, self.transform)
+        query = self.query.matrix
+        return query if self.transform is None else compose(query, self.transform)
 
     @property
     def base(self) -> tuple[str, ...]:
@@ -79,6 +80,11 @@ def noise_for(query: Query, spend: Budget, unit: Unit, stability: int) -> tuple[
         return tuple(DiscreteLaplace(delta / (b.weight * each)) for b in query.blocks)
     squared = sensitivity(query, 2)
     return tuple(DiscreteGaussian(squared / (2 * b.weight * each)) for b in query.blocks)
+
+
+def request_fingerprint(lineage: tuple[str, ...], query: Query, spend: Budget) -> str:
+    """The ledger's name for a measurement: of what, which queries, at what spend."""
+    return gate.fingerprint("measure", lineage, query, spend)
 
 
 def pack(values: Array) -> bytes | memoryview:

@@ -149,18 +149,19 @@ def _laplace(t: int, s: int, size: int) -> Integers:
 
 
 def _gaussian(t: int, p: int, q: int, size: int) -> Integers:
-    """At most `size` independent draws of P(x) ∝ exp(-x²/2σ²), where σ² = t·p/q ≤ 9/4·t².
+    """At most `size` independent draws of P(x) ∝ exp(-x²/2σ²), where σ² = t·p/q.
 
     Privacy: Y from `_laplace` of scale t, kept with probability exp(-γ), γ = (|Y| - σ²/t)²/2σ², has
     the weight exp(-|Y|/t - γ) ∝ exp(-Y²/2σ²), for any t (Algorithm 3 of the paper). With
-    a = ||Y|q - p|, γ = a/p · a/2qt. No overflow: qt < 2⁵⁹, so p < 2⁶¹. While |Y|q ≤ reach ≤ 2⁶¹,
-    either a ≤ p, in two trials at most, or a ≤ reach, in (a/p + 1)(a/2qt + 1) < 2⁶³. A batch with
-    another Y is judged in Python integers (test_gaussian, test_far_tails_do_not_wrap).
+    a = ||Y|q - p|, γ = a/p · a/2qt. No overflow: `largest` bounds every a of the batch and both
+    denominators, `trials` what `exp_flags` makes of them; where they do not fit, the batch is
+    judged in Python integers (test_gaussian, test_far_tails_do_not_wrap).
     """
     y = _laplace(t, 1, size)
-    reach = min(2**61, math.isqrt(2**61 * p * q * t)) if q * t < 2**59 else -1
-    far = np.abs(y).max(initial=0) > reach // q
-    a = np.abs(np.abs(y.astype(object) if far else y) * q - p)
+    largest = max(int(np.abs(y).max(initial=0)) * q, p, 2 * q * t)
+    trials = (largest // p + 1) * (largest // (2 * q * t) + 1)
+    wide = max(largest, trials) >= WIDE
+    a = np.abs(np.abs(y.astype(object) if wide else y) * q - p)
     return y[exp_flags(((a, 2 * q * t), (a, p)))]
 
 

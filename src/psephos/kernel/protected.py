@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from operator import add
@@ -22,11 +21,11 @@ from numpy.typing import ArrayLike
 from psephos.attribute import Attribute
 from psephos.domain import Domain
 from psephos.errors import BudgetError, RefusedError, ShapeError, TooLargeError
-from psephos.frozen import Array, digest, frozen
-from psephos.kernel import sensitivity
+from psephos.frozen import Array
+from psephos.kernel import gate, sensitivity
 from psephos.kernel.budget import Budget
 from psephos.kernel.lineage import Node
-from psephos.kernel.measurement import Measurement, noise_for
+from psephos.kernel.measurement import Measurement, noise_for, request_fingerprint
 from psephos.kernel.query import Query
 from psephos.kernel.source import Cells, Conjunct, Grouped
 from psephos.kernel.vault import Vault
@@ -40,6 +39,16 @@ CELLS_LIMIT = 10**9
 class _Handle:
     """What no handle does: show, list, compare or travel."""
 
+    __slots__ = ("_domain", "_keep", "_node", "_vault")
+
+    def __init__(self, domain: Domain, vault: Vault, node: Node, keep: Cells = ()) -> None:
+        self._domain, self._vault, self._node, self._keep = domain, vault, node, keep
+
+    @property
+    def domain(self) -> Domain:
+        """The public schema of the cells."""
+        return self._domain
+
     def _closed(self, *_: Any, **__: Any) -> NoReturn:
         raise RefusedError(
             "a handle to protected data has no content to show; measure it: "
@@ -47,19 +56,15 @@ class _Handle:
         )
 
     __array__ = __iter__ = __len__ = __bool__ = __getitem__ = __contains__ = _closed
-    __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = __getstate__ = _closed
+    __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = __getstate__ = __replace__ = _closed
     __float__ = __int__ = __index__ = __lt__ = __gt__ = __le__ = __ge__ = _closed
     __array_ufunc__ = None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class ProtectedTable(_Handle):
     """A table behind the kernel; made by `protect` or `simulate`."""
 
-    domain: Domain
-    _vault: Vault
-    _node: Node
-    _keep: Cells = ()
+    __slots__ = ()
 
     def where(self, condition: Predicate) -> ProtectedTable:
         """The rows that satisfy a condition on declared values.
@@ -72,18 +77,17 @@ class ProtectedTable(_Handle):
                 f"where takes a condition such as col('age') >= 18, got "
                 f"{type(condition).__name__}; text is never evaluated"
             )
-        kept = []
-        for part in condition.conjuncts():
+        stays = []
+        for part in gate.admit(condition, "predicate").conjuncts():
             names = tuple(name for name in self.domain.names if name in part.columns)
-            kept.append(Conjunct(names, part.mask(self.domain)))
-        node = self._node.step(f"where {digest(kept)}")
-        return replace(self, _node=node, _keep=(*self._keep, *kept))
+            stays.append(Conjunct(names, part.mask(self.domain)))
+        marks = [gate.fingerprint(conjunct.names, conjunct.mask) for conjunct in stays]
+        return self._derived(f"where {' '.join(marks)}", keep=(*self._keep, *stays))
 
     def keep(self, *names: str) -> ProtectedTable:
         """Some of the columns. Privacy: rows stay rows, so stability is 1."""
-        return replace(
-            self, domain=self.domain.project(names), _node=self._node.step(f"keep {names}")
-        )
+        names = _texts(names)
+        return self._derived(f"keep {names}", self.domain.project(names))
 
     def split(self, name: str) -> dict[str, ProtectedTable]:
         """One table for each value of an attribute, without that attribute.
@@ -91,14 +95,16 @@ class ProtectedTable(_Handle):
         Privacy: a row lies in exactly one part, so spending s on every part costs s
         (tests/kernel/test_lineage.py::test_parts_of_a_split_cost_their_maximum).
         """
+        (name,) = _texts((name,))
         attribute = self.domain[name]
+        _check_cells(attribute.size**2)  # a mask for each part
         rest = [other for other in self.domain.names if other != name] or [name]
         domain = self.domain.project(rest)
         branch = self._node.split(f"split {name}")
         parts = {}
         for i in range(attribute.size):
-            kept = (*self._keep, Conjunct((name,), np.arange(attribute.size) == i))
-            part = replace(self, domain=domain, _node=branch.step(f"part {i}"), _keep=kept)
+            keep = (*self._keep, Conjunct((name,), np.arange(attribute.size) == i))
+            part = ProtectedTable(domain, self._vault, branch.step(f"part {i}"), keep)
             parts[attribute.label(i)] = part
         return parts
 
@@ -111,8 +117,10 @@ class ProtectedTable(_Handle):
         Privacy: one row more or less changes the count of one group: one row of the result leaves
         and another comes, so stability is 2 (tests/kernel/test_protected.py::test_group_by).
         """
-        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        if type(most) is not int or most < 1:
             raise RefusedError(f"most is the largest count kept, a whole number, got {most!r}")
+        *names, count = _texts((*names, count))  # type: ignore[assignment]
+        names = tuple(names)
         if count in names:
             raise RefusedError(f"{count!r} is grouped by; give the new attribute another name")
         grouped = self.domain.project(names)
@@ -124,9 +132,14 @@ class ProtectedTable(_Handle):
 
     def vectorise(self) -> ProtectedVector:
         """The vector of cell counts; nothing is counted before the first charge."""
-        return ProtectedVector(
-            self.domain, self.domain.size, self._vault, self._node.step("vectorise"), self._keep
-        )
+        return ProtectedVector(self.domain, self._vault, self._node.step("vectorise"), self._keep)
+
+    def _derived(
+        self, step: str, domain: Domain | None = None, *, keep: Cells | None = None
+    ) -> ProtectedTable:
+        """After a transformation of stability 1."""
+        stays = self._keep if keep is None else keep
+        return ProtectedTable(domain or self.domain, self._vault, self._node.step(step), stays)
 
     def noisy_count(self, *, spend: Budget, key: str | None = None) -> Measurement:
         """The number of rows, with noise."""
@@ -136,16 +149,26 @@ class ProtectedTable(_Handle):
         return f"ProtectedTable({self.domain}; {self._vault.state()})"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class ProtectedVector(_Handle):
     """A vector of counts behind the kernel: the cells of `domain`, or a linear map of them."""
 
-    domain: Domain
-    size: int
-    _vault: Vault
-    _node: Node
-    _keep: Cells
-    _maps: tuple[Matrix, ...] = ()
+    __slots__ = ("_maps",)
+
+    def __init__(
+        self,
+        domain: Domain,
+        vault: Vault,
+        node: Node,
+        keep: Cells,
+        maps: tuple[Matrix, ...] = (),
+    ) -> None:
+        super().__init__(domain, vault, node, keep)
+        self._maps = maps
+
+    @property
+    def size(self) -> int:
+        """How many counts."""
+        return self._maps[0].shape[0] if self._maps else self.domain.size
 
     def transform(self, matrix: Matrix) -> ProtectedVector:
         """The vector after a linear map with integer entries.
@@ -153,9 +176,11 @@ class ProtectedVector(_Handle):
         Privacy: a row moves the result by a column of the matrix, so the largest L1 column is the
         stability (tests/kernel/test_protected.py::test_scaled_masks_cost_their_scale).
         """
-        own = self._admitted(matrix)
-        node = self._node.step(f"transform {digest(own)}", max(1, sensitivity.stability(own)))
-        return self._mapped(own, node)
+        copied = self._admitted(matrix)
+        stability = max(1, sensitivity.stability(copied))
+        return self._mapped(
+            copied, self._node.step(f"transform {gate.fingerprint(copied)}", stability)
+        )
 
     def reduce(self, partition: Partition) -> ProtectedVector:
         """Sums over groups of cells. Privacy: a cell lies in one group, so stability is 1."""
@@ -167,11 +192,11 @@ class ProtectedVector(_Handle):
         """One vector for each group of cells. Privacy: as for tables, parts cost their maximum."""
         if type(partition) is not Partition:
             raise RefusedError(f"split takes a Partition, got {type(partition).__name__}")
-        own = Partition(partition.groups)  # a copy, as everything that the kernel keeps
-        self._admitted(own)
-        branch = self._node.split(f"split {digest(own)}")
+        copied = self._admitted(partition)
+        branch = self._node.split(f"split {gate.fingerprint(copied)}")
         cells = sp.eye_array(self.size, dtype=np.int8, format="csr")
-        groups = [Sparse(cells[own.groups == g]) for g in range(own.shape[0])]
+        numbers = copied.groups  # type: ignore[attr-defined]
+        groups = [Sparse(cells[numbers == g]) for g in range(copied.shape[0])]
         return [self._mapped(part, branch.step(f"part {g}")) for g, part in enumerate(groups)]
 
     def measure(
@@ -184,30 +209,31 @@ class ProtectedVector(_Handle):
         Δ₂²/(2 w_j e): Σ_j w_j|move_j|·e/Δ₁ ≤ e per row, and Σ_j w_j move_j²·e/Δ₂² ≤ e
         (tests/kernel/test_audit.py).
         """
-        spend, cost = self._vault.priced(spend, Fraction(1, 2))
-        asked = sensitivity.admit_query(Query.of(query) if isinstance(query, Matrix) else query)
-        self._check(asked)
-        noise = noise_for(asked, spend, self._vault.ledger.unit, self._node.stability)
+        spend, price = self._vault.priced(spend, Fraction(1, 2))
+        blocks = Query.of(query) if isinstance(query, Matrix) else query
+        admitted: Query = gate.admit(blocks, "query")
+        self._check(admitted)
+        noise = noise_for(admitted, spend, self._vault.ledger.unit, self._node.stability)
 
         def draw() -> Array:
             noisy = []
-            for block, law in zip(asked.blocks, noise, strict=True):
+            for block, law in zip(admitted.blocks, noise, strict=True):
                 true = self._answers(block.matrix)
                 added = self._vault.draws.noise(law, len(true))
                 noisy.append(sensitivity.exactly(add, true, added))
             return np.concatenate(noisy)
 
-        mark = f"measure {digest(asked)} {spend}"
-        used, values = self._vault.request(self._node, mark, cost, key, repr(asked), draw)
+        mark = request_fingerprint(self._node.path, admitted, spend)
+        used, values = self._vault.request(self._node, mark, price, key, repr(admitted), draw)
         return Measurement(
             dataset_id=self._vault.ledger.dataset_id,
             lineage=self._node.path,
             domain=self.domain,
             transform=copy.deepcopy(compose(*self._maps)) if self._maps else None,
-            query=asked,
+            query=admitted,
             values=values,
             noise=noise,
-            cost=cost,
+            cost=price,
             key=used,
             simulation=self._vault.draws.simulation,
         )
@@ -226,45 +252,46 @@ class ProtectedVector(_Handle):
         Privacy: a row moves every score by at most max |W_ij|, the rule in `sensitivity`; see
         `choose` for the mechanism (tests/kernel/test_choose.py).
         """
-        spend, cost = self._vault.priced(spend, Fraction(1, 8))
+        spend, price = self._vault.priced(spend, Fraction(1, 8))
         if spend.currency != "epsilon":
             raise BudgetError(f"choosing is paid in epsilon, got {spend}")
-        own, guess = self._admitted(queries), frozen(estimate)
+        admitted, guess = self._admitted(queries), np.array(estimate)  # a copy, and no subclass
         whole = guess.dtype.kind in "iu" and guess.dtype != np.uint64
         if guess.shape != (self.size,) or not whole:
             raise ShapeError(
                 f"the estimate must be {self.size:,} whole numbers of 64 bits, got "
                 f"{guess.dtype} of shape {guess.shape}"
             )
-        reach = sensitivity.largest_entry(own)
+        reach = sensitivity.largest_entry(admitted)
         if reach == 0:
             raise RefusedError("all queries are zero; there is nothing to choose by")
-        guessed = sensitivity.answers(own, guess.astype(np.int64))
+        guess = guess.astype(np.int64)
+        guessed = sensitivity.answers(admitted, guess)
         each = self._vault.ledger.unit.per_distance(spend, self._node.stability)
 
         def draw() -> Array:
-            pairs = zip(self._answers(own), guessed, strict=True)
+            pairs = zip(self._answers(admitted), guessed, strict=True)
             scores = [abs(int(true) - int(near)) for true, near in pairs]
             return np.array([self._vault.draws.choice(scores, each, reach)])
 
-        mark = f"choose {digest(own)} {digest(guess)} {spend}"
-        return int(self._vault.request(self._node, mark, cost, key, "choose", draw)[1][0])
+        mark = gate.fingerprint("choose", self._node.path, admitted, guess, spend)
+        return int(self._vault.request(self._node, mark, price, key, "choose", draw)[1][0])
 
     def _admitted(self, matrix: Matrix) -> Matrix:
-        own = sensitivity.admit(matrix)
-        self._check(Query.of(own))
-        return own
+        admitted: Matrix = gate.admit(matrix, "matrix")
+        self._check(Query.of(admitted))
+        return admitted
 
     def _check(self, query: Query) -> None:
         """Refuse what would not fit before anything is charged; sizes are public."""
         rows, columns = query.shape
         if columns != self.size:
             raise ShapeError(f"the vector has {self.size:,} cells, the matrix {columns:,} columns")
-        asked = [self._asked(block.matrix)[0] for block in query.blocks]
-        cells = [math.prod(self.domain[name].size for name in names) for names in asked]
+        looked_at = [self._counted(block.matrix)[0] for block in query.blocks]
+        cells = [math.prod(self.domain[name].size for name in names) for names in looked_at]
         _check_cells(max(rows, *cells))
 
-    def _asked(self, matrix: Matrix) -> tuple[tuple[str, ...], Matrix]:
+    def _counted(self, matrix: Matrix) -> tuple[tuple[str, ...], Matrix]:
         """The attributes whose counts decide the answers, and the matrix over their cells.
 
         Those that are summed over do not: their factor is a row of ones.
@@ -277,11 +304,12 @@ class ProtectedVector(_Handle):
         return tuple(left), Kron(tuple(left.values()) or (Identity(1),))
 
     def _mapped(self, matrix: Matrix, node: Node) -> ProtectedVector:
-        return replace(self, size=matrix.shape[0], _node=node, _maps=(matrix, *self._maps))
+        maps = (matrix, *self._maps)
+        return ProtectedVector(self.domain, self._vault, node, self._keep, maps)
 
     def _answers(self, matrix: Matrix) -> Array:
         """Exact answers, asked for only after the charge."""
-        names, last = self._asked(matrix)
+        names, last = self._counted(matrix)
         x = self._vault.counts(names, self._keep)
         for part in reversed((last, *self._maps)):
             x = sensitivity.answers(part, x)
@@ -293,6 +321,13 @@ class ProtectedVector(_Handle):
 
 def _is_total(matrix: Matrix) -> bool:
     return isinstance(matrix, Ones) and matrix.m == 1
+
+
+def _texts(names: tuple[Any, ...]) -> tuple[str, ...]:
+    """Names of attributes, to the letter."""
+    if not all(type(name) is str for name in names):
+        raise RefusedError(f"attributes are named by text, got {[type(n).__name__ for n in names]}")
+    return names
 
 
 def _check_cells(needed: int) -> None:

@@ -13,8 +13,9 @@ from fractions import Fraction
 import numpy as np
 
 from psephos.domain import Domain
-from psephos.errors import BudgetError, BudgetExceededError, DomainError
-from psephos.frozen import Array, digest
+from psephos.errors import BudgetExceededError, DomainError
+from psephos.frozen import Array
+from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.lineage import Node
 from psephos.kernel.noise import DiscreteLaplace, Noise
@@ -32,7 +33,7 @@ class PlayRequest:
     replay = False
     values = None
 
-    def store(self, data: bytes | memoryview) -> bytes | memoryview:
+    def _store(self, data: bytes | memoryview) -> bytes | memoryview:
         return data
 
 
@@ -48,20 +49,20 @@ class PlayMoney:
     def remaining(self) -> Budget:
         return Budget(self.budget.currency, self.budget.amount - self.spent)
 
-    def charge(
+    def _charge(
         self,
         key: str | None,
         fingerprint: str,
-        cost: Budget,
+        price: Budget,
+        booked: Budget,
         *,
         label: str,
         schema: str,
-        covered: bool,
     ) -> PlayRequest:
         left = self.remaining()
-        if cost > left:
-            raise BudgetExceededError(f"this costs {cost}; {left} remains", cost, left)
-        self.spent += cost.amount
+        if booked > left:
+            raise BudgetExceededError(f"this costs {booked}; {left} remains", booked, left)
+        self.spent += booked.amount
         return PlayRequest(key or "simulation")
 
 
@@ -89,7 +90,7 @@ class SeededDraws(Draws):
         return int(np.argmax(rate * np.array(scores) + self.generator.gumbel(size=len(scores))))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ArraySource:
     """Counts given as an array over the whole domain."""
 
@@ -117,8 +118,6 @@ def simulation(
     source: Source, domain: Domain, *, unit: Unit, budget: Budget, seed: int
 ) -> ProtectedTable:
     """Handles over a source that is not private; see the module's text."""
-    if not isinstance(unit, Unit) or not isinstance(budget, Budget):
-        raise BudgetError(f"simulate needs a unit and a budget, got {unit!r} and {budget!r}")
-    draws = SeededDraws(np.random.default_rng(seed))
-    vault = Vault(source, domain, PlayMoney(unit, budget), draws)
-    return ProtectedTable(domain, vault, Node(f"root {digest(domain)}"))
+    money = PlayMoney(gate.unit(unit), gate.budget(budget, "a budget"))
+    vault = Vault(source, domain, money, SeededDraws(np.random.default_rng(seed)))
+    return ProtectedTable(domain, vault, Node(f"root {vault.schema}"))

@@ -59,7 +59,7 @@ class Source(Protocol):
         """How many rows lie in each cell of `attributes`: int64, one axis for each of them."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Grouped:
     """The table that group_by makes: one row for each group, with its size cut at `most`.
 

@@ -2,7 +2,9 @@
 
 Record 0 is the header: data set, unit and budget, for life. Then come charges, and the hashes of
 values that were stored and may have been shown. Every record carries the exact sum that is spent
-once it is written, so the last one is the state of the ledger. A record's link is
+once it is written, so the last one is the state of the ledger. A charge records the price of its
+request and what was booked for it: less, if parts of a split that paid before cover it; and a key
+has a second charge if its price rose before anything was shown. A record's link is
 
     link = sha256([link before, number, kind, key, body])
 
@@ -39,13 +41,14 @@ Data = bytes | bytearray | memoryview
 PATIENCE = 120.0  # seconds to wait for another process's transaction
 LONGEST = 10**4000  # numerator or denominator of the sum of all charges
 CHUNK = 1 << 26  # bytes; SQLite holds no more than 10^9 in one place
-FORMAT = 2
+FORMAT = 3
 APPLICATION = 0x70736C67  # "pslg"
 TABLES = [  # as SQLite keeps them; a file that holds anything else is no ledger
     "CREATE TABLE chunk (record INTEGER NOT NULL, start INTEGER NOT NULL, data BLOB NOT NULL, "
     "PRIMARY KEY (record, start))",
     "CREATE TABLE record (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, "
-    "body TEXT NOT NULL, link TEXT NOT NULL, UNIQUE (key, kind))",
+    "body TEXT NOT NULL, link TEXT NOT NULL)",
+    "CREATE INDEX record_of_key ON record (key, kind)",
 ]
 MARKS = [f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {FORMAT}"]
 LOGS = ("-wal", "-shm", "-journal")  # the names that SQLite may keep beside a file
@@ -82,7 +85,7 @@ class Record(NamedTuple):
     def after(cls, before: Record | None, kind: str, key: str, body: dict[str, Any]) -> Record:
         """The next record, with the sum that is spent by then; the header comes after None."""
         number, spent = (before.number + 1, before.spent) if before else (0, Fraction(0))
-        spent += Fraction(body.get("cost", 0))
+        spent += Fraction(body.get("booked", 0))
         if max(spent.as_integer_ratio()) >= LONGEST:
             raise BudgetError("the sum of all charges has over 4000 digits; charge rounder amounts")
         text = json.dumps({**body, "spent": str(spent)}, sort_keys=True)
@@ -114,12 +117,17 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """One charge, with the hash of its values if they were stored; `number` is its record's."""
+    """What was charged under a key, with the hash of its values if they were stored.
+
+    `price` is that of the request by itself, `booked` what the ledger paid for it; `number` and
+    `link` are those of its first charge.
+    """
 
     number: int
     key: str
     link: str
-    cost: Budget
+    price: Budget
+    booked: Budget
     time: str
     label: str
     fingerprint: str
@@ -164,17 +172,22 @@ class Anchor:
 
 
 def entries_of(records: Sequence[Record], currency: Currency) -> list[Entry]:
-    """The charges, each with its exact cost and the hash of the values it paid for."""
-    found: dict[str, Entry] = {}
+    """The keys in the order of their charges, with exact amounts and the hash of their values."""
+    entries: dict[str, Entry] = {}
     for record in records:
         with record.read() as body:
             del body["spent"]
             if record.kind == "stored":
-                found[record.key] = replace(found[record.key], values_hash=body["sha256"])
+                entries[record.key] = replace(entries[record.key], values_hash=body["sha256"])
             elif record.number > 0:
-                body["cost"] = Budget(currency, Fraction(body["cost"]))
-                found[record.key] = Entry(record.number, record.key, record.link, **body)
-    return list(found.values())
+                for amount in ("price", "booked"):
+                    body[amount] = Budget(currency, Fraction(body[amount]))
+                entry = Entry(record.number, record.key, record.link, **body)
+                before = entries.setdefault(record.key, entry)
+                if before is not entry:
+                    total = before.booked + entry.booked
+                    entries[record.key] = replace(before, price=entry.price, booked=total)
+    return list(entries.values())
 
 
 def check_chain(records: Sequence[Record]) -> None:
@@ -186,17 +199,10 @@ def check_chain(records: Sequence[Record]) -> None:
         if record.link != record.link_after(before):
             raise LedgerError(f"{record} was changed, or moved from its place")
         with record.read() as body:
-            said, spent = Fraction(body["spent"]), spent + Fraction(body.get("cost", 0))
+            said, spent = Fraction(body["spent"]), spent + Fraction(body.get("booked", 0))
         if said != spent:
             raise LedgerError(f"{record} says that {said} is spent, the charges add up to {spent}")
         before = record
-
-
-def plain(text: Any, what: str) -> str:
-    """Printable text of 1 to 1000 characters."""
-    if not isinstance(text, str) or not text.isprintable() or not 0 < len(text) <= 1000:
-        raise BudgetError(f"{what} is printable text of 1 to 1000 characters, got {text!r:.60}")
-    return text
 
 
 def now() -> str:
@@ -287,12 +293,12 @@ def _in_words(path: str) -> Iterator[None]:
     try:
         yield
     except LedgerError as error:
-        raise LedgerError(f"{path}: {error}") from None
+        raise LedgerError(error.reason, path) from None
     except (sqlite3.Error, OSError) as error:
         code = errno.errorcode.get(getattr(error, "errno", None) or 0, "")
         code = getattr(error, "sqlite_errorname", code)
         known = (w for codes, w in _REMEDIES.items() if code.startswith(tuple(codes.split())))
-        raise LedgerError(f"{path}: {next(known, str(error))}") from None
+        raise LedgerError(next(known, str(error)), path) from None
 
 
 def _connect(path: str) -> sqlite3.Connection:

@@ -1,13 +1,12 @@
 """The room behind the handles: counts, charges, noise. Nothing here is handed out but results.
 
 The order of every request: admit and price it without looking at data, charge the ledger durably,
-then count, draw, store, and only then return what stands (see `Ledger.charge`).
+then count, draw, store, and only then return what stands (see `Ledger._charge`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from fractions import Fraction
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -15,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from psephos.domain import Domain
-from psephos.errors import BudgetError, BudgetExceededError
-from psephos.frozen import Array, digest, key_of
-from psephos.kernel.budget import Budget, checked
+from psephos.errors import BudgetError, LedgerError, PsephosError, SourceError
+from psephos.frozen import Array, key_of
+from psephos.kernel import gate
+from psephos.kernel.budget import Budget
 from psephos.kernel.choose import exponential
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.lineage import Node, forget, process, settle
+from psephos.kernel.lineage import Node, count, process
 from psephos.kernel.measurement import pack, unpack
 from psephos.kernel.noise import Noise
 from psephos.kernel.source import Cells, Source
@@ -45,36 +45,45 @@ class Draws:
         return exponential(scores, epsilon, sensitivity)
 
 
-@dataclass(eq=False)
 class Vault:
     """A source, the ledger that pays for looking at it, and counts kept from earlier looks."""
 
-    source: Source
-    domain: Domain
-    ledger: Ledger | PlayMoney
-    draws: Draws
-    kept: dict[Any, Array] = field(default_factory=dict)
-    turns: dict[tuple[int, int], Any] = field(default_factory=dict)
+    def __init__(
+        self, source: Source, domain: Domain, ledger: Ledger | PlayMoney, draws: Draws
+    ) -> None:
+        self.source, self.domain, self.ledger, self.draws = source, domain, ledger, draws
+        self.schema = gate.fingerprint(domain)
+        self.kept: dict[Any, Array] = {}
+        self.turns: dict[tuple[int, int], Any] = {}
 
     def over(self, source: Source, domain: Domain) -> Vault:
         """The same ledger over another table; its requests wait for the same turn."""
-        return Vault(source, domain, self.ledger, self.draws, turns=self.turns)
+        vault = Vault(source, domain, self.ledger, self.draws)
+        vault.turns = self.turns
+        return vault
 
     def counts(self, names: tuple[str, ...], keep: Cells) -> Array:
         """Counts over some attributes, made once; asked for only after a charge."""
         wanted = (names, tuple((c.names, key_of(c.mask)) for c in keep))
         if wanted not in self.kept:
-            made = self.source.count(self.domain, names, keep, self.ledger.unit.cap)
-            self.kept[wanted] = np.asarray(made).reshape(-1)
+            counts = self.source.count(self.domain, names, keep, self.ledger.unit.cap)
+            self.kept[wanted] = np.asarray(counts).reshape(-1)
         return self.kept[wanted]
 
     def state(self) -> str:
+        """What is left to spend, for people."""
         mark = "simulation, " if self.draws.simulation else ""
-        return f"{mark}{self.ledger.remaining()} left of {self.ledger.budget}"
+        try:
+            return f"{mark}{self.ledger.remaining()} left of {self.ledger.budget}"
+        except LedgerError as error:
+            return error.reason
 
     def priced(self, spend: Budget, factor: Fraction) -> tuple[Budget, Budget]:
-        """What is spent, checked, and its cost in the ledger's currency: ε is factor·ε² in rho."""
-        spend = checked(spend, "spend")
+        """What is spent, admitted, and its price in the ledger's currency: ε is factor·ε² in rho.
+
+        The one place where a price is made: every request comes through here, each time.
+        """
+        spend = gate.budget(spend, "spend")
         if spend.currency == self.ledger.budget.currency:
             return spend, spend
         if spend.currency == "rho":
@@ -82,28 +91,52 @@ class Vault:
         return spend, Budget("rho", factor * spend.amount**2)
 
     def request(
-        self, node: Node, asked: str, cost: Budget, key: str | None, label: str, draw: Draw
+        self, node: Node, fingerprint: str, price: Budget, key: str | None, label: str, draw: Draw
     ) -> tuple[str, Array]:
         """The key and the values of a request, charged to the ledger before they are drawn.
 
-        Privacy: all requests on one tree take turns, so that what was priced is settled before
-        another is priced; a fork leaves its parent's turn behind
+        Privacy: whatever goes wrong is told without the frames in which it did, since their locals
+        hold counts, and without the owner's paths (tests/attacks/test_logs_of_locals.py).
+        """
+        try:
+            return self._request(node, fingerprint, price, key, label, draw)
+        except BaseException as error:  # noqa: BLE001 - an interruption has frames, too
+            failure = _bare(error)
+        raise failure  # outside of the handler, so that it has no context
+
+    def _request(
+        self, node: Node, fingerprint: str, price: Budget, key: str | None, label: str, draw: Draw
+    ) -> tuple[str, Array]:
+        """All requests on one tree take turns, so that a rise is counted before another is found.
+
+        A fork leaves its parent's turn behind
         (tests/test_protect.py::test_threads_of_a_forked_child_take_turns).
         """
         with self.turns.setdefault(process(), RLock()):
-            increase, totals = node.price(cost.amount)
-            mark, bill = digest((node.path, asked)), Budget(cost.currency, increase)
-            settle(totals, paid=False)
-            try:
-                request = self.ledger.charge(
-                    key, mark, bill, label=label, schema=digest(self.domain), covered=not increase
-                )
-            except BudgetExceededError:
-                forget(totals)
-                raise
+            rises = node.rises(price.amount)
+            booked = Budget(price.currency, rises[-1].by)
+            request = self.ledger._charge(
+                key, fingerprint, price, booked, label=label, schema=self.schema
+            )
             if request.values is not None:
-                forget(totals)
                 return request.key, unpack(request.values)
-            if not request.replay:
-                settle(totals, paid=True)
-            return request.key, unpack(request.store(pack(draw())))
+            count(rises, paid=not request.replay)
+            return request.key, unpack(request._store(pack(draw())))
+
+    def __repr__(self) -> str:
+        return "Vault(closed)"
+
+
+def _bare(error: BaseException) -> BaseException:
+    """The error without its traceback, its context and the owner's paths."""
+    if isinstance(error, LedgerError):
+        return LedgerError(error.reason)
+    if isinstance(error, PsephosError):
+        error.__cause__ = error.__context__ = None
+        return error.with_traceback(None)
+    if isinstance(error, MemoryError | KeyboardInterrupt | SystemExit):
+        return type(error)()
+    return SourceError(
+        "the request failed inside the kernel, and nothing was shown. What was charged is not "
+        "charged again under the same key; the owner finds out more with check(source, domain)"
+    )

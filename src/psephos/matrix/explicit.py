@@ -111,6 +111,10 @@ class Sparse(Matrix):
                 f"Sparse needs a scipy sparse matrix, got {type(self.entries).__name__}"
             )
         entries = sp.csr_array(self.entries, copy=True)
+        try:
+            entries.check_format(full_check=True)  # scipy's routines trust every index
+        except ValueError as error:
+            raise ShapeError(f"a scipy sparse matrix has indices outside of it: {error}") from None
         entries.sum_duplicates()
         entries.eliminate_zeros()
         if 0 in entries.shape or entries.ndim != 2:

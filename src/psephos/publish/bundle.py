@@ -2,7 +2,7 @@
 
     manifest.json          what this is, versions, and the hash of every other file
     release.json           schema, tables, unit of privacy and budget, as they were asked
-    strategy.npz           what was measured: integer queries and their weights
+    strategy.bin           what was measured: integer queries and their weights
     measurements.parquet   the noisy integers
     receipt.json           the charge in the ledger, and how far the ledger had come
     past/1/ …              the same three of each release that it builds on

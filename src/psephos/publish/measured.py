@@ -1,7 +1,7 @@
 """One paid look at the data as a bundle keeps it: the query, its noisy integers, and the charge.
 
     manifest.json          whose it is: key, lineage, spend
-    strategy.npz           what was measured: integer queries and their weights
+    strategy.bin           what was measured: integer queries and their weights
     measurements.parquet   the noisy integers
     receipt.json           the charge in the ledger, and how far the ledger had come
 
@@ -21,10 +21,10 @@ import pyarrow.parquet
 
 from psephos.domain import Domain
 from psephos.errors import ReleaseError
-from psephos.frozen import digest
+from psephos.kernel import gate
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.measurement import Measurement, noise_for, pack
+from psephos.kernel.measurement import Measurement, noise_for, pack, request_fingerprint
 from psephos.kernel.unit import Unit
 from psephos.publish.disk import read_integers, write_json
 from psephos.strategy import store
@@ -32,7 +32,7 @@ from psephos.strategy.strategy import Strategy
 
 FORMAT = 1
 PAST = "past"
-FILES = ("strategy.npz", "measurements.parquet", "receipt.json")
+FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
 HELD: dict[str, type] = {"name": str, "key": str, "lineage": list, "spend": list}
 HELD |= {"simulation": bool}
 
@@ -56,7 +56,7 @@ class Measured:
                 raise ReleaseError(f"{folder / 'manifest.json'} is damaged: {key!r} makes no sense")
         spend = spend_of(said)
         receipt = _receipt(folder)
-        strategy = store.load(folder / "strategy.npz", domain)
+        strategy = store.load(folder / "strategy.bin", domain)
         query = strategy.query
         values = read_integers(folder / "measurements.parquet", "value")
         if len(values) != query.shape[0]:
@@ -80,7 +80,7 @@ class Measured:
 
     def write(self, folder: Path) -> None:
         """The files but for the manifest."""
-        store.save(self.strategy, folder / "strategy.npz")
+        store.save(self.strategy, folder / "strategy.bin")
         write_json(folder / "receipt.json", self.receipt)
         values = self.measurement.values
         wide = values.dtype == object
@@ -112,18 +112,19 @@ class Measured:
 
     def _check_receipt(self, unit: Unit) -> None:
         held, charge = self.receipt, self.receipt["charge"]
-        schema = digest(self.measurement.domain)
+        schema = gate.fingerprint(self.measurement.domain)
         lineage = (f"root {schema}", "vectorise")
-        asked = digest((lineage, f"measure {digest(self.strategy.query)} {self.spend}"))
+        asked = request_fingerprint(lineage, self.strategy.query, self.spend)
         if self.measurement.lineage != lineage or charge["schema"] != schema:
             raise ReleaseError("the charge was made for another schema")
         if charge["fingerprint"] != asked or charge["key"] != self.measurement.key:
             raise ReleaseError("the charge was made for another query, or at another spend")
         if not self.measurement.key.startswith(f"release {self.name[:200]} "):
             raise ReleaseError(f"the charge was not made for a release called {self.name!r}")
-        cost = booked(self.spend, held["budget"][0])
-        if charge["cost"] != [cost.currency, str(cost.amount)]:
-            said = " ".join(charge["cost"])
+        price = booked(self.spend, held["budget"][0])
+        written = [price.currency, str(price.amount)]
+        if [charge["price"], charge["booked"]] != [written, written]:
+            said = " ".join(charge["booked"])
             raise ReleaseError(f"the charge is {said}, the noise is that of {self.spend}")
         if charge["values_hash"] != self.values_hash:
             raise ReleaseError("the noisy integers are not those that the ledger stored")
@@ -143,7 +144,8 @@ def read_past(folder: Path, domain: Domain, unit: Unit) -> list[Measured]:
         raise ReleaseError(
             f"builds_on: there is no bundle at {folder}; correct the path, or put the bundle back"
         )
-    if _receipt(folder)["charge"].get("schema", digest(domain)) != digest(domain):
+    schema = gate.fingerprint(domain)
+    if _receipt(folder)["charge"].get("schema", schema) != schema:
         raise ReleaseError(
             f"builds_on: {folder} was measured under another schema, or with columns looked at "
             "together in another way; only releases with the same schema can build on each other"
@@ -174,15 +176,18 @@ def receipt_of(ledger: Ledger, key: str) -> dict[str, Any]:
     if not found:
         raise ReleaseError(f"the ledger has no charge under {key!r}")
     entry = found[0]
-    spent = sum(each.cost.amount for each in history if each.number <= entry.number)
-    cost = [entry.cost.currency, str(entry.cost.amount)]
+    spent = sum(each.booked.amount for each in history if each.number <= entry.number)
+    amounts = {
+        name: [amount.currency, str(amount.amount)]
+        for name, amount in (("price", entry.price), ("booked", entry.booked))
+    }
     return {
         "dataset": ledger.dataset,
         "dataset_id": ledger.dataset_id,
         "unit": str(ledger.unit),
         "budget": [ledger.budget.currency, str(ledger.budget.amount)],
         "spent": [ledger.budget.currency, str(spent)],
-        "charge": {**asdict(entry), "cost": cost},
+        "charge": {**asdict(entry), **amounts},
         "anchor": ledger.anchor().as_dict(),
     }
 

@@ -274,7 +274,7 @@ def plain_ledger(ledger: Ledger) -> dict[str, Any]:
                 "release": _release(entry),
                 "key": entry.key,
                 "what": entry.label,
-                "cost": plain_budget(entry.cost),
+                "cost": plain_budget(entry.booked),
                 "answered": entry.values_hash is not None,
             }
             for number, entry in enumerate(ledger.history(), 1)
@@ -298,7 +298,7 @@ def shown_ledger(ledger: Ledger) -> RenderableType:
             entry.time[:16].replace("T", " "),
             escape(_release(entry) or entry.key),
             asked[1] if asked else escape(entry.label),
-            f"{float(entry.cost.amount):.6g}",
+            f"{float(entry.booked.amount):.6g}",
         )
     return Group(table, Text(ledger_words(ledger)))
 

@@ -16,10 +16,11 @@ from psephos.frozen import Array, Value
 from psephos.infer.estimate import check_covered, check_domain
 from psephos.infer.forms import Factors, Form
 from psephos.infer.least_squares import form_of, precision
+from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
-from psephos.kernel.sensitivity import admit_query, sensitivity
+from psephos.kernel.sensitivity import sensitivity
 from psephos.kernel.unit import Unit
 from psephos.strategy.cost import Cost, predicted
 from psephos.strategy.factors import Noise, checked_noise
@@ -56,7 +57,7 @@ class Strategy(Value):
         checked_noise(self.noise)
         if not isinstance(self.domain, Domain):
             raise WorkloadError(f"a strategy is over a Domain, got {type(self.domain).__name__}")
-        object.__setattr__(self, "query", admit_query(self.query))
+        object.__setattr__(self, "query", gate.admit(self.query, "query"))
         if self.query.shape[1] != self.domain.size:
             raise WorkloadError(
                 f"the query asks about {self.query.shape[1]:,} cells, {self.domain} has "

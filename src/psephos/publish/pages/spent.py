@@ -44,7 +44,7 @@ def _receipt(of: Facts) -> list[tuple[str, str]]:
     charge = of.charge
     if charge is None:
         return []
-    cost, whole, anchor = charge["cost"], of.receipt["budget"], of.receipt["anchor"]
+    cost, whole, anchor = charge["booked"], of.receipt["budget"], of.receipt["anchor"]
     return [
         ("Data set", str(of.receipt["dataset"])),
         ("Budget for all its releases", entry_text(whole)),

@@ -1,0 +1,228 @@
+"""Plain values and their canonical bytes: one format for files, fingerprints and the wire.
+
+A plain value is an int, a str, a Fraction, an array of whole numbers or flags, a tuple of plain
+values, or a Term: a name with plain values for its fields. In bytes (numbers big-endian, arrays
+little-endian):
+
+    data  = "psephos" 1, number of terms, terms, value
+    term  = length and text of its name, number of fields, fields
+    value = "i" length, two's complement    | "q" numerator, denominator (two values "i")
+          | "s" length, UTF-8               | "a" kind, axes, lengths of the axes, entries
+          | "(" number of items, items      | "t" number of an earlier term
+
+Equal terms are written once, in the order in which a walk through the value leaves them. So a
+value has exactly one encoding, and `decode` refuses all bytes that `encode` would not write.
+
+Memory: nothing is taken before it is known to lie in the bytes; arrays are views of them. Reading
+takes at most some 200 bytes for each byte of small values, and one more copy of the data.
+(tests/kernel/test_codec.py, tests/attacks/test_mutated_bytes.py)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from psephos.errors import RefusedError
+from psephos.frozen import Array
+
+MAGIC = b"psephos\x01"
+DTYPES = [np.dtype(kind) for kind in ("?", "<i1", "<i2", "<i4", "<i8", "<u1", "<u2", "<u4", "<u8")]
+CODES = {kind: bytes([code]) for code, kind in enumerate(DTYPES)}
+LONGEST = 512
+"""Bytes of a whole number."""
+DEEPEST = 40
+"""Terms inside each other, or tuples."""
+MOST_PATHS = 20_000_000
+"""Terms met on a walk that enters shared ones again each time; it bounds all later work."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Term:
+    """A name and its fields; `depth` and `paths` say how far and how often terms are nested."""
+
+    name: str
+    fields: tuple[Any, ...]
+    depth: int = field(init=False)
+    paths: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        inside = list(terms_in(self.fields))
+        object.__setattr__(self, "depth", 1 + max((term.depth for term in inside), default=0))
+        object.__setattr__(self, "paths", 1 + sum(term.paths for term in inside))
+        if self.depth > DEEPEST or self.paths > MOST_PATHS:
+            raise RefusedError(
+                f"{self.name} is nested more than {DEEPEST} deep, or holds more than "
+                f"{MOST_PATHS:,} parts; ask for fewer at once"
+            )
+
+
+def terms_in(fields: tuple[Any, ...]) -> Iterator[Term]:
+    """The terms among plain values, and in their tuples."""
+    for value in fields:
+        if type(value) is Term:
+            yield value
+        elif type(value) is tuple:
+            yield from terms_in(value)
+
+
+def encode(value: Any) -> bytes:
+    """The canonical bytes of a plain value.
+
+    >>> decode(encode((1, "a", Fraction(1, 3))))
+    (1, 'a', Fraction(1, 3))
+    """
+    return b"".join(_written(value))
+
+
+def fingerprint(value: Any) -> str:
+    """A name for a plain value: the SHA-256 of its bytes, which are not held at once."""
+    mark = hashlib.sha256()
+    for part in _written(value):
+        mark.update(part)
+    return mark.hexdigest()
+
+
+def _written(value: Any) -> list[Any]:
+    writer = _Writer()
+    last = writer.value(value)
+    return [MAGIC, _size(len(writer.numbers)), *writer.terms, *last]
+
+
+def _size(number: int) -> bytes:
+    return number.to_bytes(4)
+
+
+@dataclass
+class _Writer:
+    """Terms in the order they were left, each by the number it has got."""
+
+    terms: list[Any] = field(default_factory=list)
+    numbers: dict[bytes, int] = field(default_factory=dict)
+    known: dict[int, tuple[Term, int]] = field(default_factory=dict)
+
+    def value(self, value: Any) -> list[Any]:
+        """The pieces of one value; only exact types have any."""
+        if type(value) is int:
+            length = value.bit_length() // 8 + 1
+            if length > LONGEST:
+                raise RefusedError(f"a whole number has over {8 * LONGEST} bits")
+            return [b"i", length.to_bytes(2), value.to_bytes(length, signed=True)]
+        if type(value) is str:
+            text = _utf8(value)
+            return [b"s", _size(len(text)), text]
+        if type(value) is Fraction:
+            top, bottom = value.as_integer_ratio()
+            return [b"q", *self.value(top), *self.value(bottom)]
+        if type(value) is tuple:
+            return [b"(", _size(len(value)), *(part for v in value for part in self.value(v))]
+        if type(value) is np.ndarray and value.dtype in CODES:
+            axes = [length.to_bytes(8) for length in value.shape]
+            entries = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+            return [b"a", CODES[value.dtype], bytes([value.ndim]), *axes, entries.data]
+        if type(value) is Term:
+            return [b"t", _size(self.number(value))]
+        raise RefusedError(f"{type(value).__name__} is no plain value")
+
+    def number(self, term: Term) -> int:
+        """The place of a term among those written, where it is put if it is new."""
+        if id(term) not in self.known:
+            name = _utf8(term.name)
+            body = [_size(len(name)), name, _size(len(term.fields))]
+            body += [part for v in term.fields for part in self.value(v)]
+            mark = hashlib.sha256()
+            for part in body:
+                mark.update(part)
+            if mark.digest() not in self.numbers:
+                self.numbers[mark.digest()] = len(self.numbers)
+                self.terms += body
+            self.known[id(term)] = term, self.numbers[mark.digest()]  # kept, so ids stay its own
+        return self.known[id(term)][1]
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise RefusedError(f"{text!r:.60} holds half a character") from None
+
+
+def decode(data: bytes) -> Any:
+    """The plain value of canonical bytes; all others are refused."""
+    if type(data) is not bytes:
+        raise RefusedError(f"canonical bytes are bytes, got {type(data).__name__}")
+    reader = _Reader(memoryview(data))
+    try:
+        value = reader.whole()
+    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError):
+        raise RefusedError(f"no plain value can be read at byte {reader.at}") from None
+    if any(memoryview(a) != b for a, b in _aligned(_written(value), data)):
+        raise RefusedError("these bytes are not the canonical ones of what they say")
+    return value
+
+
+def _aligned(parts: list[Any], data: bytes) -> Iterator[tuple[Any, Any]]:
+    """Pieces that were written beside the bytes in their place, and what is left of either."""
+    view, at = memoryview(data), 0
+    for part in parts:
+        yield part, view[at : at + len(part)]
+        at += len(part)
+    yield b"", view[at:]
+
+
+@dataclass
+class _Reader:
+    data: memoryview
+    at: int = 0
+    terms: list[Term] = field(default_factory=list)
+
+    def whole(self) -> Any:
+        """Terms and value, up to the last byte (which comparing with `encode` makes sure of)."""
+        if bytes(self.bytes(len(MAGIC))) != MAGIC:
+            raise RefusedError("this is no file of psephos, or one of another version")
+        for _ in range(self.size()):
+            name = str(self.bytes(self.size()), "utf-8")
+            self.terms.append(Term(name, self.items(0)))
+        return self.value(0)
+
+    def bytes(self, length: int) -> memoryview:
+        if length > len(self.data) - self.at:
+            raise ValueError("it ends too soon")
+        self.at += length
+        return self.data[self.at - length : self.at]
+
+    def size(self) -> int:
+        return int.from_bytes(self.bytes(4))
+
+    def items(self, depth: int) -> tuple[Any, ...]:
+        return tuple(self.value(depth) for _ in range(self.size()))
+
+    def value(self, depth: int) -> Any:
+        tag = bytes(self.bytes(1))
+        if tag == b"i":
+            return int.from_bytes(self.bytes(int.from_bytes(self.bytes(2))), signed=True)
+        if tag == b"s":
+            return str(self.bytes(self.size()), "utf-8")
+        if tag == b"q":
+            return Fraction(self.value(DEEPEST), self.value(DEEPEST))
+        if tag == b"(" and depth < DEEPEST:
+            return self.items(depth + 1)
+        if tag == b"a":
+            return self.array()
+        if tag == b"t":
+            return self.terms[self.size()]
+        raise ValueError("no such kind of value")
+
+    def array(self) -> Array:
+        kind = DTYPES[self.bytes(1)[0]]
+        axes = [int.from_bytes(self.bytes(8)) for _ in range(self.bytes(1)[0])]
+        entries = self.bytes(math.prod(axes) * kind.itemsize)
+        if kind.kind == "b" and np.frombuffer(entries, np.uint8).max(initial=0) > 1:
+            raise ValueError("a flag is 0 or 1")
+        return np.frombuffer(entries, kind).reshape(axes)

@@ -1,0 +1,263 @@
+"""The gate: whatever crosses into the kernel is rebuilt here as plain data, or refused.
+
+Lemma. What is admitted is a tree of plain values; no code of the caller runs after admission, and
+an admitted matrix has exactly the entries it shows.
+
+Proof. `_taken` reads what it is given into a tree of exact ints, strs, Fractions of ints, private
+copies of arrays, tuples and Terms (`codec`). It goes by `type(x) is T`, which no class and no
+metaclass can answer for itself, and reads every field once, so nothing can show one thing to a
+check and another to its use. Code of the caller can run while fields are read (a property, a
+dictionary's key), never later: the tree holds no object that the caller made. `_built` makes the
+kernel's objects from that tree alone, by the constructors of the types listed in FORMS, which
+check sizes, indices, permutations and group numbers, and by the checks of this file where a
+constructor trusts its caller; a type that is not listed is not built. A built matrix holds what
+its constructor was given: no cache, transpose or product of the caller's comes along. Reading a
+file takes the same way from bytes (`decode`), and writing it again must give the same bytes.
+(tests/kernel/test_gate.py, tests/attacks)
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+import psephos.matrix as mx
+import psephos.predicate as pr
+from psephos.attribute import Attribute, TupleValues
+from psephos.domain import Domain
+from psephos.errors import BudgetError, PsephosError, RefusedError, ShapeError
+from psephos.frozen import Array
+from psephos.kernel import codec
+from psephos.kernel.budget import LARGEST_TERM, Budget
+from psephos.kernel.codec import Term
+from psephos.kernel.query import Block, Query
+from psephos.kernel.sensitivity import RULES, require_rule
+from psephos.kernel.unit import Unit
+from psephos.levels import Level
+from psephos.matrix.base import Transposed
+from psephos.values import OTHER
+
+LONGEST_TEXT = 1000
+MOST_ENTRIES = 10**9
+"""Numbers of one array: a view can show more than there is memory for."""
+
+
+class Form(NamedTuple):
+    """How objects of a type are taken apart and put together, and what may be inside of them."""
+
+    kind: type
+    family: str
+    inside: tuple[str, ...]
+    take: Callable[[Any], tuple[Any, ...]]
+    build: Callable[..., Any]
+
+
+def _form(kind: type, family: str, *inside: str) -> Form:
+    """By the fields of a dataclass."""
+    names = [f.name for f in fields(kind)]
+    return Form(kind, family, inside, lambda given: tuple(getattr(given, n) for n in names), kind)
+
+
+def _scalar(kind: type, take: Callable[[Any], Any], build: Callable[[Any], Any]) -> Form:
+    """A value that is written as one int or str."""
+    return Form(kind, "scalar", (), lambda given: (take(given),), build)
+
+
+def _sparse_arrays(given: mx.Sparse) -> tuple[Any, ...]:
+    entries = given.entries
+    if type(entries) is not sp.csr_array:
+        raise RefusedError("a Sparse matrix is measured if it holds a scipy csr_array")
+    return entries.data, entries.indices, entries.indptr, entries.shape
+
+
+def _sparse(data: Array, indices: Array, indptr: Array, shape: tuple[int, ...]) -> mx.Sparse:
+    """The matrix of three arrays, once every index is known to lie in its shape."""
+    m, n = shape
+    ends = indptr.astype(np.int64)
+    steps = np.diff(ends)
+    fits = ends.shape == (m + 1,) and ends[0] == 0 and (steps >= 0).all()
+    if not fits or not data.shape == indices.shape == (ends[-1],):
+        raise ShapeError("the rows of a Sparse matrix do not lie one after the other in its arrays")
+    where = indices.astype(np.int64)
+    rows = np.repeat(np.arange(m), steps)
+    follows = (np.diff(rows) > 0) | (np.diff(where) > 0)
+    if where.size and (where.min() < 0 or where.max() >= n or not follows.all()):
+        raise ShapeError(f"a Sparse matrix has columns outside of its {n:,}, or out of order")
+    return mx.Sparse(sp.csr_array((data, where, ends), shape=(m, n)))
+
+
+MATRICES = [_form(k, "matrix", "matrix") for k in RULES if k not in (mx.Sparse, Transposed)]
+MATRICES += [Form(mx.Sparse, "matrix", (), _sparse_arrays, _sparse)]
+MATRICES += [Form(Transposed, "matrix", ("matrix",), lambda t: (t.base,), lambda base: base.T)]
+SCALARS = [
+    _scalar(float, float.hex, float.fromhex),
+    _scalar(bool, int, bool),
+    _scalar(datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
+    _scalar(datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+    Form(type(None), "scalar", (), lambda _: (), lambda: None),
+    Form(type(OTHER), "scalar", (), lambda _: (), lambda: OTHER),
+]
+SCHEMA = [
+    Form(range, "values", (), lambda r: (r.start, r.stop, r.step), range),
+    _form(TupleValues, "values", "scalar", "values"),
+    _form(Level, "level"),
+    _form(Attribute, "attribute", "scalar", "values", "level", "attribute"),
+    _form(Domain, "domain", "scalar", "attribute", "domain"),
+]
+PREDICATES = [_form(kind, "predicate", "predicate") for kind in (pr.And, pr.Or, pr.Not)]
+PREDICATES += [_form(k, "predicate", "scalar") for k in (pr.In, pr.Compare, pr.IsNull, pr.InLevel)]
+REQUESTS = [_form(Block, "block", "matrix"), _form(Query, "query", "block")]
+REQUESTS += [_form(Budget, "budget"), _form(Unit, "unit", "scalar")]
+FORMS = {form.kind.__name__: form for form in MATRICES + SCALARS + SCHEMA + PREDICATES + REQUESTS}
+FLAT = ("Stack", "Kron", "Compose", "Scaled")  # they take in parts of their own kind when made
+BY_TYPE = {id(form.kind): (name, form) for name, form in FORMS.items()}
+
+
+def admit(given: Any, family: str) -> Any:
+    """The kernel's own copy of a matrix, query, predicate, domain, budget or unit."""
+    try:
+        term = _Taker().term(given)
+    except RecursionError:
+        raise RefusedError(f"this {type(given).__name__} is nested too deeply") from None
+    if FORMS[term.name].family != family:
+        raise _strange(type(given).__name__, family)
+    return _Builder().built(term)
+
+
+def budget(given: Any, what: str, *, least: int = 1) -> Budget:
+    """An amount above 0 (or 0, if `least` is), in at most 300 digits."""
+    try:
+        copy: Budget = admit(given, "budget")
+    except RefusedError:
+        raise BudgetError(f'{what} is written epsilon("0.1") or rho("1/200")') from None
+    top, bottom = copy.amount.as_integer_ratio()
+    if not (least <= top < LARGEST_TERM and bottom < LARGEST_TERM):
+        raise BudgetError(f"{what} must be more than 0, in at most 300 digits, got {copy.amount}")
+    return copy
+
+
+def unit(given: Any) -> Unit:
+    """Whose presence is protected."""
+    try:
+        copy: Unit = admit(given, "unit")
+    except RefusedError:
+        written = "add_remove_row() or person(...)"
+        raise BudgetError(f"a unit is written {written}, got {given!r:.60}") from None
+    return copy
+
+
+def text(given: Any, what: str) -> str:
+    """Printable text of 1 to 1000 characters."""
+    if type(given) is not str or not given.isprintable() or not 0 < len(given) <= LONGEST_TEXT:
+        raise BudgetError(f"{what} is printable text of 1 to 1000 characters, got {given!r:.60}")
+    return given
+
+
+def fingerprint(*given: Any) -> str:
+    """A name for objects and plain values: equal ones have equal names, in every process."""
+    return codec.fingerprint(_Taker().value(given))
+
+
+def to_bytes(given: Any) -> bytes:
+    """The canonical bytes of an object, of a plain value, or of a tuple of them."""
+    return codec.encode(_Taker().value(given))
+
+
+def from_bytes(data: bytes) -> Any:
+    """What `to_bytes` wrote; other bytes are refused."""
+    value = _Builder().value(codec.decode(data))
+    if to_bytes(value) != data:
+        raise RefusedError("these bytes are not the canonical ones of what they say")
+    return value
+
+
+@dataclass
+class _Taker:
+    """From the caller's objects to plain values; an object met twice is read once."""
+
+    taken: dict[int, tuple[Any, Term]] = field(default_factory=dict)
+
+    def value(self, given: Any) -> Any:
+        if type(given) is int or type(given) is str:
+            return given
+        if type(given) is Fraction:
+            top, bottom = given.as_integer_ratio()
+            if type(top) is int and type(bottom) is int and bottom > 0:
+                return Fraction(top, bottom)
+            raise RefusedError("a Fraction is made of two whole numbers")
+        if type(given) is tuple:
+            return tuple(self.value(item) for item in given)
+        return _array(given) if type(given) is np.ndarray else self.term(given)
+
+    def term(self, given: Any) -> Term:
+        if id(given) not in self.taken:
+            if id(type(given)) not in BY_TYPE:
+                raise _strange(type(given).__name__, "matrix")
+            name, form = BY_TYPE[id(type(given))]
+            term = Term(name, tuple(self.value(value) for value in form.take(given)))
+            self.taken[id(given)] = given, term  # kept, so that no other object gets its id
+        return self.taken[id(given)][1]
+
+
+def _array(given: Array) -> Array:
+    """A private copy, of whole numbers or flags."""
+    if given.size > MOST_ENTRIES:
+        raise RefusedError(f"an array has more than {MOST_ENTRIES:,} numbers")
+    copy = np.array(given, order="C")
+    kind = copy.dtype.newbyteorder("<")
+    if kind not in codec.CODES:
+        raise RefusedError(
+            f"an array of {copy.dtype} holds more than whole numbers below 2^62; counts are "
+            "measured by integer queries, so scale and round it first"
+        )
+    return copy.astype(kind, copy=False)
+
+
+@dataclass
+class _Builder:
+    """From plain values to the kernel's objects; a term met twice is built once."""
+
+    objects: dict[int, Any] = field(default_factory=dict)
+
+    def value(self, value: Any) -> Any:
+        if type(value) is tuple:
+            return tuple(self.value(item) for item in value)
+        return self.built(value) if type(value) is Term else value
+
+    def built(self, term: Term) -> Any:
+        if id(term) not in self.objects:
+            self.objects[id(term)] = self._built(term)
+        return self.objects[id(term)]
+
+    def _built(self, term: Term) -> Any:
+        form = FORMS.get(term.name)
+        for child in codec.terms_in(term.fields):
+            inside = FORMS[child.name].family if child.name in FORMS else ""
+            nested = child.name == term.name and term.name in FLAT
+            if form is None or inside not in form.inside or nested:
+                raise _strange(f"{child.name} inside {term.name}", form.family if form else "")
+        if form is None:
+            raise _strange(term.name, "")
+        try:
+            copy = form.build(*(self.value(value) for value in term.fields))
+        except PsephosError:
+            raise
+        except Exception:  # noqa: BLE001 - whatever a constructor stumbles over is said in one way
+            raise RefusedError(f"{term.name} cannot be made of these fields") from None
+        if form.family == "matrix":
+            require_rule(copy)
+        return copy
+
+
+def _strange(what: str, family: str) -> RefusedError:
+    known = ", ".join(sorted(name for name, form in FORMS.items() if form.family == family))
+    return RefusedError(
+        f"the kernel has no rule for {what}; a {family or 'value'} is made of whole numbers and "
+        f"exactly these types: {known or ', '.join(FORMS)}"
+    )
