@@ -165,9 +165,9 @@ def _has_labels(attribute: Attribute) -> bool:
 
 def _condition_label(conditions: Sequence[Piece]) -> list[str] | None:
     """All conditions in words, or None where the values that meet them say it better."""
-    texts = list(dict.fromkeys(piece.text for piece in conditions))
-    if not all(texts):
+    if not all(piece.texts for piece in conditions):
         return None
+    texts = list(dict.fromkeys(text for piece in conditions for text in piece.texts))
     mixed = [f"({text})" if " OR " in text and len(texts) > 1 else text for text in texts]
     return [" AND ".join(mixed)]
 
