@@ -1,5 +1,7 @@
 import datetime
 import math
+import operator
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -138,3 +140,30 @@ def test_no_text_is_ever_evaluated(tmp_path):
     with pytest.raises(ValueError, match="no attribute"):
         (col(evil) == 1).mask(DOMAIN)
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("join", [operator.or_, operator.and_])
+def test_twenty_thousand_terms_stand_side_by_side(join):
+    domain, many = Domain.of(a=20_001), 20_000
+    terms = [col("a") == i if join is operator.or_ else col("a") != i for i in range(many)]
+    condition = reduce(join, terms)
+    assert condition == type(condition)(tuple(terms))
+    assert len(condition.parts) == many
+    assert condition.columns == {"a"}
+    assert repr(condition).count("a == ") == many
+    assert condition.mask(domain).sum() == (many if join is operator.or_ else 1)
+
+
+def test_deep_nesting_is_refused():
+    def nested(levels):
+        step = lambda p, _: (p | (col("a") == 1)) & (col("b") == "x")  # noqa: E731
+        return reduce(step, range(levels // 2), col("a") == 0)
+
+    def negated(levels):
+        return reduce(lambda p, _: ~p, range(levels), col("a") == 0)
+
+    for nest in (nested, negated):
+        assert nest(100).mask(DOMAIN).any()
+        assert repr(nest(100))
+        with pytest.raises(PredicateError, match="at most 100 deep"):
+            nest(102)

@@ -19,8 +19,9 @@ import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from psephos.frozen import Array
 from psephos.values import OTHER, shown_number
 
 MASK_LIMIT = 10**7
+DEPTH_LIMIT = 100
 Order = Literal["<", "<=", ">", ">="]
 ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
@@ -43,6 +45,8 @@ SCALARS = (str, int, float, bool, datetime.date, np.generic)
 
 class Predicate(ABC):
     """A condition on rows; combine with & | ~."""
+
+    depth: int = 0
 
     @property
     @abstractmethod
@@ -58,9 +62,10 @@ class Predicate(ABC):
 
         The array has one axis for each attribute that the predicate looks at.
         """
-        for name in sorted(self.columns):
+        columns = self.columns
+        for name in sorted(columns):
             domain.axis(name)
-        axes = tuple(name for name in domain.names if name in self.columns)
+        axes = tuple(name for name in domain.names if name in columns)
         shape = tuple(domain[name].size for name in axes)
         cells = math.prod(shape)
         if cells > MASK_LIMIT:
@@ -77,13 +82,13 @@ class Predicate(ABC):
         return (self,)
 
     def __and__(self, other: Predicate) -> Predicate:
-        return And((*self.conjuncts(), *_checked(other).conjuncts()))
+        return And.of(self, _checked(other))
 
     def __or__(self, other: Predicate) -> Predicate:
-        return Or((self, _checked(other)))
+        return Or.of(self, _checked(other))
 
     def __invert__(self) -> Predicate:
-        return Not(self)
+        return Not(self, _checked_depth(self.depth + 1))
 
     def __bool__(self) -> NoReturn:
         raise PredicateError(
@@ -93,46 +98,51 @@ class Predicate(ABC):
 
 
 @dataclass(frozen=True, repr=False)
-class And(Predicate):
-    """All of the parts hold."""
+class Parts(Predicate):
+    """Conditions joined by one sign, side by side: a & (b & c) has three parts."""
 
     parts: tuple[Predicate, ...]
+    depth: int = field(default=1, compare=False)
+    sign: ClassVar[str]
+    operation: ClassVar[np.ufunc]
+
+    @classmethod
+    def of(cls, *sides: *tuple[Predicate, Predicate]) -> Predicate:
+        """The sides joined; a side of the same kind adds its parts and no level of nesting."""
+        left, right = (side.parts if isinstance(side, cls) else (side,) for side in sides)
+        depths = (side.depth + (not isinstance(side, cls)) for side in sides)
+        return cls((*left, *right), _checked_depth(max(depths)))
 
     @property
     def columns(self) -> frozenset[str]:
         return frozenset().union(*(part.columns for part in self.parts))
+
+    def _truth(self, domain: Domain, axes: tuple[str, ...]) -> Array:
+        # Truths over the same attributes are joined first, so that few arrays span many cells.
+        by_shape: dict[tuple[int, ...], Array] = {}
+        for part in self.parts:
+            truth = part._truth(domain, axes)
+            known = by_shape.get(truth.shape)
+            by_shape[truth.shape] = truth if known is None else self.operation(known, truth)
+        return reduce(self.operation, by_shape.values())
+
+    def __repr__(self) -> str:
+        return f" {self.sign} ".join(f"({part!r})" for part in self.parts)
+
+
+class And(Parts):
+    """All of the parts hold."""
+
+    sign, operation = "&", np.logical_and
 
     def conjuncts(self) -> tuple[Predicate, ...]:
         return self.parts
 
-    def _truth(self, domain: Domain, axes: tuple[str, ...]) -> Array:
-        truth = np.ones((1,) * len(axes), dtype=bool)
-        for part in self.parts:
-            truth = truth & part._truth(domain, axes)
-        return truth
 
-    def __repr__(self) -> str:
-        return " & ".join(f"({part!r})" for part in self.parts)
-
-
-@dataclass(frozen=True, repr=False)
-class Or(Predicate):
+class Or(Parts):
     """At least one of the parts holds."""
 
-    parts: tuple[Predicate, ...]
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset().union(*(part.columns for part in self.parts))
-
-    def _truth(self, domain: Domain, axes: tuple[str, ...]) -> Array:
-        truth = np.zeros((1,) * len(axes), dtype=bool)
-        for part in self.parts:
-            truth = truth | part._truth(domain, axes)
-        return truth
-
-    def __repr__(self) -> str:
-        return " | ".join(f"({part!r})" for part in self.parts)
+    sign, operation = "|", np.logical_or
 
 
 @dataclass(frozen=True, repr=False)
@@ -140,6 +150,7 @@ class Not(Predicate):
     """The part does not hold."""
 
     part: Predicate
+    depth: int = field(default=1, compare=False)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -378,3 +389,12 @@ def _checked(other: object) -> Predicate:
             "e.g. (col('age') > 17) & (col('sex') == 'F')"
         )
     return other
+
+
+def _checked_depth(depth: int) -> int:
+    if depth > DEPTH_LIMIT:
+        raise PredicateError(
+            f"conditions nest at most {DEPTH_LIMIT} deep; join with & or with | side by side "
+            "(a | b | c is one level), and list values with isin([...])"
+        )
+    return depth

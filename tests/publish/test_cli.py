@@ -55,6 +55,8 @@ def test_from_check_to_ask(folder):
     assert [row["pet"] for row in free["rows"]] == ["cat", "dog", "horse", "(other)"]
     priced = told("ask", bundle, "SELECT age, COUNT(*) FROM t GROUP BY age", "--plus-minus", "20")
     assert priced["needs"]["about"] <= priced["without_past_measurements"]["about"]
+    deep = f"SELECT COUNT(*) FROM people WHERE {'(' * 500}age < 1{')' * 500}"
+    assert "nested too deeply" in told("ask", bundle, deep, code=2)["error"]["message"]
     (charge,) = told("budget", folder)["charges"]
     assert charge["answered"]
     assert (charge["number"], charge["release"]) == (1, "pets")

@@ -17,6 +17,7 @@ from psephos.workload.sql.allowed import FRACTIONS, INTEGERS
 from psephos.workload.sql.bins import Ranks, compared_numbers, number_of
 from psephos.workload.sql.columns import Columns, Source
 from psephos.workload.sql.explain import refuse
+from psephos.workload.sql.listed import list_values
 from psephos.workload.sql.statement import Statement
 
 # fmt: off
@@ -43,29 +44,35 @@ class Bound:
 def bind(expression: exp.Expr, statement: Statement, columns: Columns) -> Bound:
     """The expression with columns renamed, so that no name of the schema enters SQL text."""
     root = exp.Paren(this=expression.copy())
-    sources: dict[str, Source] = {}
+    names: dict[Source, str] = {}
     numbers: dict[str, list[exp.Expr]] = {}
+    clear: set[int] = set()
     for column in list(root.find_all(exp.Column)):
         source = columns.resolve(column, statement.sql, statement.tables)
         attribute = columns.attribute(source)
         if source.level is None and attribute.unknown == "other":
-            _check_null_tests(source.name, column, statement)
+            _check_null_tests(source.name, column, statement, clear)
         if source.level is None and attribute.edges is not None:
             found = compared_numbers(column, source.name, statement.sql)
             numbers.setdefault(source.name, []).extend(found)
-        elif source.level is None and column_type(attribute.values) is None:
-            raise _undecidable(source.name, attribute, column, statement)
-        name = _column_name(source, columns)
-        sources[name] = source
-        column.replace(exp.column(name, table="t"))
+        if source not in names:
+            if not source_type(source, columns):
+                raise _undecidable(source.name, attribute, column, statement)
+            names[source] = _column_name(source, columns)
+        column.replace(exp.column(names[source], table="t"))
     lines = {}
     for binned, nodes in numbers.items():
         values = [number_of(node) or 0 for node in nodes]
         line = Ranks.of(columns.domain[binned], values)
         for node, value in zip(nodes, values, strict=True):
-            node.replace(exp.Literal.number(line.of_number(value)))
+            rank = exp.Literal.number(line.of_number(value))
+            if isinstance(node, exp.Literal):
+                node.set("this", rank.this)  # replacing it would look through all of a long IN
+            else:
+                node.replace(rank)
         lines[binned] = line
-    used = {source.name for source in sources.values()}
+    sources = {name: source for source, name in names.items()}
+    used = {source.name for source in names}
     axes = tuple(name for name in columns.domain.names if name in used)
     types = {name: source_type(source, columns) for name, source in sources.items()}
     return Bound(_duckdb(root, types, expression, statement), axes, sources, lines)
@@ -88,11 +95,11 @@ def column_type(values: Sequence[Any]) -> str | None:
 
 
 def source_type(source: Source, columns: Columns) -> str:
-    """The type of a source's column; ranks are whole numbers and levels are text."""
+    """The type of a source's column, or "": ranks are whole numbers and levels are text."""
     attribute = columns.attribute(source)
     if source.level is not None:
         return "VARCHAR"
-    return "BIGINT" if attribute.edges is not None else column_type(attribute.values) or "VARCHAR"
+    return "BIGINT" if attribute.edges is not None else column_type(attribute.values) or ""
 
 
 def _column_name(source: Source, columns: Columns) -> str:
@@ -106,15 +113,14 @@ def _column_name(source: Source, columns: Columns) -> str:
 def _duckdb(root: exp.Expr, types: dict[str, str], shown: exp.Expr, statement: Statement) -> str:
     """The expression in DuckDB's dialect; types decide what / means in the statement's own."""
     try:
-        select = exp.select(root).from_("t")
-        select = annotate_types(
-            select, schema={"t": {"i": "BIGINT", **types}}, dialect=statement.dialect
-        )
+        select = exp.Select(expressions=[root], from_=exp.From(this=exp.to_table("t")))
+        list_values(select, types)
+        annotate_types(select, schema={"t": {"i": "BIGINT", **types}}, dialect=statement.dialect)
         if statement.dialect != "duckdb":
             _check_rounding(select, shown, statement)
             _divide_integers(select)
-        made: exp.Expr = select.expressions[0]
-        return made.sql("duckdb", comments=False, unsupported_level=ErrorLevel.RAISE)
+        written: exp.Expr = select.expressions[0]
+        return written.sql("duckdb", comments=False, unsupported_level=ErrorLevel.RAISE, copy=False)
     except SqlglotError:
         raise refuse(
             f"this part of {statement.dialect} SQL has no counterpart in DuckDB, which decides it",
@@ -148,12 +154,16 @@ def _check_rounding(select: exp.Expr, shown: exp.Expr, statement: Statement) -> 
             )
 
 
-def _check_null_tests(name: str, column: exp.Column, statement: Statement) -> None:
-    """Refuses what would take undeclared entries, which compare as NULL does, for missing ones."""
+def _check_null_tests(name: str, column: exp.Column, statement: Statement, clear: set[int]) -> None:
+    """Refuses what would take undeclared entries, which compare as NULL does, for missing ones.
+
+    `clear` has the nodes that no such test surrounds, so that a long OR is climbed once.
+    """
     node: exp.Expr | None = column
-    while node is not None and not isinstance(node, NULL_TESTS):
+    while node is not None and id(node) not in clear and not isinstance(node, NULL_TESTS):
+        clear.add(id(node))
         node = node.parent
-    if node is not None:
+    if isinstance(node, NULL_TESTS):
         raise refuse(
             f"undeclared entries of {name!r} have their own cell (other), which is neither NULL "
             "nor a value",

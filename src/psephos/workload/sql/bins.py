@@ -9,6 +9,7 @@ ranks, infinite or not, and a condition that is not the same on all of them cuts
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,21 +42,26 @@ class Ranks:
     def of(cls, attribute: Attribute, numbers: Sequence[float]) -> Ranks:
         edges = attribute.edges or ()
         marks = tuple(sorted({edge for edge in edges if math.isfinite(edge)} | set(numbers)))
-        first = 0 if math.isinf(edges[0]) else 2 * marks.index(edges[0]) + 1
-        stop = 2 * len(marks) + 1 if math.isinf(edges[-1]) else 2 * marks.index(edges[-1]) + 1
-        inner = [2 * marks.index(edge) + 1 for edge in edges[1:-1]]
+        first = 0 if math.isinf(edges[0]) else _rank(marks, edges[0])
+        stop = 2 * len(marks) + 1 if math.isinf(edges[-1]) else _rank(marks, edges[-1])
+        inner = [_rank(marks, edge) for edge in edges[1:-1]]
         points, starts = np.arange(first, stop), np.array([first, *inner]) - first
         if attribute.unknown == "other":
             points, starts = np.append(points, -1), np.append(starts, len(points))
         return cls(marks, points, starts)
 
     def of_number(self, number: float) -> int:
-        return 2 * self.marks.index(number) + 1
+        return _rank(self.marks, number)
 
     @property
     def bins(self) -> Array:
         """The bin of every point."""
         return np.repeat(np.arange(len(self.starts)), np.diff([*self.starts, len(self.points)]))
+
+
+def _rank(marks: Sequence[float], mark: float) -> int:
+    """2k + 1 for mark k; marks ascend."""
+    return 2 * bisect_left(marks, mark) + 1
 
 
 def compared_numbers(column: exp.Column, name: str, sql: str) -> list[exp.Expr]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 
 from sqlglot import exp
 
@@ -38,18 +39,23 @@ class Columns:
 
     def named(self, name: str, quoted: bool) -> list[Source]:
         """What the name may stand for: one source, none, or several that tie."""
-        own = [Source(attribute) for attribute in self.domain]
-        levels = list(self._levels())
-        for sources in (own, levels):
-            exact = [s for s in sources if _spelling(s) == name]
-            if exact:
-                return exact
-        if not quoted:
-            for sources in (own, levels):
-                alike = [s for s in sources if _spelling(s).casefold() == name.casefold()]
-                if alike:
-                    return alike
-        return []
+        exact, alike = self._spellings
+        return exact.get(name) or ([] if quoted else alike.get(name.casefold(), []))
+
+    @cached_property
+    def _spellings(self) -> tuple[dict[str, list[Source]], dict[str, list[Source]]]:
+        """The sources of every name as it is spelled, and of every name in any case."""
+        exact: dict[str, list[Source]] = {}
+        alike: dict[str, list[Source]] = {}
+        for source in (*map(Source, self.domain), *self._levels()):
+            for spellings, name in (
+                (exact, _spelling(source)),
+                (alike, _spelling(source).casefold()),
+            ):
+                tied = spellings.setdefault(name, [])
+                if not tied or (tied[0].level is None) == (source.level is None):
+                    tied.append(source)
+        return exact, alike
 
     def resolve(self, column: exp.Column, sql: str, tables: frozenset[str]) -> Source:
         """The source of a column; `tables` are the names that may stand before its dot."""

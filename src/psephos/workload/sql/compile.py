@@ -16,6 +16,7 @@ from psephos.workload.queries import QuerySet, groups, identity, level, masks
 from psephos.workload.sql.columns import Columns
 from psephos.workload.sql.evaluate import Evaluator
 from psephos.workload.sql.explain import refuse
+from psephos.workload.sql.limits import too_deep
 from psephos.workload.sql.pieces import Piece, Table, never, tables_of
 from psephos.workload.sql.statement import Statement, read_statements
 
@@ -52,17 +53,24 @@ def compile_sql(
     if not isinstance(statements, Iterable):
         raise SqlError(f"statements must be text or a list of texts, got {statements!r}")
     texts = [statements] if isinstance(statements, str) else list(statements)
-    columns = Columns(domain)
-    read: list[Statement] = []
+    try:
+        tables = _tables(Columns(domain), texts, dialect or "duckdb", merge_limit)
+    except RecursionError:  # the caller's own calls left too few for the parser
+        raise too_deep() from None
+    merged, blocks = _merge(domain, tables, merge_limit)
+    return merged, [_product(table, domain, merged, blocks) for table in tables]
+
+
+def _tables(columns: Columns, texts: Sequence[str], dialect: str, limit: int) -> list[Table]:
+    """The tables that all statements ask for."""
+    statements: list[Statement] = []
     for text in texts:
         if not isinstance(text, str):
             raise SqlError(f"statements must be text, got {type(text).__name__}")
-        read.extend(read_statements(text, dialect or "duckdb", columns))
-    _check_statements(read)
-    with Evaluator(columns, merge_limit) as evaluator:
-        tables = [table for statement in read for table in tables_of(statement, evaluator)]
-    merged, blocks = _merge(domain, tables, merge_limit)
-    return merged, [_product(table, domain, merged, blocks) for table in tables]
+        statements.extend(read_statements(text, dialect, columns))
+    _check_statements(statements)
+    with Evaluator(columns, limit) as evaluator:
+        return [table for statement in statements for table in tables_of(statement, evaluator)]
 
 
 def _check_statements(statements: Sequence[Statement]) -> None:
@@ -165,9 +173,9 @@ def _has_labels(attribute: Attribute) -> bool:
 
 def _condition_label(conditions: Sequence[Piece]) -> list[str] | None:
     """All conditions in words, or None where the values that meet them say it better."""
-    texts = list(dict.fromkeys(piece.text for piece in conditions))
-    if not all(texts):
+    if not all(piece.texts for piece in conditions):
         return None
+    texts = list(dict.fromkeys(text for piece in conditions for text in piece.texts))
     mixed = [f"({text})" if " OR " in text and len(texts) > 1 else text for text in texts]
     return [" AND ".join(mixed)]
 

@@ -85,7 +85,7 @@ def _listed(source: Source, constant: exp.Expr, columns: Columns) -> bool:
     if source.level is not None:
         return constant.is_string and constant.name in attribute.level(source.level).labels
     if constant.is_string:
-        return not isinstance(attribute.values, range) and constant.name in attribute.values
+        return not isinstance(attribute.values, range) and constant.name in attribute._positions
     number = number_of(constant)
     if isinstance(attribute.values, range):
         return number in attribute.values

@@ -89,7 +89,11 @@ def wording(expression: exp.Expr, dialect: str) -> str:
             # sqlglot would write NOT x IS NULL.
             negation.replace(exp.Is(this=test.this, expression=exp.Not(this=exp.Null())))
     found = plain.this
-    return found.name if isinstance(found, exp.Column) else found.sql(dialect, comments=False)
+    return (
+        found.name
+        if isinstance(found, exp.Column)
+        else found.sql(dialect, comments=False, copy=False)
+    )
 
 
 def _aliased(column: exp.Column, named: dict[str, exp.Expr]) -> exp.Expr | None:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from sqlglot import exp
 
 from psephos.errors import SqlError
 from psephos.frozen import Array
+from psephos.workload.sql.counts import Conditions, conjuncts
 from psephos.workload.sql.declared import some_values
 from psephos.workload.sql.evaluate import Evaluator
 from psephos.workload.sql.explain import refuse
 from psephos.workload.sql.keys import Key, wording
 from psephos.workload.sql.statement import Count, Statement
+
+# Conditions that one question to DuckDB decides; if one is at fault, so many are asked again.
+TOGETHER = 256
 
 
 @dataclass(frozen=True)
@@ -22,13 +27,13 @@ class Piece:
     """A condition or a group key, over the attributes that decide it.
 
     `codes` has one axis per attribute: the truth of a condition, the group of a key; None stands
-    for the column itself, or for a level of it, which are not written out. `text` names it, and
-    is empty for a share of a condition.
+    for the column itself, or for a level of it, which are not written out. `texts` name it, and
+    are empty for a share of a condition.
     """
 
     axes: tuple[str, ...]
     place: exp.Expr
-    text: str
+    texts: tuple[str, ...]
     codes: Array | None = None
     labels: tuple[str, ...] = ()
     level: str | None = None
@@ -50,10 +55,10 @@ class Table:
 
 def tables_of(statement: Statement, evaluator: Evaluator) -> Iterator[Table]:
     """One table per grouping set and count."""
-    where = [p for c in statement.conditions for p in _condition(c, statement, evaluator)]
+    where = list(_conditions(statement.conditions, statement, evaluator))
     keys = {key: _key(key, statement, evaluator) for keys in statement.sets for key in keys}
     filters = {
-        count: [p for c in count.conditions for p in _condition(c, statement, evaluator)]
+        count: list(_conditions(count.conditions, statement, evaluator))
         for count in statement.counts
     }
     for chosen in statement.sets:
@@ -67,7 +72,9 @@ def tables_of(statement: Statement, evaluator: Evaluator) -> Iterator[Table]:
 
 def _different(keys: Iterable[Piece]) -> tuple[Piece, ...]:
     """The keys without repetitions: age, AGE and p.age are one column."""
-    seen = {(key.axes, key.level, key.text if key.codes is not None else None): key for key in keys}
+    seen = {
+        (key.axes, key.level, key.texts if key.codes is not None else None): key for key in keys
+    }
     return tuple(seen.values())
 
 
@@ -75,7 +82,8 @@ def _hidden(keys: Sequence[Piece], conditions: Sequence[Piece], dialect: str) ->
     """Conditions that no label will show: on an attribute that is grouped by, or on several."""
     grouped = {name for key in keys for name in key.axes}
     lost = [c for c in conditions if len(c.axes) > 1 or grouped & set(c.axes)]
-    return list(dict.fromkeys(c.text or wording(c.place, dialect) for c in lost))
+    texts = (c.texts or (wording(part, dialect) for part in conjuncts(c.place)) for c in lost)
+    return list(dict.fromkeys(chain.from_iterable(texts)))
 
 
 def _name(keys: Sequence[Key], count: Count, statement: Statement, hidden: Sequence[str]) -> str:
@@ -85,10 +93,40 @@ def _name(keys: Sequence[Key], count: Count, statement: Statement, hidden: Seque
     return name if len(statement.counts) == 1 else f"{name}: {count.name}"
 
 
-def _condition(condition: exp.Expr, statement: Statement, evaluator: Evaluator) -> Iterator[Piece]:
+def _conditions(
+    conditions: Conditions, statement: Statement, evaluator: Evaluator
+) -> Iterator[Piece]:
+    """All conditions as pieces; those on the same columns are worked out together."""
+    by_columns: dict[frozenset[str], list[exp.Expr]] = {}
+    for condition in conditions:
+        names = frozenset(column.name.casefold() for column in condition.find_all(exp.Column))
+        by_columns.setdefault(names, []).append(condition)
+    for alike in by_columns.values():
+        for first in range(0, len(alike), TOGETHER):
+            yield from _together(alike[first : first + TOGETHER], statement, evaluator)
+
+
+def _together(
+    conditions: Sequence[exp.Expr], statement: Statement, evaluator: Evaluator
+) -> Iterator[Piece]:
+    """The pieces of conditions that must all hold; what is wrong is told of one, if one is."""
+    if len(conditions) == 1:
+        return _condition(conditions[0], conditions, statement, evaluator)
+    try:
+        return iter(list(_condition(exp.and_(*conditions), conditions, statement, evaluator)))
+    except SqlError:
+        for condition in conditions:
+            for _ in _condition(condition, [condition], statement, evaluator):
+                pass
+    raise never(statement, "WHERE", ", all conditions taken together")
+
+
+def _condition(
+    condition: exp.Expr, parts: Sequence[exp.Expr], statement: Statement, evaluator: Evaluator
+) -> Iterator[Piece]:
     """The condition as pieces that must all hold, each over as few attributes as it can be."""
     found = evaluator.condition(condition, statement)
-    text = wording(condition, statement.dialect)
+    texts = tuple(wording(part, statement.dialect) for part in parts)
     axes, truth = found.axes, found.codes.astype(bool)
     if not truth.any():
         domain = evaluator.columns.domain
@@ -101,27 +139,27 @@ def _condition(condition: exp.Expr, statement: Statement, evaluator: Evaluator) 
         own, rest = (np.asarray(truth.any(axis=gone)) for gone in (others, axis))
         if np.array_equal(np.expand_dims(rest, axis) & np.expand_dims(own, others), truth):
             if not own.all():
-                yield Piece((axes[axis],), condition, "", own)
+                yield Piece((axes[axis],), condition, (), own)
             axes, truth = tuple(axes[i] for i in others), rest
         else:
             axis += 1
     if not truth.all():
         # What is left of a condition that was split is no longer said by its text.
-        yield Piece(axes, condition, text if axes == found.axes else "", truth)
+        yield Piece(axes, condition, texts if axes == found.axes else (), truth)
 
 
 def _key(key: Key, statement: Statement, evaluator: Evaluator) -> Piece:
     expression = key.expression
     if isinstance(expression, exp.Column):
         source = evaluator.columns.resolve(expression, statement.sql, statement.tables)
-        return Piece((source.name,), expression, key.name, level=source.level)
+        return Piece((source.name,), expression, (key.name,), level=source.level)
     found = evaluator.key(expression, statement)
     axes, codes = found.axes, found.codes
     for axis in reversed(range(len(axes))):
         first = codes.take([0], axis=axis)
         if len(axes) > 1 and (codes == first).all():
             axes, codes = axes[:axis] + axes[axis + 1 :], first.squeeze(axis)
-    return Piece(axes, expression, key.name, codes, found.labels)
+    return Piece(axes, expression, (key.name,), codes, found.labels)
 
 
 def never(statement: Statement, place: exp.Expr | str, why: str) -> SqlError:

@@ -17,6 +17,7 @@ from psephos.workload.sql.counts import Conditions, conjuncts, counted, is_count
 from psephos.workload.sql.explain import refuse, unreadable
 from psephos.workload.sql.grouping import grouping_sets
 from psephos.workload.sql.keys import Key, check_aliases, check_selected, key_of
+from psephos.workload.sql.limits import check_depth, check_length, check_parentheses
 
 # What a counting query may not hold: the words it is known by, the reason, the remedy.
 FIRST = (
@@ -70,6 +71,7 @@ def read_statements(text: str, dialect: str, columns: Columns) -> Iterator[State
         reader = Dialect.get_or_raise(dialect)
     except ValueError as error:
         raise SqlError(f"{error}; dialect= takes a name that sqlglot knows") from None
+    check_length(text)
     try:
         tokens = reader.tokenize(text)
     except SqlglotError as error:
@@ -78,6 +80,7 @@ def read_statements(text: str, dialect: str, columns: Columns) -> Iterator[State
     for first, end in zip([0, *(i + 1 for i in ends)], [*ends, len(tokens)], strict=True):
         if first < end:
             sql = text[tokens[first].start : tokens[end - 1].end + 1]
+            check_parentheses(tokens[first:end], sql)
             yield _statement(_parse(sql, reader, dialect), sql, dialect, columns)
 
 
@@ -95,8 +98,8 @@ def _parse(sql: str, reader: Dialect, dialect: str) -> exp.Select:
         tree = reader.parser().parse(reader.tokenize(sql), sql)[0]
     except SqlglotError as error:
         raise unreadable(error, sql, dialect) from None
-    except RecursionError:
-        raise SqlError("this statement is nested too deeply; write it flatter", sql) from None
+    if tree is not None:
+        check_depth(tree, sql)
     if isinstance(tree, exp.SetOperation):
         raise refuse(
             f"{tree.key.upper()} of queries is not supported",
