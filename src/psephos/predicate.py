@@ -81,6 +81,16 @@ class Predicate(ABC):
         """The conditions that must all hold."""
         return (self,)
 
+    def masks(self, domain: Domain) -> list[tuple[tuple[str, ...], Array]]:
+        """The attributes and the mask of every condition that must hold."""
+        try:
+            return [
+                (tuple(name for name in domain.names if name in part.columns), part.mask(domain))
+                for part in self.conjuncts()
+            ]
+        except (TypeError, AttributeError, LookupError):  # of parts that no comparison makes
+            raise PredicateError("this condition is not one that col(...) makes") from None
+
     def __and__(self, other: Predicate) -> Predicate:
         return And.of(self, _checked(other))
 

@@ -25,8 +25,8 @@ LARGEST_TERM = 10**300  # numerator or denominator of an amount that is charged
 _EXACT = Context(prec=60)
 _SLACK = Decimal("1e-40")
 _SMALLEST_LOG = Decimal(-10_000)  # a delta of 10^-4343; decimals end far below it
-_WRITTEN = re.compile(r"[+-]?([0-9]{1,300}([.][0-9]{0,300})?|[.][0-9]{1,300})(e[+-]?[0-9]{1,3})?")
-_RATIO = re.compile(r"[+-]?[0-9]{1,300}/[0-9]{1,300}")
+_N = "[0-9]{1,300}"
+_WRITTEN = re.compile(rf"[+-]?({_N}/{_N}|({_N}([.][0-9]{{0,300}})?|[.]{_N})(e[+-]?[0-9]{{1,3}})?)")
 
 
 @total_ordering
@@ -188,7 +188,15 @@ def exact(amount: Any, what: str) -> Fraction:
         raise BudgetError(
             f'{what} must be text such as "0.1", or a whole number, got {amount!r:.60}'
         )
-    top, bottom = _ratio(amount, what)
+    try:
+        top, bottom = _read(amount).as_integer_ratio()
+        if type(top) is not int or type(bottom) is not int or bottom < 1:
+            raise ValueError
+    except (ValueError, ArithmeticError):
+        shown = repr(amount) if type(amount) is not str or len(amount) < 60 else "this text"
+        raise BudgetError(
+            f'{what} {shown} is not a finite number that can be read; write e.g. "0.1" or "1/3"'
+        ) from None
     if top <= 0:
         raise BudgetError(f"{what} must be more than 0, got {amount}")
     if max(top, bottom) >= LARGEST_TERM:
@@ -196,22 +204,13 @@ def exact(amount: Any, what: str) -> Fraction:
     return Fraction(top, bottom)
 
 
-def _ratio(amount: Any, what: str) -> tuple[int, int]:
-    """Numerator and denominator; text is read if it is short and in the digits 0 to 9."""
-    try:
-        if type(amount) is str:
-            plain = amount.strip().lower()
-            if not _WRITTEN.fullmatch(plain) and not _RATIO.fullmatch(plain):
-                raise ValueError
-            return Fraction(plain).as_integer_ratio()
-        if type(amount) is Decimal and not -300 <= int(amount.as_tuple().exponent) <= 300:
+def _read(amount: Any) -> Any:
+    """Text as a Fraction, if it is short and in the digits 0 to 9; no Decimal of endless digits."""
+    if type(amount) is str:
+        amount = amount.strip().lower()
+        if not _WRITTEN.fullmatch(amount):
             raise ValueError
-        top, bottom = amount.as_integer_ratio()
-    except (ValueError, OverflowError, ZeroDivisionError):
-        shown = repr(amount) if len(str(amount)) < 60 else "this text"
-        raise BudgetError(
-            f'{what} {shown} is not a finite number that can be read; write e.g. "0.1" or "1/3"'
-        ) from None
-    if type(top) is not int or type(bottom) is not int or bottom < 1:
-        raise BudgetError(f"{what} is a Fraction that is not made of whole numbers")
-    return top, bottom
+        return Fraction(amount)
+    if type(amount) is Decimal and not -300 <= int(amount.as_tuple().exponent) <= 300:
+        raise ValueError
+    return amount

@@ -3,8 +3,8 @@
 Lemma. What is admitted is a tree of plain values; no code of the caller runs after admission, and
 an admitted matrix has exactly the entries it shows.
 
-Proof. `_taken` reads what it is given into a tree of exact ints, strs, Fractions of ints, private
-copies of arrays, tuples and Terms (`codec`). It goes by `type(x) is T`, which no class and no
+Proof. `_taken` reads what it is given into a tree of exact ints and strs, private copies of
+arrays, tuples and Terms (`codec`). It goes by `type(x) is T`, which no class and no
 metaclass can answer for itself, and reads every field once, so nothing can show one thing to a
 check and another to its use. Code of the caller can run while fields are read (a property, a
 dictionary's key), never later: the tree holds no object that the caller made. `_built` makes the
@@ -18,9 +18,9 @@ file takes the same way from bytes (`decode`), and writing it again must give th
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from datetime import date, datetime
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -35,7 +35,6 @@ from psephos.errors import BudgetError, PsephosError, RefusedError, ShapeError
 from psephos.frozen import Array
 from psephos.kernel import codec
 from psephos.kernel.budget import LARGEST_TERM, Budget
-from psephos.kernel.codec import Term
 from psephos.kernel.query import Block, Query
 from psephos.kernel.sensitivity import RULES, require_rule
 from psephos.kernel.unit import Unit
@@ -43,7 +42,6 @@ from psephos.levels import Level
 from psephos.matrix.base import Transposed
 from psephos.values import OTHER
 
-LONGEST_TEXT = 1000
 MOST_ENTRIES = 10**9
 """Numbers of one array: a view can show more than there is memory for."""
 
@@ -95,14 +93,10 @@ def _sparse(data: Array, indices: Array, indptr: Array, shape: tuple[int, ...]) 
 MATRICES = [_form(k, "matrix", "matrix") for k in RULES if k not in (mx.Sparse, Transposed)]
 MATRICES += [Form(mx.Sparse, "matrix", (), _sparse_arrays, _sparse)]
 MATRICES += [Form(Transposed, "matrix", ("matrix",), lambda t: (t.base,), lambda base: base.T)]
-SCALARS = [
-    _scalar(float, float.hex, float.fromhex),
-    _scalar(bool, int, bool),
-    _scalar(datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
-    _scalar(datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
-    Form(type(None), "scalar", (), lambda _: (), lambda: None),
-    Form(type(OTHER), "scalar", (), lambda _: (), lambda: OTHER),
-]
+SCALARS = [_scalar(float, float.hex, float.fromhex), _scalar(bool, int, bool)]
+SCALARS += [_scalar(day, day.isoformat, day.fromisoformat) for day in (date, datetime)]
+SCALARS += [Form(type(None), "scalar", (), lambda _: (), lambda: None)]
+SCALARS += [Form(type(OTHER), "scalar", (), lambda _: (), lambda: OTHER)]
 SCHEMA = [
     Form(range, "values", (), lambda r: (r.start, r.stop, r.step), range),
     _form(TupleValues, "values", "scalar", "values"),
@@ -112,9 +106,11 @@ SCHEMA = [
 ]
 PREDICATES = [_form(kind, "predicate", "predicate") for kind in (pr.And, pr.Or, pr.Not)]
 PREDICATES += [_form(k, "predicate", "scalar") for k in (pr.In, pr.Compare, pr.IsNull, pr.InLevel)]
-REQUESTS = [_form(Block, "block", "matrix"), _form(Query, "query", "block")]
-REQUESTS += [_form(Budget, "budget"), _form(Unit, "unit", "scalar")]
+REQUESTS = [Form(Fraction, "ratio", (), Fraction.as_integer_ratio, Fraction)]
+REQUESTS += [_form(Block, "block", "matrix", "ratio"), _form(Query, "query", "block")]
+REQUESTS += [_form(Budget, "budget", "ratio"), _form(Unit, "unit", "scalar")]
 FORMS = {form.kind.__name__: form for form in MATRICES + SCALARS + SCHEMA + PREDICATES + REQUESTS}
+WRITTEN = {"budget": 'epsilon("0.1") or rho("1/200")', "unit": "add_remove_row() or person(...)"}
 FLAT = ("Stack", "Kron", "Compose", "Scaled")  # they take in parts of their own kind when made
 BY_TYPE = {id(form.kind): (name, form) for name, form in FORMS.items()}
 
@@ -122,39 +118,26 @@ BY_TYPE = {id(form.kind): (name, form) for name, form in FORMS.items()}
 def admit(given: Any, family: str) -> Any:
     """The kernel's own copy of a matrix, query, predicate, domain, budget or unit."""
     try:
-        term = _Taker().term(given)
-    except RecursionError:
-        raise RefusedError(f"this {type(given).__name__} is nested too deeply") from None
+        term = _Taker(family).term(given)
+    except (RecursionError, AttributeError):
+        raise RefusedError(f"this {type(given).__name__} is endless, or a part is gone") from None
     if FORMS[term.name].family != family:
-        raise _strange(type(given).__name__, family)
-    return _Builder().built(term)
+        raise _strange(term.name, family)
+    return _Builder(family).built(term)
 
 
 def budget(given: Any, what: str, *, least: int = 1) -> Budget:
     """An amount above 0 (or 0, if `least` is), in at most 300 digits."""
-    try:
-        copy: Budget = admit(given, "budget")
-    except RefusedError:
-        raise BudgetError(f'{what} is written epsilon("0.1") or rho("1/200")') from None
+    copy: Budget = admit(given, "budget")
     top, bottom = copy.amount.as_integer_ratio()
     if not (least <= top < LARGEST_TERM and bottom < LARGEST_TERM):
         raise BudgetError(f"{what} must be more than 0, in at most 300 digits, got {copy.amount}")
     return copy
 
 
-def unit(given: Any) -> Unit:
-    """Whose presence is protected."""
-    try:
-        copy: Unit = admit(given, "unit")
-    except RefusedError:
-        written = "add_remove_row() or person(...)"
-        raise BudgetError(f"a unit is written {written}, got {given!r:.60}") from None
-    return copy
-
-
 def text(given: Any, what: str) -> str:
     """Printable text of 1 to 1000 characters."""
-    if type(given) is not str or not given.isprintable() or not 0 < len(given) <= LONGEST_TEXT:
+    if type(given) is not str or not given.isprintable() or not 0 < len(given) <= 1000:
         raise BudgetError(f"{what} is printable text of 1 to 1000 characters, got {given!r:.60}")
     return given
 
@@ -181,26 +164,22 @@ def from_bytes(data: bytes) -> Any:
 class _Taker:
     """From the caller's objects to plain values; an object met twice is read once."""
 
-    taken: dict[int, tuple[Any, Term]] = field(default_factory=dict)
+    family: str = ""
+    taken: dict[int, tuple[Any, codec.Term]] = field(default_factory=dict)
 
     def value(self, given: Any) -> Any:
         if type(given) is int or type(given) is str:
             return given
-        if type(given) is Fraction:
-            top, bottom = given.as_integer_ratio()
-            if type(top) is int and type(bottom) is int and bottom > 0:
-                return Fraction(top, bottom)
-            raise RefusedError("a Fraction is made of two whole numbers")
         if type(given) is tuple:
             return tuple(self.value(item) for item in given)
         return _array(given) if type(given) is np.ndarray else self.term(given)
 
-    def term(self, given: Any) -> Term:
+    def term(self, given: Any) -> codec.Term:
         if id(given) not in self.taken:
-            if id(type(given)) not in BY_TYPE:
-                raise _strange(type(given).__name__, "matrix")
-            name, form = BY_TYPE[id(type(given))]
-            term = Term(name, tuple(self.value(value) for value in form.take(given)))
+            name, form = BY_TYPE.get(id(type(given)), ("", None))
+            if form is None:
+                raise _strange(type(given).__name__, self.family)
+            term = codec.Term(name, tuple(self.value(value) for value in form.take(given)))
             self.taken[id(given)] = given, term  # kept, so that no other object gets its id
         return self.taken[id(given)][1]
 
@@ -223,27 +202,24 @@ def _array(given: Array) -> Array:
 class _Builder:
     """From plain values to the kernel's objects; a term met twice is built once."""
 
+    family: str = ""
     objects: dict[int, Any] = field(default_factory=dict)
 
     def value(self, value: Any) -> Any:
         if type(value) is tuple:
             return tuple(self.value(item) for item in value)
-        return self.built(value) if type(value) is Term else value
+        return self.built(value) if type(value) is codec.Term else value
 
-    def built(self, term: Term) -> Any:
-        if id(term) not in self.objects:
-            self.objects[id(term)] = self._built(term)
-        return self.objects[id(term)]
-
-    def _built(self, term: Term) -> Any:
-        form = FORMS.get(term.name)
+    def built(self, term: codec.Term) -> Any:
+        if id(term) in self.objects:
+            return self.objects[id(term)]
+        if term.name not in FORMS:
+            raise _strange(term.name, self.family)
+        form = FORMS[term.name]
         for child in codec.terms_in(term.fields):
             inside = FORMS[child.name].family if child.name in FORMS else ""
-            nested = child.name == term.name and term.name in FLAT
-            if form is None or inside not in form.inside or nested:
-                raise _strange(f"{child.name} inside {term.name}", form.family if form else "")
-        if form is None:
-            raise _strange(term.name, "")
+            if inside not in form.inside or (child.name == term.name and term.name in FLAT):
+                raise _strange(f"{child.name} inside {term.name}", self.family)
         try:
             copy = form.build(*(self.value(value) for value in term.fields))
         except PsephosError:
@@ -252,12 +228,15 @@ class _Builder:
             raise RefusedError(f"{term.name} cannot be made of these fields") from None
         if form.family == "matrix":
             require_rule(copy)
+        self.objects[id(term)] = copy
         return copy
 
 
-def _strange(what: str, family: str) -> RefusedError:
-    known = ", ".join(sorted(name for name, form in FORMS.items() if form.family == family))
+def _strange(what: str, family: str) -> PsephosError:
+    if family in WRITTEN:
+        return BudgetError(f"a {family} is written {WRITTEN[family]}, got {what}")
+    known = ", ".join(name for name, form in FORMS.items() if family in ("", form.family))
     return RefusedError(
         f"the kernel has no rule for {what}; a {family or 'value'} is made of whole numbers and "
-        f"exactly these types: {known or ', '.join(FORMS)}"
+        f"exactly these types: {known}"
     )

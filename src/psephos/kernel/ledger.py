@@ -83,7 +83,7 @@ class Ledger:
         header = {
             "dataset": gate.text(dataset, "the name of a data set"),
             "dataset_id": secrets.token_hex(16),
-            "unit": asdict(gate.unit(unit)),
+            "unit": asdict(gate.admit(unit, "unit")),
             "currency": limit.currency,
             "budget": str(limit.amount),
             "created": now(),
@@ -196,32 +196,20 @@ class Ledger:
                 booked = Budget(price.currency, Fraction(0)) if settled else price - entry.price
             self._check_affordable(price, booked, Budget(self.budget.currency, last.spent))
             if entry is None or booked.amount:
-                body = {
-                    "label": label,
-                    "schema": schema,
-                    "fingerprint": fingerprint,
-                    "price": str(price.amount),
-                    "booked": str(booked.amount),
-                    "time": now(),
-                }
+                body = {"label": label, "schema": schema, "fingerprint": fingerprint}
+                body |= {"price": str(price.amount), "booked": str(booked.amount), "time": now()}
                 record = storage.append(db, Record.after(last, "charge", key, body))
             number = entry.number if entry else record.number
             return Request(self, key, number, entry is not None, values)
 
     def _check_affordable(self, price: Budget, booked: Budget, spent: Budget) -> None:
         left = self.budget - spent
-        if price > self.budget:
+        due = price if price > self.budget else booked
+        if due > left:
             raise BudgetExceededError(
-                f"this measurement costs {price}, more than the whole budget of {self.budget}. "
-                "Nothing was charged",
-                price,
-                left,
-            )
-        if booked > left:
-            raise BudgetExceededError(
-                f"this measurement costs {booked}; {left} remains of {self.budget}, since "
-                f"{spent} is spent. Nothing was charged",
-                booked,
+                f"this measurement costs {due}; {left} remains of {self.budget}, since {spent} is "
+                "spent. Nothing was charged",
+                due,
                 left,
             )
 

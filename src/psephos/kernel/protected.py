@@ -77,17 +77,16 @@ class ProtectedTable(_Handle):
                 f"where takes a condition such as col('age') >= 18, got "
                 f"{type(condition).__name__}; text is never evaluated"
             )
-        stays = []
-        for part in gate.admit(condition, "predicate").conjuncts():
-            names = tuple(name for name in self.domain.names if name in part.columns)
-            stays.append(Conjunct(names, part.mask(self.domain)))
-        marks = [gate.fingerprint(conjunct.names, conjunct.mask) for conjunct in stays]
-        return self._derived(f"where {' '.join(marks)}", keep=(*self._keep, *stays))
+        masks = gate.admit(condition, "predicate").masks(self.domain)
+        node = self._node.step(f"where {gate.fingerprint(*masks)}")
+        keep = (*self._keep, *(Conjunct(names, mask) for names, mask in masks))
+        return ProtectedTable(self.domain, self._vault, node, keep)
 
     def keep(self, *names: str) -> ProtectedTable:
         """Some of the columns. Privacy: rows stay rows, so stability is 1."""
         names = _texts(names)
-        return self._derived(f"keep {names}", self.domain.project(names))
+        node = self._node.step(f"keep {names}")
+        return ProtectedTable(self.domain.project(names), self._vault, node, self._keep)
 
     def split(self, name: str) -> dict[str, ProtectedTable]:
         """One table for each value of an attribute, without that attribute.
@@ -133,13 +132,6 @@ class ProtectedTable(_Handle):
     def vectorise(self) -> ProtectedVector:
         """The vector of cell counts; nothing is counted before the first charge."""
         return ProtectedVector(self.domain, self._vault, self._node.step("vectorise"), self._keep)
-
-    def _derived(
-        self, step: str, domain: Domain | None = None, *, keep: Cells | None = None
-    ) -> ProtectedTable:
-        """After a transformation of stability 1."""
-        stays = self._keep if keep is None else keep
-        return ProtectedTable(domain or self.domain, self._vault, self._node.step(step), stays)
 
     def noisy_count(self, *, spend: Budget, key: str | None = None) -> Measurement:
         """The number of rows, with noise."""

@@ -118,6 +118,6 @@ def simulation(
     source: Source, domain: Domain, *, unit: Unit, budget: Budget, seed: int
 ) -> ProtectedTable:
     """Handles over a source that is not private; see the module's text."""
-    money = PlayMoney(gate.unit(unit), gate.budget(budget, "a budget"))
+    money = PlayMoney(gate.admit(unit, "unit"), gate.budget(budget, "a budget"))
     vault = Vault(source, domain, money, SeededDraws(np.random.default_rng(seed)))
     return ProtectedTable(domain, vault, Node(f"root {vault.schema}"))

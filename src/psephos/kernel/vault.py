@@ -95,33 +95,26 @@ class Vault:
     ) -> tuple[str, Array]:
         """The key and the values of a request, charged to the ledger before they are drawn.
 
-        Privacy: whatever goes wrong is told without the frames in which it did, since their locals
-        hold counts, and without the owner's paths (tests/attacks/test_logs_of_locals.py).
+        Privacy: all requests on one tree take turns, so that a rise is counted before another is
+        found; a fork leaves its parent's turn behind
+        (tests/test_protect.py::test_threads_of_a_forked_child_take_turns). Whatever goes wrong is
+        told without the frames in which it did, since their locals hold counts, and without the
+        owner's paths (tests/attacks/test_logs_of_locals.py).
         """
         try:
-            return self._request(node, fingerprint, price, key, label, draw)
+            with self.turns.setdefault(process(), RLock()):
+                rises = node.rises(price.amount)
+                booked = Budget(price.currency, rises[-1].by)
+                request = self.ledger._charge(
+                    key, fingerprint, price, booked, label=label, schema=self.schema
+                )
+                if request.values is not None:
+                    return request.key, unpack(request.values)
+                count(rises, paid=not request.replay)
+                return request.key, unpack(request._store(pack(draw())))
         except BaseException as error:  # noqa: BLE001 - an interruption has frames, too
             failure = _bare(error)
         raise failure  # outside of the handler, so that it has no context
-
-    def _request(
-        self, node: Node, fingerprint: str, price: Budget, key: str | None, label: str, draw: Draw
-    ) -> tuple[str, Array]:
-        """All requests on one tree take turns, so that a rise is counted before another is found.
-
-        A fork leaves its parent's turn behind
-        (tests/test_protect.py::test_threads_of_a_forked_child_take_turns).
-        """
-        with self.turns.setdefault(process(), RLock()):
-            rises = node.rises(price.amount)
-            booked = Budget(price.currency, rises[-1].by)
-            request = self.ledger._charge(
-                key, fingerprint, price, booked, label=label, schema=self.schema
-            )
-            if request.values is not None:
-                return request.key, unpack(request.values)
-            count(rises, paid=not request.replay)
-            return request.key, unpack(request._store(pack(draw())))
 
     def __repr__(self) -> str:
         return "Vault(closed)"
