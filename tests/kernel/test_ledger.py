@@ -229,7 +229,7 @@ def test_one_currency_per_ledger(folder):
         ledger._charge(None, "f", rho("1/2"), rho("1/2"), **WORDS)
     other = Ledger.create(folder / "r", dataset="d", unit=add_remove_row(), budget=rho("1/8"))
     other._charge(None, "f", rho("1/16"), rho("1/16"), **WORDS)
-    with pytest.raises(BudgetError, match=r"epsilon 1 and rho 1/16 .* are different currencies"):
+    with pytest.raises(BudgetError, match=r"epsilon 1 and rho 1/8 .* are different currencies"):
         other._charge(None, "f", epsilon("1"), epsilon("1"), **WORDS)
     assert other.remaining() == rho("1/16")
     assert Ledger.open(other.path).history()[0].booked == rho("1/16")

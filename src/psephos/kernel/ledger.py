@@ -236,7 +236,7 @@ class Ledger:
         raise RefusedError(f"a ledger is not copied; write Ledger.open({str(self.path)!r}) there")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Request:
     """A request that was charged; `values` are its stored bytes, or None as yet."""
 

@@ -30,7 +30,7 @@ def process() -> tuple[int, int]:
     return os.getpid(), len(_forks)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Node:
     """A node of the lineage; `spent` is what the root would pay for it alone.
 

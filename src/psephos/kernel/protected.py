@@ -202,8 +202,8 @@ class ProtectedVector(_Handle):
         (tests/kernel/test_audit.py).
         """
         spend, price = self._vault.priced(spend, Fraction(1, 2))
-        blocks = Query.of(query) if isinstance(query, Matrix) else query
-        admitted: Query = gate.admit(blocks, "query")
+        whole = type(query) is Query
+        admitted = gate.admit(query, "query") if whole else Query.of(gate.admit(query, "matrix"))
         self._check(admitted)
         noise = noise_for(admitted, spend, self._vault.ledger.unit, self._node.stability)
 

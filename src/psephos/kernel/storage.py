@@ -298,7 +298,10 @@ def _in_words(path: str) -> Iterator[None]:
         code = errno.errorcode.get(getattr(error, "errno", None) or 0, "")
         code = getattr(error, "sqlite_errorname", code)
         known = (w for codes, w in _REMEDIES.items() if code.startswith(tuple(codes.split())))
-        raise LedgerError(next(known, str(error)), path) from None
+        reason = next(
+            known, f"the system reports {code or type(error).__name__}; nothing was shown"
+        )
+        raise LedgerError(reason, path) from None
 
 
 def _connect(path: str) -> sqlite3.Connection:

@@ -9,65 +9,38 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 import psephos.matrix as mx
-from psephos.domain import Domain
-from psephos.errors import BudgetExceededError, PsephosError
-from psephos.kernel.budget import Budget, epsilon
+from psephos.errors import BudgetExceededError
+from psephos.kernel.budget import epsilon
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.noise import DiscreteLaplace
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.query import Query
 from psephos.kernel.unit import add_remove_row, person
+from psephos.publish.attacks import boundary
+from psephos.publish.attacks.attempt import (
+    CELLS,
+    DOMAIN,
+    ONE,
+    ROWS,
+    SILENCE,
+    TRUE,
+    Attack,
+    GotThrough,
+    open_table,
+    refused,
+    require,
+)
 from psephos.publish.attacks.finding import Finding
 from psephos.publish.attacks.stage import Integers, Stage, opened
 
-CELLS = 100
-DOMAIN = Domain.of(x=CELLS)
-TRUE = np.arange(CELLS) % 3
-ROWS = np.repeat(np.arange(CELLS), TRUE)
-ONE = epsilon("1")
-SILENCE = epsilon(10**18)  # noise of a scale so small that it is zero
 PATIENCE = 30.0
-
-
-class GotThrough(Exception):
-    """The attack worked; the text says how."""
-
-
-@dataclass(frozen=True)
-class Attack:
-    """What is tried, and what should come of it; `attempt` raises GotThrough if more does."""
-
-    name: str
-    claimed: str
-    attempt: Callable[[Stage], None]
-
-
-def _open(stage: Stage, budget: Budget | None = None) -> tuple[ProtectedTable, Ledger]:
-    ledger = stage.rich(add_remove_row(), "epsilon")
-    if budget is not None:
-        ledger = stage.ledger(add_remove_row(), budget)
-    return opened(DOMAIN, ROWS, ROWS, ledger), ledger
-
-
-def _refused(what: str, attempt: Callable[..., Any], *given: Any, **named: Any) -> None:
-    try:
-        attempt(*given, **named)
-    except (PsephosError, TypeError):
-        return
-    raise GotThrough(f"{what} was not refused")
-
-
-def _require(holds: Any, otherwise: str) -> None:
-    if not holds:
-        raise GotThrough(otherwise)
 
 
 def _scale(measurement: Measurement) -> Fraction:
@@ -76,26 +49,26 @@ def _scale(measurement: Measurement) -> Fraction:
 
 
 def _odd_amounts(stage: Stage) -> None:
-    table, ledger = _open(stage, ONE)
+    table, ledger = open_table(stage, ONE)
     nan, endless = float("nan"), float("inf")
     for amount in (0.1, -1, "-0.1", 0, "0", nan, endless, "nan", "inf", "1/0", True, None, -0.5):
-        _refused(f"epsilon({amount!r})", epsilon, amount)
+        refused(f"epsilon({amount!r})", epsilon, amount)
     for forged in (Fraction(-1), Fraction(0), 0.5, nan, endless):
         spend = epsilon("1/2")
         object.__setattr__(spend, "amount", forged)
-        _refused(f"a spend forged to {forged}", table.noisy_count, spend=spend)
+        refused(f"a spend forged to {forged}", table.noisy_count, spend=spend)
     for wrong in (0.1, "0.1", 1, None):
-        _refused(f"spend={wrong!r}", table.noisy_count, spend=wrong)
-    _require(ledger.spent().amount == 0, "a refused request changed what was spent")
+        refused(f"spend={wrong!r}", table.noisy_count, spend=wrong)
+    require(ledger.spent().amount == 0, "a refused request changed what was spent")
 
 
 def _scaled_mask(stage: Stage) -> None:
     factor = 10**6
-    vector = _open(stage)[0].vectorise().transform(mx.Scaled(factor, mx.Identity(CELLS)))
+    vector = open_table(stage)[0].vectorise().transform(mx.Scaled(factor, mx.Identity(CELLS)))
     measured = vector.measure(mx.Identity(CELLS), spend=epsilon("1/10"))
-    _require(_scale(measured) >= 10 * factor, "the noise of a scaled mask is not scaled")
+    require(_scale(measured) >= 10 * factor, "the noise of a scaled mask is not scaled")
     right = (np.round(measured.values / factor) == TRUE).sum()  # 5 in 100 by chance
-    _require(right < CELLS / 2, f"{right} of {CELLS} counts came back through a scaled mask")
+    require(right < CELLS / 2, f"{right} of {CELLS} counts came back through a scaled mask")
 
 
 class _Lying(mx.Dense):
@@ -112,21 +85,21 @@ class _Lying(mx.Dense):
 
 
 def _lying_matrix(stage: Stage) -> None:
-    table, ledger = _open(stage)
+    table, ledger = open_table(stage)
     vector, liar = table.vectorise(), _Lying(1000 * np.eye(CELLS, dtype=int))
     what = "a matrix that lies about itself"
     for matrix in (liar, mx.Stack((mx.Identity(CELLS), liar)), mx.Scaled(2, liar)):
-        _refused(what, vector.measure, matrix, spend=ONE)
-        _refused(what, vector.measure, Query.of([(matrix, 1)]), spend=ONE)
-        _refused(what, vector.transform, matrix)
-    _refused(what, vector.choose, liar, TRUE, spend=ONE)
-    _require(ledger.spent().amount == 0, "a refused request changed what was spent")
+        refused(what, vector.measure, matrix, spend=ONE)
+        refused(what, vector.measure, Query.of([(matrix, 1)]), spend=ONE)
+        refused(what, vector.transform, matrix)
+    refused(what, vector.choose, liar, TRUE, spend=ONE)
+    require(ledger.spent().amount == 0, "a refused request changed what was spent")
 
 
 def _changed_array(stage: Stage) -> None:
     entries = np.eye(CELLS, dtype=np.int64)
     matrix = mx.Dense(entries)
-    changed = _open(stage)[0].vectorise().transform(matrix)
+    changed = open_table(stage)[0].vectorise().transform(matrix)
     for array in (entries, matrix.array):
         try:
             array.setflags(write=True)
@@ -134,49 +107,47 @@ def _changed_array(stage: Stage) -> None:
         except ValueError:  # it cannot be made writeable, which is well
             continue
     seen = changed.measure(mx.Identity(CELLS), spend=SILENCE).values
-    _require(seen.tolist() == TRUE.tolist(), "an array changed after its check was used")
+    require(seen.tolist() == TRUE.tolist(), "an array changed after its check was used")
 
 
 def _tenths(stage: Stage) -> None:
-    table, ledger = _open(stage, epsilon("0.3"))
+    table, ledger = open_table(stage, epsilon("0.3"))
     for _ in range(3):
         try:
             table.noisy_count(spend=epsilon("0.1"))
         except BudgetExceededError:
             raise GotThrough("0.1 was refused of 0.3, three times over") from None
-    _refused("a fourth 0.1 of 0.3", table.noisy_count, spend=epsilon("0.1"))
-    _refused("1e-9 of nothing", table.noisy_count, spend=epsilon("1e-9"))
-    _require(ledger.spent() == epsilon("0.3"), "three times 0.1 is not booked as 0.3")
+    refused("a fourth 0.1 of 0.3", table.noisy_count, spend=epsilon("0.1"))
+    refused("1e-9 of nothing", table.noisy_count, spend=epsilon("1e-9"))
+    require(ledger.spent() == epsilon("0.3"), "three times 0.1 is not booked as 0.3")
 
 
 def _reopened(stage: Stage) -> None:
-    table, ledger = _open(stage, ONE)
+    table, ledger = open_table(stage, ONE)
     table.noisy_count(spend=epsilon("3/4"))
     again = Ledger.open(ledger.path)
-    _require(again.spent() == epsilon("3/4"), "a ledger forgot what was spent")
+    require(again.spent() == epsilon("3/4"), "a ledger forgot what was spent")
     fresh = opened(DOMAIN, ROWS, ROWS, again)
-    _refused("more than is left", fresh.noisy_count, spend=epsilon("1/2"))
+    refused("more than is left", fresh.noisy_count, spend=epsilon("1/2"))
     new = {"dataset": "made up", "unit": add_remove_row(), "budget": ONE}
-    _refused("a second budget", Ledger.create, ledger.path, **new)
+    refused("a second budget", Ledger.create, ledger.path, **new)
     again.verify()
 
 
 def _replayed(stage: Stage) -> None:
-    table, ledger = _open(stage, ONE)
+    table, ledger = open_table(stage, ONE)
     vector = table.vectorise()
     first = vector.measure(mx.Identity(CELLS), spend=epsilon("1/2"), key="one")
     again = vector.measure(mx.Identity(CELLS), spend=epsilon("1/2"), key="one")
-    _require(
-        first.values.tolist() == again.values.tolist(), "a key was answered twice, differently"
-    )
-    _require(ledger.spent() == epsilon("1/2"), "a replay was not free, or its first run was")
+    require(first.values.tolist() == again.values.tolist(), "a key was answered twice, differently")
+    require(ledger.spent() == epsilon("1/2"), "a replay was not free, or its first run was")
     half = epsilon("1/2")
-    _refused("a new use of a key", vector.measure, mx.total(CELLS), spend=half, key="one")
+    refused("a new use of a key", vector.measure, mx.total(CELLS), spend=half, key="one")
 
 
 def _two_runs(stage: Stage) -> None:
-    seen = {tuple(_drawn(_open(stage)[0])) for _ in range(3)}
-    _require(len(seen) == 3, "noise came twice")
+    seen = {tuple(_drawn(open_table(stage)[0])) for _ in range(3)}
+    require(len(seen) == 3, "noise came twice")
 
 
 def _drawn(table: ProtectedTable) -> list[int]:
@@ -186,7 +157,7 @@ def _drawn(table: ProtectedTable) -> list[int]:
 def _forked(stage: Stage) -> None:
     if not hasattr(os, "fork"):
         return  # nothing to attack
-    table, _ = _open(stage)
+    table, _ = open_table(stage)
     _drawn(table)  # counts are made, so the child needs no engine
     place = stage.folder / "child"
     with warnings.catch_warnings():
@@ -198,8 +169,8 @@ def _forked(stage: Stage) -> None:
         finally:
             os._exit(0)
     _wait(child)
-    _require(place.exists(), "a forked child could not measure")
-    _require(place.read_text() != repr(_drawn(table)), "a forked child drew its parent's noise")
+    require(place.exists(), "a forked child could not measure")
+    require(place.read_text() != repr(_drawn(table)), "a forked child drew its parent's noise")
 
 
 def _wait(child: int) -> None:
@@ -219,24 +190,24 @@ LOOKS: tuple[Callable[[Any], Any], ...] = (
 
 
 def _open_handles(stage: Stage) -> None:
-    table, _ = _open(stage)
+    table, _ = open_table(stage)
     for handle in (table, table.vectorise()):
         for look in LOOKS:
             name = getattr(look, "__name__", "looking")
-            _refused(f"{name} of a handle", look, handle)
+            refused(f"{name} of a handle", look, handle)
         for name in (name for name in dir(handle) if not name.startswith("_")):
             shown = getattr(handle, name)
-            _require(not isinstance(shown, np.ndarray), f"{name} of a handle shows an array")
+            require(not isinstance(shown, np.ndarray), f"{name} of a handle shows an array")
 
 
 def _evaluated_text(stage: Stage) -> None:
-    table, _ = _open(stage)
+    table, _ = open_table(stage)
     mark = stage.folder / "mark"
     for text in (f"__import__('pathlib').Path({str(mark)!r}).touch()", "x > 3", "1=1; --"):
-        _refused("text as a condition", table.where, text)
+        refused("text as a condition", table.where, text)
     called: list[int] = []
-    _refused("a function as a condition", table.where, called.append)
-    _require(not mark.exists() and not called, "a condition was run")
+    refused("a function as a condition", table.where, called.append)
+    require(not mark.exists() and not called, "a condition was run")
 
 
 def _rows_of_a_person(stage: Stage) -> None:
@@ -245,8 +216,8 @@ def _rows_of_a_person(stage: Stage) -> None:
     table = opened(DOMAIN, cells, np.zeros(cells.size, int), ledger)
     some = [table, *table.split("x").values()][: CELLS // 10]
     counts = [int(part.noisy_count(spend=SILENCE).values[0]) for part in some]
-    _require(counts[0] <= 2, f"{counts[0]} rows of a person count, of 2 that may")
-    _require(sum(counts[1:]) <= 2, f"{sum(counts[1:])} rows of a person count over parts")
+    require(counts[0] <= 2, f"{counts[0]} rows of a person count, of 2 that may")
+    require(sum(counts[1:]) <= 2, f"{sum(counts[1:])} rows of a person count over parts")
 
 
 ATTACKS = (
@@ -262,6 +233,7 @@ ATTACKS = (
     Attack("handles listed, copied, pickled, turned into arrays", "refused", _open_handles),
     Attack("text and functions as conditions", "refused, and never run", _evaluated_text),
     Attack("a person with too many rows", "counts at most max_rows", _rows_of_a_person),
+    *boundary.ATTACKS,
 )
 
 
