@@ -20,6 +20,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
+from psephos.domain import Domain
+from psephos.frozen import digest
+
 Kind = Literal["step", "split"]
 _forks: list[int] = []  # grows in a forked child, and so differs from that of all before it
 os.register_at_fork(after_in_child=lambda: _forks.append(os.getpid()))
@@ -28,6 +31,15 @@ os.register_at_fork(after_in_child=lambda: _forks.append(os.getpid()))
 def process() -> tuple[int, int]:
     """This process: not one that it was forked from, even if that had the same number."""
     return os.getpid(), len(_forks)
+
+
+def root_name(domain: Domain, edition: str) -> str:
+    """The root's name, and so the head of every fingerprint: the schema, then the data's edition.
+
+    Privacy: nothing rests on it: another edition is another request, which the same ledger pays
+    for out of the same budget (tests/publish/test_editions.py::test_an_edition_renews_no_budget).
+    """
+    return f"root {digest(domain)} {edition}".rstrip()
 
 
 @dataclass(eq=False)

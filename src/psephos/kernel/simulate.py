@@ -14,9 +14,9 @@ import numpy as np
 
 from psephos.domain import Domain
 from psephos.errors import BudgetError, BudgetExceededError, DomainError
-from psephos.frozen import Array, digest
+from psephos.frozen import Array
 from psephos.kernel.budget import Budget
-from psephos.kernel.lineage import Node
+from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.noise import DiscreteLaplace, Noise
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.source import Cells, Source, summed
@@ -114,11 +114,11 @@ def counted(counts: Array, domain: Domain) -> ArraySource:
 
 
 def simulation(
-    source: Source, domain: Domain, *, unit: Unit, budget: Budget, seed: int
+    source: Source, domain: Domain, *, unit: Unit, budget: Budget, seed: int, edition: str = ""
 ) -> ProtectedTable:
     """Handles over a source that is not private; see the module's text."""
     if not isinstance(unit, Unit) or not isinstance(budget, Budget):
         raise BudgetError(f"simulate needs a unit and a budget, got {unit!r} and {budget!r}")
     draws = SeededDraws(np.random.default_rng(seed))
     vault = Vault(source, domain, PlayMoney(unit, budget), draws)
-    return ProtectedTable(domain, vault, Node(f"root {digest(domain)}"))
+    return ProtectedTable(domain, vault, Node(root_name(domain, edition)))

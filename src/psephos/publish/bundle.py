@@ -60,7 +60,7 @@ from psephos.workload.workload import Workload
 
 HELD: dict[str, type] = dict.fromkeys(("name", "title", "fingerprint", "key", "noise"), str)
 HELD |= dict.fromkeys(("spend", "lineage", "tables", "views"), list)
-HELD |= {"simulation": bool, "draws": int, "interval": dict, "files": dict}
+HELD |= {"simulation": bool, "edition": str, "draws": int, "interval": dict, "files": dict}
 CELLS_FILE = f"{CELLS}.parquet"
 """Whole numbers for every cell, in row-major order: all published tables are sums of them."""
 
@@ -319,11 +319,6 @@ def _write_table(folder: Path, name: str, table: pa.Table, job: Job) -> None:
         pa.csv.write_csv(table, folder / f"{name}.csv")
     if "parquet" in job.file.output.formats:
         pa.parquet.write_table(table, folder / f"{name}.parquet")
-
-
-def request_key(job: Job) -> str:
-    """One key for what is asked, so that the ledger knows a second run for what it is."""
-    return f"release {job.file.name[:200]} {job.fingerprint[:24]}"
 
 
 def interval_of(views: Views) -> dict[str, Any]:
