@@ -37,6 +37,7 @@ from psephos.infer.estimate import Answers
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.publish import plots
+from psephos.publish.agreement import require_agreement
 from psephos.publish.disk import (
     CELLS,
     file_name,
@@ -205,6 +206,8 @@ def write_bundle(
         draft.chmod(0o755)
         say("tables")
         views = Views(job, own.measurement)
+        if not own.measurement.simulation:
+            require_agreement(views)
         wanted = possible_views(job, job.file.output.views)
         _write_inputs(draft, job, own)
         names = _write_views(draft, views, wanted)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from psephos.errors import PsephosError, ReleaseError
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
+from psephos.publish.agreement import compare_past, worst_of
 from psephos.publish.bundle import CELLS_FILE, Bundle, distance, interval_of
 from psephos.publish.disk import file_name, read_integers, read_table, sha256_of
 from psephos.publish.measured import FILES, PAST
@@ -98,6 +99,7 @@ def verify(
         ("files", _files),
         ("request", _request),
         ("receipt", _receipt),
+        ("past", _past),
         ("raw view", _raw),
         ("consistent view", _consistent),
         ("published view", _published),
@@ -207,6 +209,17 @@ def _receipt(bundle: Bundle) -> str:
     said = f"{bundle.spend} was charged for these very queries, and these integers stored for it"
     names = ", ".join(repr(each.name) for each in past)
     return said + (f"; so for what it builds on: {names}" if past else "")
+
+
+def _past(bundle: Bundle) -> str:
+    """Do the noisy integers that were combined agree, as far as noise allows?"""
+    comparisons = compare_past(bundle.views)
+    if not comparisons:
+        return "builds on no earlier release"
+    worst = worst_of(comparisons)
+    if not worst.ok:
+        raise _WrongError(str(worst))
+    return str(worst)
 
 
 def _ledger(bundle: Bundle, ledger: Ledger | str | os.PathLike[str]) -> str:
