@@ -16,15 +16,17 @@ from psephos.errors import BudgetError, DomainError
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.lineage import Node
+from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.unit import Unit
 from psephos.kernel.vault import Draws, Vault
 
+LONGEST_EDITION = 200
+
 
 def protect(
-    source: Any, domain: Domain, *, ledger: Ledger | str | os.PathLike[str]
+    source: Any, domain: Domain, *, ledger: Ledger | str | os.PathLike[str], edition: str = ""
 ) -> ProtectedTable:
     """A handle to sensitive data; every look at it is charged to the ledger.
 
@@ -33,8 +35,11 @@ def protect(
         domain: the public schema; values outside it go where it says
         ledger: an existing ledger or its path; a missing one is refused, so that a mistyped
             path never mints a fresh budget
+        edition: which state of the data this is, such as "2025"; what was measured on different
+            editions is never combined, and all of them share the ledger's budget
     """
     _check_domain(domain)
+    edition = checked_edition(edition)
     schema: Domain = gate.admit(domain, "domain")
     if isinstance(ledger, Ledger):
         ledger.verify()  # it knows how far it had come when it was opened
@@ -44,7 +49,7 @@ def protect(
     table = as_source(source)
     table.check_columns(needed_columns(schema, book.unit.cap))
     vault = Vault(table, schema, book, Draws())
-    return ProtectedTable(schema, vault, Node(f"root {vault.schema}"))
+    return ProtectedTable(schema, vault, Node(root_name(vault.schema, edition)))
 
 
 def check(
@@ -81,7 +86,7 @@ def check(
 
 
 def simulate(
-    source: Any, domain: Domain, *, unit: Unit, budget: Budget, seed: int
+    source: Any, domain: Domain, *, unit: Unit, budget: Budget, seed: int, edition: str = ""
 ) -> ProtectedTable:
     """The same handles over cell counts or a frame that is not private.
 
@@ -90,9 +95,30 @@ def simulate(
     _check_domain(domain)
     if not _is_whole(seed):
         raise DomainError(f"seed is a whole number from 0, got {seed!r}")
-    if isinstance(source, np.ndarray):
-        return simulation(counted(source, domain), domain, unit=unit, budget=budget, seed=seed)
-    return simulation(as_source(source), domain, unit=unit, budget=budget, seed=seed)
+    array = isinstance(source, np.ndarray)
+    return simulation(
+        counted(source, domain) if array else as_source(source),
+        domain,
+        unit=unit,
+        budget=budget,
+        seed=seed,
+        edition=checked_edition(edition),
+    )
+
+
+def checked_edition(edition: Any) -> str:
+    """The name of a state of the data; empty, if it has none.
+
+    >>> checked_edition("2025")
+    '2025'
+    """
+    if type(edition) is str and edition.isprintable() and edition == edition.strip():
+        if len(edition) <= LONGEST_EDITION:
+            return edition
+    raise DomainError(
+        f"an edition is printable text of at most {LONGEST_EDITION} characters without blanks at "
+        f'its ends, such as "2025", got {edition!r:.60}'
+    )
 
 
 def _is_whole(number: Any) -> bool:

@@ -97,7 +97,7 @@ def test_results_are_shown_in_one_line(bundle):
     assert repr(reply).startswith("Reply(4 answers, free, at most ± ")
     assert "<td>horse</td>" in reply._repr_html_()
     found = ps.verify(bundle.path)
-    assert repr(found) == f"Verification({str(bundle.path)!r}: ok, 6 checks)"
+    assert repr(found) == f"Verification({str(bundle.path)!r}: ok, 7 checks)"
     assert "<td>receipt</td>" in found._repr_html_()
     for each in (made, reply, found):
         assert len(repr(each).splitlines()) == 1

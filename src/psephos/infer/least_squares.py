@@ -104,6 +104,13 @@ def one_base(measurements: Sequence[Measurement]) -> Domain:
                 f"an estimate is made from measurements, got {type(measurement).__name__}; "
                 "write least_squares([vector.measure(...)])"
             )
+    editions = sorted({edition_of(m) for m in measurements})
+    if len(editions) > 1:
+        raise RefusedError(
+            f"these measurements are of different editions of the data, "
+            f"{' and '.join(edition_words(edition) for edition in editions)}; estimate each on its "
+            "own, or give `protect` the same edition where the data are the same"
+        )
     bases = {(m.dataset_id, m.base) for m in measurements}
     if len(bases) > 1 or any(m.domain != measurements[0].domain for m in measurements):
         raise RefusedError(
@@ -111,3 +118,13 @@ def one_base(measurements: Sequence[Measurement]) -> Domain:
             "on its own"
         )
     return measurements[0].domain
+
+
+def edition_of(measurement: Measurement) -> str:
+    """Which state of the data was measured, by its lineage's root; empty if it has no name."""
+    return measurement.lineage[0].partition(" ")[2].partition(" ")[2]
+
+
+def edition_words(edition: str) -> str:
+    """An edition as a message names it."""
+    return repr(edition) if edition else "one without a name"

@@ -30,6 +30,15 @@ def process() -> tuple[int, int]:
     return os.getpid(), len(_forks)
 
 
+def root_name(schema: str, edition: str) -> str:
+    """The root's name, and so the head of every fingerprint: the schema, then the data's edition.
+
+    Privacy: nothing rests on it: another edition is another request, which the same ledger pays
+    for out of the same budget (tests/publish/test_editions.py::test_an_edition_renews_no_budget).
+    """
+    return f"root {schema} {edition}" if edition else f"root {schema}"
+
+
 @dataclass(eq=False, repr=False)
 class Node:
     """A node of the lineage; `spent` is what the root would pay for it alone.

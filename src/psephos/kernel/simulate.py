@@ -17,7 +17,7 @@ from psephos.errors import BudgetExceededError, DomainError
 from psephos.frozen import Array
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget
-from psephos.kernel.lineage import Node
+from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.noise import DiscreteLaplace, Noise
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.source import Cells, Source, summed
@@ -115,9 +115,9 @@ def counted(counts: Array, domain: Domain) -> ArraySource:
 
 
 def simulation(
-    source: Source, domain: Domain, *, unit: Unit, budget: Budget, seed: int
+    source: Source, domain: Domain, *, unit: Unit, budget: Budget, seed: int, edition: str = ""
 ) -> ProtectedTable:
     """Handles over a source that is not private; see the module's text."""
     money = PlayMoney(gate.admit(unit, "unit"), gate.budget(budget, "a budget"))
     vault = Vault(source, domain, money, SeededDraws(np.random.default_rng(seed)))
-    return ProtectedTable(domain, vault, Node(f"root {vault.schema}"))
+    return ProtectedTable(domain, vault, Node(root_name(vault.schema, edition)))

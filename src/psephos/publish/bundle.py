@@ -37,6 +37,7 @@ from psephos.infer.estimate import Answers
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.publish import plots
+from psephos.publish.agreement import require_agreement
 from psephos.publish.disk import (
     CELLS,
     file_name,
@@ -60,7 +61,7 @@ from psephos.workload.workload import Workload
 
 HELD: dict[str, type] = dict.fromkeys(("name", "title", "fingerprint", "key", "noise"), str)
 HELD |= dict.fromkeys(("spend", "lineage", "tables", "views"), list)
-HELD |= {"simulation": bool, "draws": int, "interval": dict, "files": dict}
+HELD |= {"simulation": bool, "edition": str, "draws": int, "interval": dict, "files": dict}
 CELLS_FILE = f"{CELLS}.parquet"
 """Whole numbers for every cell, in row-major order: all published tables are sums of them."""
 
@@ -205,6 +206,8 @@ def write_bundle(
         draft.chmod(0o755)
         say("tables")
         views = Views(job, own.measurement)
+        if not own.measurement.simulation:
+            require_agreement(views)
         wanted = possible_views(job, job.file.output.views)
         _write_inputs(draft, job, own)
         names = _write_views(draft, views, wanted)
@@ -319,11 +322,6 @@ def _write_table(folder: Path, name: str, table: pa.Table, job: Job) -> None:
         pa.csv.write_csv(table, folder / f"{name}.csv")
     if "parquet" in job.file.output.formats:
         pa.parquet.write_table(table, folder / f"{name}.parquet")
-
-
-def request_key(job: Job) -> str:
-    """One key for what is asked, so that the ledger knows a second run for what it is."""
-    return f"release {job.file.name[:200]} {job.fingerprint[:24]}"
 
 
 def interval_of(views: Views) -> dict[str, Any]:

@@ -12,12 +12,16 @@ from pathlib import Path
 
 from psephos.errors import PsephosError, ReleaseError, WorkloadError
 from psephos.frozen import digest
+from psephos.kernel.budget import Budget
+from psephos.publish.disk import write_json
 from psephos.publish.job import Job
+from psephos.publish.measured import read_json, spend_of
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.workload.workload import Workload
 
 FOLDER = ".psephos"
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, PsephosError)
 ELSEWHERE = "copy the release file to a folder you can write to"
 Progress = Callable[[str, float], None]
 
@@ -29,17 +33,42 @@ def choose(job: Job, workload: Workload, progress: Progress | None = None) -> St
     place = job.folder / FOLDER / f"{name[:32]}.strategy"
     if place.exists():
         return select.load(place, workload.domain)
-    made = _search(job, workload, progress)
+    strategy = _search(job, workload, progress)
+    _save(strategy, place)
+    return strategy
+
+
+def _save(strategy: Strategy, place: Path) -> None:
     try:
         place.parent.mkdir(exist_ok=True)
-        select.save(made, place)
+        select.save(strategy, place)
     except OSError as error:
         raise ReleaseError(
             f"{place.parent} cannot be made: {error.strerror}; {ELSEWHERE}"
         ) from None
     except WorkloadError as error:
         raise ReleaseError(f"{error}; {ELSEWHERE}") from None
-    return made
+
+
+def keep_request(job: Job, strategy: Strategy, spend: Budget) -> None:
+    """Write down what is about to be charged: how to measure, and at what spend.
+
+    Targets buy less where a release builds on others, and what was bought so stays the request,
+    also when it is released without them.
+    """
+    place = kept(job) / f"{job.request[:32]}.request"
+    _save(strategy, place)
+    write_json(place.with_suffix(".spend"), {"spend": [spend.currency, str(spend.amount)]})
+
+
+def kept_request(job: Job) -> tuple[Strategy, Budget] | None:
+    """How a request that was charged measures, and its spend; None if that is not kept here."""
+    place = kept(job) / f"{job.request[:32]}.request"
+    try:
+        spend = spend_of(read_json(place.with_suffix(".spend")))
+        return select.load(place, job.workload.domain), spend
+    except UNREADABLE:
+        return None
 
 
 def selectable() -> list[str]:

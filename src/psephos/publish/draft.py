@@ -150,6 +150,7 @@ name = {name}
 title = ""
 publisher = ""
 source = {source}
+# edition = "2025"                 # which state of the data this is, if others come after it
 
 [privacy]                          # CONFIRM: whose presence must not show?
 # unit = "add_remove_row"          # or "substitute_row", or "person" with the two lines below

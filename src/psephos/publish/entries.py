@@ -18,6 +18,7 @@ from psephos.domain import Domain
 from psephos.errors import PsephosError, ReleaseError
 from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
 from psephos.kernel.unit import Change, Unit
+from psephos.protect import checked_edition
 from psephos.publish.columns import AttributeEntry, Entry, Number
 from psephos.publish.texts import checked_bundle, each_once, refuse_unshown
 
@@ -207,6 +208,9 @@ class ReleaseFile(Entry):
     publisher: str = Field("", description="who to cite")
     facts: tuple[str, ...] = Field((), description="public facts the release rests on")
     source: str | None = Field(None, description="a CSV or Parquet file, beside this file")
+    edition: Annotated[str, AfterValidator(checked_edition)] = Field(
+        "", description='which state of the data the source is, e.g. "2025"'
+    )
     privacy: PrivacyEntry
     ledger: LedgerEntry
     budget: BudgetEntry | None = Field(None, description="leave it out if tables have targets")

@@ -65,7 +65,7 @@ class Job:
         unit = file.privacy.made()
         known = {}
         for name in file.builds_on:
-            for each in read_past(folder / name, workload.domain, unit):
+            for each in read_past(folder / name, workload.domain, unit, file.edition):
                 known[each.measurement.key] = each
         impossible = compile_zeros(domain, file.zeros)
         made = cls(file, folder, domain, workload, tuple(tables), tuple(known.values()), impossible)
@@ -120,8 +120,13 @@ class Job:
         return self.folder / self.file.output.bundle
 
     def check_past(self, ledger: Ledger | None = None) -> None:
-        """Refuse to build on anything but paid measurements of one data set."""
+        """Refuse to build on anything but paid measurements of one data set, each counted once."""
         for past in self.past:
+            if past.measurement.key == self.key:
+                raise ReleaseError(
+                    f"builds_on: {past.name!r} is what this release measures, and would count "
+                    "twice; give this release another name"
+                )
             try:
                 past.measurement.require_release()
                 past.check_receipt(self.unit)
@@ -133,9 +138,24 @@ class Job:
                     "the bundle again"
                 ) from None
 
+    @property
+    def key(self) -> str:
+        """One key for what is measured, so that the ledger knows a second run for what it is."""
+        edition = f" ({self.file.edition})" if self.file.edition else ""
+        return f"release {self.file.name[:200]}{edition} {self.request[:24]}"
+
     @cached_property
     def fingerprint(self) -> str:
-        """A name for what is asked: of whom, of what, how precisely; not for how it is shown."""
+        """A name for what is asked and what it builds on; not for how it is shown."""
+        past = [(each.measurement.key, each.values_hash) for each in self.past]
+        return digest((self.request, past))
+
+    @cached_property
+    def request(self) -> str:
+        """A name for what is measured: of which data, of whom, of what, how precisely.
+
+        What it builds on is no part of it: what was paid for can be released with and without.
+        """
         targets = [
             (t.name, t.products.start, t.target.model_dump_json())
             for t in self.tables
@@ -143,5 +163,5 @@ class Job:
         ]
         spend = None if self.budget is None else (self.budget.currency, str(self.budget.amount))
         asked = (self.domain, self.workload.domain, self.workload.products, spend, targets)
-        past = [(each.measurement.key, each.values_hash) for each in self.past]
-        return digest((self.file.name, str(self.unit), self.file.zeros, *asked, past))
+        named = (self.file.name, self.file.edition, str(self.unit), self.file.zeros)
+        return digest((*named, *asked))

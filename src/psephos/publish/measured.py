@@ -1,6 +1,6 @@
 """One paid look at the data as a bundle keeps it: the query, its noisy integers, and the charge.
 
-    manifest.json          whose it is: key, lineage, spend
+    manifest.json          whose it is: key, edition, lineage, spend
     strategy.bin           what was measured: integer queries and their weights
     measurements.parquet   the noisy integers
     receipt.json           the charge in the ledger, and how far the ledger had come
@@ -21,9 +21,11 @@ import pyarrow.parquet
 
 from psephos.domain import Domain
 from psephos.errors import ReleaseError
+from psephos.infer.least_squares import edition_of, edition_words
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.ledger import Ledger
+from psephos.kernel.lineage import root_name
 from psephos.kernel.measurement import Measurement, noise_for, pack, request_fingerprint
 from psephos.kernel.unit import Unit
 from psephos.publish.disk import read_integers, write_json
@@ -34,7 +36,7 @@ FORMAT = 1
 PAST = "past"
 FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
 HELD: dict[str, type] = {"name": str, "key": str, "lineage": list, "spend": list}
-HELD |= {"simulation": bool}
+HELD |= {"simulation": bool, "edition": str}
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +56,8 @@ class Measured:
         for key, kind in HELD.items():
             if type(said.get(key)) is not kind:
                 raise ReleaseError(f"{folder / 'manifest.json'} is damaged: {key!r} makes no sense")
+        if not said["lineage"] or not all(isinstance(step, str) for step in said["lineage"]):
+            raise ReleaseError(f"{folder / 'manifest.json'} is damaged: 'lineage' makes no sense")
         spend = spend_of(said)
         receipt = _receipt(folder)
         strategy = store.load(folder / "strategy.bin", domain)
@@ -76,7 +80,13 @@ class Measured:
             key=said["key"],
             simulation=said["simulation"],
         )
-        return cls(said["name"], strategy, spend, measurement, receipt)
+        measured = cls(said["name"], strategy, spend, measurement, receipt)
+        if measured.edition != said["edition"]:
+            raise ReleaseError(
+                f"{folder / 'manifest.json'} is damaged: {said['edition']!r} is not the edition "
+                "that was measured"
+            )
+        return measured
 
     def write(self, folder: Path) -> None:
         """The files but for the manifest."""
@@ -94,9 +104,15 @@ class Measured:
             "name": self.name,
             "simulation": self.measurement.simulation,
             "key": self.measurement.key,
+            "edition": self.edition,
             "lineage": list(self.measurement.lineage),
             "spend": [self.spend.currency, str(self.spend.amount)],
         }
+
+    @property
+    def edition(self) -> str:
+        """Which state of the data was measured."""
+        return edition_of(self.measurement)
 
     @property
     def values_hash(self) -> str:
@@ -113,7 +129,7 @@ class Measured:
     def _check_receipt(self, unit: Unit) -> None:
         held, charge = self.receipt, self.receipt["charge"]
         schema = gate.fingerprint(self.measurement.domain)
-        lineage = (f"root {schema}", "vectorise")
+        lineage = (root_name(schema, self.edition), "vectorise")
         asked = request_fingerprint(lineage, self.strategy.query, self.spend)
         if self.measurement.lineage != lineage or charge["schema"] != schema:
             raise ReleaseError("the charge was made for another schema")
@@ -138,7 +154,7 @@ class Measured:
             raise ReleaseError("the receipt is not what the ledger holds under this key")
 
 
-def read_past(folder: Path, domain: Domain, unit: Unit) -> list[Measured]:
+def read_past(folder: Path, domain: Domain, unit: Unit, edition: str) -> list[Measured]:
     """What the bundle in a folder knows: the measurements it builds on, then its own."""
     if not (folder / "manifest.json").exists():
         raise ReleaseError(
@@ -152,7 +168,16 @@ def read_past(folder: Path, domain: Domain, unit: Unit) -> list[Measured]:
         )
     numbered = [place for place in (folder / PAST).glob("*") if place.name.isdigit()]
     earlier = sorted(numbered, key=lambda place: int(place.name))
-    return [Measured.open(place, domain, unit) for place in [*earlier, folder]]
+    past = [Measured.open(place, domain, unit) for place in [*earlier, folder]]
+    for each in past:
+        if each.edition != edition:
+            raise ReleaseError(
+                f"builds_on: {each.name!r} in {folder} was measured on another edition of the data "
+                f"({edition_words(each.edition)}) than this release ({edition_words(edition)}), "
+                "and rows of different editions are never averaged: release without builds_on, or, "
+                "if the source is the same, correct `edition` in the release file"
+            )
+    return past
 
 
 def _receipt(folder: Path) -> dict[str, Any]:

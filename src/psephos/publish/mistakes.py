@@ -51,6 +51,7 @@ EXAMPLES = {
     "facts": 'facts = ["The form lists two sexes."]',
     "zeros": 'zeros = ["age < 12 AND married = 1"]',
     "builds_on": 'builds_on = ["bundle"]',
+    "edition": 'edition = "2025"',
     "selection": 'selection = { strategy = "hdmm" }',
     "output": 'output = { bundle = "bundle" }',
     "views": 'views = ["consistent", "published"]',

@@ -7,13 +7,14 @@ no budget goes into a schema that nobody has compared with the data.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from psephos.engines import CheckReport, as_source, check
+from psephos.engines.report import Finding
 from psephos.errors import LedgerError, ReleaseError
 from psephos.frozen import digest
 from psephos.kernel.ledger import Ledger
-from psephos.publish.bundle import request_key
 from psephos.publish.choose import kept
 from psephos.publish.job import Job
 from psephos.publish.release import open_ledger
@@ -38,7 +39,7 @@ def check_job(job: Job, *, max_rows_total: int | None = None) -> CheckReport:
         impossible=[(str(each), each.domain, each.conjuncts) for each in job.impossible],
     )
     _stamp(job, report.ok)
-    return report
+    return replace(report, findings=(*report.findings, *_edition_notes(job)))
 
 
 def ledger_trouble(job: Job) -> LedgerError | None:
@@ -51,9 +52,25 @@ def ledger_trouble(job: Job) -> LedgerError | None:
     return None
 
 
+def _edition_notes(job: Job) -> tuple[Finding, ...]:
+    """What an edition is for, where earlier charges may be for other rows."""
+    try:
+        earlier = job.ledger.exists() and bool(Ledger.open(job.ledger).history())
+    except LedgerError:
+        earlier = False  # `ledger_trouble` tells
+    if job.file.edition or not (earlier or job.file.builds_on):
+        return ()
+    text = (
+        "none is declared, and this data set was measured before; if the source has new rows "
+        'since, write edition = "2025", or what you call it: what was measured on different states '
+        "of the data is then kept apart, under the same budget"
+    )
+    return (Finding("edition", "edition", "note", text),)
+
+
 def require_check(job: Job, ledger: Ledger) -> None:
     """Refuse to spend on a schema that was never checked; what is paid for goes on."""
-    paid = job.bundle.exists() or any(e.key == request_key(job) for e in ledger.history())
+    paid = job.bundle.exists() or any(e.key == job.key for e in ledger.history())
     if not paid and not is_checked(job):
         raise ReleaseError(
             "this schema has not been compared with the data, or not with success: run `psephos "
@@ -83,5 +100,6 @@ def _stamp(job: Job, passed: bool) -> None:
 
 def _stamp_place(job: Job) -> Path:
     """Named by what was compared, not by what was asked: tables and budget may change."""
-    compared = (job.domain, str(job.unit), str(job.source.resolve()), job.file.zeros)
+    where = (str(job.source.resolve()), job.file.edition)
+    compared = (job.domain, str(job.unit), *where, job.file.zeros)
     return kept(job) / f"{digest(compared)[:32]}.checked"

@@ -143,6 +143,11 @@ def plan(
     return _planned(job, chosen, budget or chosen.budget, draws)
 
 
+def plan_paid(job: Job, strategy: Strategy, spend: Budget) -> Plan:
+    """The plan of a request that was charged before: measured in that way, at that spend."""
+    return _planned(job, Least(strategy, spend, {}), spend, 9999)
+
+
 def compare(job: Job, budgets: Sequence[Budget], draws: int = 9999) -> list[Plan]:
     """The same tables at several budgets, measured in the same way."""
     for budget in budgets:

@@ -20,11 +20,12 @@ from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.storage import Anchor
 from psephos.protect import protect, simulate
-from psephos.publish.bundle import Bundle, request_key, write_bundle
+from psephos.publish.bundle import Bundle, write_bundle
+from psephos.publish.choose import keep_request, kept_request
 from psephos.publish.fake import made_up
 from psephos.publish.job import Job
 from psephos.publish.measured import Measured, booked, read_json, receipt_of
-from psephos.publish.plan import Plan, plan, shortage
+from psephos.publish.plan import Plan, plan, plan_paid, shortage
 from psephos.publish.report import write_report
 from psephos.publish.views import Views
 from psephos.strategy.strategy import Strategy
@@ -49,19 +50,25 @@ def release(path: str | os.PathLike[str] | Job, *, progress: Say | None = None) 
         return _same(job, Bundle.open(job.bundle))
     ledger = open_ledger(job)
     check_ledger(job, ledger)
-    say("looking for the best strategy")
-    made = plan(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}× better than cells"))
-    key = request_key(job)
-    if not any(entry.key == key for entry in ledger.history()):
-        check_affordable(made, ledger)
-    check_room(made)
+    charged = any(entry.key == job.key for entry in ledger.history())
+    request = kept_request(job) if charged else None
+    if request is not None:
+        forecast = plan_paid(job, *request)
+    else:
+        say("looking for the best strategy")
+        forecast = plan(job, progress=lambda n, gain: say(f"{n}: {gain:.2f}× better than cells"))
+    if not charged:
+        check_affordable(forecast, ledger)
+    check_room(forecast)
+    if not charged:
+        keep_request(job, forecast.strategy, forecast.budget)
     say("counting and drawing noise")
-    data = protect(job.source, job.workload.domain, ledger=ledger)
-    measurement = measure(data, made.strategy, made.budget, key)
+    data = protect(job.source, job.workload.domain, ledger=ledger, edition=job.file.edition)
+    measurement = measure(data, forecast.strategy, forecast.budget, job.key)
     say("estimating")
-    receipt = receipt_of(ledger, key)
-    own = Measured(job.file.name, made.strategy, made.budget, measurement, receipt)
-    return _written(made, own, job.bundle, say)
+    receipt = receipt_of(ledger, job.key)
+    own = Measured(job.file.name, forecast.strategy, forecast.budget, measurement, receipt)
+    return _written(forecast, own, job.bundle, say)
 
 
 def rehearse(
@@ -88,7 +95,14 @@ def rehearse(
     budget = booked(made.budget, currency)
     for past in job.past:
         budget += booked(past.spend, currency)
-    data = simulate(source, job.workload.domain, unit=job.unit, budget=budget, seed=seed)
+    data = simulate(
+        source,
+        job.workload.domain,
+        unit=job.unit,
+        budget=budget,
+        seed=seed,
+        edition=job.file.edition,
+    )
 
     def measured(name: str, strategy: Strategy, spend: Budget, key: str) -> Measured:
         found = measure(data, strategy, spend, key)

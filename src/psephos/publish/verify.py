@@ -18,7 +18,8 @@ import pyarrow as pa
 from psephos.errors import PsephosError, ReleaseError
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
-from psephos.publish.bundle import CELLS_FILE, Bundle, distance, interval_of, request_key
+from psephos.publish.agreement import compare_past, worst_of
+from psephos.publish.bundle import CELLS_FILE, Bundle, distance, interval_of
 from psephos.publish.disk import file_name, read_integers, read_table, sha256_of
 from psephos.publish.measured import FILES, PAST
 from psephos.publish.pages.html import plain_table
@@ -98,6 +99,7 @@ def verify(
         ("files", _files),
         ("request", _request),
         ("receipt", _receipt),
+        ("past", _past),
         ("raw view", _raw),
         ("consistent view", _consistent),
         ("published view", _published),
@@ -168,6 +170,7 @@ def _request(bundle: Bundle) -> str:
     if job.budget is not None and bundle.spend != job.budget:
         raise _WrongError(f"{bundle.spend} was spent, release.json says {job.budget}")
     facts = {"title": job.file.title or job.file.name, "name": job.file.name}
+    facts |= {"edition": job.file.edition}
     facts |= {"noise": bundle.strategy.noise, "strategy": bundle.strategy.name}
     for key, fact in facts.items():
         if manifest.get(key) != fact:
@@ -178,7 +181,7 @@ def _request(bundle: Bundle) -> str:
         raise _WrongError("the manifest's words on intervals are not those of these numbers")
     if bundle.simulation:
         return "a rehearsal of what release.json asks"
-    if manifest["key"] != request_key(job):
+    if manifest["key"] != job.key:
         raise _WrongError("the key is not that of this request")
     held, limit = bundle.receipt, job.file.ledger.made()
     if [held["dataset"], held["budget"]] != [
@@ -206,6 +209,17 @@ def _receipt(bundle: Bundle) -> str:
     said = f"{bundle.spend} was charged for these very queries, and these integers stored for it"
     names = ", ".join(repr(each.name) for each in past)
     return said + (f"; so for what it builds on: {names}" if past else "")
+
+
+def _past(bundle: Bundle) -> str:
+    """Do the noisy integers that were combined agree, as far as noise allows?"""
+    comparisons = compare_past(bundle.views)
+    if not comparisons:
+        return "builds on no earlier release"
+    worst = worst_of(comparisons)
+    if not worst.ok:
+        raise _WrongError(str(worst))
+    return str(worst)
 
 
 def _ledger(bundle: Bundle, ledger: Ledger | str | os.PathLike[str]) -> str:

@@ -27,6 +27,7 @@ def spent(of: Facts) -> Html:
     pairs = [
         ("Spent on this release", budget_text(of.plan.budget)),
         ("Unit of privacy", unit_text(of.job.unit)),
+        *([("Edition of the data", of.file.edition)] if of.file.edition else []),
         ("Noise", f"{NOISE[of.plan.strategy.noise]}, exact, in whole numbers"),
         ("Chosen strategy", of.plan.strategy.name),
     ]
