@@ -91,7 +91,7 @@ def _texts(entries: Any) -> pa.Array:
     """Each entry as text; missing ones (None, NaN, NaT, NA) as NULL.
 
     Privacy: an entry's text is its own, whatever other entries there are
-    (tests/engines/test_entries.py::test_an_entry_reads_the_same_beside_any_other).
+    (tests/engines/test_frames.py::test_an_entry_reads_the_same_beside_any_other).
     """
     try:
         return pa.array(entries, type=pa.large_string(), from_pandas=True)
