@@ -175,3 +175,15 @@ def test_torn_text_tells_persons_apart(tmp_path):
         report = check(source, domain, unit=person("id", max_rows=1))
         assert {f.kind for f in report.findings} == {"undeclared", "absent", "cap"}
         assert ("\\xFF", 2) in report.findings[0].entries
+
+
+def test_a_file_that_arrow_reads_may_have_any_name_and_any_names_in_it(tmp_path):
+    torn = pa.array([b"x", b"\xff"]).view(pa.string())
+    nested = pa.array([{"b": 1}] * 2)
+    table = pa.table([torn, nested, nested, torn], names=["a.b", "twice", "twice", "a"])
+    domain = Domain.of({"a.b": ["x"], "a": Attribute.categories(["y"]).with_unknown("other")})
+    for name in ("it's 100%25 #ü:", "_hidden", ".dot"):
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(table, path)
+        counts = as_source(path).count(domain, domain.names, (), None)
+        np.testing.assert_array_equal(counts, [[0, 1]])

@@ -230,7 +230,7 @@ class DuckSource:
             return arrow_table(self._table, places)
         if self._is_parquet:
             native = None if by_arrow else native_parquet(connection, self._path, schema, places)
-            return native or parquet_by_arrow(self._path, schema, places)
+            return native or parquet_by_arrow(self._path, places)
         names = ", ".join(f"c{i}" for i in range(len(self.names)))
         return f"{self.csv(len(self.names), 'ignore_errors = true')} AS t({names})", None
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
 
 from psephos.engines.arrow import (
     Reading,
@@ -54,15 +55,16 @@ def native_parquet(
     return f"(SELECT {', '.join(entries)} FROM {file}) AS t", None
 
 
-def parquet_by_arrow(path: Path, schema: pa.Schema, places: Sequence[int]) -> Relation:
+def parquet_by_arrow(path: Path, places: Sequence[int]) -> Relation:
     """A Parquet file as Arrow reads it, a batch at a time."""
     # The old timestamps of 96 bits reach further than nanoseconds do. Large text is read as it is
     # stored; made of it again, codes of fewer than 32 bits would fail on text that is not UTF-8.
     form = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us", binary_type=pa.large_binary())
-    dataset = ds.dataset(str(path), format=form)
+    schema = form.inspect(str(path), LocalFileSystem())
+    needed = pa.schema([schema.field(i) for i in places])
+    dataset = ds.dataset(str(path), needed, form, filesystem=LocalFileSystem())
     columns = {f"x{i}": ds.field(schema.field(i).name) for i in places}
-    kinds = {f"x{i}": dataset.schema.field(schema.field(i).name).type for i in places}
-    readings = {x: _reading(kind) for x, kind in kinds.items()}
+    readings = {f"x{i}": _reading(schema.field(i).type) for i in places}
     target = pa.schema([*((x, r.handed) for x, r in readings.items()), ROW])
 
     def batches() -> Iterator[pa.RecordBatch]:
