@@ -149,7 +149,7 @@ def test_a_type_without_values_is_refused_by_name_whatever_it_holds(name, kind, 
             lambda source=source: source.count(domain, ("a",), (), None),
             lambda source=source: source.count(Domain.of(b=2), ("b",), (), Cap("a", 1)),
         ):
-            with pytest.raises(DomainError, match="make of it a column of text, numbers") as caught:
+            with pytest.raises(DomainError, match=r"numbers, dates or times$") as caught:
                 refuse()
             texts.add(str(caught.value))
         # One that nobody needs does no harm.

@@ -102,10 +102,11 @@ class DuckSource:
 
     def check_columns(self, needed: tuple[str, ...]) -> None:
         """Refuses, before anything is charged, if one is missing, there twice or of no use."""
-        problems = column_problems(self.found, needed).values()
+        problems = column_problems(self.found, needed)
         if problems:
-            text = "; ".join(problems)
-            raise DomainError(f"{text}; name attributes and person as the source does")
+            named = all(self.names.count(name) == 1 for name in problems)
+            hint = "" if named else "; name attributes and person as the source does"
+            raise DomainError("; ".join(problems.values()) + hint)
 
     def count(
         self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None

@@ -30,7 +30,7 @@ class Columns:
 
     names: tuple[str, ...]
     separator: str | None = None
-    types: Any = field(default=None, compare=False)
+    types: Any = field(default=None, compare=False, repr=False)
     """Arrow's schema of a Parquet file or a frame."""
 
 

@@ -72,7 +72,7 @@ def _from_pandas(series: Any) -> Any:
         return _texts(series)
     try:
         column = pa.array(series, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError):
+    except Exception:  # noqa: BLE001 - a type that Arrow does not have, such as complex numbers
         return _texts(series)
     unknown = isinstance(column.type, pa.BaseExtensionType) and reading(column.type) is None
     return _texts(series) if unknown else column  # periods and intervals, say
@@ -83,7 +83,7 @@ def _from_polars(series: Any) -> Any:
         return _texts(series.to_list())
     try:
         return series.to_arrow()
-    except pa.ArrowException:  # a type that Arrow does not have, such as Int128
+    except Exception:  # noqa: BLE001 - a type that Arrow does not have, such as Int128
         return _texts(series.to_list())
 
 
@@ -95,7 +95,7 @@ def _texts(entries: Any) -> pa.Array:
     """
     try:
         return pa.array(entries, type=pa.large_string(), from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError):
+    except Exception:  # noqa: BLE001 - some entry is no text
         pass
     column = pa.array([_encoded(entry) for entry in entries], type=pa.large_binary())
     return column.view(pa.large_string())
@@ -107,7 +107,7 @@ def _encoded(entry: Any) -> bytes | None:
         try:  # as it would be read in a column of text
             (text,) = pa.array([entry], type=pa.large_string(), from_pandas=True).to_pylist()
             return None if text is None else bytes(text, "utf-8")
-        except (pa.ArrowException, TypeError, ValueError):
+        except Exception:  # noqa: BLE001 - it is no text
             pass
     if isinstance(entry, bytes):
         return entry

@@ -40,17 +40,18 @@ def native_parquet(
     """A Parquet file as DuckDB reads it; None if it takes a column for something else."""
     names = ", ".join(f"s{i}" for i in range(len(schema)))
     file = f"read_parquet({quoted(str(path))}, hive_partitioning = false) AS s({names})"
-    kinds = [native_kind(schema.field(i).type) for i in places]
     if not places:
         return file, None
+    known = [native_kind(schema.field(i).type) for i in places]
+    kinds = [kind for kind in known if kind is not None]
+    if len(kinds) < len(places):
+        return None
     chosen = ", ".join(f"s{i}" for i in places)
     described = connection.execute(f"DESCRIBE SELECT {chosen} FROM {file}").fetchall()
     if kinds != [row[1] for row in described]:
         return None
     entries = [
-        f"{native_entry(f's{i}', kind)} AS c{i}"
-        for i, kind in zip(places, kinds, strict=True)
-        if kind is not None
+        f"{native_entry(f's{i}', kind)} AS c{i}" for i, kind in zip(places, kinds, strict=True)
     ]
     return f"(SELECT {', '.join(entries)} FROM {file}) AS t", None
 
