@@ -112,9 +112,9 @@ def checked_edition(edition: Any) -> str:
     >>> checked_edition("2025")
     '2025'
     """
-    if type(edition) is str and edition.isprintable() and edition == edition.strip():
-        if len(edition) <= LONGEST_EDITION:
-            return edition
+    printable = type(edition) is str and edition.isprintable() and edition == edition.strip()
+    if printable and len(edition) <= LONGEST_EDITION:
+        return str(edition)
     raise DomainError(
         f"an edition is printable text of at most {LONGEST_EDITION} characters without blanks at "
         f'its ends, such as "2025", got {edition!r:.60}'

@@ -22,7 +22,12 @@ def readings(source, monkeypatch):
     """How often rows are read."""
     read = []
     opened = type(source).opened
-    monkeypatch.setattr(type(source), "opened", lambda self: read.append(1) or opened(self))
+
+    def counted(self, needed, **options):
+        read.append(1)
+        return opened(self, needed, **options)
+
+    monkeypatch.setattr(type(source), "opened", counted)
     return read
 
 

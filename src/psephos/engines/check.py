@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from psephos.attribute import Attribute
 from psephos.domain import Domain
@@ -42,28 +43,40 @@ def check(
         impossible: what no row can be: in words, and as masks over a domain of the same columns
     """
     cap = None if unit is None else unit.cap
-    problems = column_problems(source.columns(), needed_columns(domain, cap))
-    found = [Finding("columns", "columns", "error", problem) for problem in problems]
+    needed = needed_columns(domain, cap)
+    problems = column_problems(source.found, needed)
+    found = [Finding("columns", "columns", "error", problem) for problem in problems.values()]
+    there = [(name, attribute) for name, attribute in columns_of(domain) if name not in problems]
+
+    def findings(rows: Rows) -> tuple[int, list[Finding]]:
+        total = _row(rows, "COUNT(*)")[0]
+        listed = []
+        if max_rows_total is not None and total > max_rows_total:
+            text = f"{total:,} rows, over the declared bound of {max_rows_total:,}"
+            listed.append(Finding("rows", "bound", "error", text))
+        listed += broken_lines(source, rows, [name for name, _ in there])
+        for i, (name, attribute) in enumerate(there):
+            cell = rows.cell(name, attribute, f"l{i}")
+            listed += _column(rows, name, attribute, cell, name in left_out)
+        if cap is not None and cap.column not in problems:
+            listed += _persons(rows, cap)
+        return total, listed
+
     try:
-        with source.opened() as rows:
-            total = _row(rows, "COUNT(*)")[0]
-            if max_rows_total is not None and total > max_rows_total:
-                text = f"{total:,} rows, over the declared bound of {max_rows_total:,}"
-                found.append(Finding("rows", "bound", "error", text))
-            there = [(n, a) for n, a in columns_of(domain) if source.columns().count(n) == 1]
-            found += broken_lines(source, rows, [name for name, _ in there])
-            for i, (name, attribute) in enumerate(there):
-                cell = rows.cell(name, attribute, f"l{i}")
-                found += _column(rows, name, attribute, cell, name in left_out)
-            if cap is not None and source.columns().count(cap.column) == 1:
-                found += _persons(rows, cap)
+        total, listed = source.read([name for name in needed if name not in problems], findings)
+        found += listed
         counted = None if problems else int(source.count(domain, (), (), None))
         if total and counted == 0:
             found.append(Finding("rows", "none", "error", "no row is left to count"))
         if counted:
             found += _contradicted(source, impossible)
         return CheckReport(total, tuple(found), counted)
-    except (duckdb.Error, SourceError) as error:  # the owner may read the engine's own words
+    except (
+        duckdb.Error,
+        pa.ArrowException,
+        OSError,
+        SourceError,
+    ) as error:  # the owner may read the engine's own words
         found.append(Finding("source", "unreadable", "error", f"cannot be read through: {error}"))
     return CheckReport(None, tuple(found))
 
@@ -153,7 +166,7 @@ def _absent(rows: Rows, name: str, attribute: Attribute, cell: CellSql) -> list[
 def _persons(rows: Rows, cap: Cap) -> list[Finding]:
     column = rows.column(cap.column)
     people = f"SELECT COUNT(*) AS n FROM {rows.relation} WHERE {column} IS NOT NULL GROUP BY "
-    people += f"CAST({column} AS VARCHAR)"
+    people += rows.person(cap)
     found = []
     nobody, somebody = _row(rows, f"COUNT(*) FILTER ({column} IS NULL), COUNT({column})")
     if nobody:

@@ -1,4 +1,4 @@
-"""The names of a source's columns, against those that a schema needs."""
+"""The names and types of a source's columns, against those that a schema needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from difflib import get_close_matches
 
 from psephos.attribute import Attribute
 from psephos.domain import Domain
+from psephos.engines.arrow import type_problem
+from psephos.engines.files import Columns
 from psephos.kernel.unit import Cap
 
 
@@ -30,19 +32,23 @@ def needed_columns(domain: Domain, cap: Cap | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(name for name, _ in columns_of(domain)), *person]))
 
 
-def column_problems(have: tuple[str, ...], needed: tuple[str, ...]) -> tuple[str, ...]:
-    """What is wrong with the names of a source's columns; public names only.
+def column_problems(columns: Columns, needed: tuple[str, ...]) -> dict[str, str]:
+    """What is wrong with the needed columns of a source; public names and types only.
 
-    >>> column_problems(("Age", "sex", "sex"), ("age", "sex"))
-    ("no column 'age'; close to it: 'Age'", "column 'sex' is there 2 times")
+    >>> column_problems(Columns(("Age", "sex", "sex")), ("age", "sex"))
+    {'age': "no column 'age'; close to it: 'Age'", 'sex': "column 'sex' is there 2 times"}
     """
-    found = []
+    problems, have = {}, columns.names
     for name in needed:
         if have.count(name) > 1:
-            found.append(f"column {name!r} is there {have.count(name)} times")
+            problems[name] = f"column {name!r} is there {have.count(name)} times"
         elif name not in have:
             folded = {other.casefold(): other for other in have}
             close = [folded[c] for c in get_close_matches(name.casefold(), folded, n=3)]
             hint = f"; close to it: {', '.join(map(repr, close))}" if close else ""
-            found.append(f"no column {name!r}{hint}")
-    return tuple(found)
+            problems[name] = f"no column {name!r}{hint}"
+        elif columns.types is not None:
+            problem = type_problem(name, columns.types.field(have.index(name)).type)
+            if problem is not None:
+                problems[name] = problem
+    return problems

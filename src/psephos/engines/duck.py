@@ -1,9 +1,10 @@
 """Counts by DuckDB over CSV, TSV and Parquet files, pandas and Polars frames, Arrow tables.
 
 Every reading opens a DuckDB of its own that can reach the one file it counts, or nothing at all,
-and keeps nothing on disk. SQL turns rows into cell indices; numpy applies the masks and adds up,
-which takes a fraction of the time and memory of grouping by millions of cells. A small table is
-read once for many counts (`kept`).
+and keeps nothing on disk. It is handed the columns that are needed and no others (`relations`).
+SQL turns rows into cell indices; numpy applies the masks and adds up, which takes a fraction of
+the time and memory of grouping by millions of cells. A small table is read once for many counts
+(`kept`).
 
 A CSV has a header, separators as found there (`files`) and double quotes, and is read as text. An
 empty field is missing, a quoted empty one is empty text. Lines with too few fields, bytes that are
@@ -15,11 +16,10 @@ entries. The owner's check tells how many lines are of any of these kinds (`brok
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import duckdb
 import numpy as np
@@ -29,6 +29,13 @@ from psephos.engines.columns import column_problems, needed_columns
 from psephos.engines.files import PARQUET, Columns, checked_file, file_columns
 from psephos.engines.frames import as_table
 from psephos.engines.kept import KeptRows
+from psephos.engines.relations import (
+    Relation,
+    arrow_table,
+    native_parquet,
+    parquet_by_arrow,
+    quoted,
+)
 from psephos.engines.rows import Rows, first_of_each
 from psephos.errors import DomainError, ShapeError, SourceError
 from psephos.frozen import Array
@@ -48,6 +55,7 @@ CSV_OPTIONS = (
 )
 GROUP_LIMIT = 2**14  # up to this many cells DuckDB adds up, beyond it numpy does
 BATCH = 2**20
+T = TypeVar("T")
 UNREADABLE = (
     "the source could not be counted; the owner finds out why with check(source, domain), "
     "whose output is private"
@@ -66,20 +74,23 @@ def source(data: Any) -> DuckSource:
     """
     if not isinstance(data, str | Path):
         table = as_table(data)
-        return DuckSource(Columns(tuple(table.column_names)), table=table)
+        names = tuple(table.column_names)
+        return DuckSource(Columns(names, types=table.schema.remove_metadata()), table=table)
     path = checked_file(Path(data).absolute())
     return DuckSource(file_columns(path), path=path)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class DuckSource:
     """A file or a table, and its columns when it was opened."""
 
-    found: Columns
-    path: Path | None = None
-    table: Any = None
-    _seen: dict[Any, KeptRows | Literal[False] | None] = field(default_factory=dict)
-    """What was counted last, and its rows: None after the first count, False if too many."""
+    __slots__ = ("_path", "_seen", "_table", "found")
+
+    def __init__(self, found: Columns, path: Path | None = None, table: Any = None) -> None:
+        self.found = found
+        self._path = path
+        self._table = table
+        # What was counted last, and its rows: None after the first count, False if too many.
+        self._seen: dict[Any, KeptRows | Literal[False] | None] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,10 +101,12 @@ class DuckSource:
         return self.names
 
     def check_columns(self, needed: tuple[str, ...]) -> None:
-        """Refuses, before anything is charged, if one is missing or there twice."""
-        found = column_problems(self.names, needed)
-        if found:
-            raise DomainError(f"{'; '.join(found)}; name attributes and person as the source does")
+        """Refuses, before anything is charged, if one is missing, there twice or of no use."""
+        problems = column_problems(self.found, needed)
+        if problems:
+            named = all(self.names.count(name) == 1 for name in problems)
+            hint = "" if named else "; name attributes and person as the source does"
+            raise DomainError("; ".join(problems.values()) + hint)
 
     def count(
         self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
@@ -105,40 +118,50 @@ class DuckSource:
             sizes = tuple(domain[name].size for name in conjunct.names)
             if conjunct.mask.shape != sizes:
                 raise ShapeError(f"a mask over {conjunct.names} has shape {conjunct.mask.shape}")
+        counts = self._counts(domain, attributes, keep, cap)
+        if counts is None:  # told from a frame that holds no count, and without a context
+            raise SourceError(UNREADABLE)
+        return counts.reshape(shape)
+
+    def _counts(
+        self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
+    ) -> Array | None:
+        """The counts, or None where they cannot be had."""
         try:
             kept = self._kept_rows(domain, cap)
             if kept is not None:
                 return kept.count(attributes, keep)
-            counts = np.zeros(math.prod(shape), dtype=np.int64)
-            self._add(counts, domain, attributes, keep, cap)
-            return counts.reshape(shape)
+            return self.read(
+                needed_columns(domain, cap),
+                lambda rows: self._added(rows, domain, attributes, keep, cap),
+            )
         except Exception:  # noqa: BLE001 - an engine's words may hold an entry
-            pass
-        raise SourceError(UNREADABLE)  # outside the handler, so that it has no context
+            return None
 
-    def _add(
+    def _added(
         self,
-        counts: Array,
+        rows: Rows,
         domain: Domain,
         attributes: tuple[str, ...],
         keep: Cells,
         cap: Cap | None,
-    ) -> None:
+    ) -> Array:
+        counts = np.zeros(math.prod(domain[name].size for name in attributes), dtype=np.int64)
         axes = [attributes, *(conjunct.names for conjunct in keep)]
         few = math.prod([counts.size, *(c.mask.size for c in keep)]) <= GROUP_LIMIT
         weigh = few and cap is None
         masks = [np.ravel(conjunct.mask) for conjunct in keep]
-        with self.opened() as rows:
-            text = rows.indices(domain, axes, cap)
-            if weigh:
-                text = f"SELECT *, COUNT(*) AS n FROM ({text}) GROUP BY ALL"
-            batches = rows.run(text).to_arrow_reader(BATCH)
-            for columns in first_of_each(batches, cap.max_rows) if cap else map(_numpy, batches):
-                index, *looked = columns
-                number = looked.pop() if weigh else np.broadcast_to(1, index.shape)
-                for mask, cell in zip(masks, looked, strict=True):
-                    number = number * mask[cell]
-                np.add.at(counts, index, number)
+        text = rows.indices(domain, axes, cap)
+        if weigh:
+            text = f"SELECT *, COUNT(*) AS n FROM ({text}) GROUP BY ALL"
+        batches = rows.run(text).to_arrow_reader(BATCH)
+        for columns in first_of_each(batches, cap.max_rows) if cap else map(_numpy, batches):
+            index, *looked = columns
+            number = looked.pop() if weigh else np.broadcast_to(1, index.shape)
+            for mask, cell in zip(masks, looked, strict=True):
+                number = number * mask[cell]
+            np.add.at(counts, index, number)
+        return counts
 
     def _kept_rows(self, domain: Domain, cap: Cap | None) -> KeptRows | None:
         """All rows as cells, from the second count of an unchanged table on, if they are few."""
@@ -147,53 +170,76 @@ class DuckSource:
             self._seen.clear()
             self._seen[wanted] = None  # a table that is counted once is not kept
         elif self._seen[wanted] is None:
-            with self.opened() as rows:
+
+            def kept(rows: Rows) -> KeptRows | None:
                 text = rows.indices(domain, [(name,) for name in domain.names], cap)
                 batches = rows.run(text).to_arrow_reader(BATCH)
                 few = first_of_each(batches, cap.max_rows) if cap else map(_numpy, batches)
-                self._seen[wanted] = KeptRows.of(domain, few) or False
+                return KeptRows.of(domain, few)
+
+            self._seen[wanted] = self.read(needed_columns(domain, cap), kept) or False
         return self._seen[wanted] or None
 
     def _version(self) -> tuple[int, ...]:
         """What changes when the file does."""
-        if self.path is None:
+        if self._path is None:
             return ()
-        state = self.path.stat()
+        state = self._path.stat()
         return state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino
 
+    def read(self, needed: Sequence[str], work: Callable[[Rows], T]) -> T:
+        """What the work makes of the rows; of a Parquet file perhaps at the second try."""
+        if self._is_parquet:
+            try:
+                with self.opened(needed) as rows:
+                    return work(rows)
+            except Exception:  # noqa: BLE001 - an entry that DuckDB's own reader gives up on
+                pass
+        with self.opened(needed, by_arrow=True) as rows:
+            return work(rows)
+
+    @property
+    def _is_parquet(self) -> bool:
+        return self._path is not None and self._path.suffix.lower() in PARQUET
+
     @contextmanager
-    def opened(self) -> Iterator[Rows]:
-        """The rows, readable until the block ends."""
-        if self.path is not None and file_columns(self.path) != self.found:
+    def opened(self, needed: Sequence[str], *, by_arrow: bool = False) -> Iterator[Rows]:
+        """The needed columns of the rows, readable until the block ends."""
+        columns = self.found if self._path is None else file_columns(self._path)
+        if columns != self.found:
             raise SourceError("the columns of the file have changed since it was opened")
         connection = duckdb.connect(":memory:", config=dict(SETTINGS))
         try:
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute(f"SET disabled_optimizers = '{_unwanted(connection)}'")
-            if self.path is not None:
-                connection.execute(f"SET allowed_paths = [{_quoted(str(self.path))}]")
+            if self._path is not None:
+                connection.execute(f"SET allowed_paths = [{quoted(str(self._path))}]")
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
-            yield Rows(connection, self.names, self._relation(connection))
+            places = [self.names.index(name) for name in needed]
+            yield Rows(
+                connection, self.names, *self._relation(connection, columns.types, places, by_arrow)
+            )
         finally:
             connection.close()
 
-    def _relation(self, connection: Any) -> str:
+    def _relation(
+        self, connection: Any, schema: Any, places: list[int], by_arrow: bool
+    ) -> Relation:
         """The source as it stands behind FROM, its columns numbered."""
-        names = [f"c{i}" for i in range(len(self.names))]
-        path, called = self.path, f"AS t({', '.join(names)})"
-        if path is None:
-            connection.register("frame", self.table.rename_columns(names))
-            return f"frame {called}"
-        if path.suffix.lower() in PARQUET:
-            return f"read_parquet({_quoted(str(path))}, hive_partitioning = false) {called}"
-        return f"{self.csv(len(names), 'ignore_errors = true')} {called}"
+        if self._path is None:
+            return arrow_table(self._table, places)
+        if self._is_parquet:
+            native = None if by_arrow else native_parquet(connection, self._path, schema, places)
+            return native or parquet_by_arrow(self._path, places)
+        names = ", ".join(f"c{i}" for i in range(len(self.names)))
+        return f"{self.csv(len(self.names), 'ignore_errors = true')} AS t({names})", None
 
     def csv(self, columns: int, errors: str) -> str:
         """A CSV file behind FROM, read as so many columns of text, c0 and on."""
         kinds = ", ".join(f"c{i}: 'VARCHAR'" for i in range(columns))
         options = f"{CSV_OPTIONS}, {errors}, delim = '{self.found.separator}'"
-        return f"read_csv({_quoted(str(self.path))}, {options}, columns = {{{kinds}}})"
+        return f"read_csv({quoted(str(self._path))}, {options}, columns = {{{kinds}}})"
 
     def __repr__(self) -> str:
         return f"DuckSource({len(self.names)} columns: {', '.join(self.names)})"
@@ -212,7 +258,3 @@ def _unwanted(connection: Any) -> str:
     known = {name for (name,) in connection.execute("FROM duckdb_optimizers()").fetchall()}
     unwanted = {"type_pushdown", "scalar_fn_pushdown", "build_side_probe_side"}
     return ", ".join(sorted(known & unwanted))
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -26,12 +26,12 @@ LONGEST = 1 << 20
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of a file's columns; of a CSV also what separates them."""
+    """The names of a source's columns; of a CSV also what separates them."""
 
     names: tuple[str, ...]
     separator: str | None = None
-    types: Any = field(default=None, compare=False)
-    """Arrow's schema of a Parquet file."""
+    types: Any = field(default=None, compare=False, repr=False)
+    """Arrow's schema of a Parquet file or a frame."""
 
 
 def checked_file(path: Path) -> Path:
@@ -57,7 +57,8 @@ def file_columns(path: Path) -> Columns:
     """
     if path.suffix.lower() in PARQUET:
         try:
-            schema = pq.read_schema(path)
+            # Without its notes, which may tell the number of rows.
+            schema = pq.read_schema(path).remove_metadata()
         except (OSError, pa.ArrowException):
             raise _without_columns(path, "is it a Parquet file?") from None
         return Columns(tuple(schema.names), types=schema)

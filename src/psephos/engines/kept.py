@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,12 +22,17 @@ SLICE = 1 << 20
 """So many rows are counted at once, which takes some 30 bytes for each."""
 
 
-@dataclass(frozen=True, eq=False)
 class KeptRows:
-    """One array of cell indices for each attribute of the domain, in its order."""
+    """One array of cell indices for each attribute of the domain, in its order.
 
-    domain: Domain
-    columns: tuple[Array, ...]
+    No dataclass, and shown without what it holds, not even the number of rows.
+    """
+
+    __slots__ = ("_columns", "_domain")
+
+    def __init__(self, domain: Domain, columns: tuple[Array, ...]) -> None:
+        self._domain = domain
+        self._columns = columns
 
     @classmethod
     def of(cls, domain: Domain, batches: Iterable[list[Array]]) -> KeptRows | None:
@@ -48,12 +52,12 @@ class KeptRows:
 
     def count(self, attributes: tuple[str, ...], keep: Cells) -> Array:
         """How many rows lie in each cell of `attributes`, of those that all of `keep` allow."""
-        shape = tuple(self.domain[name].size for name in attributes)
+        shape = tuple(self._domain[name].size for name in attributes)
         counts = np.zeros(math.prod(shape), dtype=np.int64)
         masks = [np.ravel(conjunct.mask) for conjunct in keep]
         # Few slices of large tables of counts: adding a slice's counts takes a pass over all cells.
         step = max(SLICE, counts.size)
-        for start in range(0, len(self.columns[0]), step):
+        for start in range(0, len(self._columns[0]), step):
             rows = slice(start, start + step)
             index = self._flat(attributes, rows)
             inside = np.ones(index.size, dtype=bool)
@@ -64,8 +68,11 @@ class KeptRows:
 
     def _flat(self, names: tuple[str, ...], rows: slice) -> Array:
         """The row-major index of some rows in the cells of some attributes."""
-        flat = np.zeros(len(self.columns[0][rows]), dtype=np.int64)
+        flat = np.zeros(len(self._columns[0][rows]), dtype=np.int64)
         for name in names:
-            flat *= self.domain[name].size
-            flat += self.columns[self.domain.axis(name)][rows]
+            flat *= self._domain[name].size
+            flat += self._columns[self._domain.axis(name)][rows]
         return flat
+
+    def __repr__(self) -> str:
+        return f"KeptRows({len(self._domain.names)} attributes)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,38 +19,46 @@ from psephos.frozen import Array
 from psephos.kernel.unit import Cap
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rows:
     """An open connection to a source, which stands as `relation` behind FROM.
 
-    Column i is called c{i} there, so that no name of the schema enters SQL text.
+    Column i is called c{i} there, so that no name of the schema enters SQL text; whom it names as
+    a person is p{i}, where that is more than the text can tell. `frame`, if any, gives what the
+    relation reads of; it is asked for each query, because a reader can be read once.
     """
 
     connection: Any
     names: tuple[str, ...]
     relation: str
+    frame: Callable[[], Any] | None = None
 
     def run(self, text: str) -> Any:
+        if self.frame is not None:
+            self.connection.register("frame", self.frame())
         return self.connection.sql(text)
 
     @cached_property
-    def kinds(self) -> tuple[str, ...]:
+    def kinds(self) -> dict[str, str]:
         """DuckDB's types of the columns."""
-        described = self.connection.execute(f"DESCRIBE SELECT * FROM {self.relation}").fetchall()
-        return tuple(row[1] for row in described)
+        described = self.run(f"DESCRIBE SELECT * FROM {self.relation}").fetchall()
+        return {row[0]: row[1] for row in described}
 
     def column(self, name: str) -> str:
         return f"c{self.names.index(name)}"
 
     def person(self, cap: Cap) -> str:
-        """Whom a row is about; ids are told apart by their text."""
-        kind, column = self.kinds[self.names.index(cap.column)], self.column(cap.column)
-        return column if kind in INTEGERS else f"CAST({column} AS VARCHAR)"
+        """Whom a row is about; ids are told apart by their text, or its bytes."""
+        column = self.column(cap.column)
+        person = f"p{column[1:]}"
+        column = person if person in self.kinds else column
+        whole = self.kinds[column] in (*INTEGERS, "BLOB")
+        return column if whole else f"CAST({column} AS VARCHAR)"
 
     def cell(self, name: str, attribute: Attribute, alias: str) -> CellSql:
         """The expressions of a column; its lookup table, if it has one, is made."""
-        kind = self.kinds[self.names.index(name)]
-        cell = cell_sql(attribute, self.column(name), kind, alias)
+        column = self.column(name)
+        cell = cell_sql(attribute, column, self.kinds[column], alias)
         if cell.lookup is not None:
             self.connection.execute(
                 # Grouped, so that no row joins twice even if DuckDB holds two keys for equal.
