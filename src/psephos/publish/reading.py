@@ -59,6 +59,8 @@ def read_json(place: Path) -> Any:
             object_pairs_hook=_each_once,
         )
         json.dumps(content, ensure_ascii=False).encode()  # refuses halves of characters
+    except ReleaseError:
+        raise
     except RecursionError:
         raise ReleaseError(f"{place} is damaged: lists lie in lists without end; {WORDS}") from None
     except UnicodeError:
@@ -122,6 +124,8 @@ def read_parquet(place: Path, schemas: tuple[pa.Schema, ...], rows: int) -> pa.T
             raise ReleaseError(f"{place} holds more than the release does; {WORDS}")
         table = table.cast(schema)
         table.validate(full=True)  # text that is not UTF-8
+    except ReleaseError:
+        raise
     except (OSError, ValueError, pa.ArrowException):
         raise ReleaseError(f"{place} is missing or damaged; {WORDS}") from None
     if any(column.null_count for column in table.columns):
@@ -165,6 +169,8 @@ def read_csv(place: Path, schema: pa.Schema, rows: int) -> pa.Table:
         types = {field.name: field.type for field in schema}
         options = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=False)
         table = pa.csv.read_csv(place, convert_options=options)
+    except ReleaseError:
+        raise
     except (OSError, ValueError, pa.ArrowException):
         raise ReleaseError(f"{place} is missing or damaged; {WORDS}") from None
     if table.schema != schema:
