@@ -48,7 +48,7 @@ class TableShape(Shape):
 
     name: str
     file: str
-    shifts: list[ShiftShape] | None = None
+    shifts: list[ShiftShape] = []
 
 
 class IntervalShape(Shape):

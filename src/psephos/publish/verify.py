@@ -177,12 +177,7 @@ def _request(bundle: Bundle) -> str:
         raise _WrongError("release.json asks something else than was released")
     if job.budget is not None and bundle.spend != job.budget:
         raise _WrongError(f"{bundle.spend} was spent, release.json says {job.budget}")
-    published = "published" in manifest["views"]
-    names = [(table.name, file_name(table.name), published) for table in job.tables]
-    if [(t["name"], t["file"], "shifts" in t) for t in manifest["tables"]] != names:
-        raise _WrongError("the tables are not those that were asked for")
-    if (manifest["distance"] is not None) != published:
-        raise _WrongError("a distance is recorded for the published view, and for no other")
+    _listed(bundle)
     facts = {"title": job.file.title or job.file.name, "name": job.file.name}
     facts |= {"noise": bundle.strategy.noise, "strategy": bundle.strategy.name}
     for key, fact in facts.items():
@@ -203,6 +198,16 @@ def _request(bundle: Bundle) -> str:
     ]:
         raise _WrongError("the receipt is that of another ledger")
     return f"{job.file.name!r}: {len(job.tables)} tables at {bundle.spend}, as release.json asks"
+
+
+def _listed(bundle: Bundle) -> None:
+    """Does the manifest list the tables, with shifts and a distance if some are published?"""
+    manifest, published = bundle.manifest, "published" in bundle.manifest["views"]
+    names = [(table.name, file_name(table.name), published) for table in bundle.job.tables]
+    if [(t["name"], t["file"], "shifts" in t) for t in manifest["tables"]] != names:
+        raise _WrongError("the manifest lists other tables than were asked for")
+    if (manifest["distance"] is not None) != published:
+        raise _WrongError("a distance is recorded for the published view, and for no other")
 
 
 def _receipt(bundle: Bundle) -> str:
@@ -255,6 +260,7 @@ def _consistent(bundle: Bundle) -> str:
 def _published(bundle: Bundle) -> str:
     if "published" not in bundle.manifest["views"]:
         return "not part of this release"
+    _listed(bundle)
     job, views = bundle.job, bundle.views
     place = bundle.path / "published" / CELLS_FILE
     cells = read_integers(place, "count", job.workload.domain.size)
