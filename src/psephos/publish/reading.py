@@ -21,6 +21,7 @@ import pyarrow.parquet
 
 from psephos.errors import PsephosError, ReleaseError
 from psephos.frozen import Array
+from psephos.publish.footer import Footer
 
 JSON_BYTES = 2**24
 """The longest JSON file."""
@@ -30,9 +31,6 @@ FREE_BYTES = 2**24
 """What a table's file may take however few its rows: names of columns, and Parquet's own pages."""
 ENTRY_BYTES = 500
 """What an entry of a table may take on top of that, on average."""
-CODECS = ("SNAPPY", "UNCOMPRESSED")
-"""How Parquet files are written; others can make a few bytes fill any memory."""
-ENCODINGS = ("PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY", "BIT_PACKED")
 WORDS = "get the bundle again"
 
 
@@ -114,8 +112,10 @@ def read_parquet(place: Path, schemas: tuple[pa.Schema, ...], rows: int) -> pa.T
     try:
         most = FREE_BYTES + ENTRY_BYTES * rows * max(len(schema) for schema in schemas)
         _check_size(place, most)
-        with pa.parquet.ParquetFile(place) as file:
-            schema = _checked_metadata(place, file, schemas, rows, most)
+        _check_footer(place, rows, most)
+        schema = pa.parquet.read_schema(place).remove_metadata()
+        if schema not in schemas:
+            raise ReleaseError(f"{place} has other columns than were written; {WORDS}")
         texts = [field.name for field in schema if pa.types.is_string(field.type)]
         # Texts stay numbers of a dictionary until it is known how long they are together.
         with pa.parquet.ParquetFile(place, read_dictionary=texts) as file:
@@ -133,24 +133,15 @@ def read_parquet(place: Path, schemas: tuple[pa.Schema, ...], rows: int) -> pa.T
     return table
 
 
-def _checked_metadata(
-    place: Path, file: Any, schemas: tuple[pa.Schema, ...], rows: int, most: int
-) -> pa.Schema:
-    """What a Parquet file says of itself, before any of its pages is read."""
-    metadata, schema = file.metadata, file.schema_arrow.remove_metadata()
-    if schema not in schemas or set(metadata.metadata or {}) - {b"ARROW:schema"}:
-        raise ReleaseError(f"{place} has other columns than were written; {WORDS}")
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    if {metadata.num_rows, sum(group.num_rows for group in groups)} != {rows}:
-        raise ReleaseError(f"{place} has {metadata.num_rows:,} rows, not {rows:,}; {WORDS}")
-    columns = [group.column(i) for group in groups for i in range(group.num_columns)]
-    plain = all(
-        column.compression in CODECS and set(column.encodings) <= set(ENCODINGS)
-        for column in columns
-    )
-    if not plain or sum(column.total_uncompressed_size for column in columns) > most:
+def _check_footer(place: Path, rows: int, most: int) -> None:
+    """Refuse a Parquet file by what it says of itself, before any of its pages is read."""
+    footer = Footer.read(place)
+    if footer.rows != {rows}:
+        raise ReleaseError(f"{place} has {max(footer.rows):,} rows, not {rows:,}; {WORDS}")
+    if not footer.plain or footer.unpacked > most:
         raise ReleaseError(f"{place} is packed otherwise than it was written; {WORDS}")
-    return schema
+    if footer.notes - {b"ARROW:schema"}:
+        raise ReleaseError(f"{place} holds notes that were not written; {WORDS}")
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
