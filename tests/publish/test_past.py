@@ -203,6 +203,9 @@ FORGED = {
     "another name": ("past/1/manifest.json", lambda c: c.update(name="the census")),
     "another data set": ("past/1/receipt.json", lambda c: c.update(dataset="others")),
     "fewer draws": ("manifest.json", lambda c: c.update(draws=19)),
+    "more in the manifest": ("past/1/manifest.json", lambda c: c.update(title="The truth")),
+    "more in the receipt": ("past/1/receipt.json", lambda c: c.update(note="paid")),
+    "more in the charge": ("past/1/receipt.json", lambda c: c["charge"].update(note="paid")),
     "no schema in the receipt": ("past/1/receipt.json", lambda c: c["charge"].pop("schema")),
     "no budget in the receipt": ("past/1/receipt.json", lambda c: c.update(budget=[])),
 }

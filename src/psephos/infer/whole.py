@@ -11,6 +11,8 @@ falls. Tables that are counted from the result add up by construction.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.random import default_rng
 
@@ -42,6 +44,46 @@ def whole(x: Array, workload: Workload) -> Array:
     result = np.empty(x.size, dtype=np.int64)
     result[order] = _diffused((x * share[groups])[order])
     return result
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """How far whole numbers z are from the real ones x that they stand for.
+
+    Rounding keeps `group` and `share` within one. `largest` and `typical` depend on the workload,
+    and on the last digits of floats, which decide where the search for the best rounding ends.
+    """
+
+    group: float
+    """The largest gap of a group of cells that no query tells apart."""
+    share: float
+    """The largest gap of a cell from its share of its group's whole number."""
+    even: bool
+    """Do all cells of a group have the same share of it, or none?"""
+    largest: tuple[float, ...]
+    """The largest gap of an answer, for each product."""
+    typical: float
+    """The root mean square of the answers' gaps, all products alike: √(f(z) / products)."""
+
+    @classmethod
+    def of(cls, z: Array, x: Array, workload: Workload) -> Gaps:
+        """The gaps between two vectors over all cells of a workload."""
+        reduction = workload.reduce()
+        count = reduction.domain.size
+        groups = reduction.partition.rmatvec(np.arange(count))
+        sums, rounded = (np.bincount(groups, weights=cells, minlength=count) for cells in (x, z))
+        share = np.divide(rounded, sums, out=np.ones(count), where=sums > 0)
+        largest = np.zeros(count)
+        np.maximum.at(largest, groups, x)
+        uneven = (x > 0) & (x < (1 - 1e-6) * largest[groups])
+        off = [workload.kron(i).matvec(z - x) for i in range(len(workload.products))]
+        return cls(
+            float(np.abs(rounded - sums).max()),
+            float(np.abs(z - x * share[groups]).max()),
+            not uneven.any(),
+            tuple(float(np.abs(gaps).max()) for gaps in off),
+            float(np.sqrt(np.mean([(gaps**2).mean() for gaps in off]))),
+        )
 
 
 def _diffused(x: Array) -> Array:

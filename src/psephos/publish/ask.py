@@ -25,6 +25,7 @@ from psephos.publish.entries import TargetEntry
 from psephos.publish.job import Job
 from psephos.publish.measured import FILES, PAST
 from psephos.publish.pages.html import plain_table
+from psephos.publish.reading import told_of
 from psephos.publish.tables import Table
 from psephos.publish.views import Views, marked, table_labels
 from psephos.strategy import select
@@ -110,7 +111,9 @@ def _opened(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
     held = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
     past = [f"{PAST}/{i + 1}/{name}" for i in range(len(held.job.past)) for name in FILES]
     for name in ("release.json", *FILES, *past):
-        if sha256_of(held.path / name) != held.manifest["files"].get(name):
+        with told_of(held.path / name):
+            mark = sha256_of(held.path / name)
+        if mark != held.manifest["files"].get(name):
             raise ReleaseError(
                 f"{held.path / name} has changed since the release; get the bundle again "
                 "(`psephos verify` looks through all of it)"

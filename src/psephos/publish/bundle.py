@@ -41,7 +41,6 @@ from psephos.publish.agreement import require_agreement
 from psephos.publish.disk import (
     CELLS,
     file_name,
-    read_table,
     sha256_of,
     sync_all,
     sync_folder,
@@ -51,17 +50,16 @@ from psephos.publish.draw import draw
 from psephos.publish.entries import View
 from psephos.publish.file import checked_release
 from psephos.publish.job import Job
-from psephos.publish.measured import PAST, Measured, read_json, read_manifest, spend_of
+from psephos.publish.measured import PAST, Measured, read_manifest, spend_of
 from psephos.publish.pages.html import plain_table
 from psephos.publish.points import Points, column_titles, ordered_columns
-from psephos.publish.views import Views, possible_views
+from psephos.publish.reading import read_csv, read_json, read_parquet, told_of
+from psephos.publish.shapes import ManifestShape, check_shape
+from psephos.publish.views import Views, possible_views, table_schema
 from psephos.strategy.strategy import Strategy
 from psephos.version import __version__
 from psephos.workload.workload import Workload
 
-HELD: dict[str, type] = dict.fromkeys(("name", "title", "fingerprint", "key", "noise"), str)
-HELD |= dict.fromkeys(("spend", "lineage", "tables", "views"), list)
-HELD |= {"simulation": bool, "edition": str, "draws": int, "interval": dict, "files": dict}
 CELLS_FILE = f"{CELLS}.parquet"
 """Whole numbers for every cell, in row-major order: all published tables are sums of them."""
 
@@ -76,10 +74,7 @@ class Bundle:
     def __post_init__(self) -> None:
         if not isinstance(self.path, Path) or not isinstance(self.manifest, dict):
             raise ReleaseError(f"a bundle is opened: write Bundle.open({str(self.path)!r})")
-        for key, kind in HELD.items():
-            if type(self.manifest.get(key)) is not kind:
-                place = self.path / "manifest.json"
-                raise ReleaseError(f"{place} is damaged: {key!r} makes no sense")
+        check_shape(self.manifest, ManifestShape, self.path / "manifest.json")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Bundle:
@@ -95,14 +90,14 @@ class Bundle:
     @cached_property
     def job(self) -> Job:
         """What was asked."""
-        content = read_json(self.path / "release.json")
-        file = checked_release(content, "release.json")
-        inside = [f"{PAST}/{i + 1}" for i in range(len(list((self.path / PAST).glob("*"))))]
-        if sorted(file.builds_on) != sorted(inside):
-            raise ReleaseError(
-                f"{self.path / 'release.json'} builds on something else than lies in {PAST}/"
-            )
-        return Job.of(file, self.path)
+        place = self.path / "release.json"
+        content = read_json(place)
+        with told_of(place):
+            file = checked_release(content, "release.json")
+            inside = [f"{PAST}/{i + 1}" for i in range(len(list((self.path / PAST).glob("*"))))]
+            if sorted(file.builds_on) != sorted(inside):
+                raise ReleaseError(f"{place} builds on something else than lies in {PAST}/")
+            return Job.of(file, self.path)
 
     @cached_property
     def spend(self) -> Budget:
@@ -150,7 +145,14 @@ class Bundle:
             )
         if view not in self.manifest["views"]:
             raise ReleaseError(f"no view {view!r}; have {', '.join(self.manifest['views'])}")
-        return read_table(self.path / view, file_name(name))
+        (own,) = [table for table in self.job.tables if table.name == name]
+        rows = own.rows(self.job.workload)
+        count = rows.stop - rows.start
+        schema = table_schema(self.job.workload, own, view, self.simulation)
+        place = self.path / view / file_name(name)
+        if "parquet" in self.job.file.output.formats:
+            return read_parquet(place.with_name(f"{place.name}.parquet"), (schema,), count)
+        return read_csv(place.with_name(f"{place.name}.csv"), schema, count)
 
     def plot(self, name: str, view: View = "consistent") -> Any:
         """A chart of a table of the release, as altair has it; `plots.save_chart` writes it."""
@@ -280,18 +282,23 @@ def distance(views: Views, published: Array | None = None) -> dict[str, float]:
     }
 
 
-def _write_inputs(draft: Path, job: Job, own: Measured) -> None:
+def release_json(job: Job) -> dict[str, Any]:
+    """What release.json holds: the release file without the owner's paths."""
     shown = job.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     shown.pop("source", None)
     shown["ledger"] = {**shown["ledger"], "path": "-"}
+    if job.past:
+        shown["builds_on"] = [f"{PAST}/{i + 1}" for i in range(len(job.past))]
+    return shown
+
+
+def _write_inputs(draft: Path, job: Job, own: Measured) -> None:
     for i, past in enumerate(job.past):
         folder = draft / PAST / str(i + 1)
         folder.mkdir(parents=True)
         past.write(folder)
         write_json(folder / "manifest.json", past.manifest())
-    if job.past:
-        shown["builds_on"] = [f"{PAST}/{i + 1}" for i in range(len(job.past))]
-    write_json(draft / "release.json", shown)
+    write_json(draft / "release.json", release_json(job))
     own.write(draft)
 
 

@@ -15,7 +15,8 @@ from psephos.frozen import digest
 from psephos.kernel.budget import Budget
 from psephos.publish.disk import write_json
 from psephos.publish.job import Job
-from psephos.publish.measured import read_json, spend_of
+from psephos.publish.measured import spend_of
+from psephos.publish.reading import read_json
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.workload.workload import Workload

@@ -1,4 +1,4 @@
-"""Files of a bundle: tables, whole numbers, JSON, hashes; written for good and read with care."""
+"""Files of a bundle on their way to disk: names, JSON, hashes, and waiting until they are there."""
 
 from __future__ import annotations
 
@@ -8,14 +8,6 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
-
-from psephos.errors import ReleaseError
-from psephos.frozen import Array
 
 CELLS = "cells"
 """The file of whole numbers for every cell, beside those of the tables."""
@@ -34,38 +26,14 @@ def file_name(name: str) -> str:
     return name if own else f"{safe.encode()[:LONGEST].decode(errors='ignore')}-{mark}"
 
 
-def read_table(folder: Path, name: str, schema: pa.Schema | None = None) -> pa.Table:
-    """A table that was written: its Parquet file, or its CSV file by a schema if one is given."""
-    place = folder / f"{name}.parquet"
-    try:
-        if schema is None and place.exists():
-            return pa.parquet.read_table(place)
-        place = folder / f"{name}.csv"
-        types = {} if schema is None else {field.name: field.type for field in schema}
-        options = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=False)
-        return pa.csv.read_csv(place, convert_options=options)
-    except (OSError, pa.ArrowException):
-        raise ReleaseError(f"{place} is missing or damaged") from None
-
-
-def read_integers(path: Path, name: str) -> Array:
-    """A column of whole numbers that was written."""
-    try:
-        column = pa.parquet.read_table(path)[name]
-    except (OSError, KeyError, pa.ArrowException):
-        raise ReleaseError(f"{path} is missing or damaged") from None
-    if pa.types.is_int64(column.type) and not column.null_count:
-        return np.asarray(column.to_numpy())
-    try:
-        return np.array([int(str(text)) for text in column.to_pylist()], dtype=object)
-    except ValueError:
-        raise ReleaseError(f"{path} holds something else than whole numbers") from None
-
-
 def write_json(path: Path, content: Any) -> None:
     """Plain values as JSON, in their order."""
-    text = json.dumps(content, indent=1, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    path.write_text(json_text(content), encoding="utf-8")
+
+
+def json_text(content: Any) -> str:
+    """Plain values as a JSON file has them."""
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def sha256_of(path: Path) -> str:

@@ -11,7 +11,7 @@ A bundle has these files of its own measurement, and under past/ those of each o
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,15 +28,21 @@ from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import root_name
 from psephos.kernel.measurement import Measurement, noise_for, pack, request_fingerprint
 from psephos.kernel.unit import Unit
-from psephos.publish.disk import read_integers, write_json
+from psephos.publish.disk import write_json
+from psephos.publish.reading import read_integers, read_json, told_of
+from psephos.publish.shapes import (
+    ManifestShape,
+    MeasuredShape,
+    ReceiptShape,
+    RehearsedShape,
+    check_shape,
+)
 from psephos.strategy import store
 from psephos.strategy.strategy import Strategy
 
-FORMAT = 1
+FORMAT = 2
 PAST = "past"
 FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
-HELD: dict[str, type] = {"name": str, "key": str, "lineage": list, "spend": list}
-HELD |= {"simulation": bool, "edition": str}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,22 +58,17 @@ class Measured:
     @classmethod
     def open(cls, folder: Path, domain: Domain, unit: Unit) -> Measured:
         """The one in a folder, if it is of this domain and unit."""
+        with told_of(folder):
+            return cls._open(folder, domain, unit)
+
+    @classmethod
+    def _open(cls, folder: Path, domain: Domain, unit: Unit) -> Measured:
         said = read_manifest(folder)
-        for key, kind in HELD.items():
-            if type(said.get(key)) is not kind:
-                raise ReleaseError(f"{folder / 'manifest.json'} is damaged: {key!r} makes no sense")
-        if not said["lineage"] or not all(isinstance(step, str) for step in said["lineage"]):
-            raise ReleaseError(f"{folder / 'manifest.json'} is damaged: 'lineage' makes no sense")
         spend = spend_of(said)
         receipt = _receipt(folder)
         strategy = store.load(folder / "strategy.bin", domain)
         query = strategy.query
-        values = read_integers(folder / "measurements.parquet", "value")
-        if len(values) != query.shape[0]:
-            raise ReleaseError(
-                f"{folder / 'measurements.parquet'} holds {len(values):,} numbers, the strategy "
-                f"asks {query.shape[0]:,}"
-            )
+        values = read_integers(folder / "measurements.parquet", "value", query.shape[0])
         measurement = Measurement(
             dataset_id=receipt["dataset_id"],
             lineage=tuple(said["lineage"]),
@@ -182,10 +183,10 @@ def read_past(folder: Path, domain: Domain, unit: Unit, edition: str) -> list[Me
 
 def _receipt(folder: Path) -> dict[str, Any]:
     """The receipt; a rehearsal's has no charge."""
-    held = read_json(folder / "receipt.json")
-    good = isinstance(held, dict) and isinstance(held.get("dataset_id"), str)
-    if not good or not isinstance(held.get("charge", {}), dict):
-        raise ReleaseError(f"{folder / 'receipt.json'} is damaged; get the bundle again")
+    place = folder / "receipt.json"
+    held = read_json(place)
+    rehearsed = isinstance(held, dict) and "rows" in held
+    check_shape(held, RehearsedShape if rehearsed else ReceiptShape, place)
     return {"charge": {}, **held}
 
 
@@ -224,30 +225,22 @@ def spend_of(manifest: dict[str, Any]) -> Budget:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a bundle, if this version reads it."""
+    """The manifest of a bundle, or of a measurement in its past, if this version reads it."""
     place = folder / "manifest.json"
-    if folder.is_file():
+    if os.path.isfile(folder):
         raise ReleaseError(f"{folder} is a file, not a bundle's folder")
-    try:
-        manifest: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
-        found = manifest["format"]
-    except FileNotFoundError:
+    if not os.path.exists(place):
         raise ReleaseError(
             f"there is no bundle at {folder}: no manifest.json in it; `psephos release` writes one"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ReleaseError(f"{place} is damaged; get the bundle again") from None
-    if found != FORMAT:
-        raise ReleaseError(
-            f"{folder} has format {found}, and this psephos reads {FORMAT}; use the one that "
-            "wrote it"
         )
+    manifest = read_json(place)
+    if not isinstance(manifest, dict) or type(manifest.get("format")) is not int:
+        raise ReleaseError(f"{place} is damaged: it names no format; get the bundle again")
+    if manifest["format"] != FORMAT:
+        raise ReleaseError(
+            f"{folder} has format {manifest['format']}, and this psephos reads {FORMAT}; use the "
+            "one that wrote it"
+        )
+    bare = set(manifest) <= set(MeasuredShape.model_fields)
+    check_shape(manifest, MeasuredShape if bare else ManifestShape, place)
     return manifest
-
-
-def read_json(place: Path) -> Any:
-    """A file of a bundle."""
-    try:
-        return json.loads(place.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise ReleaseError(f"{place} is missing or damaged") from None

@@ -20,12 +20,14 @@ from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.storage import Anchor
 from psephos.protect import protect, simulate
-from psephos.publish.bundle import Bundle, write_bundle
+from psephos.publish.bundle import Bundle, release_json, write_bundle
 from psephos.publish.choose import keep_request, kept_request
+from psephos.publish.disk import json_text
 from psephos.publish.fake import made_up
 from psephos.publish.job import Job
-from psephos.publish.measured import Measured, booked, read_json, receipt_of
+from psephos.publish.measured import Measured, booked, receipt_of
 from psephos.publish.plan import Plan, plan, plan_paid, shortage
+from psephos.publish.reading import JSON_BYTES, read_json
 from psephos.publish.report import write_report
 from psephos.publish.views import Views
 from psephos.strategy.strategy import Strategy
@@ -226,6 +228,12 @@ def check_affordable(made: Plan, ledger: Ledger) -> None:
 
 def check_room(made: Plan) -> None:
     """Refuse before anything is charged if the disk could not hold the result."""
+    size = len(json_text(release_json(made.job)).encode())
+    if size > JSON_BYTES:
+        raise ReleaseError(
+            f"the release file makes a release.json of {size:,} bytes, and bundles hold "
+            f"{JSON_BYTES:,}; declare fewer values, or bins. Nothing was charged"
+        )
     answers, numbers = made.strategy.query.shape[0], made.job.workload.shape[0]
     needed = 32 * answers + 400 * numbers + 2**20
     place = made.job.bundle.parent

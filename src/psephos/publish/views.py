@@ -93,10 +93,14 @@ class Views:
         )
 
     @cached_property
+    def solution(self) -> Array:
+        """Non-negative real numbers for every cell, zero where no row can be."""
+        return nonnegative(self.estimate, zeros=self.job.zeros, hold_total=True)
+
+    @cached_property
     def cells(self) -> Array:
-        """Non-negative whole numbers for every cell, zero where no row can be."""
-        found = nonnegative(self.estimate, zeros=self.job.zeros, hold_total=True)
-        return whole(found, self.job.workload)
+        """The solution in whole numbers."""
+        return whole(self.solution, self.job.workload)
 
     @cached_property
     def published(self) -> Array:
@@ -176,16 +180,10 @@ def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
     together: then its queries have one label for all of them.
     """
     domain = workload.domain
-    asked = [workload.products[p].factors for p in table.products]
-    together = {
-        name
-        for factors in asked
-        for name, queries in factors.items()
-        if domain[name].parts and _of_parts(domain[name], queries) is None
-    }
-    parts = [_product_labels(domain, factors, together) for factors in asked]
+    lists = _table_lists(workload, table)
+    parts = [_combined(own) for own in lists]
     counts = [workload.query_counts[p] for p in table.products]
-    names = [name for name in _column_order(domain) if any(name in part for part in parts)]
+    names = [name for name in _column_order(domain) if any(name in part for part in lists)]
     named = (domain.origin or domain).names
     columns: dict[str, list[str]] = {column_name(name): [] for name in names}
     if len(parts) > 1:
@@ -200,6 +198,32 @@ def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
     return columns
 
 
+def table_schema(workload: Workload, table: Table, view: View, simulation: bool) -> pa.Schema:
+    """The columns of a table in a view, and their types."""
+    lists = _table_lists(workload, table)
+    order = _column_order(workload.domain)
+    labels = ["part"] if len(lists) > 1 else []
+    labels += [column_name(name) for name in order if any(name in own for own in lists)]
+    numbers = [("count", pa.int64() if view == "published" else pa.float64())]
+    names = ["consistent"] if view == "published" else []
+    numbers += [(name, pa.float64()) for name in (*names, "stderr", "low", "high")]
+    numbers += [("made_up", pa.bool_())] if simulation else []
+    return pa.schema([*((label, pa.string()) for label in labels), *numbers])
+
+
+def _table_lists(workload: Workload, table: Table) -> list[dict[str, list[str]]]:
+    """The labels along each column, for each product of a table."""
+    domain = workload.domain
+    asked = [workload.products[p].factors for p in table.products]
+    together = {
+        name
+        for factors in asked
+        for name, queries in factors.items()
+        if domain[name].parts and _of_parts(domain[name], queries) is None
+    }
+    return [_product_lists(domain, factors, together) for factors in asked]
+
+
 def _of_parts(merged: Attribute, queries: QuerySet) -> tuple[QuerySet, ...] | None:
     """The query sets of a merged attribute's parts; None if they are asked about together."""
     if isinstance(queries, JointQueries):
@@ -209,10 +233,10 @@ def _of_parts(merged: Attribute, queries: QuerySet) -> tuple[QuerySet, ...] | No
     return None
 
 
-def _product_labels(
+def _product_lists(
     domain: Domain, factors: dict[str, QuerySet], together: set[str]
 ) -> dict[str, list[str]]:
-    """The labels of one product's queries, merged attributes in parts if not `together`."""
+    """The labels of one product's factors, merged attributes in parts if not `together`."""
     lists: dict[str, list[str]] = {}
     for name in domain.names:
         if name not in factors:
@@ -225,7 +249,7 @@ def _product_labels(
         for (part, own), set_of_part in zip(attribute.parts, split, strict=True):
             if not isinstance(set_of_part, TotalQueries):
                 lists[part] = _bare(part, set_of_part.labels(own))
-    return _combined(lists)
+    return lists
 
 
 def _bare(name: str, words: list[str]) -> list[str]:
