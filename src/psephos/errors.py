@@ -20,6 +20,7 @@ Every message says what was given, what would do, and what to write.
 
 from __future__ import annotations
 
+import errno
 import os
 
 
@@ -101,6 +102,30 @@ class SqlError(WorkloadError):
         self.sql = sql
         self.start = start
         self.end = end
+
+
+REMEDIES = {
+    "SQLITE_FULL SQLITE_IOERR ENOSPC EDQUOT EIO": "the disk is full or failing; nothing was shown. "
+    "Make room, then ask again with the same key: what was charged is not charged twice",
+    "SQLITE_BUSY SQLITE_LOCKED SQLITE_CONSTRAINT": "another process keeps it locked, or wrote to "
+    "it meanwhile; nothing was shown. Wait for that one, then ask again",
+    "SQLITE_READONLY SQLITE_CANTOPEN SQLITE_PERM EROFS EACCES EPERM ENOENT": "it or its folder "
+    "cannot be opened for writing; nothing was shown. Check that both are there, and their "
+    "permissions",
+    "SQLITE_NOTADB SQLITE_CORRUPT": "this is no psephos ledger, or a damaged one. Check the path, "
+    "or ask the owner for the last good copy and its anchor",
+    "EEXIST": "it, or an old log of that name (-wal, -shm, -journal), is there already, and a "
+    "budget is given once. Use it as it is, or choose another path (ledger.path) for other data",
+}
+"""What to do about errors of SQLite and of the system, by how their codes begin."""
+
+
+def remedy_of(error: Exception) -> str:
+    """What to do about an error of SQLite or of the system, without the path that it may name."""
+    code = errno.errorcode.get(getattr(error, "errno", None) or 0, "")
+    code = getattr(error, "sqlite_errorname", code)
+    known = (w for codes, w in REMEDIES.items() if code.startswith(tuple(codes.split())))
+    return next(known, getattr(error, "strerror", None) or str(error) or "it failed")
 
 
 def a_path(path: object, what: str, kind: type[PsephosError]) -> str:

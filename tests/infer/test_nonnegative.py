@@ -14,6 +14,7 @@ import psephos as ps
 from psephos import matrix as mx
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.infer import normal as normal_module
+from psephos.infer.least_squares import pieces
 from psephos.infer.nonnegative import Problem, _below, nonnegative
 from psephos.infer.normal import Normal
 from psephos.kernel.query import Query
@@ -31,7 +32,10 @@ def measured(query, counts, domain=DOMAIN, seed=0, spend="1/2"):
 
 def dense(estimate):
     """The measurements scaled to unit noise: a matrix and its answers."""
-    rows = [m.matrix.dense() / np.sqrt(m.variances)[:, None] for m in estimate.measurements]
+    rows = []
+    for m in estimate.measurements:
+        blocks = np.concatenate([piece.matrix.dense() for piece in pieces([m])])
+        rows.append(blocks / np.sqrt(m.variances)[:, None])
     values = [m.values / np.sqrt(m.variances) for m in estimate.measurements]
     return np.concatenate(rows), np.concatenate(values)
 

@@ -10,7 +10,7 @@ from psephos import matrix as mx
 from psephos.domain import Domain
 from psephos.errors import BudgetError, RefusedError, ShapeError
 from psephos.kernel.budget import epsilon, rho
-from psephos.kernel.choose import exponential
+from psephos.kernel.noise import exponential
 from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.unit import add_remove_row
 

@@ -119,7 +119,7 @@ def test_handles_refuse_misfits_and_real_draws_choose():
     with pytest.raises(ShapeError, match="the vector has 6 cells, the matrix 5 columns"):
         v.transform(mx.Identity(5))
     y = v.measure(mx.Identity(6), spend=b.epsilon("1"))
-    assert y.matrix.shape == (6, 6)
+    assert y.values.shape == (6,)
     assert v.noisy_count(spend=b.epsilon("1")).values.size == 1
     nothing = mx.Kron((mx.total(3), mx.total(2)))
     assert v.measure(nothing, spend=b.epsilon("1")).values.size == 1

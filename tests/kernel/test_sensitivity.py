@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from psephos import matrix as mx
 from psephos.errors import RefusedError
 from psephos.kernel import gate
-from psephos.kernel.query import Query, rounded_weight
+from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import (
     LARGEST,
     RULES,
@@ -21,6 +21,7 @@ from psephos.kernel.sensitivity import (
     sensitivity,
     stability,
 )
+from psephos.workload.product import rounded_weight
 from tests.strategies import matrices
 
 

@@ -55,10 +55,8 @@ class Term:
         object.__setattr__(self, "depth", 1 + max((depth for depth, _ in inside), default=0))
         object.__setattr__(self, "paths", 1 + sum(paths for _, paths in inside))
         if self.depth > DEEPEST or self.paths > MOST_PATHS:
-            raise RefusedError(
-                f"{self.name} is nested more than {DEEPEST} deep, or holds more than "
-                f"{MOST_PATHS:,} parts; ask for fewer at once"
-            )
+            limits = f"{DEEPEST} deep or has over {MOST_PATHS:,} parts"
+            raise RefusedError(f"{self.name} is nested over {limits}; ask for fewer at once")
 
 
 def terms_in(fields: tuple[Any, ...]) -> Iterator[Term]:

@@ -32,7 +32,6 @@ import psephos.predicate as pr
 from psephos.attribute import Attribute, TupleValues
 from psephos.domain import Domain
 from psephos.errors import BudgetError, PsephosError, RefusedError, ShapeError
-from psephos.frozen import Array
 from psephos.kernel import codec
 from psephos.kernel.budget import LARGEST_TERM, Budget
 from psephos.kernel.query import Block, Query
@@ -74,7 +73,7 @@ def _sparse_arrays(given: mx.Sparse) -> tuple[Any, ...]:
     return entries.data, entries.indices, entries.indptr, entries.shape
 
 
-def _sparse(data: Array, indices: Array, indptr: Array, shape: tuple[int, ...]) -> mx.Sparse:
+def _sparse(data: Any, indices: Any, indptr: Any, shape: Any) -> mx.Sparse:
     """The matrix of three arrays, once every index is known to lie in its shape."""
     m, n = shape
     ends = indptr.astype(np.int64)
@@ -95,8 +94,7 @@ MATRICES += [Form(mx.Sparse, "matrix", (), _sparse_arrays, _sparse)]
 MATRICES += [Form(Transposed, "matrix", ("matrix",), lambda t: (t.base,), lambda base: base.T)]
 SCALARS = [_scalar(float, float.hex, float.fromhex), _scalar(bool, int, bool)]
 SCALARS += [_scalar(day, day.isoformat, day.fromisoformat) for day in (date, datetime)]
-SCALARS += [Form(type(None), "scalar", (), lambda _: (), lambda: None)]
-SCALARS += [Form(type(OTHER), "scalar", (), lambda _: (), lambda: OTHER)]
+SCALARS += [Form(type(v), "scalar", (), lambda _: (), lambda v=v: v) for v in (None, OTHER)]
 SCHEMA = [
     Form(range, "values", (), lambda r: (r.start, r.stop, r.step), range),
     _form(TupleValues, "values", "scalar", "values"),
@@ -110,7 +108,11 @@ REQUESTS = [Form(Fraction, "ratio", (), Fraction.as_integer_ratio, Fraction)]
 REQUESTS += [_form(Block, "block", "matrix", "ratio"), _form(Query, "query", "block")]
 REQUESTS += [_form(Budget, "budget", "ratio"), _form(Unit, "unit", "scalar")]
 FORMS = {form.kind.__name__: form for form in MATRICES + SCALARS + SCHEMA + PREDICATES + REQUESTS}
-WRITTEN = {"budget": 'epsilon("0.1") or rho("1/200")', "unit": "add_remove_row() or person(...)"}
+WRITTEN: dict[str, tuple[type[PsephosError], str]] = {
+    "budget": (BudgetError, 'epsilon("0.1") or rho("1/200")'),
+    "unit": (BudgetError, "add_remove_row() or person(...)"),
+    "predicate": (RefusedError, 'col("age") >= 18, and text is never evaluated'),
+}
 FLAT = ("Stack", "Kron", "Compose", "Scaled")  # they take in parts of their own kind when made
 BY_TYPE = {id(form.kind): (name, form) for name, form in FORMS.items()}
 
@@ -137,9 +139,9 @@ def budget(given: Any, what: str, *, least: int = 1) -> Budget:
 
 def text(given: Any, what: str) -> str:
     """Printable text of 1 to 1000 characters."""
-    if type(given) is not str or not given.isprintable() or not 0 < len(given) <= 1000:
-        raise BudgetError(f"{what} is printable text of 1 to 1000 characters, got {given!r:.60}")
-    return given
+    if type(given) is str and given.isprintable() and 0 < len(given) <= 1000:
+        return given
+    raise BudgetError(f"{what} is printable text of 1 to 1000 characters, got {given!r:.60}")
 
 
 def fingerprint(*given: Any) -> str:
@@ -184,17 +186,15 @@ class _Taker:
         return self.taken[id(given)][1]
 
 
-def _array(given: Array) -> Array:
+def _array(given: Any) -> Any:
     """A private copy, of whole numbers or flags."""
     if given.size > MOST_ENTRIES:
         raise RefusedError(f"an array has more than {MOST_ENTRIES:,} numbers")
     copy = np.array(given, order="C")
     kind = copy.dtype.newbyteorder("<")
     if kind not in codec.CODES:
-        raise RefusedError(
-            f"an array of {copy.dtype} holds more than whole numbers below 2^62; counts are "
-            "measured by integer queries, so scale and round it first"
-        )
+        remedy = "counts are measured by integer queries, so scale and round it first"
+        raise RefusedError(f"{copy.dtype} is more than whole numbers below 2^62; {remedy}")
     return copy.astype(kind, copy=False)
 
 
@@ -234,7 +234,7 @@ class _Builder:
 
 def _strange(what: str, family: str) -> PsephosError:
     if family in WRITTEN:
-        return BudgetError(f"a {family} is written {WRITTEN[family]}, got {what}")
+        return WRITTEN[family][0](f"a {family} is written {WRITTEN[family][1]}; got {what}")
     known = ", ".join(name for name, form in FORMS.items() if family in ("", form.family))
     return RefusedError(
         f"the kernel has no rule for {what}; a {family or 'value'} is made of whole numbers and "

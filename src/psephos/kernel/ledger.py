@@ -194,24 +194,21 @@ class Ledger:
             if entry is not None:
                 settled = values is not None or price <= entry.price
                 booked = Budget(price.currency, Fraction(0)) if settled else price - entry.price
-            self._check_affordable(price, booked, Budget(self.budget.currency, last.spent))
+            spent = Budget(self.budget.currency, last.spent)
+            left, due = self.budget - spent, price if price > self.budget else booked
+            if due > left:
+                raise BudgetExceededError(
+                    f"this measurement costs {due}; {left} remains of {self.budget}, since {spent} "
+                    "is spent. Nothing was charged",
+                    due,
+                    left,
+                )
             if entry is None or booked.amount:
                 body = {"label": label, "schema": schema, "fingerprint": fingerprint}
                 body |= {"price": str(price.amount), "booked": str(booked.amount), "time": now()}
                 record = storage.append(db, Record.after(last, "charge", key, body))
             number = entry.number if entry else record.number
             return Request(self, key, number, entry is not None, values)
-
-    def _check_affordable(self, price: Budget, booked: Budget, spent: Budget) -> None:
-        left = self.budget - spent
-        due = price if price > self.budget else booked
-        if due > left:
-            raise BudgetExceededError(
-                f"this measurement costs {due}; {left} remains of {self.budget}, since {spent} is "
-                "spent. Nothing was charged",
-                due,
-                left,
-            )
 
     @contextmanager
     def _operation(self, begin: str = "BEGIN") -> Iterator[sqlite3.Connection]:

@@ -17,7 +17,6 @@ from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.kernel.unit import Unit
 from psephos.matrix import Matrix
-from psephos.matrix.combine import compose
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,12 +45,6 @@ class Measurement:
         """The exact variance of the noise in each answer."""
         rows = [block.matrix.shape[0] for block in self.query.blocks]
         return np.repeat([noise.exact_variance for noise in self.noise], rows)
-
-    @property
-    def matrix(self) -> Matrix:
-        """The answers' linear map from the base vector."""
-        query = self.query.matrix
-        return query if self.transform is None else compose(query, self.transform)
 
     @property
     def base(self) -> tuple[str, ...]:

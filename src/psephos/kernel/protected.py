@@ -46,8 +46,8 @@ class _Handle:
 
     @property
     def domain(self) -> Domain:
-        """The public schema of the cells."""
-        return self._domain
+        """The public schema of the cells: a copy, so that nobody changes the kernel's own."""
+        return copy.deepcopy(self._domain)
 
     def _closed(self, *_: Any, **__: Any) -> NoReturn:
         raise RefusedError(
@@ -72,21 +72,16 @@ class ProtectedTable(_Handle):
         Privacy: whether a row stays is decided by the row alone, so stability is 1
         (tests/kernel/test_protected.py::test_filters_have_stability_one).
         """
-        if not isinstance(condition, Predicate):
-            raise RefusedError(
-                f"where takes a condition such as col('age') >= 18, got "
-                f"{type(condition).__name__}; text is never evaluated"
-            )
-        masks = gate.admit(condition, "predicate").masks(self.domain)
+        masks = gate.admit(condition, "predicate").masks(self._domain)
         node = self._node.step(f"where {gate.fingerprint(*masks)}")
         keep = (*self._keep, *(Conjunct(names, mask) for names, mask in masks))
-        return ProtectedTable(self.domain, self._vault, node, keep)
+        return ProtectedTable(self._domain, self._vault, node, keep)
 
     def keep(self, *names: str) -> ProtectedTable:
         """Some of the columns. Privacy: rows stay rows, so stability is 1."""
         names = _texts(names)
         node = self._node.step(f"keep {names}")
-        return ProtectedTable(self.domain.project(names), self._vault, node, self._keep)
+        return ProtectedTable(self._domain.project(names), self._vault, node, self._keep)
 
     def split(self, name: str) -> dict[str, ProtectedTable]:
         """One table for each value of an attribute, without that attribute.
@@ -95,10 +90,10 @@ class ProtectedTable(_Handle):
         (tests/kernel/test_lineage.py::test_parts_of_a_split_cost_their_maximum).
         """
         (name,) = _texts((name,))
-        attribute = self.domain[name]
+        attribute = self._domain[name]
         _check_cells(attribute.size**2)  # a mask for each part
-        rest = [other for other in self.domain.names if other != name] or [name]
-        domain = self.domain.project(rest)
+        rest = [other for other in self._domain.names if other != name] or [name]
+        domain = self._domain.project(rest)
         branch = self._node.split(f"split {name}")
         parts = {}
         for i in range(attribute.size):
@@ -122,7 +117,7 @@ class ProtectedTable(_Handle):
         names = tuple(names)
         if count in names:
             raise RefusedError(f"{count!r} is grouped by; give the new attribute another name")
-        grouped = self.domain.project(names)
+        grouped = self._domain.project(names)
         _check_cells(grouped.size * (most + 1))
         source = Grouped(partial(self._vault.counts, names, self._keep), most)
         domain = Domain((*names, count), (*grouped.attributes, Attribute.integers(0, most)))
@@ -131,14 +126,14 @@ class ProtectedTable(_Handle):
 
     def vectorise(self) -> ProtectedVector:
         """The vector of cell counts; nothing is counted before the first charge."""
-        return ProtectedVector(self.domain, self._vault, self._node.step("vectorise"), self._keep)
+        return ProtectedVector(self._domain, self._vault, self._node.step("vectorise"), self._keep)
 
     def noisy_count(self, *, spend: Budget, key: str | None = None) -> Measurement:
         """The number of rows, with noise."""
         return self.vectorise().noisy_count(spend=spend, key=key)
 
     def __repr__(self) -> str:
-        return f"ProtectedTable({self.domain}; {self._vault.state()})"
+        return f"ProtectedTable({self._domain}; {self._vault.state()})"
 
 
 class ProtectedVector(_Handle):
@@ -160,7 +155,7 @@ class ProtectedVector(_Handle):
     @property
     def size(self) -> int:
         """How many counts."""
-        return self._maps[0].shape[0] if self._maps else self.domain.size
+        return self._maps[0].shape[0] if self._maps else self._domain.size
 
     def transform(self, matrix: Matrix) -> ProtectedVector:
         """The vector after a linear map with integer entries.
@@ -280,7 +275,7 @@ class ProtectedVector(_Handle):
         if columns != self.size:
             raise ShapeError(f"the vector has {self.size:,} cells, the matrix {columns:,} columns")
         looked_at = [self._counted(block.matrix)[0] for block in query.blocks]
-        cells = [math.prod(self.domain[name].size for name in names) for names in looked_at]
+        cells = [math.prod(self._domain[name].size for name in names) for names in looked_at]
         _check_cells(max(rows, *cells))
 
     def _counted(self, matrix: Matrix) -> tuple[tuple[str, ...], Matrix]:
@@ -288,8 +283,8 @@ class ProtectedVector(_Handle):
 
         Those that are summed over do not: their factor is a row of ones.
         """
-        names, factors = self.domain.names, matrix.factors if type(matrix) is Kron else ()
-        fits = tuple(f.shape[1] for f in factors) == self.domain.shape
+        names, factors = self._domain.names, matrix.factors if type(matrix) is Kron else ()
+        fits = tuple(f.shape[1] for f in factors) == self._domain.shape
         if self._maps or not (fits or _is_total(matrix)):
             return names, matrix
         left = {name: f for name, f in zip(names, factors, strict=fits) if not _is_total(f)}
@@ -297,7 +292,7 @@ class ProtectedVector(_Handle):
 
     def _mapped(self, matrix: Matrix, node: Node) -> ProtectedVector:
         maps = (matrix, *self._maps)
-        return ProtectedVector(self.domain, self._vault, node, self._keep, maps)
+        return ProtectedVector(self._domain, self._vault, node, self._keep, maps)
 
     def _answers(self, matrix: Matrix) -> Array:
         """Exact answers, asked for only after the charge."""
@@ -308,7 +303,7 @@ class ProtectedVector(_Handle):
         return x
 
     def __repr__(self) -> str:
-        return f"ProtectedVector({self.size:,} cells of {self.domain}; {self._vault.state()})"
+        return f"ProtectedVector({self.size:,} cells of {self._domain}; {self._vault.state()})"
 
 
 def _is_total(matrix: Matrix) -> bool:

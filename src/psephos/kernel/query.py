@@ -7,7 +7,6 @@ short fractions.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,7 +15,7 @@ from typing import Any
 from psephos.errors import RefusedError
 from psephos.frozen import Value
 from psephos.kernel.budget import exact
-from psephos.matrix import Matrix, Stack
+from psephos.matrix import Matrix
 
 MANTISSA = 1 << 20
 
@@ -66,20 +65,9 @@ class Query(Value):
         rows = sum(block.matrix.shape[0] for block in self.blocks)
         return rows, self.blocks[0].matrix.shape[1]
 
-    @property
-    def matrix(self) -> Matrix:
-        """All blocks one below the other, without their weights."""
-        return Stack(tuple(block.matrix for block in self.blocks))
-
     def __repr__(self) -> str:
         m, n = self.shape
         return f"Query({m:,} answers in {len(self.blocks)} blocks over {n:,} cells)"
-
-
-def rounded_weight(weight: float) -> Fraction:
-    """The nearest weight of the form m·2^e with m < 2^20."""
-    share, exponent = math.frexp(weight)
-    return round(share * MANTISSA) * Fraction(2) ** exponent / MANTISSA
 
 
 def _check_weight(weight: Fraction) -> None:

@@ -34,7 +34,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from psephos.errors import BudgetError, LedgerError
+from psephos.errors import BudgetError, LedgerError, remedy_of
 from psephos.kernel.budget import Budget, Currency
 
 Data = bytes | bytearray | memoryview
@@ -52,19 +52,6 @@ TABLES = [  # as SQLite keeps them; a file that holds anything else is no ledger
 ]
 MARKS = [f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {FORMAT}"]
 LOGS = ("-wal", "-shm", "-journal")  # the names that SQLite may keep beside a file
-_REMEDIES = {
-    "SQLITE_FULL SQLITE_IOERR ENOSPC EDQUOT EIO": "the disk is full or failing; nothing was shown. "
-    "Make room, then ask again with the same key: what was charged is not charged twice",
-    "SQLITE_BUSY SQLITE_LOCKED SQLITE_CONSTRAINT": "another process keeps it locked, or wrote to "
-    "it meanwhile; nothing was shown. Wait for that one, then ask again",
-    "SQLITE_READONLY SQLITE_CANTOPEN SQLITE_PERM EROFS EACCES EPERM ENOENT": "it or its folder "
-    "cannot be opened for writing; nothing was shown. Check that both are there, and their "
-    "permissions",
-    "SQLITE_NOTADB SQLITE_CORRUPT": "this is no psephos ledger, or a damaged one. Check the path, "
-    "or ask the owner for the last good copy and its anchor",
-    "EEXIST": "it, or an old log of that name (-wal, -shm, -journal), is there already, and a "
-    "budget is given once. Use it as it is, or choose another path (ledger.path) for other data",
-}
 # SQLite's locks do not survive a fork, nor a copy of the file made by the same process, while a
 # connection is open. So none outlives the operation that needs it (which also leaves the ledger as
 # one file, its log folded in), and a fork waits for the operation under way.
@@ -295,13 +282,7 @@ def _in_words(path: str) -> Iterator[None]:
     except LedgerError as error:
         raise LedgerError(error.reason, path) from None
     except (sqlite3.Error, OSError) as error:
-        code = errno.errorcode.get(getattr(error, "errno", None) or 0, "")
-        code = getattr(error, "sqlite_errorname", code)
-        known = (w for codes, w in _REMEDIES.items() if code.startswith(tuple(codes.split())))
-        reason = next(
-            known, f"the system reports {code or type(error).__name__}; nothing was shown"
-        )
-        raise LedgerError(reason, path) from None
+        raise LedgerError(remedy_of(error), path) from None
 
 
 def _connect(path: str) -> sqlite3.Connection:

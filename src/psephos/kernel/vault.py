@@ -18,11 +18,10 @@ from psephos.errors import BudgetError, LedgerError, PsephosError, SourceError
 from psephos.frozen import Array, key_of
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget
-from psephos.kernel.choose import exponential
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import Node, count, process
 from psephos.kernel.measurement import pack, unpack
-from psephos.kernel.noise import Noise
+from psephos.kernel.noise import Noise, exponential
 from psephos.kernel.source import Cells, Source
 
 if TYPE_CHECKING:

@@ -14,13 +14,14 @@ import numpy as np
 
 from psephos.errors import TooLargeError, WorkloadError
 from psephos.frozen import Array
-from psephos.kernel.query import Block, Query, rounded_weight
+from psephos.kernel.query import Block, Query
 from psephos.matrix import Haar, Identity, Kron, Matrix, Partition, Scaled, Stack, total
 from psephos.matrix.base import Norm
 from psephos.strategy.factors import Noise, checked_selection, checked_size, checked_whole
 from psephos.strategy.integers import in_whole_numbers
 from psephos.strategy.strategy import Strategy
 from psephos.strategy.terms import Terms
+from psephos.workload.product import rounded_weight
 from psephos.workload.workload import Workload
 
 FINE = 32

@@ -9,7 +9,7 @@ import numpy as np
 
 from psephos.domain import Domain
 from psephos.frozen import Array
-from psephos.kernel.query import Block, Query, rounded_weight
+from psephos.kernel.query import Block, Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.matrix import Identity, Kron, Matrix, total
 from psephos.matrix.base import Norm
@@ -18,6 +18,7 @@ from psephos.strategy.integers import integer_product, room
 from psephos.strategy.residual import residual_matrix
 from psephos.strategy.strategy import Strategy
 from psephos.strategy.terms import Terms
+from psephos.workload.product import rounded_weight
 
 UNION_BITS = {"laplace": 9, "gaussian": 11}
 """Bits of the factors of a union, where they fit: a loss below 0.02 %."""

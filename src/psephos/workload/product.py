@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from psephos.attribute import first_repeated
 from psephos.domain import Domain
 from psephos.errors import DomainError, PsephosError, WorkloadError
 from psephos.frozen import Value
+from psephos.kernel.query import MANTISSA
 from psephos.matrix import Kron, Matrix, total
 from psephos.workload.queries import query_set
 from psephos.workload.query_sets import (
@@ -183,3 +186,9 @@ def regroup(asked: Product, domain: Domain, merged: Domain) -> Product:
             elif not all(isinstance(part, TotalQueries) for part in parts):
                 items.append((name, JointQueries(parts)))
     return Product(tuple(items), asked.weight, asked.name)
+
+
+def rounded_weight(weight: float) -> Fraction:
+    """The nearest weight that the kernel takes: m·2^e with m < 2^20."""
+    share, exponent = math.frexp(weight)
+    return round(share * MANTISSA) * Fraction(2) ** exponent / MANTISSA

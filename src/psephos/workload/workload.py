@@ -15,10 +15,16 @@ import numpy as np
 from psephos.domain import Domain
 from psephos.errors import ShapeError, WorkloadError
 from psephos.frozen import Array, Value
-from psephos.kernel.query import Query, rounded_weight
+from psephos.kernel.query import Query
 from psephos.matrix import Kron, Matrix, Scaled, Stack, Sum, total
 from psephos.predicate import Predicate
-from psephos.workload.product import Product, checked_weight, factor_matrix, regroup
+from psephos.workload.product import (
+    Product,
+    checked_weight,
+    factor_matrix,
+    regroup,
+    rounded_weight,
+)
 from psephos.workload.queries import QuerySet, predicates
 from psephos.workload.statistics import closure_traces, subset_traces
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import psephos.matrix as mx
 from psephos.domain import Domain
 from psephos.errors import PsephosError
-from psephos.kernel import choose, noise, storage
+from psephos.kernel import noise, storage, vault
 from psephos.kernel.budget import epsilon
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.noise import DiscreteLaplace
@@ -73,7 +73,7 @@ def _broken(place: Any, name: str, error: Callable[[], BaseException]) -> Iterat
 
 
 PLACES: tuple[tuple[Any, str], ...] = (
-    (noise, "_entropy"), (storage, "keep"), (choose, "exponential"), (np, "concatenate"),
+    (noise, "_entropy"), (storage, "keep"), (vault, "exponential"), (np, "concatenate"),
 )  # fmt: skip
 PLACES += ((mx.Identity, "matvec"), (DiscreteLaplace, "draw"), (storage, "fetch"))
 
