@@ -81,3 +81,8 @@ def test_a_rho_budget_books_an_eighth_of_the_square():
     v = handle(rho("1"))
     v.choose(mx.Identity(4), [0, 0, 0, 0], spend=epsilon("2"))
     assert v._vault.ledger.spent == Fraction(4, 8)
+
+
+def test_draws_go_on_until_a_candidate_is_kept():
+    """Of 5,000 candidates all but one are hopeless, and a first batch has 16."""
+    assert exponential([0] * 5000 + [10**6], Fraction(1), 1) == 5000
