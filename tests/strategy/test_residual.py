@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from psephos.domain import Domain
 from psephos.errors import ShapeError
 from psephos.infer.subspaces import Commuting
-from psephos.kernel.query import Query, rounded_weight
+from psephos.kernel.query import Query
 from psephos.matrix import Kron
 from psephos.strategy.residual import (
     largest_variance_weights,
@@ -21,6 +21,7 @@ from psephos.strategy.residual import (
     residual_matrix,
 )
 from psephos.workload import marginals
+from psephos.workload.product import rounded_weight
 
 ADULT = (85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2)
 CPS = (50, 100, 7, 4, 2)

@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 
 from psephos.errors import RefusedError
-from psephos.frozen import Array
 
 MAGIC = b"psephos\x01"
 DTYPES = [np.dtype(kind) for kind in ("?", "<i1", "<i2", "<i4", "<i8", "<u1", "<u2", "<u4", "<u8")]
@@ -41,31 +40,32 @@ MOST_PATHS = 20_000_000
 """Terms met on a walk that enters shared ones again each time; it bounds all later work."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Term:
-    """A name and its fields; `depth` and `paths` say how far and how often terms are nested."""
+    """A name and its fields; `inside` are the terms among them, and in their tuples."""
 
     name: str
     fields: tuple[Any, ...]
+    inside: tuple[Term, ...] = field(init=False)
     depth: int = field(init=False)
     paths: int = field(init=False)
 
     def __post_init__(self) -> None:
-        inside = [(term.depth, term.paths) for term in terms_in(self.fields)]
-        object.__setattr__(self, "depth", 1 + max((depth for depth, _ in inside), default=0))
-        object.__setattr__(self, "paths", 1 + sum(paths for _, paths in inside))
+        inside = tuple(_terms_in(self.fields))
+        object.__setattr__(self, "inside", inside)
+        object.__setattr__(self, "depth", 1 + max([term.depth for term in inside], default=0))
+        object.__setattr__(self, "paths", 1 + sum([term.paths for term in inside]))
         if self.depth > DEEPEST or self.paths > MOST_PATHS:
             limits = f"{DEEPEST} deep or has over {MOST_PATHS:,} parts"
             raise RefusedError(f"{self.name} is nested over {limits}; ask for fewer at once")
 
 
-def terms_in(fields: tuple[Any, ...]) -> Iterator[Term]:
-    """The terms among plain values, and in their tuples."""
+def _terms_in(fields: tuple[Any, ...]) -> Iterator[Term]:
     for value in fields:
         if type(value) is Term:
             yield value
         elif type(value) is tuple:
-            yield from terms_in(value)
+            yield from _terms_in(value)
 
 
 def encode(value: Any) -> bytes:
@@ -108,29 +108,29 @@ class _Writer:
 
     def value(self, value: Any) -> list[Any]:
         """The pieces of one value; only exact types have any."""
+        if type(value) is Term:
+            return [b"t" + _size(self.number(value))]
         if type(value) is int:
             length = value.bit_length() // 8 + 1
             if length > LONGEST:
                 raise RefusedError(f"a whole number has over {8 * LONGEST} bits")
-            return [b"i", length.to_bytes(2), value.to_bytes(length, signed=True)]
+            return [b"i" + length.to_bytes(2) + value.to_bytes(length, signed=True)]
         if type(value) is str:
             text = value.encode()
-            return [b"s", _size(len(text)), text]
+            return [b"s" + _size(len(text)) + text]
         if type(value) is tuple:
-            return [b"(", _size(len(value)), *(part for v in value for part in self.value(v))]
+            return [b"(" + _size(len(value)), *(part for v in value for part in self.value(v))]
         if type(value) is np.ndarray and value.dtype in CODES:
             axes = [length.to_bytes(8) for length in value.shape]
             entries = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-            return [b"a", CODES[value.dtype], bytes([value.ndim]), *axes, entries.data]
-        if type(value) is Term:
-            return [b"t", _size(self.number(value))]
+            return [b"a" + CODES[value.dtype] + bytes([value.ndim]), *axes, entries.data]
         raise RefusedError(f"{type(value).__name__} is no plain value")
 
     def number(self, term: Term) -> int:
         """The place of a term among those written, where it is put if it is new."""
         if id(term) not in self.known:
             name = term.name.encode()
-            body = [_size(len(name)), name, _size(len(term.fields))]
+            body = [_size(len(name)) + name + _size(len(term.fields))]
             body += [part for v in term.fields for part in self.value(v)]
             mark = hashlib.sha256()
             for part in body:
@@ -192,7 +192,7 @@ class _Reader:
             return self.terms[self.size()]
         raise ValueError("no such kind of value")
 
-    def array(self) -> Array:
+    def array(self) -> Any:
         kind = DTYPES[self.bytes(1)[0]]
         axes = [int.from_bytes(self.bytes(8)) for _ in range(self.bytes(1)[0])]
         entries = self.bytes(math.prod(axes) * kind.itemsize)

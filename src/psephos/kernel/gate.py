@@ -170,20 +170,21 @@ class _Taker:
     taken: dict[int, tuple[Any, codec.Term]] = field(default_factory=dict)
 
     def value(self, given: Any) -> Any:
+        if id(given) in self.taken:
+            return self.taken[id(given)][1]
         if type(given) is int or type(given) is str:
             return given
         if type(given) is tuple:
-            return tuple(self.value(item) for item in given)
+            return tuple([self.value(item) for item in given])
         return _array(given) if type(given) is np.ndarray else self.term(given)
 
     def term(self, given: Any) -> codec.Term:
-        if id(given) not in self.taken:
-            name, form = BY_TYPE.get(id(type(given)), ("", None))
-            if form is None:
-                raise _strange(type(given).__name__, self.family)
-            term = codec.Term(name, tuple(self.value(value) for value in form.take(given)))
-            self.taken[id(given)] = given, term  # kept, so that no other object gets its id
-        return self.taken[id(given)][1]
+        name, form = BY_TYPE.get(id(type(given)), ("", None))
+        if form is None:
+            raise _strange(type(given).__name__, self.family)
+        term = codec.Term(name, tuple([self.value(value) for value in form.take(given)]))
+        self.taken[id(given)] = given, term  # kept, so that no other object gets its id
+        return term
 
 
 def _array(given: Any) -> Any:
@@ -193,8 +194,7 @@ def _array(given: Any) -> Any:
     copy = np.array(given, order="C")
     kind = copy.dtype.newbyteorder("<")
     if kind not in codec.CODES:
-        remedy = "counts are measured by integer queries, so scale and round it first"
-        raise RefusedError(f"{copy.dtype} is more than whole numbers below 2^62; {remedy}")
+        raise RefusedError(f"{copy.dtype} is not whole numbers below 2^62; scale and round first")
     return copy.astype(kind, copy=False)
 
 
@@ -206,20 +206,20 @@ class _Builder:
     objects: dict[int, Any] = field(default_factory=dict)
 
     def value(self, value: Any) -> Any:
+        if id(value) in self.objects:
+            return self.objects[id(value)]
         if type(value) is tuple:
-            return tuple(self.value(item) for item in value)
+            return tuple([self.value(item) for item in value])
         return self.built(value) if type(value) is codec.Term else value
 
     def built(self, term: codec.Term) -> Any:
-        if id(term) in self.objects:
-            return self.objects[id(term)]
         if term.name not in FORMS:
             raise _strange(term.name, self.family)
         form = FORMS[term.name]
-        for child in codec.terms_in(term.fields):
-            inside = FORMS[child.name].family if child.name in FORMS else ""
-            if inside not in form.inside or (child.name == term.name and term.name in FLAT):
-                raise _strange(f"{child.name} inside {term.name}", self.family)
+        for name in {child.name for child in term.inside}:
+            inside = FORMS[name].family if name in FORMS else ""
+            if inside not in form.inside or (name == term.name and name in FLAT):
+                raise _strange(f"{name} inside {term.name}", self.family)
         try:
             copy = form.build(*(self.value(value) for value in term.fields))
         except PsephosError:
@@ -236,7 +236,5 @@ def _strange(what: str, family: str) -> PsephosError:
     if family in WRITTEN:
         return WRITTEN[family][0](f"a {family} is written {WRITTEN[family][1]}; got {what}")
     known = ", ".join(name for name, form in FORMS.items() if family in ("", form.family))
-    return RefusedError(
-        f"the kernel has no rule for {what}; a {family or 'value'} is made of whole numbers and "
-        f"exactly these types: {known}"
-    )
+    rule = f"a {family or 'value'} is made of whole numbers and exactly these types: {known}"
+    return RefusedError(f"the kernel has no rule for {what}; {rule}")
