@@ -117,3 +117,10 @@ def test_the_true_delta_of_the_gaussian_stays_below_the_bound():
         for eps in (0.1, 0.5, 1.0, 3.0):
             exact = phi(mu / 2 - eps / mu) - math.exp(eps) * phi(-mu / 2 - eps / mu)
             assert float(b.delta_bound(Fraction(rho), Fraction(eps))) >= exact
+
+
+def test_a_bound_on_delta_is_never_nothing():
+    """An upper bound of 0 would claim pure differential privacy, which no rho implies."""
+    for amount, eps in ((Fraction(1, 10**6), 10**4), (Fraction(1, 10**250), 10**250)):
+        assert 0 < b.delta_bound(amount, Fraction(eps)) < Fraction(1, 10**4000)
+    assert b.delta_bound(Fraction(0), Fraction(1)) == 0
