@@ -65,7 +65,7 @@ def load(path: str | os.PathLike[str], domain: Domain) -> Strategy:
         if place.stat().st_size > LARGEST:
             raise WorkloadError(f"{place} has over {LARGEST:,} bytes; a strategy has fewer")
         content = gate.from_bytes(place.read_bytes())
-        _, version, schema, noise, name, loss, rivals, query = content
+        kind, version, schema, noise, name, loss, rivals, query = content
     except FileNotFoundError:
         raise WorkloadError(f"there is no strategy at {place}") from None
     except OSError as error:
@@ -74,6 +74,8 @@ def load(path: str | os.PathLike[str], domain: Domain) -> Strategy:
         raise
     except (PsephosError, TypeError, ValueError) as error:
         raise _damaged(place, str(error)) from None
+    if kind != "strategy":
+        raise _damaged(place, "it holds something else")
     if version != FORMAT:
         raise WorkloadError(
             f"{place} has format {version}, this psephos reads {FORMAT}; select it again"
