@@ -92,9 +92,12 @@ class Attribute(Value):
             if level.groups.size != size:
                 grouped = f"level {level.name!r} groups {level.groups.size} cells"
                 raise DomainError(f"{grouped}, and the attribute has {size}")
-        bins = () if self.edges is None else tuple(pairwise(self.edges))
-        if bins and tuple(self.values[: len(bins)]) != bins:
-            raise DomainError("the values of bins are not those between its edges; use bins([...])")
+        if self.edges is not None:
+            numbers = all(type(edge) is int or type(edge) is float for edge in self.edges)
+            bins = tuple(pairwise(self.edges)) if numbers else ()
+            rising = bins and all(low < high for low, high in bins)
+            if not rising or tuple(self.values[: len(bins)]) != bins:
+                raise DomainError("bins lie between edges, numbers that increase; use bins([...])")
         if self.parts and math.prod(part.size for _, part in self.parts) != size:
             raise DomainError(f"{size} values are not all combinations of the merged attributes")
 
@@ -218,6 +221,8 @@ class Attribute(Value):
     def index(self, value: Any) -> int:
         """The cell of a value; a bin may be named by its label or by any number inside it."""
         value = plain(value)
+        if isinstance(value, float) and value.is_integer() and isinstance(self.values, range):
+            value = int(value)  # a range looks for a float one by one
         if self.edges is not None and isinstance(value, int | float):
             where = int(np.searchsorted(self.edges, value, side="right")) - 1
             if 0 <= where < len(self.edges) - 1:

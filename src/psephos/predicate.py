@@ -27,7 +27,7 @@ import numpy as np
 
 from psephos.attribute import Attribute
 from psephos.domain import Domain
-from psephos.errors import DomainError, PredicateError, TooLargeError
+from psephos.errors import DomainError, PredicateError, PsephosError, TooLargeError
 from psephos.frozen import Array
 from psephos.values import OTHER, shown_number
 
@@ -82,14 +82,25 @@ class Predicate(ABC):
         return (self,)
 
     def masks(self, domain: Domain) -> list[tuple[tuple[str, ...], Array]]:
-        """The attributes and the mask of every condition that must hold."""
+        """The masks of all conditions that must hold, one for those on the same attributes."""
+        joined: dict[tuple[str, ...], Array] = {}
         try:
-            return [
-                (tuple(name for name in domain.names if name in part.columns), part.mask(domain))
-                for part in self.conjuncts()
-            ]
-        except (TypeError, AttributeError, LookupError):  # of parts that no comparison makes
+            for part in self.conjuncts():
+                names = tuple(name for name in domain.names if name in part.columns)
+                mask = part.mask(domain)
+                joined[names] = joined[names] & mask if names in joined else mask
+        except PsephosError:
+            raise
+        except (TypeError, AttributeError, LookupError, ValueError):
             raise PredicateError("this condition is not one that col(...) makes") from None
+        if sum(mask.size for mask in joined.values()) > 10 * MASK_LIMIT:
+            raise TooLargeError(
+                f"these conditions span {len(joined)} combinations of attributes with many cells; "
+                "ask about fewer at once",
+                len(joined),
+                10 * MASK_LIMIT,
+            )
+        return list(joined.items())
 
     def __and__(self, other: Predicate) -> Predicate:
         return And.of(self, _checked(other))

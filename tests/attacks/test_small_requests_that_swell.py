@@ -104,9 +104,9 @@ def test_tuples_met_twice_are_read_once(tmp_path):
     object.__setattr__(condition, "values", nested)
     real = gate._Taker.value
 
-    def counted(self, given):
+    def counted(self, *given):
         reads.append(1)
-        return real(self, given)
+        return real(self, *given)
 
     gate._Taker.value = counted
     try:

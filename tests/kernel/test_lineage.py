@@ -6,7 +6,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psephos.kernel.lineage import Node, count
+from psephos.kernel.lineage import Node, count, withdraw
 
 
 class Reference:
@@ -39,7 +39,11 @@ def test_random_trees_pay_the_reference_bill(data):
         else:
             amount = Fraction(data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9)))
             rises = node.rises(amount)
-            count(rises, paid=True)
+            count(rises, "step")
+            if data.draw(st.booleans()) and data.draw(st.booleans()):
+                withdraw(rises)  # refused: nothing is owed, nothing is kept
+                continue
+            count(rises, "split")
             ref.own += amount
             paid += rises[-1].by
             assert 0 <= rises[-1].by <= amount
@@ -53,7 +57,8 @@ def test_parts_of_a_split_cost_their_maximum():
     bills = []
     for part, amount in zip(parts, [2, 3, 1], strict=True):
         rises = part.rises(Fraction(amount))
-        count(rises, paid=True)
+        count(rises, "step")
+        count(rises, "split")
         bills.append(rises[-1].by)
     assert bills == [2, 1, 0]
     assert root.spent == 3

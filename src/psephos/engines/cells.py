@@ -58,18 +58,19 @@ class CellSql:
 def cell_sql(attribute: Attribute, column: str, kind: str, alias: str) -> CellSql:
     """The expressions for an attribute in a column of that DuckDB type."""
     declared = attribute.declared
-    values = [v for v in declared if v is not None]
+    in_a_row = isinstance(declared, range) and declared.step == 1
+    # A range may be long, so it is not listed.
+    values = declared if in_a_row else [v for v in declared if v is not None]
     found, lookup = f"{alias}.k", None
     read = number = _number(column, kind)
     missing = None if isinstance(declared, range) or None not in declared else declared.index(None)
     if attribute.edges is not None:
         found = _binned(f"{alias}_r", attribute.edges, attribute.unknown == "clip")
     else:
-        wanted = value_kind(values)
+        wanted = value_kind([values[0], values[-1]] if in_a_row else values)
         read = _read(column, kind, wanted)
         low, high = (values[0], values[-1]) if wanted == "BIGINT" else (0, -1)
-        span = range(low, high + 1)
-        if values and len(span) == len(values) and list(declared[: len(values)]) == list(span):
+        if wanted == "BIGINT" and _is_run(declared[: len(values)], low, high):
             found = _counted_from(f"{alias}_r", low, high)
             if attribute.unknown == "clip":
                 found = _clipped(found, f"{alias}_n", low, high)
@@ -83,6 +84,13 @@ def cell_sql(attribute: Attribute, column: str, kind: str, alias: str) -> CellSq
         found = f"CASE WHEN {column} IS NULL THEN {missing} ELSE {found} END"
     cell = found if attribute.unknown != "other" else f"COALESCE({found}, {attribute.size - 1})"
     return CellSql(alias, read, number, found, cell, lookup)
+
+
+def _is_run(values: Sequence[Any], low: int, high: int) -> bool:
+    """Whether these are the whole numbers from low to high, in order."""
+    if isinstance(values, range):
+        return values == range(low, high + 1)
+    return len(values) == high - low + 1 and list(values) == list(range(low, high + 1))
 
 
 def value_kind(values: Sequence[Any]) -> str:
@@ -182,4 +190,4 @@ def _whole(number: int) -> str:
 
 def double(number: float) -> str:
     """A DOUBLE, written without loss."""
-    return f"CAST('{number!r}' AS DOUBLE)"
+    return f"CAST('{float(number)!r}' AS DOUBLE)"

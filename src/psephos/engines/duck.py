@@ -239,6 +239,8 @@ class DuckSource:
         """A CSV file behind FROM, read as so many columns of text, c0 and on."""
         kinds = ", ".join(f"c{i}: 'VARCHAR'" for i in range(columns))
         options = f"{CSV_OPTIONS}, {errors}, delim = '{self.found.separator}'"
+        if self.found.newline is not None:
+            options += f", new_line = '{self.found.newline}'"
         return f"read_csv({quoted(str(self._path))}, {options}, columns = {{{kinds}}})"
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ import csv
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,6 +30,8 @@ class Columns:
 
     names: tuple[str, ...]
     separator: str | None = None
+    newline: str | None = None
+    """How lines end, if with LF: then a stray CR ends none and takes no row along."""
     types: Any = field(default=None, compare=False, repr=False)
     """Arrow's schema of a Parquet file or a frame."""
 
@@ -64,7 +66,8 @@ def file_columns(path: Path) -> Columns:
         return Columns(tuple(schema.names), types=schema)
     try:
         with path.open("rb") as file:
-            header = _text(_first_line(file), path)
+            line = file.readline(LONGEST)
+        header = _text(_first_line(line), path)
         separator = _separator(header, TEXT[path.suffix.lower()])
         # Strictly: an open quote is refused, for read on, rows would be taken for names.
         read = csv.reader([header], delimiter=separator, strict=True)
@@ -74,16 +77,17 @@ def file_columns(path: Path) -> Columns:
         raise _without_columns(path, why) from None
     if not any(names):
         raise _without_columns(path, "it needs a header, a first line of column names")
-    return Columns(names, separator)
+    plain = line.endswith(b"\n") and b"\r" not in line.rstrip(b"\r\n")
+    return Columns(names, separator, "\\n" if plain else None)
 
 
 def _without_columns(path: Path, why: str) -> SourceError:
     return SourceError(f"{path.name!r} has no columns that can be read; {why}")
 
 
-def _first_line(file: BinaryIO) -> bytes:
+def _first_line(line: bytes) -> bytes:
     """The header, however lines end."""
-    return file.readline(LONGEST).rstrip(b"\r\n").partition(b"\r")[0]
+    return line.rstrip(b"\r\n").partition(b"\r")[0]
 
 
 def _text(line: bytes, path: Path) -> str:

@@ -14,7 +14,7 @@ value has exactly one encoding; bytes that `encode` would not write are refused 
 
 Memory: nothing is taken before it is known to lie in the bytes; arrays are views of them. Reading
 takes at most some 200 bytes for each byte of small values, and two more copies of the data.
-(tests/kernel/test_codec.py, tests/attacks/test_mutated_bytes.py)
+(tests/kernel/test_gate.py, tests/attacks/test_mutated_bytes.py)
 """
 
 from __future__ import annotations

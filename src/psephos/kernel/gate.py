@@ -41,8 +41,9 @@ from psephos.levels import Level
 from psephos.matrix.base import Transposed
 from psephos.values import OTHER
 
-MOST_ENTRIES = 10**9
-"""Numbers of one array: a view can show more than there is memory for."""
+DEEPEST_TUPLE = 8
+MOST_BYTES = 1 << 33
+"""Of one array: a view can show more than there is memory for."""
 
 
 class Form(NamedTuple):
@@ -167,15 +168,19 @@ class _Taker:
     """From the caller's objects to plain values; an object met twice is read once."""
 
     family: str = ""
+    items: int = 0
     taken: dict[int, tuple[Any, codec.Term]] = field(default_factory=dict)
 
-    def value(self, given: Any) -> Any:
+    def value(self, given: Any, depth: int = 0) -> Any:
         if id(given) in self.taken:
             return self.taken[id(given)][1]
         if type(given) is int or type(given) is str:
             return given
         if type(given) is tuple:
-            return tuple([self.value(item) for item in given])
+            self.items += len(given)
+            if depth > DEEPEST_TUPLE or self.items > codec.MOST_PATHS:
+                raise RefusedError("tuples lie in tuples too deeply, or hold too much")
+            return tuple([self.value(item, depth + 1) for item in given])
         return _array(given) if type(given) is np.ndarray else self.term(given)
 
     def term(self, given: Any) -> codec.Term:
@@ -188,14 +193,12 @@ class _Taker:
 
 
 def _array(given: Any) -> Any:
-    """A private copy, of whole numbers or flags."""
-    if given.size > MOST_ENTRIES:
-        raise RefusedError(f"an array has more than {MOST_ENTRIES:,} numbers")
+    """A private copy, of whole numbers or flags; another thread may change what it is made of."""
+    if given.dtype.newbyteorder("<") not in codec.CODES or given.nbytes > MOST_BYTES:
+        shown = f"{given.dtype} of shape {given.shape}"
+        raise RefusedError(f"{shown} is not whole numbers below 2^62; scale and round, or ask less")
     copy = np.array(given, order="C")
-    kind = copy.dtype.newbyteorder("<")
-    if kind not in codec.CODES:
-        raise RefusedError(f"{copy.dtype} is not whole numbers below 2^62; scale and round first")
-    return copy.astype(kind, copy=False)
+    return copy.astype(copy.dtype.newbyteorder("<"), copy=False)
 
 
 @dataclass

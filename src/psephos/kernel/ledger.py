@@ -41,7 +41,7 @@ from typing import NoReturn
 
 from psephos.errors import BudgetError, BudgetExceededError, LedgerError, RefusedError, a_path
 from psephos.kernel import gate, storage
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, exact
 from psephos.kernel.storage import Anchor, Data, Entry, Record, entries_of, now
 from psephos.kernel.unit import Unit
 
@@ -111,7 +111,7 @@ class Ledger:
                 raise LedgerError(f"record 0 (header) {'was changed' if header else 'is missing'}")
             with header[0].read() as body:
                 unit = Unit(**body["unit"])
-                budget = Budget(body["currency"], Fraction(body["budget"]))
+                budget = Budget(body["currency"], exact(body["budget"], "its budget"))
                 name, identity = body["dataset"], body["dataset_id"]
         ledger = cls(Path(place), name, identity, unit, budget, header)
         ledger.anchor()  # from here on, an older copy put back is noticed

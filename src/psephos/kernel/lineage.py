@@ -15,7 +15,9 @@ all parts, under every unit. (tests/kernel/test_lineage.py)
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, NamedTuple
@@ -63,15 +65,22 @@ class Node:
     def spent(self, total: Fraction) -> None:
         self._spent, self._process = total, process()
 
+    def line(self) -> Iterator[Node]:
+        """This node and those it was made from, up to the root."""
+        node: Node | None = self
+        while node is not None:
+            yield node
+            node = node.parent
+
     @property
     def stability(self) -> int:
         """Of all transformations from the root to here."""
-        return self.factor * (self.parent.stability if self.parent else 1)
+        return math.prod(node.factor for node in self.line())
 
     @property
     def path(self) -> tuple[str, ...]:
         """The transformations in words, from the root."""
-        return (*(self.parent.path if self.parent else ()), self.name)
+        return tuple(node.name for node in self.line())[::-1]
 
     def step(self, name: str, factor: int = 1) -> Node:
         """A transformation of stability `factor`."""
@@ -88,13 +97,11 @@ class Node:
         totals, so it rises only if this part takes the lead.
         """
         rises: list[Rise] = []
-        node: Node | None = self
-        by = amount
-        while node is not None:
+        for node in self.line():
+            by = rises[-1].by if rises else amount
             split = node.kind == "split"
             total = max(node.spent, rises[-1].total) if split else node.spent + by
             rises.append(Rise(node, total, by=total - node.spent))
-            by, node = rises[-1].by, node.parent
         return rises
 
 
@@ -106,16 +113,22 @@ class Rise(NamedTuple):
     by: Fraction
 
 
-def count(rises: list[Rise], *, paid: bool) -> None:
-    """Remember a request that was charged, before noise is drawn for it.
+def count(rises: list[Rise], kind: Kind) -> None:
+    """Remember what a request makes of the totals of one kind of nodes.
 
-    A split's total says what this process has paid, so it rises only if this request was `paid`
-    now, and not if it is a replay. It comes last: cut short in between, parts have spent more than
-    is covered, so that later requests are dearer, never cheaper.
+    Those of parts, and of all that is no split, rise before the ledger is charged: so there is no
+    charge that its part does not know of. A split's total says what this process has paid for all
+    parts, so it rises only once that is so, and not for a replay. Cut short anywhere, parts have
+    spent more than is covered: later requests are dearer, never cheaper
+    (tests/attacks/test_interrupted_parts.py).
     """
     for node, total, _ in rises:
+        if node.kind == kind:
+            node.spent = total
+
+
+def withdraw(rises: list[Rise]) -> None:
+    """Back to earlier totals: the ledger has refused, or shows values that it keeps."""
+    for node, total, by in rises:
         if node.kind != "split":
-            node.spent = total
-    for node, total, _ in rises:
-        if node.kind == "split" and paid:
-            node.spent = total
+            node.spent = total - by

@@ -11,6 +11,7 @@ import copy
 import math
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 from operator import add
 from typing import Any, NoReturn
 
@@ -181,10 +182,12 @@ class ProtectedVector(_Handle):
             raise RefusedError(f"split takes a Partition, got {type(partition).__name__}")
         copied = self._admitted(partition)
         branch = self._node.split(f"split {gate.fingerprint(copied)}")
-        cells = sp.eye_array(self.size, dtype=np.int8, format="csr")
         numbers = copied.groups  # type: ignore[attr-defined]
-        groups = [Sparse(cells[numbers == g]) for g in range(copied.shape[0])]
-        return [self._mapped(part, branch.step(f"part {g}")) for g, part in enumerate(groups)]
+        ends = [0, *np.cumsum(np.bincount(numbers))]
+        cells = sp.eye_array(self.size, dtype=np.int8, format="csr")
+        cells = cells[np.argsort(numbers, kind="stable")]
+        parts = [Sparse(cells[start:end]) for start, end in pairwise(ends)]
+        return [self._mapped(part, branch.step(f"part {g}")) for g, part in enumerate(parts)]
 
     def measure(
         self, query: Query | Matrix, *, spend: Budget, key: str | None = None
@@ -242,7 +245,11 @@ class ProtectedVector(_Handle):
         spend, price = self._vault.priced(spend, Fraction(1, 8))
         if spend.currency != "epsilon":
             raise BudgetError(f"choosing is paid in epsilon, got {spend}")
-        admitted, guess = self._admitted(queries), np.array(estimate)  # a copy, and no subclass
+        admitted = self._admitted(queries)
+        try:
+            guess = np.array(estimate)  # a copy, and no subclass
+        except (TypeError, ValueError, MemoryError):
+            guess = np.array([])
         whole = guess.dtype.kind in "iu" and guess.dtype != np.uint64
         if guess.shape != (self.size,) or not whole:
             raise ShapeError(

@@ -12,7 +12,7 @@ unit of distance and Δ₂² the weighted squared L2 move (triangle inequality o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import partial, reduce
 from operator import add, mul
@@ -27,7 +27,7 @@ from psephos.kernel.query import Query
 from psephos.matrix.base import Norm, Transposed
 
 SAFE = 1 << 62
-MOST_CASES = 10**6
+MOST_CASES = 4 * 10**6
 PIECE = 1 << 16
 
 
@@ -78,11 +78,12 @@ def _places(matrix: mx.Matrix) -> Any:
     """Where each cell goes, if to one place; it then has that column of what follows."""
     if type(matrix) is mx.Partition:
         return matrix.groups
-    if type(matrix) is not mx.Sparse:
+    if type(matrix) is not mx.Sparse or matrix.entries.nnz != matrix.shape[1]:
         return None
-    by_cell = matrix.entries.tocsc()
-    once = (np.diff(by_cell.indptr) == 1).all() and (by_cell.data == 1).all()
-    return by_cell.indices if once else None
+    entries, (rows, cells) = matrix.entries, matrix.shape
+    places = np.full(cells, -1)
+    places[entries.indices] = np.repeat(np.arange(rows), np.diff(entries.indptr))
+    return places if (entries.data == 1).all() and (places >= 0).all() else None
 
 
 def _of_pidentity(matrix: mx.PIdentity, power: Norm) -> Array:
@@ -95,12 +96,8 @@ def _of_compose(product: mx.Compose, power: Norm) -> Array:
     return np.asarray(_listed(matrix, power)[_places(places)])
 
 
-def _of_stack(stack: mx.Stack, power: Norm) -> Array:
-    return reduce(partial(exactly, add), [columns(part, power) for part in stack.parts])
-
-
-def _of_dense(dense: mx.Dense, power: Norm) -> Array:
-    return np.asarray(_powers(dense.array, power, dense.shape[0]).sum(axis=0))
+def _summed(arrays: Iterable[Array]) -> Array:
+    return reduce(partial(exactly, add), arrays)
 
 
 TURNED = (mx.Prefix, mx.Partition)  # transposes that have a rule; entries 0 and 1
@@ -116,14 +113,14 @@ RULES: dict[type, Callable[[Any, Norm], Array]] = {
     mx.Partition: lambda partition, power: _one(1),
     mx.Marginals: lambda tables, power: _one(sum(abs(w) ** power for w in tables.weights)),
     mx.Diagonal: lambda diagonal, power: _powers(diagonal.weights, power),
-    mx.Dense: _of_dense,
+    mx.Dense: lambda dense, power: _powers(dense.array, power, dense.shape[0]).sum(axis=0),
     mx.Sparse: _of_sparse,
     mx.PIdentity: _of_pidentity,
     mx.Compose: _of_compose,
     mx.Permuted: lambda mixed, power: _listed(mixed.base, power)[np.argsort(mixed.order)],
     Transposed: _counted,
     mx.Scaled: lambda s, power: exactly(mul, columns(s.base, power), _one(abs(s.factor) ** power)),
-    mx.Stack: _of_stack,
+    mx.Stack: lambda stack, power: _summed(columns(part, power) for part in stack.parts),
     mx.DirectSum: lambda blocks, power: np.concatenate([_listed(b, power) for b in blocks.parts]),
     mx.Kron: _of_kron,
 }
@@ -214,7 +211,7 @@ def _largest(terms: list[Weighted], power: Norm) -> int:
     if on_grid is not None:
         return on_grid
     sums = [exactly(mul, columns(matrix, power), _one(weight)) for weight, matrix in terms]
-    return largest(reduce(partial(exactly, add), sums))
+    return largest(_summed(sums))
 
 
 def _largest_on_grid(terms: list[Weighted], power: Norm) -> int | None:
@@ -227,18 +224,19 @@ def _largest_on_grid(terms: list[Weighted], power: Norm) -> int | None:
     grids = {tuple(f.shape[1] for f in a.factors) if type(a) is mx.Kron else () for _, a in terms}
     if len(grids) > 1 or () in grids:
         return None
-    cases = np.array([[weight] for weight, _ in terms], dtype=object)  # a row for each product
+    cases = reduce(np.append, [_one(weight) for weight, _ in terms])[:, None]  # a row each
     for factors in zip(*(a.factors for _, a in terms if type(a) is mx.Kron), strict=True):
         sums = {factor: _listed(factor, power) for factor in dict.fromkeys(factors)}
         if any(each.dtype == object for each in sums.values()):
             return None
         row = {factor: i for i, factor in enumerate(sums)}
-        distinct = np.unique(np.stack(list(sums.values())), axis=1).astype(object)
-        on_axis = distinct[[row[factor] for factor in factors]]
-        cases = (cases[:, :, None] * on_axis[:, None, :]).reshape(len(terms), -1)
-        if cases.size > MOST_CASES:
+        distinct = np.unique(np.stack(list(sums.values())), axis=1)
+        if cases.size * distinct.shape[1] > MOST_CASES:
             return None
-    return largest(cases.sum(axis=0))
+        on_axis = distinct[[row[factor] for factor in factors]]
+        cases = exactly(mul, cases[:, :, None], on_axis[:, None, :]).reshape(len(terms), -1)
+    wide = largest(cases) * len(terms) >= SAFE
+    return largest((cases.astype(object) if wide else cases).sum(axis=0))
 
 
 def answers(matrix: mx.Matrix, x: Array) -> Array:
@@ -265,7 +263,7 @@ def _growth(matrix: mx.Matrix) -> int:
     if type(matrix) is mx.Scaled:
         return max(1, abs(int(matrix.factor))) * _growth(matrix.base)
     if type(matrix) is mx.Ranges:
-        return 1 << len(matrix.grid)  # so many corners, added and subtracted
+        return 1 << sum(n > 1 for n in matrix.grid)  # so many corners, added and subtracted
     return max((_growth(part) for part in matrix.children), default=max(1, largest_entry(matrix)))
 
 

@@ -14,12 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from psephos.domain import Domain
-from psephos.errors import BudgetError, LedgerError, PsephosError, SourceError
+from psephos.errors import (
+    BudgetError,
+    BudgetExceededError,
+    LedgerError,
+    PsephosError,
+    RefusedError,
+    SourceError,
+)
 from psephos.frozen import Array, key_of
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.lineage import Node, count, process
+from psephos.kernel.lineage import Node, count, process, withdraw
 from psephos.kernel.measurement import pack, unpack
 from psephos.kernel.noise import Noise, exponential
 from psephos.kernel.source import Cells, Source
@@ -95,21 +102,32 @@ class Vault:
         """The key and the values of a request, charged to the ledger before they are drawn.
 
         Privacy: all requests on one tree take turns, so that a rise is counted before another is
-        found; a fork leaves its parent's turn behind
+        found, and none is made in the middle of another, as a signal handler might; a fork leaves
+        its parent's turn behind
         (tests/test_protect.py::test_threads_of_a_forked_child_take_turns). Whatever goes wrong is
         told without the frames in which it did, since their locals hold counts, and without the
         owner's paths (tests/attacks/test_logs_of_locals.py).
         """
+        turn = self.turns.setdefault(process(), RLock())
         try:
-            with self.turns.setdefault(process(), RLock()):
+            if turn._is_owned():  # this very thread is in the middle of another request
+                raise RefusedError("a request is being made; ask again once it is answered")
+            with turn:
                 rises = node.rises(price.amount)
-                booked = Budget(price.currency, rises[-1].by)
-                request = self.ledger._charge(
-                    key, fingerprint, price, booked, label=label, schema=self.schema
-                )
+                booked, words = rises[-1].by, {"label": label, "schema": self.schema}
+                count(rises, "step")
+                try:
+                    request = self.ledger._charge(
+                        key, fingerprint, price, Budget(price.currency, booked), **words
+                    )
+                except BudgetExceededError:
+                    withdraw(rises)
+                    raise
                 if request.values is not None:
+                    withdraw(rises)
                     return request.key, unpack(request.values)
-                count(rises, paid=not request.replay)
+                if not request.replay:
+                    count(rises, "split")
                 return request.key, unpack(request._store(pack(draw())))
         except BaseException as error:  # noqa: BLE001 - an interruption has frames, too
             failure = _bare(error)

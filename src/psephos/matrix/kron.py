@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from psephos.frozen import Array
 from psephos.matrix.base import Matrix, first_appearance
 from psephos.matrix.core import Identity, Ones
 
+MOST_BITS = 100_000
 BLOCK = 1 << 16
 """Cells of a block: it and what is made of it stay in the second- and third-level cache."""
 
@@ -46,10 +47,12 @@ class Kron(Matrix):
         if not flat:
             raise ShapeError("Kron needs at least one matrix, got none")
         object.__setattr__(self, "factors", tuple(flat))
+        if sum(max(factor.shape).bit_length() for factor in flat) > MOST_BITS:
+            raise ShapeError(f"a Kron of {len(flat):,} factors has a size of over {MOST_BITS} bits")
         kinds = {factor.entry_type for factor in flat}
         object.__setattr__(self, "entry_type", np.result_type(*kinds))
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
         rows = math.prod(factor.shape[0] for factor in self.factors)
         return rows, math.prod(factor.shape[1] for factor in self.factors)

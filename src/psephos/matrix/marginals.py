@@ -23,6 +23,8 @@ from psephos.matrix.base import Matrix, positive
 from psephos.matrix.core import totals
 
 Axes = tuple[int, ...]
+MOST_AXES = 300
+"""Partial sums go down one axis after another, a call for each."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -321,6 +323,8 @@ def _check(matrix: Marginals | MarginalsGram) -> None:
         raise ShapeError(
             f"axes are tuples of numbers such as (0, 2), got {matrix.sets!r}"
         ) from None
+    if len(grid) > MOST_AXES:
+        raise ShapeError(f"marginals of {len(grid):,} axes are over the limit of {MOST_AXES}")
     if not grid or not sets or len(sets) != len(matrix.weights):
         raise ShapeError("marginals need a grid, at least one set of axes, and a weight for each")
     for axes in sets:

@@ -19,6 +19,7 @@ from psephos.matrix.explicit import sparse_times
 
 GROUPING_LIMIT = 10**8
 ROWS_LIMIT = 2 * 10**9
+CORNERS_LIMIT = 10**9
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,6 +47,14 @@ class Ranges(Matrix):
             raise ShapeError(
                 f"Ranges over {len(grid)} axes need two whole-number arrays of shape "
                 f"(rows, {len(grid)}), got {low.shape} and {high.shape}"
+            )
+        corners = low.shape[0] << sum(length > 1 for length in grid)
+        if corners > CORNERS_LIMIT:
+            raise TooLargeError(
+                f"{low.shape[0]:,} boxes over {len(grid)} axes have {float(corners):.0e} corners, "
+                f"over the limit of {CORNERS_LIMIT:.0e}; ask for products of ranges",
+                corners,
+                CORNERS_LIMIT,
             )
         bad = np.flatnonzero(((low < 0) | (high < low) | (high >= np.array(grid))).any(axis=1))
         if bad.size:
@@ -75,7 +84,8 @@ class Ranges(Matrix):
         """The sparse matrix S with S (P ⊗ … ⊗ P) = this: ±1 at the 2^d corners of each box."""
         m, n = self.shape
         rows, columns, signs = [], [], []
-        for choice in product((False, True), repeat=len(self.grid)):
+        sides = [(False, True) if length > 1 else (False,) for length in self.grid]
+        for choice in product(*sides):
             at = np.where(np.array(choice), self.low - 1, self.high)
             inside = np.flatnonzero((at >= 0).all(axis=1))
             rows.append(inside)

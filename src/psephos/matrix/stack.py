@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class Stack(Matrix):
         object.__setattr__(self, "parts", tuple(flat))
         common_type(self, self.parts)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
         return sum(part.shape[0] for part in self.parts), self.parts[0].shape[1]
 
@@ -113,7 +114,7 @@ class DirectSum(Matrix):
         check_parts("DirectSum", self.parts)
         common_type(self, self.parts)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
         return sum(p.shape[0] for p in self.parts), sum(p.shape[1] for p in self.parts)
 

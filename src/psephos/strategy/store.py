@@ -74,7 +74,8 @@ def load(path: str | os.PathLike[str], domain: Domain) -> Strategy:
         raise
     except (PsephosError, TypeError, ValueError) as error:
         raise _damaged(place, str(error)) from None
-    if kind != "strategy":
+    words = [type(part) for part in (kind, version, schema, noise, name, loss)]
+    if words != [str, int, str, str, str, float] or kind != "strategy":
         raise _damaged(place, "it holds something else")
     if version != FORMAT:
         raise WorkloadError(
@@ -85,10 +86,10 @@ def load(path: str | os.PathLike[str], domain: Domain) -> Strategy:
     try:
         listed = tuple(Rival(rival, error) for rival, error in rivals)
         whole = Strategy(domain, noise, query, name, loss, listed)
-        plain = [type(part) for part in (name, loss, *(x for pair in rivals for x in pair))]
+        plain = [type(part) for pair in rivals for part in pair]
     except (PsephosError, TypeError, ValueError) as error:
         raise _damaged(place, str(error)) from None
-    if plain != [str, float] * (1 + len(listed)):
+    if plain != [str, float] * len(listed):
         raise _damaged(place, "names are text, and errors are numbers")
     return whole
 
