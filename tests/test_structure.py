@@ -10,7 +10,17 @@ ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "psephos"
 
 # A room may import itself and the rooms before it.
-ORDER = ["errors", "frozen", "values", "levels", "attribute", "domain", "predicate", "matrix"]
+ORDER = [
+    "errors",
+    "variances",
+    "frozen",
+    "values",
+    "levels",
+    "attribute",
+    "domain",
+    "predicate",
+    "matrix",
+]
 ORDER += ["kernel", "engines", "protect", "workload", "infer", "strategy", "version", "publish"]
 ORDER += ["cli"]
 ROOMS = {

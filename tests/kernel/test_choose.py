@@ -65,7 +65,7 @@ def test_scores_move_by_the_largest_entry():
 
 def test_requests_that_have_no_rule():
     v = handle()
-    with pytest.raises(ShapeError, match="whole numbers"):
+    with pytest.raises(ShapeError, match="whole 64-bit numbers"):
         v.choose(mx.Identity(4), [0.5, 0, 0, 0], spend=epsilon("1"))
     with pytest.raises(ShapeError):
         v.choose(mx.Identity(4), [0, 0, 0], spend=epsilon("1"))

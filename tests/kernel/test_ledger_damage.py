@@ -7,6 +7,7 @@ import resource
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import asdict
 
 import pytest
 
@@ -155,7 +156,7 @@ def test_an_older_copy_put_back(folder):
     ledger = filled(folder)
     shutil.copy(ledger.path, folder / "old")
     charge(ledger, "7/10")
-    anchor = Anchor.from_dict(json.loads(json.dumps(ledger.anchor().as_dict())))
+    anchor = Anchor.from_dict(json.loads(json.dumps(asdict(ledger.anchor()))))
     ledger.verify(anchor=anchor)
     os.replace(folder / "old", ledger.path)
 

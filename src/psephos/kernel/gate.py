@@ -42,8 +42,6 @@ from psephos.matrix.base import Transposed
 from psephos.values import OTHER
 
 DEEPEST_TUPLE = 8
-MOST_BYTES = 1 << 33
-"""Of one array: a view can show more than there is memory for."""
 
 
 class Form(NamedTuple):
@@ -194,9 +192,9 @@ class _Taker:
 
 def _array(given: Any) -> Any:
     """A private copy, of whole numbers or flags; another thread may change what it is made of."""
-    if given.dtype.newbyteorder("<") not in codec.CODES or given.nbytes > MOST_BYTES:
-        shown = f"{given.dtype} of shape {given.shape}"
-        raise RefusedError(f"{shown} is not whole numbers below 2^62; scale and round, or ask less")
+    # A view can show more than there is memory for.
+    if given.dtype.newbyteorder("<") not in codec.CODES or given.nbytes > 1 << 33:
+        raise RefusedError(f"{given.dtype} {given.shape} is not whole numbers below 2^62, or large")
     copy = np.array(given, order="C")
     return copy.astype(copy.dtype.newbyteorder("<"), copy=False)
 

@@ -187,22 +187,17 @@ class Ledger:
             values = storage.kept(db, key)
             entry = entries_of(before, self.budget.currency)[0] if before else None
             if entry is not None and entry.fingerprint != fingerprint:
-                raise LedgerError(
-                    f"key {key!r} belongs to another request, record {entry.number} (charge), "
-                    f"{entry.label!r:.60}; ask with a new key, which is charged"
-                )
+                other = f"another request, record {entry.number} (charge), {entry.label!r:.60}"
+                raise LedgerError(f"key {key!r} belongs to {other}; ask with a new key")
             if entry is not None:
                 settled = values is not None or price <= entry.price
                 booked = Budget(price.currency, Fraction(0)) if settled else price - entry.price
             spent = Budget(self.budget.currency, last.spent)
             left, due = self.budget - spent, price if price > self.budget else booked
             if due > left:
-                raise BudgetExceededError(
-                    f"this measurement costs {due}; {left} remains of {self.budget}, since {spent} "
-                    "is spent. Nothing was charged",
-                    due,
-                    left,
-                )
+                state = f"{left} remains of {self.budget}, since {spent} is spent"
+                text = f"this measurement costs {due}; {state}. Nothing was charged"
+                raise BudgetExceededError(text, due, left)
             if entry is None or booked.amount:
                 body = {"label": label, "schema": schema, "fingerprint": fingerprint}
                 body |= {"price": str(price.amount), "booked": str(booked.amount), "time": now()}

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psephos.errors import RefusedError
+from psephos.variances import gaussian_variance, laplace_variance
 
 Integers = NDArray[Any]  # int64; Python integers (dtype object) where int64 might not do
 Flags = NDArray[np.bool_]
@@ -243,9 +244,8 @@ class DiscreteLaplace:
 
     @property
     def exact_variance(self) -> float:
-        """2r/(1 - r)² with r = exp(-1/scale), below 2·scale²."""
-        x = -1 / float(self.scale)
-        return 2 * math.exp(x) / math.expm1(x) ** 2
+        """Below 2·scale²."""
+        return laplace_variance(float(self.scale))
 
 
 @dataclass(frozen=True)
@@ -279,12 +279,8 @@ class DiscreteGaussian:
 
     @property
     def exact_variance(self) -> float:
-        """Σ x²·exp(-x²/2σ²) / Σ exp(-x²/2σ²), by Poisson's formula where that converges faster."""
-        v = float(self.variance)
-        rate = 1 / (2 * v) if v < 1 else 2 * math.pi**2 * v
-        terms = [math.exp(-rate * n * n) for n in range(1, 13)]
-        ratio = 2 * sum(n * n * w for n, w in enumerate(terms, 1)) / (1 + 2 * sum(terms))
-        return ratio if v < 1 else v * (1 - 2 * rate * ratio)
+        """Near the parameter, and below it."""
+        return gaussian_variance(float(self.variance))
 
 
 Noise = DiscreteLaplace | DiscreteGaussian

@@ -51,10 +51,7 @@ class _Handle:
         return copy.deepcopy(self._domain)
 
     def _closed(self, *_: Any, **__: Any) -> NoReturn:
-        raise RefusedError(
-            "a handle to protected data has no content to show; measure it: "
-            "handle.vectorise().measure(query, spend=...)"
-        )
+        raise RefusedError("a handle shows nothing; write handle.vectorise().measure(query, ...)")
 
     __array__ = __iter__ = __len__ = __bool__ = __getitem__ = __contains__ = _closed
     __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = __getstate__ = __replace__ = _closed
@@ -252,10 +249,8 @@ class ProtectedVector(_Handle):
             guess = np.array([])
         whole = guess.dtype.kind in "iu" and guess.dtype != np.uint64
         if guess.shape != (self.size,) or not whole:
-            raise ShapeError(
-                f"the estimate must be {self.size:,} whole numbers of 64 bits, got "
-                f"{guess.dtype} of shape {guess.shape}"
-            )
+            got = f"{guess.dtype} of shape {guess.shape}"
+            raise ShapeError(f"the estimate must be {self.size:,} whole 64-bit numbers, got {got}")
         reach = sensitivity.largest_entry(admitted)
         if reach == 0:
             raise RefusedError("all queries are zero; there is nothing to choose by")
@@ -326,9 +321,6 @@ def _texts(names: tuple[Any, ...]) -> tuple[str, ...]:
 
 def _check_cells(needed: int) -> None:
     if needed > CELLS_LIMIT:
-        raise TooLargeError(
-            f"this needs {needed:,} numbers at once, over the limit of {CELLS_LIMIT:,}; "
-            "ask about fewer attributes in each block (marginals), or keep fewer columns first",
-            needed,
-            CELLS_LIMIT,
-        )
+        remedy = "ask about fewer attributes in each block (marginals), or keep fewer columns"
+        text = f"this needs {needed:,} numbers at once, over the limit of {CELLS_LIMIT:,}; {remedy}"
+        raise TooLargeError(text, needed, CELLS_LIMIT)

@@ -75,7 +75,4 @@ def _check_weight(weight: Fraction) -> None:
         top, bottom = weight.as_integer_ratio()
         if bottom & (bottom - 1) == 0 and top // (top & -top) < MANTISSA:
             return
-    raise RefusedError(
-        f"a weight is m·2^e with a positive whole m below 2^20, got {weight}; "
-        "rounded_weight(x) gives the nearest"
-    )
+    raise RefusedError(f"a weight is m·2^e with a positive whole m below 2^20, got {weight}")

@@ -164,15 +164,11 @@ def require_rule(matrix: mx.Matrix) -> None:
         known = type(matrix) in RULES
     if not known:
         names = ", ".join(sorted(kind.__name__ for kind in RULES))
-        raise RefusedError(
-            f"the kernel has no rule for {type(matrix).__name__}; it measures integer matrices of "
-            f"exactly these types: {names}, of which Compose of a matrix and of places of cells"
-        )
+        rule = f"it measures {names}, of which Compose of a matrix and of places of cells"
+        raise RefusedError(f"the kernel has no rule for {type(matrix).__name__}; {rule}")
     if matrix.entry_type.kind != "i":
-        raise RefusedError(
-            f"{type(matrix).__name__} has entries that are not whole numbers below 2^62; counts "
-            "are measured by integer queries, so scale and round it first"
-        )
+        what = f"{type(matrix).__name__} has entries that are not whole numbers below 2^62"
+        raise RefusedError(f"{what}; counts are measured by integers, so scale and round it first")
 
 
 def sensitivity(query: Query, power: Norm) -> Fraction:

@@ -29,7 +29,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -126,7 +126,8 @@ class Entry:
 class Anchor:
     """How far a ledger had come; kept elsewhere, it betrays an older copy put back.
 
-    >>> Anchor.from_dict(Anchor("9f" * 16, 2, "0a" * 32).as_dict()).entries
+    >>> from dataclasses import asdict
+    >>> Anchor.from_dict(asdict(Anchor("9f" * 16, 2, "0a" * 32))).entries
     2
     """
 
@@ -134,13 +135,9 @@ class Anchor:
     entries: int
     head: str
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Anchor:
-        """The anchor that `as_dict` wrote down."""
+        """The anchor that was written down as the dictionary of its fields."""
         with suppress(KeyError, TypeError):
             anchor = cls(fields["dataset_id"], fields["entries"], fields["head"])
             if [type(part) for part in astuple(anchor)] == [str, int, str]:
@@ -278,10 +275,8 @@ def kept(db: sqlite3.Connection, key: str) -> Data | None:
             for (chunk,) in db.execute(ours, (record.number,)):
                 data += chunk
         if hashlib.sha256(data).hexdigest() != stored:
-            raise LedgerError(
-                f"the values of {record} are missing, or not those that were stored. They may have "
-                "been seen, so they are not drawn again: bring the ledger back from a backup"
-            )
+            lost = f"the values of {record} are missing, or not those that were stored"
+            raise LedgerError(f"{lost}. They may have been seen: bring the ledger back from a copy")
         return data
     return None
 
@@ -317,8 +312,6 @@ def _recognise(db: sqlite3.Connection) -> None:
     if application != APPLICATION:
         raise LedgerError("this is an SQLite file, but no psephos ledger; check the path")
     if version != FORMAT:
-        raise LedgerError(
-            f"it has format {version}, and this psephos reads {FORMAT}; use the one that wrote it"
-        )
+        raise LedgerError(f"it has format {version}, and this psephos reads {FORMAT}; use another")
     if tables != TABLES:
         raise LedgerError("its tables are not those of a ledger; it was changed by hand")

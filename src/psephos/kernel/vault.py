@@ -114,12 +114,11 @@ class Vault:
                 raise RefusedError("a request is being made; ask again once it is answered")
             with turn:
                 rises = node.rises(price.amount)
-                booked, words = rises[-1].by, {"label": label, "schema": self.schema}
+                booked = Budget(price.currency, rises[-1].by)
+                words = {"label": label, "schema": self.schema}
                 count(rises, "step")
                 try:
-                    request = self.ledger._charge(
-                        key, fingerprint, price, Budget(price.currency, booked), **words
-                    )
+                    request = self.ledger._charge(key, fingerprint, price, booked, **words)
                 except BudgetExceededError:
                     withdraw(rises)
                     raise
@@ -146,7 +145,5 @@ def _bare(error: BaseException) -> BaseException:
         return error.with_traceback(None)
     if isinstance(error, MemoryError | KeyboardInterrupt | SystemExit):
         return type(error)()
-    return SourceError(
-        "the request failed inside the kernel, and nothing was shown. What was charged is not "
-        "charged again under the same key; the owner finds out more with check(source, domain)"
-    )
+    remedy = "ask again with the same key, which is not charged twice; the owner may run check"
+    return SourceError(f"the request failed inside the kernel, and nothing was shown; {remedy}")

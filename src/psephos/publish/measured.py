@@ -214,7 +214,7 @@ def receipt_of(ledger: Ledger, key: str) -> dict[str, Any]:
         "budget": [ledger.budget.currency, str(ledger.budget.amount)],
         "spent": [ledger.budget.currency, str(spent)],
         "charge": {**asdict(entry), **amounts},
-        "anchor": ledger.anchor().as_dict(),
+        "anchor": asdict(ledger.anchor()),
     }
 
 

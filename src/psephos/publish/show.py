@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
@@ -279,7 +280,7 @@ def plain_ledger(ledger: Ledger) -> dict[str, Any]:
             }
             for number, entry in enumerate(ledger.history(), 1)
         ],
-        "anchor": ledger.anchor().as_dict(),
+        "anchor": asdict(ledger.anchor()),
     }
 
 
