@@ -22,6 +22,7 @@ from psephos.kernel.sensitivity import (
     stability,
 )
 from psephos.workload.product import rounded_weight
+from tests.kernel.members import MEMBERS
 from tests.strategies import matrices
 
 
@@ -78,33 +79,8 @@ def test_queries_take_the_largest_weighted_column(data):
 
 
 def test_every_rule_is_tried():
-    members = [
-        mx.Identity(4),
-        mx.Ones(3, 4),
-        mx.Prefix(4),
-        mx.Prefix(4).T,
-        mx.Partition([0, 1, 1, 0]).T,
-        mx.Difference(4),
-        mx.Haar(5),
-        mx.AllRange(4),
-        mx.WidthRange(5, 3),
-        mx.Ranges.intervals(4, [0, 1], [2, 3]),
-        mx.Partition([0, 1, 1, 0]),
-        mx.Marginals.of((2, 3), {(0,): 2, (): -1}),
-        mx.Diagonal([3, -2]),
-        mx.Dense([[1, -5], [0, 2]]),
-        mx.Sparse(sp.csr_array([[0, 2], [3, -1]])),
-        mx.PIdentity([3, 1], [[2, -1], [0, 5]]),
-        mx.Compose((mx.PIdentity([3, 1], [[2, -1]]), mx.Partition([0, 1, 1, 0]))),
-        mx.Compose((mx.Diagonal([3, 5, -7]), mx.Sparse(sp.csr_array([[1, 0], [0, 0], [0, 1]])))),
-        mx.Permuted(mx.Prefix(3), [2, 0, 1]),
-        mx.Scaled(-3, mx.Prefix(3)),
-        mx.Stack((mx.Identity(3), mx.Prefix(3))),
-        mx.DirectSum((mx.Identity(2), mx.Prefix(3))),
-        mx.Kron((mx.Prefix(3), mx.Haar(3), mx.total(2))),
-    ]
-    assert {type(member) for member in members} == set(RULES) == set(LARGEST)
-    for member in members:
+    assert {type(member) for member in MEMBERS} == set(RULES) == set(LARGEST)
+    for member in (each for each in MEMBERS if each.shape[0] * each.shape[1] < 10**5):
         for p in (1, 2):
             expected = (np.abs(member.dense()) ** p).sum(axis=0)
             assert listed(admit(member), p) == expected.tolist()
