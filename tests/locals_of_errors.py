@@ -18,6 +18,8 @@ from psephos.kernel.vault import Vault
 SOURCE = str(Path(psephos.__file__).parent)
 LOOKED_AT = ("kernel", "engines", "matrix", "protect.py")
 LENGTH = 4
+ALONE = r"(?<![\w.])-?\d{1,15}(?![\w.]\w)(?!\w)"
+"""A whole number by itself, and not some digits of a hash or of a fraction."""
 COUNTED: set[tuple[int, ...]] = set()
 FORMATTED = [0]
 plain_raises = pytest.raises
@@ -27,8 +29,8 @@ plain_counts = Vault.counts
 def remember(self, names, keep):
     counts = plain_counts(self, names, keep)
     start = tuple(int(count) for count in counts[:LENGTH])
-    # Few numbers, or those in a row, turn up by chance.
-    if len(set(start)) == LENGTH and set(np.diff(start)) != {1} and max(start) > LENGTH:
+    # Few and small numbers, or those in a row, turn up by chance.
+    if len(set(start)) == LENGTH and set(np.diff(start)) != {1} and max(start) > 9:
         COUNTED.add(start)
     return counts
 
@@ -63,7 +65,7 @@ def look_through(error):
             shown += [text_of(value) for value in list(frame.f_locals.values())]
     FORMATTED[0] += 1
     for text in shown:
-        numbers = tuple(int(digits) for digits in re.findall(r"-?\d{1,15}", text[:20_000]))
+        numbers = tuple(int(digits) for digits in re.findall(ALONE, text[:20_000]))
         runs = {numbers[i : i + LENGTH] for i in range(len(numbers) - LENGTH + 1)}
         assert not runs & COUNTED, f"a frame shows true counts: {reprlib.repr(text)}"
 
