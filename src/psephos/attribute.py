@@ -15,7 +15,7 @@ import numpy as np
 from psephos.errors import DomainError, name_list
 from psephos.frozen import Value, frozen
 from psephos.levels import Level, check_nested, groups_from, groups_of_width, named_groups
-from psephos.values import OTHER, Unknown, check_unknown, check_value, plain, shown_number
+from psephos.values import LARGEST, OTHER, Unknown, check_unknown, check_value, plain, shown_number
 
 Spec: TypeAlias = Union["Attribute", int, range, Sequence[Any], Mapping[Any, str]]
 
@@ -93,7 +93,7 @@ class Attribute(Value):
                 grouped = f"level {level.name!r} groups {level.groups.size} cells"
                 raise DomainError(f"{grouped}, and the attribute has {size}")
         if self.edges is not None:
-            numbers = all(type(edge) is int or type(edge) is float for edge in self.edges)
+            numbers = all(type(edge) is float or _is_whole(edge) for edge in self.edges)
             bins = tuple(pairwise(self.edges)) if numbers else ()
             rising = bins and all(low < high for low, high in bins)
             if not rising or tuple(self.values[: len(bins)]) != bins:
@@ -163,7 +163,8 @@ class Attribute(Value):
         if len(marks) < 2:
             raise DomainError(f"bins need at least two edges, got {list(marks)}")
         for mark in marks:
-            if isinstance(mark, bool) or not isinstance(mark, int | float) or math.isnan(mark):
+            whole = isinstance(mark, int) and _is_whole(int(mark))
+            if isinstance(mark, bool) or not (whole or isinstance(mark, float)) or math.isnan(mark):
                 raise DomainError(f"bin edges must be numbers, got {mark!r}")
         for lo, hi in pairwise(marks):
             if not lo < hi:
@@ -351,6 +352,10 @@ class Attribute(Value):
         levels = f"; levels: {', '.join(self._level_names)}" if self.levels else ""
         policy = "" if self.unknown == "drop" else f"; unknown: {self.unknown}"
         return f"Attribute({kind}{levels}{policy})"
+
+
+def _is_whole(number: Any) -> bool:
+    return type(number) is int and abs(number) < LARGEST
 
 
 def first_repeated(names: Sequence[str]) -> str | None:

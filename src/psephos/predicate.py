@@ -91,7 +91,7 @@ class Predicate(ABC):
                 joined[names] = joined[names] & mask if names in joined else mask
         except PsephosError:
             raise
-        except (TypeError, AttributeError, LookupError, ValueError):
+        except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError):
             raise PredicateError("this condition is not one that col(...) makes") from None
         if sum(mask.size for mask in joined.values()) > 10 * MASK_LIMIT:
             raise TooLargeError(

@@ -13,6 +13,8 @@ import numpy as np
 from psephos.errors import DomainError
 
 Unknown = Literal["drop", "clip", "other"]
+LARGEST = 10**300
+"""Beyond all declared numbers: floats end soon after."""
 
 
 class Other(Enum):
@@ -44,6 +46,8 @@ def check_value(value: Any) -> None:
     if isinstance(value, datetime) and value.tzinfo is not None:
         # Two zones can name one instant and still compare unequal (in a repeated hour).
         raise DomainError(f"value {value!r} has a time zone; declare times in UTC, without one")
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        raise DomainError("a declared number has over 300 digits; declare it as text")
     odd = isinstance(value, float) and not math.isfinite(value)
     if odd or not _equals_itself(value):
         raise DomainError(f"value {value!r} cannot be a cell; for missing entries declare None")

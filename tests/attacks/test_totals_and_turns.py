@@ -155,14 +155,14 @@ def test_a_long_axis_that_is_summed_over_takes_no_memory():
 
 @pytest.mark.parametrize("edges", [None, (0, 10**400)])
 def test_values_that_no_engine_can_read_are_refused_before_a_charge(edges, tmp_path):
-    if edges is None:
-        attribute = ps.Attribute((10**400, 0.5))
-    else:
-        attribute = ps.Attribute((edges,), ("all",), edges=edges)
     ledger = ps.Ledger.create(tmp_path / "l", dataset="p", unit=ps.add_remove_row(), budget=ONE)
-    domain = ps.Domain(("s",), (attribute,))
 
     def measured():
+        if edges is None:
+            attribute = ps.Attribute((10**400, 0.5))
+        else:
+            attribute = ps.Attribute((edges,), ("all",), edges=edges)
+        domain = ps.Domain(("s",), (attribute,))
         table = ps.protect(pa.table({"s": [0, 1]}), domain, ledger=ledger.path)
         return table.vectorise().measure(mx.Identity(domain.size), spend=ONE)
 

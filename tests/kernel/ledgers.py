@@ -22,7 +22,14 @@ def make(folder, budget="1", name="people.ledger"):
 
 def charge(ledger, price="1/10", key=None, fingerprint="f", booked=None):
     paid = epsilon(price) if booked is None else Budget("epsilon", Fraction(booked))
-    return ledger._charge(key, fingerprint, epsilon(price), paid, **WORDS)
+    return granted(ledger._charge(key, fingerprint, epsilon(price), paid, **WORDS))
+
+
+def granted(request):
+    """A request that was charged; refusals are raised."""
+    if isinstance(request, Exception):
+        raise request
+    return request
 
 
 def ask(ledger, key, data, price="1/10", fingerprint="f"):

@@ -172,8 +172,8 @@ class _Reader:
         self.at += length
         return self.data[self.at - length : self.at]
 
-    def size(self) -> int:
-        return int.from_bytes(self.bytes(4))
+    def size(self, width: int = 4) -> int:
+        return int.from_bytes(self.bytes(width))
 
     def items(self, depth: int) -> tuple[Any, ...]:
         return tuple(self.value(depth) for _ in range(self.size()))
@@ -181,7 +181,7 @@ class _Reader:
     def value(self, depth: int) -> Any:
         tag = bytes(self.bytes(1))
         if tag == b"i":
-            return int.from_bytes(self.bytes(int.from_bytes(self.bytes(2))), signed=True)
+            return int.from_bytes(self.bytes(min(self.size(2), LONGEST)), signed=True)
         if tag == b"s":
             return str(self.bytes(self.size()), "utf-8")
         if tag == b"(" and depth < DEEPEST:
@@ -193,8 +193,8 @@ class _Reader:
         raise ValueError("no such kind of value")
 
     def array(self) -> Any:
-        kind = DTYPES[self.bytes(1)[0]]
-        axes = [int.from_bytes(self.bytes(8)) for _ in range(self.bytes(1)[0])]
+        kind = DTYPES[self.size(1)]
+        axes = [self.size(8) for _ in range(self.size(1))]
         entries = self.bytes(math.prod(axes) * kind.itemsize)
         if kind.kind == "b" and np.frombuffer(entries, np.uint8).max(initial=0) > 1:
             raise ValueError("a flag is 0 or 1")

@@ -3,11 +3,11 @@
 Lemma. What is admitted is a tree of plain values; no code of the caller runs after admission, and
 an admitted matrix has exactly the entries it shows.
 
-Proof. `_taken` reads what it is given into a tree of exact ints and strs, private copies of
+Proof. `_Taker` reads what it is given into a tree of exact ints and strs, private copies of
 arrays, tuples and Terms (`codec`). It goes by `type(x) is T`, which no class and no
 metaclass can answer for itself, and reads every field once, so nothing can show one thing to a
 check and another to its use. Code of the caller can run while fields are read (a property, a
-dictionary's key), never later: the tree holds no object that the caller made. `_built` makes the
+dictionary's key), never later: the tree holds no object that the caller made. `_Builder` makes the
 kernel's objects from that tree alone, by the constructors of the types listed in FORMS, which
 check sizes, indices, permutations and group numbers, and by the checks of this file where a
 constructor trusts its caller; a type that is not listed is not built. A built matrix holds what
@@ -76,9 +76,9 @@ def _sparse(data: Any, indices: Any, indptr: Any, shape: Any) -> mx.Sparse:
     """The matrix of three arrays, once every index is known to lie in its shape."""
     m, n = shape
     ends = indptr.astype(np.int64)
-    steps = np.diff(ends)
-    fits = ends.shape == (m + 1,) and ends[0] == 0 and (steps >= 0).all()
-    if not fits or not data.shape == indices.shape == (ends[-1],):
+    fits = ends.shape == (m + 1,) and ends[0] == 0 and ends.min() >= 0 and ends.max() <= data.size
+    steps = np.diff(ends) if fits else np.array([-1])  # of numbers that cannot wrap around
+    if (steps < 0).any() or not data.shape == indices.shape == (ends[-1],):
         raise ShapeError("the rows of a Sparse matrix do not lie one after the other in its arrays")
     where = indices.astype(np.int64)
     rows = np.repeat(np.arange(m), steps)
@@ -107,11 +107,8 @@ REQUESTS = [Form(Fraction, "ratio", (), Fraction.as_integer_ratio, Fraction)]
 REQUESTS += [_form(Block, "block", "matrix", "ratio"), _form(Query, "query", "block")]
 REQUESTS += [_form(Budget, "budget", "ratio"), _form(Unit, "unit", "scalar")]
 FORMS = {form.kind.__name__: form for form in MATRICES + SCALARS + SCHEMA + PREDICATES + REQUESTS}
-WRITTEN: dict[str, tuple[type[PsephosError], str]] = {
-    "budget": (BudgetError, 'epsilon("0.1") or rho("1/200")'),
-    "unit": (BudgetError, "add_remove_row() or person(...)"),
-    "predicate": (RefusedError, 'col("age") >= 18, and text is never evaluated'),
-}
+WRITTEN = {"budget": 'epsilon("0.1") or rho("1/200")', "unit": "add_remove_row() or person(...)"}
+WRITTEN |= {"predicate": 'col("age") >= 18, and text is never evaluated'}
 FLAT = ("Stack", "Kron", "Compose", "Scaled")  # they take in parts of their own kind when made
 BY_TYPE = {id(form.kind): (name, form) for name, form in FORMS.items()}
 
@@ -193,9 +190,9 @@ class _Taker:
 def _array(given: Any) -> Any:
     """A private copy, of whole numbers or flags; another thread may change what it is made of."""
     # A view can show more than there is memory for.
-    if given.dtype.newbyteorder("<") not in codec.CODES or given.nbytes > 1 << 33:
+    copy = np.array(given if given.nbytes < 1 << 33 else [], order="C")
+    if copy.dtype.newbyteorder("<") not in codec.CODES:
         raise RefusedError(f"{given.dtype} {given.shape} is not whole numbers below 2^62, or large")
-    copy = np.array(given, order="C")
     return copy.astype(copy.dtype.newbyteorder("<"), copy=False)
 
 
@@ -235,7 +232,8 @@ class _Builder:
 
 def _strange(what: str, family: str) -> PsephosError:
     if family in WRITTEN:
-        return WRITTEN[family][0](f"a {family} is written {WRITTEN[family][1]}; got {what}")
+        kind = RefusedError if family == "predicate" else BudgetError
+        return kind(f"a {family} is written {WRITTEN[family]}; got {what}")
     known = ", ".join(name for name, form in FORMS.items() if family in ("", form.family))
     rule = f"a {family or 'value'} is made of whole numbers and exactly these types: {known}"
     return RefusedError(f"the kernel has no rule for {what}; {rule}")

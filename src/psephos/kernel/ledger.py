@@ -18,8 +18,9 @@ looked it up (test_a_price_that_rose_is_paid). Two
 who ask under one key may then both draw; but values are stored in one transaction, which takes the
 first: the later one drops its own unseen and shows those that stand. So one charge never shows two
 answers, and a draw that nobody saw costs nothing (test_one_key_in_two_processes_shows_one_answer).
-Sums are exact and added inside the transaction that writes them, so processes together never
-overspend (test_processes_race_to_exhaustion). The tests are in tests/kernel/test_ledger*.py.
+Sums are exact (or rounded up where they get long) and added inside the transaction that writes
+them, so processes together never overspend (test_processes_race_to_exhaustion). The tests are in
+tests/kernel/test_ledger*.py.
 
 What a file cannot show: whoever may write it may put back an older copy or cut off the last
 records, which grants again what was spent since, or forge every hash in it. A process that has the
@@ -140,7 +141,7 @@ class Ledger:
     def verify(self, *, anchor: Anchor | None = None) -> None:
         """Read the whole ledger again; a LedgerError names the first record that is wrong.
 
-        Checked are the chain of hashes, the exact sums of all charges, the stored values, and
+        Checked are the chain of hashes, the sums of all charges, the stored values, and
         that the ledger holds what it held when the anchor was taken.
 
         Privacy: edits and gaps are found by anyone; a ledger that is whole but older, or forged
@@ -168,11 +169,12 @@ class Ledger:
         *,
         label: str,
         schema: str,
-    ) -> Request:
+    ) -> Request | BudgetError:
         """Charge a request under a key, fresh if None; what the key has paid for costs nothing.
 
         `booked` is what the ledger pays for a new key: the price, or less, down to nothing, where
-        other parts of a split have paid.
+        other parts of a split have paid. A refusal is returned: whatever is raised may come after
+        the charge, or from elsewhere.
 
         Privacy: the charge is on disk when this returns, the sum of all charges is at most the
         budget, and so is every price (test_three_tenths, test_charges_follow_the_model). A key is
@@ -180,7 +182,6 @@ class Ledger:
         (test_a_key_is_good_for_one_request).
         """
         price = gate.budget(price, "a price")
-        booked = gate.budget(booked, "a charge", least=0)
         key = secrets.token_hex(16) if key is None else gate.text(key, "a key")
         with self._operation("BEGIN IMMEDIATE") as db:
             before, last = storage.fetch(db, "key = ?", key), storage.last(db)
@@ -188,16 +189,17 @@ class Ledger:
             entry = entries_of(before, self.budget.currency)[0] if before else None
             if entry is not None and entry.fingerprint != fingerprint:
                 other = f"another request, record {entry.number} (charge), {entry.label!r:.60}"
-                raise LedgerError(f"key {key!r} belongs to {other}; ask with a new key")
+                return LedgerError(f"key {key!r} belongs to {other}; ask with a new key")
             if entry is not None:
                 settled = values is not None or price <= entry.price
                 booked = Budget(price.currency, Fraction(0)) if settled else price - entry.price
             spent = Budget(self.budget.currency, last.spent)
             left, due = self.budget - spent, price if price > self.budget else booked
-            if due > left:
+            over = storage.added(last.spent, {"booked": due.amount}) > self.budget.amount
+            if due > left or over:
                 state = f"{left} remains of {self.budget}, since {spent} is spent"
                 text = f"this measurement costs {due}; {state}. Nothing was charged"
-                raise BudgetExceededError(text, due, left)
+                return BudgetExceededError(text, due, left)
             if entry is None or booked.amount:
                 body = {"label": label, "schema": schema, "fingerprint": fingerprint}
                 body |= {"price": str(price.amount), "booked": str(booked.amount), "time": now()}

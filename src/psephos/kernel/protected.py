@@ -277,6 +277,8 @@ class ProtectedVector(_Handle):
         if columns != self.size:
             raise ShapeError(f"the vector has {self.size:,} cells, the matrix {columns:,} columns")
         looked_at = [self._counted(block.matrix)[0] for block in query.blocks]
+        if max(map(len, looked_at)) > 64:  # axes of an array
+            raise RefusedError("a block looks at over 64 attributes at once; ask about fewer")
         cells = [math.prod(self._domain[name].size for name in names) for names in looked_at]
         _check_cells(max(rows, *cells))
 

@@ -222,9 +222,11 @@ def _largest_on_grid(terms: list[Weighted], power: Norm) -> int | None:
         return None
     cases = reduce(np.append, [_one(weight) for weight, _ in terms])[:, None]  # a row each
     for factors in zip(*(a.factors for _, a in terms if type(a) is mx.Kron), strict=True):
-        sums = {factor: _listed(factor, power) for factor in dict.fromkeys(factors)}
+        sums = {factor: columns(factor, power) for factor in dict.fromkeys(factors)}
         if any(each.dtype == object for each in sums.values()):
             return None
+        if any(each.size > 1 for each in sums.values()):  # else every column is alike
+            sums = {factor: np.broadcast_to(each, factor.shape[1]) for factor, each in sums.items()}
         row = {factor: i for i, factor in enumerate(sums)}
         distinct = np.unique(np.stack(list(sums.values())), axis=1)
         if cases.size * distinct.shape[1] > MOST_CASES:

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from psephos.domain import Domain
-from psephos.errors import BudgetExceededError, DomainError
+from psephos.errors import BudgetError, BudgetExceededError, DomainError
 from psephos.frozen import Array
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget
@@ -58,10 +58,10 @@ class PlayMoney:
         *,
         label: str,
         schema: str,
-    ) -> PlayRequest:
+    ) -> PlayRequest | BudgetError:
         left = self.remaining()
         if booked > left:
-            raise BudgetExceededError(f"this costs {booked}; {left} remains", booked, left)
+            return BudgetExceededError(f"this costs {booked}; {left} remains", booked, left)
         self.spent += booked.amount
         return PlayRequest(key or "simulation")
 

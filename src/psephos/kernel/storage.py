@@ -1,7 +1,7 @@
 """What a ledger writes down, and how it lies on disk: a chain of records in one SQLite file.
 
 Record 0 is the header: data set, unit and budget, for life. Then come charges, and the hashes of
-values that were stored and may have been shown. Every record carries the exact sum that is spent
+values that were stored and may have been shown. Every record carries the sum that is spent
 once it is written, so the last one is the state of the ledger. A charge records the price of its
 request and what was booked for it: less, if parts of a split that paid before cover it; and a key
 has a second charge if its price rose before anything was shown. A record's link is
@@ -56,7 +56,7 @@ MARKS = [f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {FORM
 LOGS = ("-wal", "-shm", "-journal")  # the names that SQLite may keep beside a file
 # SQLite's locks do not survive a fork, nor a copy of the file made by the same process, while a
 # connection is open. So none outlives the operation that needs it (which also leaves the ledger as
-# one file, its log folded in), and a fork waits for the operation under way.
+# one file, its log folded in), and a fork waits for the operations of other threads.
 TURN = threading.RLock()
 os.register_at_fork(before=TURN.acquire, after_in_parent=TURN.release, after_in_child=TURN.release)
 

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from psephos.domain import Domain
-from psephos.errors import (
-    BudgetError,
-    BudgetExceededError,
-    LedgerError,
-    PsephosError,
-    RefusedError,
-    SourceError,
-)
+from psephos.errors import BudgetError, LedgerError, PsephosError, RefusedError, SourceError
 from psephos.frozen import Array, key_of
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget
@@ -108,8 +101,11 @@ class Vault:
         told without the frames in which it did, since their locals hold counts, and without the
         owner's paths (tests/attacks/test_logs_of_locals.py).
         """
-        turn = self.turns.setdefault(process(), RLock())
+        here = process()
+        turn = self.turns.setdefault(here, RLock())
         try:
+            key = None if key is None else gate.text(key, "a key")
+            gate.budget(price, "a price")
             if turn._is_owned():  # this very thread is in the middle of another request
                 raise RefusedError("a request is being made; ask again once it is answered")
             with turn:
@@ -117,19 +113,20 @@ class Vault:
                 booked = Budget(price.currency, rises[-1].by)
                 words = {"label": label, "schema": self.schema}
                 count(rises, "step")
-                try:
-                    request = self.ledger._charge(key, fingerprint, price, booked, **words)
-                except BudgetExceededError:
+                request = self.ledger._charge(key, fingerprint, price, booked, **words)
+                if isinstance(request, BudgetError):
                     withdraw(rises)
-                    raise
+                    raise request
                 if request.values is not None:
                     withdraw(rises)
                     return request.key, unpack(request.values)
+                if process() != here:
+                    raise RefusedError("this process was forked in the middle of a request")
                 if not request.replay:
                     count(rises, "split")
                 return request.key, unpack(request._store(pack(draw())))
         except BaseException as error:  # noqa: BLE001 - an interruption has frames, too
-            failure = _bare(error)
+            failure = _bare(error.with_traceback(None))
         raise failure  # outside of the handler, so that it has no context
 
     def __repr__(self) -> str:

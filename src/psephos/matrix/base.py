@@ -381,8 +381,8 @@ def positive(value: Any, what: str) -> int:
     """A size: a whole number of at least one."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ShapeError(f"{what} must be a positive whole number, got {value!r}")
-    if value >= 1 << 512:
-        raise ShapeError(f"{what} must be below 2^512")
+    if value >= 1 << 10_000:
+        raise ShapeError(f"{what} must be below 2^10000")
     return int(value)
 
 

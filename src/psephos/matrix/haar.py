@@ -35,7 +35,7 @@ class Haar(Matrix):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n", positive(self.n, "the size of Haar"))
-        if self.sign not in (-1, 1):
+        if not isinstance(self.sign, int | float) or self.sign not in (-1, 1):
             raise ShapeError(f"the sign of Haar is -1 or 1, got {self.sign!r}")
         if not isinstance(self.scale, int | float) or not 0 < self.scale < float("inf"):
             raise ShapeError(f"the scale of Haar is a positive number, got {self.scale!r}")

@@ -20,6 +20,7 @@ from psephos.matrix.explicit import sparse_times
 GROUPING_LIMIT = 10**8
 ROWS_LIMIT = 2 * 10**9
 CORNERS_LIMIT = 10**9
+MOST_AXES = 60
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,6 +49,8 @@ class Ranges(Matrix):
                 f"Ranges over {len(grid)} axes need two whole-number arrays of shape "
                 f"(rows, {len(grid)}), got {low.shape} and {high.shape}"
             )
+        if len(grid) > MOST_AXES:
+            raise ShapeError(f"Ranges over {len(grid)} axes are over the limit of {MOST_AXES}")
         corners = low.shape[0] << sum(length > 1 for length in grid)
         if corners > CORNERS_LIMIT:
             raise TooLargeError(

@@ -22,7 +22,7 @@ class _Free(Ledger):
     """Charges nothing."""
 
     def _charge(self, *given: Any, **named: Any) -> Any:
-        request = super()._charge(*given, **named)
+        request: Any = super()._charge(*given, **named)
         return replace(request, values=None)
 
     def verify(self, **_: Any) -> None:
