@@ -370,3 +370,39 @@ def test_measurements_know_the_counts_they_are_of():
     whole, part = v.noisy_count(spend=one), v.transform(mx.Prefix(v.size)).noisy_count(spend=one)
     other = people.where(ps.col("sex") == "F").vectorise().noisy_count(spend=one)
     assert whole.base == part.base != other.base
+
+
+@pytest.mark.parametrize("estimate", [[[1], 2], 7, None, "text", np.zeros((36, 2), int)])
+def test_estimates_of_another_shape_are_refused(estimate):
+    with pytest.raises(ShapeError, match="36 whole 64-bit numbers"):
+        data().vectorise().choose(mx.Identity(36), estimate, spend=epsilon("1"))
+
+
+def test_arrays_of_too_many_axes_are_refused_before_the_charge():
+    many = ps.Domain.of({f"x{i}": 1 for i in range(70)})
+    counts = counted(np.ones(1, int), many)
+    table = simulation(counts, many, unit=add_remove_row(), budget=epsilon("1"), seed=0)
+    with pytest.raises(RefusedError, match="over 64 attributes"):
+        table.vectorise().measure(mx.Kron((mx.Identity(1),) * 70), spend=epsilon("1"))
+    assert spent(table) == 0
+
+
+def test_a_request_in_the_middle_of_another_is_refused():
+    table = data()
+
+    class Nested(Silent):
+        def noise(self, noise, size):
+            table.noisy_count(spend=epsilon("1"))
+
+    table._vault.draws = Nested()
+    with pytest.raises(RefusedError, match="a request is being made"):
+        table.noisy_count(spend=epsilon("1"))
+    table._vault.draws = Silent()
+    assert table.noisy_count(spend=epsilon("1")).values.tolist() == [COUNTS.sum()]
+
+
+def test_what_a_fork_took_along_is_not_answered(monkeypatch):
+    table, numbers = data(), iter([(1, 0), (1, 1)])
+    monkeypatch.setattr("psephos.kernel.vault.process", lambda: next(numbers))
+    with pytest.raises(RefusedError, match="forked in the middle"):
+        table.noisy_count(spend=epsilon("1"))
