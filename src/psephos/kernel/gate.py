@@ -192,7 +192,8 @@ def _array(given: Any) -> Any:
     # A view can show more than there is memory for.
     copy = np.array(given if given.nbytes < 1 << 33 else [], order="C")
     if copy.dtype.newbyteorder("<") not in codec.CODES:
-        raise RefusedError(f"{given.dtype} {given.shape} is not whole numbers below 2^62, or large")
+        what = f"an array of {given.dtype} and shape {given.shape}"
+        raise RefusedError(f"{what} is too large, or not of whole numbers; scale and round it")
     return copy.astype(copy.dtype.newbyteorder("<"), copy=False)
 
 

@@ -312,6 +312,7 @@ def _recognise(db: sqlite3.Connection) -> None:
     if application != APPLICATION:
         raise LedgerError("this is an SQLite file, but no psephos ledger; check the path")
     if version != FORMAT:
-        raise LedgerError(f"it has format {version}, and this psephos reads {FORMAT}; use another")
+        remedy = "use the psephos that wrote it"
+        raise LedgerError(f"it has format {version}, and this psephos reads {FORMAT}; {remedy}")
     if tables != TABLES:
         raise LedgerError("its tables are not those of a ledger; it was changed by hand")
