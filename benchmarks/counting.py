@@ -22,8 +22,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from benchmarks.measure import table
-from psephos.attribute import Attribute
-from psephos.domain import Domain
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
 from psephos.engines.duck import source
 from psephos.kernel.source import Cap
 

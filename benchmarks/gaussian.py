@@ -24,11 +24,11 @@ from numpy.random import default_rng
 import psephos as ps
 from benchmarks.measure import table
 from psephos.matrix import AllRange, Matrix, Prefix
+from psephos.strategy.build import integer_product, room
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor
-from psephos.strategy.gaussian import optimise_gaussian
-from psephos.strategy.integers import integer_product, room
-from psephos.strategy.opt0 import opt0
-from psephos.strategy.residual import residual_error
+from psephos.strategy.hdmm.gaussian import optimise_gaussian
+from psephos.strategy.hdmm.opt0 import opt0
+from psephos.strategy.hdmm.residual import residual_error
 from psephos.strategy.terms import Terms, gram_operator
 
 RATIOS = {

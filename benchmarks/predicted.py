@@ -16,7 +16,7 @@ import numpy as np
 import psephos as ps
 from benchmarks.measure import table
 from benchmarks.reconstruct import product, union
-from psephos.infer.merged import MergedForm
+from psephos.inverse.merged_cells import MergedForm
 from psephos.kernel.lineage import Node
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.query import Block
@@ -27,7 +27,7 @@ from psephos.kernel.vault import Draws, Vault
 from psephos.matrix import Kron
 
 UNIT = ps.add_remove_row()
-NAMES = {"ProductForm": "product", "PairForm": "pair", "WrittenForm": "written"}
+NAMES = {"ProductForm": "product", "PairForm": "pair", "DenseForm": "dense"}
 NAMES |= {"Commuting": "subspaces", "IterativeForm": "iterative"}
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 import psephos as ps
 from benchmarks.measure import table
-from psephos.infer.forms import Form
+from psephos.inverse.form import Form
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Block
 from psephos.kernel.sensitivity import answers

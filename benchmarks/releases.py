@@ -30,13 +30,13 @@ import numpy as np
 
 import psephos as ps
 from benchmarks.measure import table
+from psephos.cli.demo import prepare
 from psephos.infer.intervals import half_widths
 from psephos.infer.nonnegative import nonnegative
-from psephos.infer.whole import whole
+from psephos.infer.rounding import whole
 from psephos.kernel.measurement import noise_for
-from psephos.publish.demo import prepare
-from psephos.publish.job import Job
-from psephos.publish.release import create_ledger
+from psephos.release.request import Job
+from psephos.release.run import create_ledger
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 UNIT = ps.add_remove_row()

@@ -23,8 +23,8 @@ import numpy as np
 
 import psephos as ps
 from benchmarks.measure import table
-from psephos.strategy.baselines import direct_error
-from psephos.strategy.opt_marginals import opt_marginals
+from psephos.strategy.fixed.baselines import direct_error
+from psephos.strategy.hdmm.marginals import opt_marginals
 
 HEAD = [
     "workload",

@@ -6,8 +6,11 @@ that spend it (protect, simulate), and what can go wrong (errors).
 """
 
 from psephos import infer, matrix
-from psephos.attribute import Attribute
-from psephos.domain import Domain
+from psephos.audit.audit import audit
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
+from psephos.domain.predicate import Predicate, col
+from psephos.domain.values import Level
 from psephos.errors import (
     BudgetError,
     BudgetExceededError,
@@ -30,20 +33,23 @@ from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.query import Query
 from psephos.kernel.unit import Unit, add_remove_row, person, substitute_row
-from psephos.levels import Level
-from psephos.predicate import Predicate, col
 from psephos.protect import check, protect, simulate
-from psephos.publish.ask import ask, price
-from psephos.publish.audit import audit
-from psephos.publish.bundle import Bundle
-from psephos.publish.plan import Plan, plan
-from psephos.publish.release import rehearse, release
-from psephos.publish.verify import verify
+from psephos.release.ask import ask, price
+from psephos.release.bundle import Bundle
+from psephos.release.forecast import Plan, plan
+from psephos.release.run import rehearse, release
+from psephos.release.verify import verify
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.version import __version__ as __version__
 from psephos.workload import census
-from psephos.workload.builders import marginals, prefix_product, range_marginals, range_product
+from psephos.workload.builders import (
+    marginals,
+    prefix_product,
+    range_marginals,
+    range_product,
+    relative,
+)
 from psephos.workload.product import Product, product
 from psephos.workload.queries import (
     QuerySet,
@@ -61,8 +67,7 @@ from psephos.workload.queries import (
     total,
     width_range,
 )
-from psephos.workload.reduce import Reduction
-from psephos.workload.relative import relative
+from psephos.workload.reduction import Reduction
 from psephos.workload.workload import Workload
 
 __all__ = [  # noqa: RUF022 - in the order of the data's way

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import psephos.engines as engines
-from psephos.domain import Domain
+from psephos.domain.domain import Domain
 from psephos.engines import CheckReport, as_source
 from psephos.engines.columns import needed_columns
 from psephos.errors import BudgetError, DomainError

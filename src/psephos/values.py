@@ -1,92 +1,112 @@
-"""What a declared value may be, and where entries go that are not declared."""
+"""Values that hold arrays: copied, read-only, comparable, hashable."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from datetime import datetime
-from enum import Enum
-from typing import Any, Literal
+import hashlib
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from psephos.errors import DomainError
-
-Unknown = Literal["drop", "clip", "other"]
-LARGEST = 10**300
-"""Beyond all declared numbers: floats end soon after."""
+Array = NDArray[Any]
 
 
-class Other(Enum):
-    """The value of the cell that takes in all that is not declared; it equals nothing."""
+def frozen(array: ArrayLike, dtype: Any = None) -> Array:
+    """A private, read-only copy.
 
-    OTHER = "(other)"
-
-    def __str__(self) -> str:
-        return "(other)"
-
-
-OTHER = Other.OTHER
-
-
-def plain(value: Any) -> Any:
-    """Numpy scalars as the Python values they stand for."""
-    if isinstance(value, np.datetime64):
-        # Nanoseconds have no Python type and would turn into a whole number.
-        return value.astype("datetime64[us]").item()
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def check_value(value: Any) -> None:
-    """Refuses what cannot be told apart from other values."""
-    try:
-        hash(value)
-    except TypeError:
-        raise DomainError(f"value {value!r} cannot be a cell; use text, numbers or dates") from None
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        # Two zones can name one instant and still compare unequal (in a repeated hour).
-        raise DomainError(f"value {value!r} has a time zone; declare times in UTC, without one")
-    if isinstance(value, int) and abs(value) >= LARGEST:
-        raise DomainError("a declared number has over 300 digits; declare it as text")
-    odd = isinstance(value, float) and not math.isfinite(value)
-    if odd or not _equals_itself(value):
-        raise DomainError(f"value {value!r} cannot be a cell; for missing entries declare None")
-
-
-def _equals_itself(value: Any) -> bool:
-    """Not-a-number and its relatives do not."""
-    try:
-        return bool(value == value)
-    except (TypeError, ValueError):
-        return False
-
-
-def check_unknown(policy: str, values: Sequence[Any], binned: bool, merged: bool) -> None:
-    """Refuses a policy that these values cannot have."""
-    if policy not in ("drop", "clip", "other"):
-        raise DomainError(f"unknown is 'drop', 'clip' or 'other', got {policy!r}")
-    if merged:
-        if policy != "drop":
-            raise DomainError(f"set unknown = {policy!r} on the attributes before merging them")
-        return
-    whole = isinstance(values, range)
-    if policy == "clip" and not (binned or (whole and values[-1] - values[0] == len(values) - 1)):
-        raise DomainError("only integers and bins can be clipped; write 'drop' or 'other'")
-    if (policy == "other") != (not whole and values[-1] is OTHER):
-        raise DomainError("the cell OTHER is added by unknown = 'other', not listed")
-    if policy == "other" and str(OTHER) in values:
-        raise DomainError(
-            f"{str(OTHER)!r} is a declared value, and unknown = 'other' needs that label; "
-            "rename the value, or write 'drop'"
-        )
-
-
-def shown_number(x: float) -> str:
-    """A number as people write it.
-
-    >>> shown_number(10.0), shown_number(0.5), shown_number(-math.inf)
-    ('10', '0.5', '-inf')
+    >>> frozen([1, 2]).flags.writeable
+    False
     """
-    if math.isinf(x):
-        return "inf" if x > 0 else "-inf"
-    return str(int(x)) if float(x).is_integer() else repr(x)
+    copy = np.array(array, dtype=dtype, order="C")
+    copy.setflags(write=False)
+    return copy
+
+
+def absolute(array: Array) -> Array:
+    """Absolute values in a type that holds them: -128 has none in eight bits."""
+    return np.abs(_wide(array, 1))
+
+
+def squared(array: Array) -> Array:
+    """Squares, in whole numbers where 64 bits hold them and in floats where not."""
+    wide = _wide(array, 2)
+    return np.asarray(wide * wide)
+
+
+def _wide(array: Array, power: int) -> Array:
+    if array.dtype.kind not in "iu":
+        return array
+    return array.astype(np.int64 if largest(array) ** power < 1 << 62 else np.float64)
+
+
+def largest(array: Array) -> int:
+    """The largest absolute value of an array of whole numbers, exactly; 0 if it has none.
+
+    >>> largest(np.array([3, -128], dtype=np.int8))
+    128
+    """
+    return max(abs(int(array.max())), abs(int(array.min()))) if array.size else 0
+
+
+def key_of(value: Any) -> Any:
+    """A hashable stand-in, equal when the values are (arrays by a 256-bit digest)."""
+    if isinstance(value, np.ndarray):
+        content = hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=32)
+        return ("array", value.shape, value.dtype.str, content.digest())
+    if isinstance(value, tuple):
+        return tuple(key_of(item) for item in value)
+    if isinstance(value, bool | float):  # True == 1 == 1.0, but they are different values
+        return (type(value).__name__, value)
+    return value
+
+
+class Value:
+    """Mixin for frozen dataclasses: equal by type and fields, arrays included.
+
+    A field whose name starts with an underscore is a cache and does not count.
+    """
+
+    def _key(self) -> Any:
+        cached = self.__dict__.get("_key_cache")
+        if cached is None:
+            own = [f.name for f in fields(self) if not f.name.startswith("_")]  # type: ignore[arg-type]
+            cached = (type(self).__qualname__, *(key_of(getattr(self, name)) for name in own))
+            object.__setattr__(self, "_key_cache", cached)
+        return cached
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: caches hold hashes of this process and twins of this object."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Built anew, so that arrays are frozen again and everything is checked."""
+        self.__init__(**state)  # type: ignore[misc]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(self) is type(other) and self._key() == other._key())
+
+    def __hash__(self) -> int:
+        cached: int | None = self.__dict__.get("_hash_cache")
+        if cached is None:
+            cached = hash(self._key())
+            object.__setattr__(self, "_hash_cache", cached)
+        return cached
+
+
+def digest(value: Any) -> str:
+    """A name for a value: equal values, equal names, in every process."""
+    return hashlib.sha256(repr(_plain(value, {})).encode()).hexdigest()
+
+
+def _plain(value: Any, known: dict[int, Any]) -> Any:
+    """Tuples all the way down; a value that is there many times is taken apart once."""
+    if isinstance(value, Value):
+        if id(value) not in known:
+            known[id(value)] = _plain(value._key(), known)
+        return known[id(value)]
+    if isinstance(value, np.ndarray):
+        return key_of(value)
+    if isinstance(value, tuple | list):
+        return tuple(_plain(item, known) for item in value)
+    return value

@@ -2,8 +2,8 @@
 
 import pytest
 
-from psephos.publish.attacks import boundary
-from psephos.publish.attacks.stage import stage
+from psephos.audit import boundary
+from psephos.audit.stage import stage
 
 
 @pytest.mark.parametrize("attack", boundary.ATTACKS, ids=lambda attack: attack.name)

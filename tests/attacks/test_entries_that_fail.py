@@ -18,9 +18,9 @@ import pytest
 
 import psephos as ps
 from psephos import matrix as mx
-from psephos.attribute import Attribute
+from psephos.domain.attribute import Attribute
 from psephos.engines import as_source
-from psephos.engines.kept import KeptRows
+from psephos.engines.row_cache import KeptRows
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.unit import Cap
 

@@ -23,15 +23,15 @@ import pytest
 from numpy.random import default_rng
 
 import psephos as ps
-from psephos.publish import ask as ask_module
-from psephos.publish import bundle as bundle_module
-from psephos.publish.bundle import Bundle
-from psephos.publish.disk import sha256_of
-from psephos.publish.job import Job
-from psephos.publish.measured import read_past
-from psephos.publish.release import create_ledger, release
-from psephos.publish.verify import TOLERANCE, verify
-from tests.publish.conftest import RELEASE, write_job
+from psephos.release import ask as ask_module
+from psephos.release import bundle as bundle_module
+from psephos.release.bundle import Bundle
+from psephos.release.files import sha256_of
+from psephos.release.measured import read_past
+from psephos.release.request import Job
+from psephos.release.run import create_ledger, release
+from psephos.release.verify import TOLERANCE, verify
+from tests.release.conftest import RELEASE, write_job
 
 FAST, MANY = 300, 5_000
 ODD = (

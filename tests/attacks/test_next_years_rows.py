@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import psephos as ps
-from psephos.publish import bundle as bundle_module
-from psephos.publish.job import Job
-from psephos.publish.release import create_ledger, release
-from tests.publish.conftest import RELEASE, people, write_job
+from psephos.release import bundle as bundle_module
+from psephos.release.request import Job
+from psephos.release.run import create_ledger, release
+from tests.release.conftest import RELEASE, people, write_job
 
 LAST, THIS = people(2_000, seed=1), people(4_000, seed=2)
 MORE = RELEASE.replace('name = "pets"\ntitle', 'name = "more"\ntitle')

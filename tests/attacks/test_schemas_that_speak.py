@@ -10,7 +10,7 @@ import pytest
 
 import psephos as ps
 from psephos import matrix as mx
-from psephos.attribute import Attribute
+from psephos.domain.attribute import Attribute
 from psephos.errors import PsephosError
 
 ONE = ps.epsilon("1")

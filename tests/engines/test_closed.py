@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from psephos.domain import Domain
+from psephos.domain.domain import Domain
 from psephos.engines import as_source
-from psephos.engines.files import file_columns
-from psephos.engines.kept import KeptRows
+from psephos.engines.columns import file_columns
+from psephos.engines.row_cache import KeptRows
 
 DOMAIN = Domain.of(a=["x"], b=300)
 ROWS = {"a": ["x", "secret"] * 1234, "b": [7] * 2468}

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psephos.attribute import Attribute
-from psephos.domain import Domain
-from psephos.engines import as_source, check, duck
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
+from psephos.engines import as_source, duck
+from psephos.engines.owner_check import check
 from psephos.engines.rows import first_of_each
 from psephos.errors import DomainError, ShapeError, SourceError
 from psephos.kernel.source import Cap, Conjunct

@@ -2,12 +2,13 @@
 
 import pytest
 
-from psephos.domain import Domain
-from psephos.engines import as_source, check
-from psephos.engines.files import file_columns
+from psephos.domain.domain import Domain
+from psephos.engines import as_source
+from psephos.engines.columns import file_columns
+from psephos.engines.owner_check import check
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.source import Cap
-from psephos.publish.draft import column_types
+from psephos.release.spec.draft import column_types
 
 DOMAIN = Domain.of({"age": 9, "pet": ["cat", "dog"]})
 
@@ -121,8 +122,8 @@ def test_a_well_formed_file_has_no_broken_lines(tmp_path):
 
 
 def test_very_many_broken_lines_are_counted_so_far(tmp_path, monkeypatch):
-    from psephos.engines import broken
+    from psephos.engines import owner_check
 
-    monkeypatch.setattr(broken, "MOST", 50)
+    monkeypatch.setattr(owner_check, "MOST", 50)
     path = write(tmp_path, "age,pet\n" + "7\n" * 500)
     assert findings(path)["lines left out"].text.startswith("50 or more lines have fewer fields")

@@ -10,8 +10,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from psephos.attribute import Attribute
-from psephos.domain import Domain
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
 from psephos.engines import as_source
 from psephos.engines.frames import as_table
 from psephos.errors import PsephosError

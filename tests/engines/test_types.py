@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from psephos.attribute import Attribute
-from psephos.domain import Domain
-from psephos.engines import as_source, check
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
+from psephos.engines import as_source
 from psephos.engines.arrow import native_kind
+from psephos.engines.owner_check import check
 from psephos.errors import DomainError
 from psephos.kernel.unit import Cap, person
 from tests.engines.arrow_types import CASES, IN_PARQUET, ONE, REFUSED, REFUSED_IN_PARQUET, TORN

@@ -7,7 +7,7 @@ import pytest
 
 import psephos as ps
 from psephos import Attribute, Domain, DomainError, col
-from psephos.values import OTHER
+from psephos.domain.values import OTHER
 
 AGE = Attribute.integers(16, 19).with_level("broad", [16, 18]).with_unknown("other")
 INCOME = Attribute.bins([0, 5, 10]).with_unknown("other")

@@ -8,8 +8,9 @@ from numpy.random import default_rng
 
 import psephos as ps
 from psephos.infer.agreement import _Moves, agreement
-from psephos.infer.iterative import IterativeForm
-from psephos.infer.least_squares import least_squares, pieces, precision
+from psephos.infer.least_squares import least_squares, pieces
+from psephos.inverse.choice import precision
+from psephos.inverse.iterative import IterativeForm
 
 DOMAIN = ps.Domain.of(sex=["F", "M"], age=range(8))
 CUBE = ps.Workload.from_sql(DOMAIN, "SELECT sex, age, COUNT(*) FROM t GROUP BY CUBE (sex, age)")
@@ -106,7 +107,7 @@ def test_without_a_closed_form_the_draws_tell():
         known = pieces(estimate.measurements)
         form = IterativeForm.of(
             [each.matrix for each in known],
-            [precision(each.noise) for each in known],
+            [precision(each.noise.exact_variance) for each in known],
             DOMAIN.shape,
         )
         sizes = agreement(replace(estimate, form=form), CUBE, [0], seed=0)

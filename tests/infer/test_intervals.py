@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import psephos as ps
-from psephos.infer import averaged, intervals
-from psephos.infer.intervals import half_widths
-from psephos.infer.iterative import IterativeForm
-from psephos.infer.quantiles import noise_quantile, sum_quantiles
+from psephos.infer import intervals
+from psephos.infer.intervals import half_widths, noise_quantile, sum_quantiles
+from psephos.inverse import components
+from psephos.inverse.iterative import IterativeForm
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
 
@@ -122,9 +122,9 @@ def forms():
     yield "iterative", pair, loose, noises, [block.shape[0] for block in blocks]
 
 
-@pytest.mark.parametrize("whole", [averaged.WHOLE, 1])
+@pytest.mark.parametrize("whole", [components.WHOLE, 1])
 def test_many_fits_at_once_are_those_one_by_one(whole, monkeypatch):
-    monkeypatch.setattr(averaged, "WHOLE", whole)
+    monkeypatch.setattr(components, "WHOLE", whole)
     rng = np.random.default_rng(3)
     for name, workload, form, _, rows in forms():
         assert form.work > 0

@@ -1,6 +1,5 @@
 """Non-negative least squares: against scipy's on small cases, by its conditions on larger ones."""
 
-import sys
 from fractions import Fraction
 
 import numpy as np
@@ -13,12 +12,12 @@ from scipy.optimize import nnls
 import psephos as ps
 from psephos import matrix as mx
 from psephos.errors import ShapeError, UnsupportedError
-from psephos.infer import normal as normal_module
+from psephos.infer import normal_equations as normal_module
 from psephos.infer.least_squares import pieces
 from psephos.infer.nonnegative import Problem, _below, nonnegative
-from psephos.infer.normal import Normal
+from psephos.infer.normal_equations import Normal
 from psephos.kernel.query import Query
-from tests.infer.test_forms import SHAPE, blocks
+from tests.inverse.test_forms import SHAPE, blocks
 
 DOMAIN = ps.Domain.of(a=SHAPE[0], b=SHAPE[1])
 
@@ -84,7 +83,7 @@ def test_marginals(up_to, turned, monkeypatch):
 
 
 def test_three_unlike_products_solved_by_iterations(monkeypatch):
-    monkeypatch.setattr(sys.modules["psephos.infer.least_squares"], "WRITTEN", 1)
+    monkeypatch.setattr("psephos.inverse.choice.DENSE_CELLS", 1)
     rng = np.random.default_rng(0)
     makes = [mx.PIdentity(rng.integers(1, 4, 3), rng.integers(0, 3, (2, 3))) for _ in range(3)]
     query = Query.of([(mx.Kron((m, mx.Identity(4))), Fraction(1)) for m in makes])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import psephos as ps
-from psephos.infer.regrouped import regrouped
+from psephos.infer.merged_attributes import regrouped
 
 UNIT = ps.add_remove_row()
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.random import default_rng
 
 import psephos as ps
-from psephos.infer.whole import _diffused, whole
+from psephos.infer.rounding import _diffused, whole
 
 WORKLOADS = {
     "marginals": ps.marginals(ps.Domain.of(a=4, b=5, c=3), up_to=2),

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chisquare
 
 from psephos import matrix as mx
-from psephos.domain import Domain
+from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, RefusedError, ShapeError
 from psephos.kernel.budget import epsilon, rho
 from psephos.kernel.noise import exponential

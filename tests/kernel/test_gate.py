@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 import psephos as ps
 from psephos import matrix as mx
-from psephos.attribute import Attribute
+from psephos.domain.attribute import Attribute
+from psephos.domain.predicate import And, Compare, In
+from psephos.domain.values import Level
 from psephos.errors import BudgetError, DomainError, PsephosError, RefusedError, ShapeError
 from psephos.kernel import codec, gate
 from psephos.kernel.budget import Budget, epsilon
@@ -19,9 +21,7 @@ from psephos.kernel.gate import FORMS, from_bytes, to_bytes
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import LARGEST, RULES
 from psephos.kernel.unit import person
-from psephos.levels import Level
 from psephos.matrix.base import Transposed
-from psephos.predicate import And, Compare, In
 from tests.strategies import matrices
 
 AGE = Attribute.integers(0, 9).with_level("broad", [0, 5])

@@ -7,24 +7,17 @@ import numpy as np
 import pytest
 
 from psephos import matrix as mx
-from psephos.domain import Domain
+from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, RefusedError, ShapeError
-from psephos.frozen import digest
 from psephos.kernel import budget as b
 from psephos.kernel import gate
 from psephos.kernel.measurement import pack, unpack
 from psephos.kernel.query import Block, Query
-from psephos.kernel.sensitivity import (
-    RULES,
-    answers,
-    columns,
-    exactly,
-    largest_entry,
-    sensitivity,
-)
+from psephos.kernel.sensitivity import RULES, answers, columns, exactly, largest_entry, sensitivity
 from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.unit import add_remove_row
 from psephos.kernel.vault import Draws
+from psephos.values import digest
 
 
 def test_integers_of_any_size_are_kept():

@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
-from psephos.domain import Domain
+from psephos.domain.domain import Domain
 from psephos.errors import TooLargeError, WorkloadError
-from psephos.infer.axes import axis_inverse
-from psephos.infer.nested import NestedInverse, nested_inverse
+from psephos.inverse.nested import NestedInverse, nested_inverse
+from psephos.inverse.product import axis_inverse
 from psephos.kernel import gate
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.matrix import Identity, Kron, Ones, Partition, Stack
-from psephos.strategy import baselines
-from psephos.strategy.datacube import choose, datacube
-from psephos.strategy.greedy_h import greedy_h
-from psephos.strategy.low_rank import completed, low_rank, project
-from psephos.strategy.matrix_mechanism import matrix_mechanism, round_signed
+from psephos.strategy.datacube.cuboids import choose, datacube
+from psephos.strategy.fixed import baselines
+from psephos.strategy.fixed.greedy_h import greedy_h
+from psephos.strategy.fixed.low_rank import completed, low_rank, project
+from psephos.strategy.fixed.matrix_mechanism import matrix_mechanism, round_signed
 from psephos.strategy.terms import gram_operator
 from psephos.workload.builders import marginals
 from psephos.workload.product import product

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import psephos as ps
-from psephos.infer.merged import Merging
+from psephos.inverse.merged_cells import Merging
 from psephos.matrix import Identity
 
 GRID = ps.Domain.of(a=4, b=3)
@@ -117,4 +117,4 @@ def test_a_domain_of_one_cell_has_a_strategy():
 def test_only_products_are_merged_by_attribute():
     merging = Merging((np.array([0, 0]),), (np.array([0]),))
     with pytest.raises(ps.ShapeError, match="no product"):
-        merging.block(Identity(2), {})
+        merging.blocks([Identity(2)])

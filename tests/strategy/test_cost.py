@@ -5,13 +5,13 @@ from fractions import Fraction
 import pytest
 
 import psephos as ps
-from psephos.infer.merged import MergedForm
+from psephos.inverse.choice import Cost
+from psephos.inverse.merged_cells import MergedForm
 from psephos.kernel.query import Block
 from psephos.matrix import Kron, Prefix, Stack, total
-from psephos.strategy.cost import Cost
 
-FORMS = {"ProductForm": "product", "PairForm": "pair", "WrittenForm": "written"}
-FORMS |= {"Commuting": "subspaces", "IterativeForm": "iterative"}
+FORMS = {"ProductForm": "product", "PairForm": "pair", "DenseForm": "dense"}
+FORMS |= {"Subspaces": "subspaces", "IterativeForm": "iterative"}
 GRID = ps.Domain.of(a=6, b=5)
 LARGE = ps.Domain.of(a=80, b=80)
 

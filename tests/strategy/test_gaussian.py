@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from psephos.matrix import AllRange, Identity, Ones, Prefix, Stack, WidthRange
-from psephos.strategy.gaussian import Certified, optimise_gaussian
+from psephos.strategy.hdmm.gaussian import Certified, optimise_gaussian
 
 
 @st.composite

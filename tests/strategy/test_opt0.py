@@ -7,8 +7,15 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from psephos.matrix import AllRange, Identity, Kron, Ones, Permuted, Prefix, Stack, WidthRange
-from psephos.strategy.opt0 import Found, identity, objective, opt0, optimise, rows_for
-from psephos.strategy.starts import order
+from psephos.strategy.hdmm.opt0 import (
+    Found,
+    cell_order,
+    identity,
+    objective,
+    opt0,
+    optimise,
+    rows_for,
+)
 from psephos.strategy.terms import GramOperator, gram_operator
 
 
@@ -165,16 +172,16 @@ def test_progress_is_told():
 @pytest.mark.parametrize("queries", [AllRange(300), Prefix(300), WidthRange(300, 20)], ids=repr)
 def test_a_shuffled_line_is_found_again(queries):
     shuffle = np.random.default_rng(0).permutation(300)
-    assert order(gram_operator([1.0], [queries])) is None
-    found = order(gram_operator([1.0], [Permuted(queries, shuffle)]))
+    assert cell_order(gram_operator([1.0], [queries])) is None
+    found = cell_order(gram_operator([1.0], [Permuted(queries, shuffle)]))
     position = np.argsort(shuffle)[found]
     assert (np.abs(np.diff(position)) == 1).all()
 
 
 def test_no_order_without_a_line():
-    assert order(dense_gram(np.diag([0.0] + [1.0] * 9))) is None
-    assert order(gram_operator([1.0], [Prefix(5)])) is None
-    assert order(gram_operator([1.0], [Identity(40)])) is None
+    assert cell_order(dense_gram(np.diag([0.0] + [1.0] * 9))) is None
+    assert cell_order(gram_operator([1.0], [Prefix(5)])) is None
+    assert cell_order(gram_operator([1.0], [Identity(40)])) is None
 
 
 def test_rows_and_identity():

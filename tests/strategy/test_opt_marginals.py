@@ -12,11 +12,17 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
 from psephos import matrix as mx
-from psephos.domain import Domain
+from psephos.domain.domain import Domain
 from psephos.errors import ShapeError
-from psephos.strategy.covers import affine_plane, designs, greedy_cover, inversive_plane, quadruples
-from psephos.strategy.marginal_error import Family, Lattice, descend, objective
-from psephos.strategy.opt_marginals import opt_marginals
+from psephos.strategy.hdmm.covering_designs import (
+    affine_plane,
+    designs,
+    greedy_cover,
+    inversive_plane,
+    quadruples,
+)
+from psephos.strategy.hdmm.marginal_error import Family, Lattice, descend, objective
+from psephos.strategy.hdmm.marginals import opt_marginals
 from psephos.workload import marginals, prefix, product
 from psephos.workload.workload import Workload
 

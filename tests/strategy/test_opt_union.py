@@ -9,16 +9,15 @@ import pytest
 from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
-from psephos.domain import Domain
-from psephos.frozen import Array
+from psephos.domain.domain import Domain
 from psephos.matrix import Compose, Dense, Identity, Kron, Ones, Partition, Prefix, total
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor, spread
-from psephos.strategy.groups import Written, groupings
-from psephos.strategy.opt_product import opt_product
-from psephos.strategy.opt_union import Union, best_shares, opt_union
-from psephos.strategy.pair import POWER, Joint, Pair, descend, gradient
-from psephos.strategy.shared import Shared
+from psephos.strategy.hdmm.product import opt_product
+from psephos.strategy.hdmm.union import Union, Written, best_shares, groupings, opt_union
+from psephos.strategy.hdmm.union_pair import POWER, Joint, Pair, descend, gradient
+from psephos.strategy.hdmm.union_shared import Shared
 from psephos.strategy.terms import Terms
+from psephos.values import Array
 from psephos.workload import (
     Workload,
     all_range,
@@ -324,8 +323,8 @@ def test_progress_and_deadline() -> None:
 
 
 def test_what_is_too_large_to_invert_keeps_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psephos.strategy.opt_union.WRITTEN", 10)
-    monkeypatch.setattr("psephos.strategy.opt_union.PAIR_CELLS", 10)
+    monkeypatch.setattr("psephos.strategy.hdmm.union.DENSE_CELLS", 10)
+    monkeypatch.setattr("psephos.strategy.hdmm.union.PAIR_CELLS", 10)
     domain = Domain.of(a=range(5), b=range(6))
     products = [
         product(a=prefix(), b=identity()),

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from psephos.domain import Domain
+from psephos.domain.domain import Domain
 from psephos.errors import ShapeError
-from psephos.infer.subspaces import Commuting
+from psephos.inverse.subspaces import Subspaces
 from psephos.kernel.query import Query
 from psephos.matrix import Kron
-from psephos.strategy.residual import (
+from psephos.strategy.hdmm.residual import (
     largest_variance_weights,
     residual_blocks,
     residual_error,
@@ -123,8 +123,8 @@ def test_the_kernel_and_inference_take_the_blocks():
     delta = sum(
         float(block.weight) * float(block.matrix.column_norms(2)[0]) ** 2 for block in query.blocks
     )
-    pairs = [(block.matrix, delta / float(block.weight)) for block in query.blocks]
-    space = Commuting.of(shape, pairs)
+    precisions = [float(block.weight) / delta for block in query.blocks]
+    space = Subspaces.of(shape, [block.matrix for block in query.blocks], precisions)
     factors = [workload.kron(i).factors for i in range(len(workload.products))]
     error = space.traces(factors).sum()
     assert_allclose(error, residual_error(shape, workload.subset_traces()), rtol=1e-5)

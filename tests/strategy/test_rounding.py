@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psephos.matrix import AllRange, Prefix
-from psephos.strategy.gaussian import optimise_gaussian
-from psephos.strategy.opt0 import opt0
-from psephos.strategy.rounding import round_columns, round_pidentity
+from psephos.strategy.factors import round_columns, round_pidentity
+from psephos.strategy.hdmm.gaussian import optimise_gaussian
+from psephos.strategy.hdmm.opt0 import opt0
 from psephos.strategy.terms import gram_operator
 
 

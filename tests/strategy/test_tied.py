@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from psephos.errors import ShapeError, UnsupportedError
-from psephos.infer.line import LineGram, LineQueries
+from psephos.inverse.range_gram import LineGram, LineQueries
 from psephos.matrix import AllRange, Identity, Prefix, Stack, WidthRange, total
-from psephos.strategy.fanouts import fanout_lists, h2_levels, hb_levels
-from psephos.strategy.tied import (
+from psephos.strategy.hdmm.range_tree import (
+    fanout_lists,
+    h2_levels,
+    hb_levels,
     integer_levels,
     optimise_tied,
     tied_blocks,
@@ -21,7 +23,7 @@ from psephos.strategy.tied import (
     tied_tree,
     uniform_levels,
 )
-from psephos.strategy.tied_objective import TiedObjective
+from psephos.strategy.hdmm.range_tree_error import TiedObjective
 
 NOISES = ["laplace", "gaussian"]
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psephos import Domain, SqlError
-from psephos.workload.sql import compile_sql, limits
+from psephos.workload.sql import compile_sql, refusals
 from psephos.workload.sql.evaluate import Evaluator
 from psephos.workload.sql.pieces import TOGETHER
 from psephos.workload.workload import Workload
@@ -97,7 +97,7 @@ def test_nested_conditions_mean_what_they_say(pair):
             compile_sql(SMALL, COUNT + condition)
 
 
-@pytest.mark.parametrize("levels", [limits.PARENTHESES + 1, 300, 3000])
+@pytest.mark.parametrize("levels", [refusals.PARENTHESES + 1, 300, 3000])
 @pytest.mark.parametrize(
     "nest",
     [
@@ -110,12 +110,12 @@ def test_nested_conditions_mean_what_they_say(pair):
     ],
 )
 def test_deep_nesting_is_refused_in_words(nest, levels):
-    with pytest.raises(SqlError, match=f"at most {limits.PARENTHESES} levels of parentheses"):
+    with pytest.raises(SqlError, match=f"at most {refusals.PARENTHESES} levels of parentheses"):
         compile_sql(SMALL, COUNT + nest(levels))
 
 
 def test_the_deepest_parentheses_are_read():
-    n = limits.PARENTHESES
+    n = refusals.PARENTHESES
     assert mask(SMALL, "(" * n + "age = 1" + ")" * n).sum() == 3
 
 
@@ -130,5 +130,5 @@ def test_a_caller_deep_in_calls_is_told():
 
 
 def test_too_long_a_text_is_refused():
-    with pytest.raises(SqlError, match=f"over the limit of {limits.LENGTH:,}"):
-        compile_sql(SMALL, COUNT + "age = 1" + " " * limits.LENGTH)
+    with pytest.raises(SqlError, match=f"over the limit of {refusals.LENGTH:,}"):
+        compile_sql(SMALL, COUNT + "age = 1" + " " * refusals.LENGTH)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psephos.attribute import Attribute
-from psephos.domain import Domain
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
 from psephos.errors import SqlError
 from psephos.workload.queries import IdentityQueries, LevelQueries
 from psephos.workload.sql import compile_sql

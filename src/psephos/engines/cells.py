@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-from psephos.attribute import Attribute
+from psephos.domain.attribute import Attribute
 
 SIGNED = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
 INTEGERS = SIGNED | {"UTINYINT", "USMALLINT", "UINTEGER"}

@@ -24,11 +24,16 @@ from typing import Any, Literal, TypeVar
 import duckdb
 import numpy as np
 
-from psephos.domain import Domain
-from psephos.engines.columns import column_problems, needed_columns
-from psephos.engines.files import PARQUET, Columns, checked_file, file_columns
+from psephos.domain.domain import Domain
+from psephos.engines.columns import (
+    PARQUET,
+    Columns,
+    checked_file,
+    column_problems,
+    file_columns,
+    needed_columns,
+)
 from psephos.engines.frames import as_table
-from psephos.engines.kept import KeptRows
 from psephos.engines.relations import (
     Relation,
     arrow_table,
@@ -36,11 +41,12 @@ from psephos.engines.relations import (
     parquet_by_arrow,
     quoted,
 )
+from psephos.engines.row_cache import KeptRows
 from psephos.engines.rows import Rows, first_of_each
 from psephos.errors import DomainError, ShapeError, SourceError
-from psephos.frozen import Array
 from psephos.kernel.source import Cells
 from psephos.kernel.unit import Cap
+from psephos.values import Array
 
 SETTINGS = {
     "autoinstall_known_extensions": "false",

@@ -16,14 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from psephos.engines.arrow import (
-    Reading,
-    as_text,
-    handed,
-    native_entry,
-    native_kind,
-    reading,
-)
+from psephos.engines.arrow import Reading, as_text, handed, native_entry, native_kind, reading
 from psephos.errors import SourceError
 
 BATCH = 2**17

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from psephos.attribute import Attribute
-from psephos.domain import Domain
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
 from psephos.engines.cells import INTEGERS, CellSql, cell_sql, flat
 from psephos.engines.columns import columns_of
-from psephos.frozen import Array
 from psephos.kernel.unit import Cap
+from psephos.values import Array
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -30,12 +30,13 @@ from functools import cached_property
 import numpy as np
 from numpy.random import default_rng
 
-from psephos.frozen import Array
-from psephos.infer.estimate import Estimate, check_domain
-from psephos.infer.forms import Factors, Form
-from psephos.infer.least_squares import SMALLEST, Piece, form_of, pieces, precision
+from psephos.infer.estimate import Estimate
+from psephos.infer.least_squares import Piece, pieces
+from psephos.inverse.choice import form_of, precision
+from psephos.inverse.form import Factors, Form
 from psephos.kernel.simulate import SeededDraws
-from psephos.workload.workload import Workload
+from psephos.values import Array
+from psephos.workload.workload import Workload, check_domain
 
 LEVEL = 1e-6
 """The rate of false alarms where noise has exponential tails."""
@@ -141,7 +142,7 @@ class _Moves:
         kept = [j for j, i in enumerate(sources) if i not in left_out]
         rest = form_of(
             [blocks[j].matrix for j in kept],
-            [precision(blocks[j].noise) for j in kept],
+            [precision(blocks[j].noise.exact_variance) for j in kept],
             estimate.domain.shape,
         )
         ends = np.cumsum(workload.query_counts)
@@ -167,7 +168,7 @@ class _Moves:
         Small noise has few sizes, and draws may all have the same; one step more is no sign.
         """
         widest = max(piece.noise.exact_variance for piece in self.known)
-        return min(1 / math.sqrt(max(widest, SMALLEST)), 1 / max(widest, SMALLEST))
+        return min(math.sqrt(precision(widest)), precision(widest))
 
     def moves(self, values: list[Array]) -> Array:
         """The answers of the rest less those of all."""

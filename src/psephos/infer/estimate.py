@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from psephos.domain import Domain
-from psephos.errors import UnsupportedError, WorkloadError
-from psephos.frozen import Array
-from psephos.infer.axes import is_zero
-from psephos.infer.forms import Fitted, Form
+from psephos.domain.domain import Domain
+from psephos.errors import UnsupportedError
+from psephos.inverse.form import Fitted, Form
 from psephos.kernel.measurement import Measurement
-from psephos.workload.workload import Workload
+from psephos.values import Array
+from psephos.workload.workload import Workload, check_covered, check_domain
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,25 +123,3 @@ class Answers:
             f"<th>estimate</th><th>standard error</th></tr></thead><tbody>{''.join(rows)}</tbody>"
             "</table>"
         )
-
-
-def check_domain(workload: Workload, domain: Domain) -> None:
-    """Refuse a workload over another domain."""
-    if not isinstance(workload, Workload):
-        raise WorkloadError(f"a workload is needed, got {type(workload).__name__}")
-    if workload.domain != domain:
-        raise WorkloadError(
-            f"the workload is over {workload.domain}, this is over {domain}; bring it over with "
-            "workload.over(merged_domain)"
-        )
-
-
-def check_covered(form: Form, workload: Workload) -> None:
-    """Refuse queries that the measured blocks do not determine, by name."""
-    for i, asked in enumerate(workload.products):
-        factors = workload.factors(i)
-        if not form.covers(factors) and not any(is_zero(f) for f in factors):
-            raise UnsupportedError(
-                f"table {asked.title!r} is not determined by what is measured; choose a strategy "
-                "for a workload that holds it"
-            )

@@ -2,56 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from psephos.domain import Domain
-from psephos.errors import RefusedError, UnsupportedError
-from psephos.frozen import Array
+from psephos.domain.domain import Domain
+from psephos.errors import RefusedError
 from psephos.infer.estimate import Estimate
-from psephos.infer.forms import WRITTEN, Form, PairForm, ProductForm, WrittenForm
-from psephos.infer.iterative import IterativeForm
-from psephos.infer.merged import MergedForm, Merging
-from psephos.infer.subspaces import Commuting
+from psephos.inverse.choice import form_of, precision
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.noise import Noise
 from psephos.matrix import Matrix, compose
-
-VECTOR_LIMIT = 500_000_000
-"""The most cells for which an estimate of all of them is made."""
-SMALLEST = 1e-200
-PAIR_CELLS = 20_000_000
-"""The most cells for which blocks are inverted by common eigenvectors."""
-
-
-def form_of(blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[int, ...]) -> Form:
-    """The closed form that fits the blocks, or the iterative one if none does."""
-    merging = Merging.of(blocks, shape)
-    if merging is not None:
-        made: dict[tuple[int, int], Matrix] = {}
-        smaller = [merging.block(block, made) for block in blocks]
-        return MergedForm(form_of(smaller, precisions, merging.shape), merging)
-    cells = math.prod(shape)
-    if len(blocks) == 1 and cells <= VECTOR_LIMIT:
-        return ProductForm.of(blocks[0], precisions[0], shape)
-    pairs = [(block, 1 / c) for block, c in zip(blocks, precisions, strict=True)]
-    commuting = Commuting.of(shape, pairs)
-    if commuting is not None:
-        return commuting
-    if cells > VECTOR_LIMIT:
-        raise UnsupportedError(
-            f"an estimate of {cells:,} cells is over the limit of {VECTOR_LIMIT:,}, and these "
-            "blocks are not all marginals or residuals, which need no such vector; ask about "
-            "fewer attributes, or keep fewer columns first"
-        )
-    if cells <= PAIR_CELLS:
-        pair = PairForm.of(blocks, precisions, shape)
-        if pair is not None:
-            return pair
-    if cells <= WRITTEN:
-        return WrittenForm.of(blocks, precisions)
-    return IterativeForm.of(blocks, precisions, shape)
+from psephos.values import Array
 
 
 def least_squares(measurements: Measurement | Iterable[Measurement]) -> Estimate:
@@ -63,7 +24,7 @@ def least_squares(measurements: Measurement | Iterable[Measurement]) -> Estimate
     given = list(measurements) if isinstance(measurements, Iterable) else [measurements]
     domain = one_base(given)
     known = pieces(given)
-    precisions = [precision(each.noise) for each in known]
+    precisions = [precision(each.noise.exact_variance) for each in known]
     form = form_of([each.matrix for each in known], precisions, domain.shape)
     return Estimate(domain, form, form.fit([each.values for each in known]), tuple(given))
 
@@ -87,11 +48,6 @@ def pieces(measurements: Iterable[Measurement]) -> list[Piece]:
             found.append(Piece(matrix, noise, measurement.values[start:end]))
             start = end
     return found
-
-
-def precision(noise: Noise) -> float:
-    """One over the variance, which at very large budgets is smaller than floats can tell from 0."""
-    return 1 / max(noise.exact_variance, SMALLEST)
 
 
 def one_base(measurements: Sequence[Measurement]) -> Domain:

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from psephos.errors import ShapeError, UnsupportedError
-from psephos.frozen import Array
-from psephos.infer.conjugate import Map, conjugate
 from psephos.infer.estimate import Estimate
-from psephos.infer.normal import Normal
+from psephos.infer.normal_equations import Map, Normal, conjugate
 from psephos.matrix import Ones
+from psephos.values import Array
 
 MOST_CELLS = 20_000_000
 """The most cells for which a vector that is not negative is made."""

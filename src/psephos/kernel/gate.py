@@ -27,19 +27,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+import psephos.domain.predicate as pr
 import psephos.matrix as mx
-import psephos.predicate as pr
-from psephos.attribute import Attribute, TupleValues
-from psephos.domain import Domain
+from psephos.domain.attribute import Attribute, TupleValues
+from psephos.domain.domain import Domain
+from psephos.domain.values import OTHER, Level
 from psephos.errors import BudgetError, PsephosError, RefusedError, ShapeError
 from psephos.kernel import codec
 from psephos.kernel.budget import LARGEST_TERM, Budget
 from psephos.kernel.query import Block, Query
 from psephos.kernel.sensitivity import RULES, require_rule
 from psephos.kernel.unit import Unit
-from psephos.levels import Level
 from psephos.matrix.base import Transposed
-from psephos.values import OTHER
 
 DEEPEST_TUPLE = 8
 

@@ -36,7 +36,7 @@ def root_name(schema: str, edition: str) -> str:
     """The root's name, and so the head of every fingerprint: the schema, then the data's edition.
 
     Privacy: nothing rests on it: another edition is another request, which the same ledger pays
-    for out of the same budget (tests/publish/test_editions.py::test_an_edition_renews_no_budget).
+    for out of the same budget (tests/release/test_editions.py::test_an_edition_renews_no_budget).
     """
     return f"root {schema} {edition}" if edition else f"root {schema}"
 

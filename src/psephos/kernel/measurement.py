@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from psephos.domain import Domain
+from psephos.domain.domain import Domain
 from psephos.errors import RefusedError
-from psephos.frozen import Array, frozen, largest
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace, Noise
@@ -17,6 +16,7 @@ from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.kernel.unit import Unit
 from psephos.matrix import Matrix
+from psephos.values import Array, frozen, largest
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -19,10 +19,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from psephos.attribute import Attribute
-from psephos.domain import Domain
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
+from psephos.domain.predicate import Predicate
 from psephos.errors import BudgetError, RefusedError, ShapeError, TooLargeError
-from psephos.frozen import Array
 from psephos.kernel import gate, sensitivity
 from psephos.kernel.budget import Budget
 from psephos.kernel.lineage import Node
@@ -30,9 +30,9 @@ from psephos.kernel.measurement import Measurement, noise_for, request_fingerpri
 from psephos.kernel.query import Query
 from psephos.kernel.source import Cells, Conjunct, Grouped
 from psephos.kernel.vault import Vault
-from psephos.matrix import Identity, Kron, Matrix, Ones, Partition, Sparse, total
+from psephos.matrix import Identity, Kron, Matrix, Partition, Sparse, is_total, total
 from psephos.matrix.combine import compose
-from psephos.predicate import Predicate
+from psephos.values import Array
 
 CELLS_LIMIT = 10**9
 
@@ -289,9 +289,9 @@ class ProtectedVector(_Handle):
         """
         names, factors = self._domain.names, matrix.factors if type(matrix) is Kron else ()
         fits = tuple(f.shape[1] for f in factors) == self._domain.shape
-        if self._maps or not (fits or _is_total(matrix)):
+        if self._maps or not (fits or is_total(matrix)):
             return names, matrix
-        left = {name: f for name, f in zip(names, factors, strict=fits) if not _is_total(f)}
+        left = {name: f for name, f in zip(names, factors, strict=fits) if not is_total(f)}
         return tuple(left), Kron(tuple(left.values()) or (Identity(1),))
 
     def _mapped(self, matrix: Matrix, node: Node) -> ProtectedVector:
@@ -308,10 +308,6 @@ class ProtectedVector(_Handle):
 
     def __repr__(self) -> str:
         return f"ProtectedVector({self.size:,} cells of {self._domain}; {self._vault.state()})"
-
-
-def _is_total(matrix: Matrix) -> bool:
-    return isinstance(matrix, Ones) and matrix.m == 1
 
 
 def _texts(names: tuple[Any, ...]) -> tuple[str, ...]:

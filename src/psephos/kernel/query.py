@@ -13,9 +13,9 @@ from fractions import Fraction
 from typing import Any
 
 from psephos.errors import RefusedError
-from psephos.frozen import Value
 from psephos.kernel.budget import exact
 from psephos.matrix import Matrix
+from psephos.values import Value
 
 MANTISSA = 1 << 20
 

@@ -22,9 +22,9 @@ import numpy as np
 
 import psephos.matrix as mx
 from psephos.errors import RefusedError
-from psephos.frozen import Array, largest
 from psephos.kernel.query import Query
 from psephos.matrix.base import Norm, Transposed
+from psephos.values import Array, largest
 
 SAFE = 1 << 62
 MOST_CASES = 4 * 10**6

@@ -12,9 +12,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from psephos.domain import Domain
+from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, BudgetExceededError, DomainError
-from psephos.frozen import Array
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.lineage import Node, root_name
@@ -23,6 +22,7 @@ from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.source import Cells, Source, summed
 from psephos.kernel.unit import Cap, Unit
 from psephos.kernel.vault import Draws, Vault
+from psephos.values import Array
 
 
 @dataclass(frozen=True)

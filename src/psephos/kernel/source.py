@@ -24,10 +24,10 @@ from typing import Protocol
 
 import numpy as np
 
-from psephos.domain import Domain
+from psephos.domain.domain import Domain
 from psephos.errors import ShapeError
-from psephos.frozen import Array, Value, frozen
 from psephos.kernel.unit import Cap
+from psephos.values import Array, Value, frozen
 
 
 @dataclass(frozen=True, eq=False)

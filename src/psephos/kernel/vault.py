@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from psephos.domain import Domain
+from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, LedgerError, PsephosError, RefusedError, SourceError
-from psephos.frozen import Array, key_of
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
@@ -23,6 +22,7 @@ from psephos.kernel.lineage import Node, count, process, withdraw
 from psephos.kernel.measurement import pack, unpack
 from psephos.kernel.noise import Noise, exponential
 from psephos.kernel.source import Cells, Source
+from psephos.values import Array, key_of
 
 if TYPE_CHECKING:
     from psephos.kernel.simulate import PlayMoney

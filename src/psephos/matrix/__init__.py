@@ -6,7 +6,16 @@ or of data.
 
 from psephos.matrix.base import DENSE_LIMIT, Matrix
 from psephos.matrix.combine import Compose, Scaled, Sum, compose
-from psephos.matrix.core import Diagonal, Difference, Identity, Ones, Prefix, suffix, total
+from psephos.matrix.core import (
+    Diagonal,
+    Difference,
+    Identity,
+    Ones,
+    Prefix,
+    is_total,
+    suffix,
+    total,
+)
 from psephos.matrix.explicit import Dense, Partition, Permuted, Sparse
 from psephos.matrix.gram import Gram, Semiseparable
 from psephos.matrix.haar import Haar
@@ -46,6 +55,7 @@ __all__ = [
     "Sum",
     "WidthRange",
     "compose",
+    "is_total",
     "suffix",
     "superset_sums",
     "total",

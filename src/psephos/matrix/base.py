@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from psephos.errors import ShapeError, TooLargeError, UnsupportedError
-from psephos.frozen import Array, Value
+from psephos.values import Array, Value
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -98,7 +98,7 @@ class Matrix(Value, ABC):
         return array
 
     def __matmul__(self, other: Any) -> Any:
-        from psephos.matrix.combine import compose  # operators build on the combinations
+        from psephos.matrix.combine import compose
 
         if isinstance(other, Matrix):
             return compose(self, other)

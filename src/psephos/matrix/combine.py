@@ -10,9 +10,9 @@ from itertools import pairwise
 import numpy as np
 
 from psephos.errors import ShapeError
-from psephos.frozen import Array
 from psephos.matrix.base import Matrix, first_appearance
 from psephos.matrix.core import Identity
+from psephos.values import Array
 
 
 def check_parts(name: str, parts: tuple[Matrix, ...]) -> None:

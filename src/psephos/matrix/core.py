@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from psephos.errors import ShapeError
-from psephos.frozen import Array, absolute, frozen, squared
 from psephos.matrix.base import Matrix, positive, square_size
+from psephos.values import Array, absolute, frozen, squared
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,6 +116,11 @@ class Ones(Matrix):
 def total(n: int) -> Ones:
     """The single query that counts everything."""
     return Ones(1, n)
+
+
+def is_total(matrix: Matrix) -> bool:
+    """Is it the single query that counts everything?"""
+    return isinstance(matrix, Ones) and matrix.m == 1
 
 
 def totals(x: Array) -> Array:

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from psephos.errors import ShapeError
-from psephos.frozen import Array, absolute, frozen, squared
 from psephos.matrix.base import Matrix, first_appearance, square_size
 from psephos.matrix.products import times
+from psephos.values import Array, absolute, frozen, squared
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -185,7 +185,7 @@ class Sparse(Matrix):
         return int(e.data.nbytes + e.indices.nbytes + e.indptr.nbytes)
 
     def _key(self) -> Any:
-        from psephos.frozen import key_of
+        from psephos.values import key_of
 
         e = self.entries
         where = (key_of(e.indices.astype(np.int64)), key_of(e.indptr.astype(np.int64)))

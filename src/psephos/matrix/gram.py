@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from psephos.errors import ShapeError
-from psephos.frozen import Array, frozen
 from psephos.matrix.base import Matrix
 from psephos.matrix.core import running_sums
+from psephos.values import Array, frozen
 
 
 @dataclass(frozen=True, eq=False, repr=False)

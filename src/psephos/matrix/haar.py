@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from psephos.errors import ShapeError
-from psephos.frozen import Array
 from psephos.matrix.base import Matrix, positive
+from psephos.values import Array
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -16,9 +16,9 @@ from functools import cached_property, reduce
 import numpy as np
 
 from psephos.errors import ShapeError
-from psephos.frozen import Array
 from psephos.matrix.base import Matrix, first_appearance
-from psephos.matrix.core import Identity, Ones
+from psephos.matrix.core import Identity, Ones, is_total
+from psephos.values import Array
 
 MOST_BITS = 100_000
 BLOCK = 1 << 16
@@ -180,7 +180,7 @@ def _plan(factors: Sequence[Matrix]) -> list[_Pass]:
     passes: list[_Pass] = []
     here: list[Matrix] = []
     for i in reversed(range(len(factors))):
-        alone = _is_total(factors[i]) or (bool(here) and _is_total(here[0]))
+        alone = is_total(factors[i]) or (bool(here) and is_total(here[0]))
         size = math.prod(max(factor.shape) for factor in [factors[i], *here])
         if here and (alone or size > BLOCK):
             passes.append(_Pass(i + 1, tuple(here)))
@@ -189,10 +189,6 @@ def _plan(factors: Sequence[Matrix]) -> list[_Pass]:
     passes.append(_Pass(0, tuple(here)))
     busy = [p for p in passes if not all(isinstance(f, Identity) for f in p.factors)]
     return sorted((_trimmed(p) for p in busy), key=lambda p: p.growth)
-
-
-def _is_total(factor: Matrix) -> bool:
-    return isinstance(factor, Ones) and factor.m == 1
 
 
 def _trimmed(p: _Pass) -> _Pass:

@@ -18,9 +18,9 @@ from itertools import pairwise
 import numpy as np
 
 from psephos.errors import ShapeError
-from psephos.frozen import Array, frozen
 from psephos.matrix.base import Matrix, positive
 from psephos.matrix.core import totals
+from psephos.values import Array, frozen
 
 Axes = tuple[int, ...]
 MOST_AXES = 300

@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from psephos.errors import ShapeError
-from psephos.frozen import Array, absolute, frozen, squared
 from psephos.matrix.base import Matrix, first_appearance
 from psephos.matrix.products import times, weigh
+from psephos.values import Array, absolute, frozen, squared
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from psephos.frozen import Array, largest
+from psephos.values import Array, largest
 
 FLOAT = 1 << 53
 """Every integer up to here is a float."""

@@ -12,10 +12,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from psephos.errors import ShapeError, TooLargeError
-from psephos.frozen import Array, frozen
 from psephos.matrix.base import Matrix, first_appearance, positive
 from psephos.matrix.core import running_sums
 from psephos.matrix.explicit import sparse_times
+from psephos.values import Array, frozen
 
 GROUPING_LIMIT = 10**8
 ROWS_LIMIT = 2 * 10**9

@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from psephos.errors import ShapeError
-from psephos.frozen import Array
 from psephos.matrix.base import Matrix, square_size
 from psephos.matrix.combine import Scaled, Sum, check_parts, common_type, join_groups
 from psephos.matrix.kron import Kron
+from psephos.values import Array
 
 
 @dataclass(frozen=True, eq=False, repr=False)

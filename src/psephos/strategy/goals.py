@@ -13,13 +13,13 @@ import numpy as np
 from psephos.errors import BudgetError
 from psephos.kernel.budget import Budget, Currency
 from psephos.kernel.unit import Unit
-from psephos.matrix import Identity
+from psephos.matrix import Identity, is_total
 from psephos.strategy.build import residual_strategy
 from psephos.strategy.factors import Noise, checked_selection
-from psephos.strategy.hdmm import hdmm
-from psephos.strategy.residual import largest_variance_weights
+from psephos.strategy.hdmm.residual import largest_variance_weights
+from psephos.strategy.hdmm.search import hdmm
 from psephos.strategy.strategy import Strategy
-from psephos.strategy.terms import Terms, is_identity, is_total
+from psephos.strategy.terms import Terms, is_identity
 from psephos.workload.workload import Workload
 
 DIGITS = 3
@@ -45,7 +45,7 @@ def least_budget(
         stderr: the standard error wanted of every single answer
 
     >>> from psephos import Domain, Workload, add_remove_row, identity, product
-    >>> from psephos.strategy import baselines
+    >>> from psephos.strategy.fixed import baselines
     >>> W = Workload(Domain.of(age=10), [product(age=identity())])
     >>> least_budget(baselines.identity(W), W, add_remove_row(), stderr=14.1421357)
     epsilon 1/10 (~0.1)

@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from psephos.errors import WorkloadError, a_path
-from psephos.frozen import digest
-from psephos.strategy.baselines import h2, hb, identity, privelet, quadtree
-from psephos.strategy.baselines import workload_itself as workload
-from psephos.strategy.bound import svd_bound
-from psephos.strategy.cost import Cost
-from psephos.strategy.datacube import datacube
+from psephos.inverse.choice import Cost
+from psephos.strategy.datacube.cuboids import datacube
 from psephos.strategy.factors import Noise, checked_selection, checked_size, checked_whole
+from psephos.strategy.fixed.baselines import h2, hb, identity, privelet, quadtree
+from psephos.strategy.fixed.baselines import workload_itself as workload
+from psephos.strategy.fixed.greedy_h import greedy_h
+from psephos.strategy.fixed.low_rank import low_rank
+from psephos.strategy.fixed.matrix_mechanism import matrix_mechanism
 from psephos.strategy.goals import least_budget, smallest_largest
-from psephos.strategy.greedy_h import greedy_h
-from psephos.strategy.hdmm import hdmm, search
-from psephos.strategy.low_rank import low_rank
-from psephos.strategy.matrix_mechanism import matrix_mechanism
+from psephos.strategy.hdmm.search import hdmm, search
+from psephos.strategy.lower_bound import svd_bound
 from psephos.strategy.progress import Progress
 from psephos.strategy.store import load, save
 from psephos.strategy.strategy import Rival, Strategy
+from psephos.values import digest
 from psephos.workload.workload import Workload
 
 __all__ = [

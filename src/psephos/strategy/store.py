@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from psephos.domain import Domain
+from psephos.domain.domain import Domain
 from psephos.errors import PsephosError, WorkloadError, a_path
 from psephos.kernel import gate
 from psephos.strategy.strategy import Rival, Strategy

@@ -10,21 +10,19 @@ from html import escape
 
 import numpy as np
 
-from psephos.domain import Domain
+from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, WorkloadError
-from psephos.frozen import Array, Value
-from psephos.infer.estimate import check_covered, check_domain
-from psephos.infer.forms import Factors, Form
-from psephos.infer.least_squares import form_of, precision
+from psephos.inverse.choice import Cost, form_of, precision, predicted
+from psephos.inverse.form import Factors, Form
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.kernel.unit import Unit
-from psephos.strategy.cost import Cost, predicted
 from psephos.strategy.factors import Noise, checked_noise
-from psephos.workload.workload import Workload
+from psephos.values import Array, Value
+from psephos.workload.workload import Workload, check_covered, check_domain
 
 
 @dataclass(frozen=True)
@@ -122,13 +120,13 @@ class Strategy(Value):
         if not isinstance(unit, Unit):
             raise BudgetError(f"a unit is written add_remove_row() or person(...), got {unit!r}")
         noises = noise_for(self.query, budget, unit, 1)
-        precisions = [precision(noise) for noise in noises]
+        precisions = [precision(noise.exact_variance) for noise in noises]
         return form_of([b.matrix for b in self.query.blocks], precisions, self.domain.shape)
 
     @cached_property
     def cost(self) -> Cost:
         """Time and memory that measuring and reconstructing would take, within a factor of 3."""
-        return predicted(self.query, self.noise, self.domain.shape)
+        return predicted([b.matrix for b in self.query.blocks], self.noise, self.domain.shape)
 
     @cached_property
     def _form(self) -> Form:

@@ -13,18 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from psephos.frozen import Array
-from psephos.infer.axes import gram_diagonal
-from psephos.matrix import (
-    Gram,
-    Identity,
-    Kron,
-    Matrix,
-    Ones,
-    Permuted,
-    Semiseparable,
-    WidthRange,
-)
+from psephos.inverse.axis import gram_diagonal
+from psephos.matrix import Gram, Identity, Kron, Matrix, Permuted, Semiseparable, WidthRange
+from psephos.values import Array
 from psephos.workload.workload import Workload
 
 DENSE_AXIS = 512
@@ -224,11 +215,6 @@ class Terms:
             known = {key: float(gram_diagonal(w).sum()) for key, w in different.items()}
             each *= [known[id(w)] for w in own]
         return float(self.coefficients @ each)
-
-
-def is_total(matrix: Matrix) -> bool:
-    """One query that sums over the axis."""
-    return isinstance(matrix, Ones) and matrix.m == 1
 
 
 def is_identity(matrix: Matrix) -> bool:

@@ -1,6 +1,5 @@
 """What is asked: query sets, products, workloads, and the ways to write them down."""
 
-from psephos.workload import census
 from psephos.workload.builders import marginals, prefix_product, range_marginals, range_product
 from psephos.workload.product import Product, product
 from psephos.workload.queries import (
@@ -19,7 +18,7 @@ from psephos.workload.queries import (
     total,
     width_range,
 )
-from psephos.workload.reduce import Reduction
+from psephos.workload.reduction import Reduction
 from psephos.workload.workload import Workload
 
 __all__ = [

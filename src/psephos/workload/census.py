@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from psephos.attribute import Attribute
-from psephos.domain import Domain
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
 from psephos.workload.product import Product, product
 from psephos.workload.queries import QuerySet, identity, identity_total, masks, ranges, total
 from psephos.workload.workload import Workload

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from psephos.attribute import first_repeated
-from psephos.domain import Domain
+from psephos.domain.attribute import first_repeated
+from psephos.domain.domain import Domain
 from psephos.errors import DomainError, PsephosError, WorkloadError
-from psephos.frozen import Value
 from psephos.kernel.query import MANTISSA
 from psephos.matrix import Kron, Matrix, total
+from psephos.values import Value
 from psephos.workload.queries import query_set
 from psephos.workload.query_sets import (
     IdentityQueries,

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from psephos.domain.predicate import Predicate
 from psephos.errors import WorkloadError
-from psephos.frozen import Array, frozen
-from psephos.predicate import Predicate
+from psephos.values import Array, frozen
 from psephos.workload.query_sets import (
     AllRangeQueries,
     GroupQueries,

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from psephos.attribute import Attribute
-from psephos.domain import Domain
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
+from psephos.domain.predicate import Predicate
+from psephos.domain.values import shown_number
 from psephos.errors import WorkloadError, name_list
-from psephos.frozen import Array, Value
 from psephos.matrix import (
     AllRange,
     Dense,
@@ -29,8 +30,7 @@ from psephos.matrix import (
     WidthRange,
 )
 from psephos.matrix import total as total_row
-from psephos.predicate import Predicate
-from psephos.values import shown_number
+from psephos.values import Array, Value
 
 if TYPE_CHECKING:
     from psephos.workload.workload import Workload

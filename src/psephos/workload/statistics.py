@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from psephos.errors import TooLargeError
-from psephos.frozen import Array
+from psephos.values import Array
 
 if TYPE_CHECKING:
     from psephos.workload.queries import QuerySet

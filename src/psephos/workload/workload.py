@@ -12,24 +12,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from psephos.domain import Domain
-from psephos.errors import ShapeError, WorkloadError
-from psephos.frozen import Array, Value
+from psephos.domain.domain import Domain
+from psephos.domain.predicate import Predicate
+from psephos.errors import ShapeError, UnsupportedError, WorkloadError
+from psephos.inverse.axis import is_zero
+from psephos.inverse.form import Form
 from psephos.kernel.query import Query
 from psephos.matrix import Kron, Matrix, Scaled, Stack, Sum, total
-from psephos.predicate import Predicate
-from psephos.workload.product import (
-    Product,
-    checked_weight,
-    factor_matrix,
-    regroup,
-    rounded_weight,
-)
+from psephos.values import Array, Value
+from psephos.workload.product import Product, checked_weight, factor_matrix, regroup, rounded_weight
 from psephos.workload.queries import QuerySet, predicates
 from psephos.workload.statistics import closure_traces, subset_traces
 
 if TYPE_CHECKING:
-    from psephos.workload.reduce import Reduction
+    from psephos.workload.reduction import Reduction
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,7 +88,7 @@ class Workload(Value):
             dialect: any that sqlglot reads, by its name there; DuckDB's when left out
             merge_limit: the most combinations of values that one condition may span
         """
-        from psephos.workload.sql import compile_sql  # brings in sqlglot and DuckDB
+        from psephos.workload.sql import compile_sql
 
         return cls(*compile_sql(domain, statements, dialect=dialect, merge_limit=merge_limit))
 
@@ -244,19 +240,19 @@ class Workload(Value):
 
     def compact(self) -> Workload:
         """The same weighted queries in fewer products, in another order: see `compact`."""
-        from psephos.workload.compact import compact
+        from psephos.workload.reduction import compact
 
         return compact(self)
 
     def reduce(self) -> Reduction:
         """Values that no query tells apart, merged attribute by attribute: see `reduce`."""
-        from psephos.workload.reduce import reduce_attributes
+        from psephos.workload.reduction import reduce_attributes
 
         return reduce_attributes(self)
 
     def reduce_cells(self) -> Reduction:
         """Cells that no query tells apart, merged over the whole domain: see `reduce`."""
-        from psephos.workload.reduce import reduce_cells
+        from psephos.workload.reduction import reduce_cells
 
         return reduce_cells(self)
 
@@ -323,3 +319,25 @@ def _conjunction(condition: Predicate) -> Product:
         tuple((column, predicates(part)) for column, part in by_column.items()),
         name=repr(condition),
     )
+
+
+def check_domain(workload: Workload, domain: Domain) -> None:
+    """Refuse a workload over another domain."""
+    if not isinstance(workload, Workload):
+        raise WorkloadError(f"a workload is needed, got {type(workload).__name__}")
+    if workload.domain != domain:
+        raise WorkloadError(
+            f"the workload is over {workload.domain}, this is over {domain}; bring it over with "
+            "workload.over(merged_domain)"
+        )
+
+
+def check_covered(form: Form, workload: Workload) -> None:
+    """Refuse queries that the measured blocks do not determine, by name."""
+    for i, asked in enumerate(workload.products):
+        factors = workload.factors(i)
+        if not form.covers(factors) and not any(is_zero(f) for f in factors):
+            raise UnsupportedError(
+                f"table {asked.title!r} is not determined by what is measured; choose a strategy "
+                "for a workload that holds it"
+            )

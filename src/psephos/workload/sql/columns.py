@@ -9,10 +9,10 @@ from functools import cached_property
 
 from sqlglot import exp
 
-from psephos.attribute import Attribute
-from psephos.domain import Domain
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
 from psephos.errors import SqlError, name_list
-from psephos.workload.sql.explain import refuse
+from psephos.workload.sql.refusals import refuse
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Columns:
 
     An attribute goes before a level, the exact spelling before another case.
 
-    >>> from psephos.attribute import Attribute
+    >>> from psephos.domain import Attribute
     >>> age = Attribute.integers(0, 99).with_level("broad", [0, 18, 65])
     >>> Columns(Domain.of(age=age)).named("BROAD", quoted=False)
     [Source(name='age', level='broad')]

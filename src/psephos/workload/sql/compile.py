@@ -7,17 +7,16 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from psephos.attribute import Attribute
-from psephos.domain import Domain
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
 from psephos.errors import SqlError
-from psephos.frozen import Array
+from psephos.values import Array
 from psephos.workload.product import Product, product, regroup
 from psephos.workload.queries import QuerySet, groups, identity, level, masks
 from psephos.workload.sql.columns import Columns
 from psephos.workload.sql.evaluate import Evaluator
-from psephos.workload.sql.explain import refuse
-from psephos.workload.sql.limits import too_deep
 from psephos.workload.sql.pieces import Piece, Table, never, tables_of
+from psephos.workload.sql.refusals import refuse, too_deep
 from psephos.workload.sql.statement import Statement, read_statements
 
 

@@ -16,14 +16,18 @@ import duckdb
 import numpy as np
 from sqlglot import exp
 
+from psephos.domain.values import OTHER
 from psephos.errors import SqlError
-from psephos.frozen import Array
-from psephos.values import OTHER
+from psephos.values import Array
 from psephos.workload.sql.bind import Bound, bind, source_type
-from psephos.workload.sql.bins import cut_message, whole_bins
 from psephos.workload.sql.columns import Columns, Source
-from psephos.workload.sql.declared import check_constants, some_values
-from psephos.workload.sql.explain import refuse
+from psephos.workload.sql.declared_values import (
+    check_constants,
+    cut_message,
+    some_values,
+    whole_bins,
+)
+from psephos.workload.sql.refusals import refuse
 from psephos.workload.sql.statement import Statement
 
 LOCKED = {

@@ -10,12 +10,11 @@ import numpy as np
 from sqlglot import exp
 
 from psephos.errors import SqlError
-from psephos.frozen import Array
-from psephos.workload.sql.counts import Conditions, conjuncts
-from psephos.workload.sql.declared import some_values
+from psephos.values import Array
+from psephos.workload.sql.clauses import Conditions, Key, conjuncts, wording
+from psephos.workload.sql.declared_values import some_values
 from psephos.workload.sql.evaluate import Evaluator
-from psephos.workload.sql.explain import refuse
-from psephos.workload.sql.keys import Key, wording
+from psephos.workload.sql.refusals import refuse
 from psephos.workload.sql.statement import Count, Statement
 
 # Conditions that one question to DuckDB decides; if one is at fault, so many are asked again.

@@ -11,13 +11,26 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
 from psephos.errors import SqlError
-from psephos.workload.sql.allowed import check_allowed
+from psephos.workload.sql.clauses import (
+    Conditions,
+    Key,
+    check_aliases,
+    check_selected,
+    conjuncts,
+    counted,
+    grouping_sets,
+    is_count,
+    key_of,
+)
 from psephos.workload.sql.columns import Columns
-from psephos.workload.sql.counts import Conditions, conjuncts, counted, is_count
-from psephos.workload.sql.explain import refuse, unreadable
-from psephos.workload.sql.grouping import grouping_sets
-from psephos.workload.sql.keys import Key, check_aliases, check_selected, key_of
-from psephos.workload.sql.limits import check_depth, check_length, check_parentheses
+from psephos.workload.sql.refusals import (
+    check_allowed,
+    check_depth,
+    check_length,
+    check_parentheses,
+    refuse,
+    unreadable,
+)
 
 # What a counting query may not hold: the words it is known by, the reason, the remedy.
 FIRST = (

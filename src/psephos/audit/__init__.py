@@ -1,0 +1,1 @@
+"""Attacks on this installation, with made-up neighbours."""

@@ -1,0 +1,1 @@
+"""The commands: a thin skin over the main job."""

@@ -1,0 +1,395 @@
+"""The command line: a thin skin over publish/ and the kernel.
+
+Exit codes: 0 done; 1 a check, verification or audit found something wrong; 2 a mistake in what was
+given (file, schema, SQL, amount); 3 the budget does not hold that much; 4 a ledger that is missing,
+damaged or not the right one; 5 a source that cannot be read; 130 stopped from the keyboard.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+
+from psephos.audit.audit import audit as audit_here
+from psephos.cli import render
+from psephos.cli.demo import prepare
+from psephos.errors import BudgetExceededError, LedgerError, PsephosError, SourceError
+from psephos.kernel.budget import Budget, epsilon, rho
+from psephos.kernel.ledger import Ledger
+from psephos.release.ask import ask as ask_bundle
+from psephos.release.ask import price
+from psephos.release.bundle import Bundle
+from psephos.release.forecast import beyond, compare, shortage
+from psephos.release.forecast import plan as plan_job
+from psephos.release.preflight import check_job, is_checked, ledger_trouble, require_check
+from psephos.release.request import Job
+from psephos.release.run import create_ledger, open_ledger
+from psephos.release.run import rehearse as rehearse_job
+from psephos.release.run import release as release_job
+from psephos.release.spec.draft import write_draft
+from psephos.release.spec.entries import View
+from psephos.release.spec.file import json_schema
+from psephos.release.verify import verify as verify_bundle
+from psephos.version import __version__
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Publish counting queries over a sensitive table under differential privacy.",
+    epilog="Exit codes: 0 done, 1 something is wrong, 2 bad input, 3 budget, 4 ledger, 5 source.",
+)
+Json = Annotated[bool, typer.Option("--json", help="Plain JSON on standard output.")]
+ReleasePath = Annotated[Path, typer.Argument(help="The release file, or its folder.")]
+BundlePath = Annotated[Path, typer.Argument(help="The bundle's directory.")]
+QUESTION = "SELECT home_ownership, COUNT(*) FROM men WHERE vet_wwko = 1 GROUP BY home_ownership"
+NO_LEDGER = (
+    "no ledger was made: its unit and budget are for life, and the check found errors; mend the "
+    "release file or the data, then run this again"
+)
+CODES: list[tuple[type[PsephosError], int]] = [
+    (BudgetExceededError, 3),
+    (LedgerError, 4),
+    (SourceError, 5),
+    (PsephosError, 2),
+]
+STOPPED = "stopped; nothing was charged"
+GOES_ON = (
+    "stopped; what was charged stays in the ledger: run the same command again, it goes on "
+    "without a second charge"
+)
+INTERRUPTS: list[int] = []
+# click's own, which typer keeps in different places from version to version
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    if version:
+        _out().print(f"psephos {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def init(
+    data: Annotated[Path, typer.Argument(help="A CSV or Parquet file.")],
+    output: Annotated[Path, typer.Option("--output", "-o")] = Path("release.toml"),
+    as_json: Json = False,
+) -> None:
+    """Draft a release file from the names and types of a table's columns; no entry is read."""
+    with _told(as_json):
+        write_draft(data, output)
+        _show(as_json, {"written": str(output)}, f"{output} is drafted; look for CONFIRM in it")
+
+
+@app.command()
+def check(
+    release: ReleasePath = Path(),
+    create: Annotated[bool, typer.Option("--create-ledger", help="Make the ledger too.")] = False,
+    max_rows_total: Annotated[
+        int | None, typer.Option(help="The declared public bound on rows.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """PRIVATE, for the owner: compare schema and data; make the data set's ledger when asked."""
+    with _told(as_json):
+        job = Job.read(release)
+        report = check_job(job, max_rows_total=max_rows_total)
+        ledger = create_ledger(job) if create and report.ok else None
+        found = json.loads(report.to_json())
+        found["ledger"] = None if ledger is None else str(job.ledger)
+        wrong = ledger_trouble(job)
+        if wrong is not None:
+            found["error"] = {"kind": type(wrong).__name__, "message": str(wrong)}
+        made = "" if ledger is None else f"ledger made: {ledger}"
+        if create and not report.ok:
+            made = found["no_ledger"] = NO_LEDGER
+        _show(as_json, found, str(report), made)
+        if wrong is not None:
+            raise typer.Exit(4) if as_json else wrong
+        if not report.ok:
+            raise typer.Exit(1)
+
+
+@app.command()
+def plan(
+    release: ReleasePath = Path(),
+    epsilons: Annotated[
+        str | None, typer.Option("--epsilon", help="Compare budgets, e.g. 0.5,1,2.")
+    ] = None,
+    rhos: Annotated[str | None, typer.Option("--rho", help="Compare budgets in rho.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The error of every table and of rival strategies, before anything is spent; no data."""
+    with _told(as_json):
+        job = Job.read(release)
+        budgets = _amounts(epsilons, rhos)
+        if budgets:
+            plans = compare(job, budgets)
+            left = _left(job)
+            each = [{**render.plain_plan(p), "shortage": beyond(p, left)} for p in plans]
+            over = "\n".join(filter(None, (p["shortage"] for p in each)))
+            _show(as_json, each, render.shown_comparison(plans), over)
+            return
+        with _progress(as_json) as say:
+            made = plan_job(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×"))
+        found = render.plain_plan(made)
+        left = _left(job)
+        found["left"] = None if left is None else render.plain_budget(left)
+        short = ""
+        if left is not None and left.currency == made.budget.currency and made.budget > left:
+            short = found["shortage"] = shortage(made, left)
+        _show(as_json, found, render.shown_plan(made), short)
+
+
+@app.command()
+def rehearse(
+    release: ReleasePath = Path(),
+    rows: Annotated[int, typer.Option(help="How many rows to make up.")] = 10_000,
+    seed: Annotated[int, typer.Option(help="Of the made-up data and noise.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """The whole run on made-up data from the public schema: safe to show to anyone."""
+    with _told(as_json):
+        with _progress(as_json) as say:
+            bundle = rehearse_job(release, rows=rows, seed=seed, progress=say)
+        _show_bundle(as_json, bundle, "REHEARSAL on made-up data")
+
+
+@app.command()
+def release(
+    release: ReleasePath = Path(),
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Spend without a check that passed.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """The real run: charge the ledger, measure, write the bundle. Run again, it charges nothing."""
+    with _told(as_json, GOES_ON):
+        job = Job.read(release)
+        ledger = open_ledger(job)
+        before = ledger.spent()
+        if not unchecked:
+            require_check(job, ledger)
+        with _progress(as_json) as say:
+            bundle = release_job(job, progress=say)
+        ledger = open_ledger(job)
+        new = ledger.spent() - before
+        said = f"this run spent {new}" if new.amount else "this run spent nothing: it was paid for"
+        _show_bundle(as_json, bundle, f"{said}\n{render.ledger_words(ledger)}", ledger)
+
+
+@app.command()
+def verify(
+    bundle: BundlePath = Path("bundle"),
+    ledger: Annotated[
+        Path | None, typer.Option(help="The owner's ledger, to look the charge up in.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a bundle without the data: hashes, receipt, every number from the noisy integers."""
+    with _told(as_json):
+        found = verify_bundle(bundle, ledger=ledger)
+        _show(as_json, found.as_dict(), str(found))
+        if not found.ok:
+            raise typer.Exit(1)
+
+
+@app.command()
+def ask(
+    bundle: BundlePath,
+    sql: Annotated[str, typer.Argument(help="SELECT … COUNT(*) … GROUP BY …")],
+    plus_minus: Annotated[
+        float | None, typer.Option(help="Price the question at this half-width.")
+    ] = None,
+    dialect: Annotated[str | None, typer.Option(help="SQL dialect; DuckDB's if left out.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Answer further questions from past measurements, free; or say what they would cost."""
+    with _told(as_json):
+        held = Bundle.open(bundle)
+        if plus_minus is not None:
+            cost = price(held, sql, plus_minus, dialect=dialect)
+            _show(as_json, render.plain_price(held, cost), render.shown_price(held, sql, cost))
+            return
+        reply = ask_bundle(held, sql, dialect=dialect)
+        found = {"cost": 0, "view": "consistent", "rows": reply.table.to_pylist()}
+        _show(as_json, found, render.shown_reply(reply, made_up=held.simulation))
+
+
+@app.command()
+def budget(
+    ledger: Annotated[Path, typer.Argument(help="A ledger, or a release file.")],
+    as_json: Json = False,
+) -> None:
+    """What was spent on a data set, on what, and what is left."""
+    with _told(as_json):
+        named = ledger.suffix in (".toml", ".yaml", ".yml", ".json") or ledger.is_dir()
+        held = open_ledger(Job.read(ledger)) if named else Ledger.open(ledger)
+        held.verify()
+        _show(as_json, render.plain_ledger(held), render.shown_ledger(held))
+
+
+@app.command()
+def audit(
+    seconds: Annotated[float, typer.Option(help="About how long to try.")] = 20.0,
+    as_json: Json = False,
+) -> None:
+    """Attack this installation with made-up neighbours; prints lower bounds, opens no data."""
+    with _told(as_json):
+        with _progress(as_json) as say:
+            found = audit_here(seconds=seconds, progress=lambda name, share: say(name))
+        _show(as_json, json.loads(found.to_json()), str(found))
+        if not found.ok:
+            raise typer.Exit(1)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Argument(help="Where to put it.")] = Path("build/demo"),
+    as_json: Json = False,
+) -> None:
+    """The main job on real data: 214,144 men of the 1960 census, from file to report."""
+    with _told(as_json):
+        place = prepare(folder)
+        job = Job.read(place)
+        if not is_checked(job):
+            report = check_job(job)
+            if not as_json:
+                _show(as_json, [], f"owner's check: {'passed' if report.ok else report}")
+        if not job.ledger.exists():
+            create_ledger(job)
+        if not job.bundle.exists():
+            with _progress(as_json) as say:
+                made = plan_job(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×"))
+            if not as_json:
+                _show(as_json, [], render.shown_plan(made))
+        release(place, as_json=as_json)
+        if not as_json:
+            _show(as_json, [], f"try: psephos ask {job.bundle} {QUESTION!r}")
+            _show(as_json, [], f"     psephos verify {job.bundle}")
+
+
+@app.command()
+def schema(as_json: Json = True) -> None:
+    """The JSON Schema of a release file, for editors."""
+    _show(True, json_schema(), "")
+
+
+# ---- showing -----------------------------------------------------------------------------------
+
+
+def _out() -> Console:
+    return Console(highlight=False, no_color=True if os.environ.get("NO_COLOR") else None)
+
+
+@contextmanager
+def _told(as_json: bool, stopped: str = STOPPED) -> Iterator[None]:
+    """Mistakes in one way: a text on standard error, or JSON, and a code for scripts."""
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except (KeyboardInterrupt, Exception) as error:
+        # Libraries written in C may turn an interrupt into an error of their own.
+        if isinstance(error, KeyboardInterrupt) or INTERRUPTS:
+            _complain(as_json, "Stopped", stopped)
+            raise typer.Exit(130) from None
+        if not isinstance(error, PsephosError):
+            raise
+        code = next(code for kind, code in CODES if isinstance(error, kind))
+        _complain(as_json, type(error).__name__, str(error))
+        raise typer.Exit(code) from None
+
+
+def _complain(as_json: bool, kind: str, message: str) -> None:
+    if as_json:
+        said = {"error": {"kind": kind, "message": message}}
+        sys.stdout.write(json.dumps(said, indent=1, ensure_ascii=False) + "\n")
+        return
+    console = Console(stderr=True, highlight=False)
+    if kind != "Stopped":
+        console.print("[bold red]error[/]", end=" ")
+    console.print(render.shortened(message), markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Any]:
+    """A spinner that says what is being done, on a terminal; nothing elsewhere."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("starting") as status:
+        yield lambda words: status.update(words)
+
+
+def _show(as_json: bool, plain: Any, *shown: RenderableType) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(plain, indent=1, ensure_ascii=False, default=str) + "\n")
+        return
+    console = _out()
+    for each in shown:
+        if each:
+            # Lines of text are wrapped by the terminal, if at all: they can be copied and searched.
+            text = isinstance(each, str)
+            said = render.shortened(each) if isinstance(each, str) else each
+            console.print(said, markup=not text, soft_wrap=text)
+
+
+def _show_bundle(as_json: bool, bundle: Bundle, said: str, ledger: Ledger | None = None) -> None:
+    wanted: tuple[View, ...] = ("published", "consistent")
+    views = [view for view in wanted if view in bundle.manifest["views"]]
+    plain = {
+        "bundle": str(bundle.path),
+        "report": str(bundle.report),
+        "simulation": bundle.simulation,
+        "spend": render.plain_budget(bundle.spend),
+        "tables": [entry["name"] for entry in bundle.manifest["tables"]],
+        "ledger": None if ledger is None else render.plain_ledger(ledger),
+    }
+    tables = [
+        render.shown_numbers(f"{table.title} ({view})", bundle.table(table.name, view))
+        for view in views[:1]
+        for table in bundle.job.tables[:3]
+    ]
+    _show(as_json, plain, *tables, said, f"bundle: {bundle.path}\nreport: {bundle.report}")
+
+
+def _amounts(epsilons: str | None, rhos: str | None) -> list[Budget]:
+    made = [epsilon(text.strip()) for text in (epsilons or "").split(",") if text.strip()]
+    return made + [rho(text.strip()) for text in (rhos or "").split(",") if text.strip()]
+
+
+def _left(job: Job) -> Budget | None:
+    """What the ledger still holds, if it is there: planning needs none."""
+    return open_ledger(job).remaining() if job.ledger.exists() else None
+
+
+def _interrupted(number: int, _: object) -> None:
+    INTERRUPTS.append(number)
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """The `psephos` command; with --json mistakes in its arguments are JSON too."""
+    signal.signal(signal.SIGINT, _interrupted)
+    if "--json" not in sys.argv:
+        app()
+    try:
+        code = app(standalone_mode=False)
+    except UsageError as error:
+        _complain(True, "UsageError", getattr(error, "format_message", error.__str__)())
+        code = 2
+    sys.exit(code or 0)

@@ -1,0 +1,329 @@
+"""Plans, tables and ledgers for people (rich) and for programs (plain values)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from psephos.kernel.budget import Budget
+from psephos.kernel.ledger import Ledger
+from psephos.kernel.storage import Entry
+from psephos.release.ask import Price, Reply
+from psephos.release.bundle import Bundle
+from psephos.release.forecast import Plan
+from psephos.release.spec.entries import TargetEntry
+
+SHOWN = 12
+LONG = re.compile(r"\b(epsilon|rho) (?=\S{10})(\d+/\d+) \(~[^)]*\)")
+RELEASE = re.compile(r"release (.*) [0-9a-f]{24}", re.DOTALL)
+ANSWERS = re.compile(r"Query\(([\d,]+) answers .*\)")
+NO_LABELS = ("part", "count", "consistent", "stderr", "low", "high", "made_up")
+
+
+def shortened(text: str) -> str:
+    """Budgets in a text with their long fractions as decimals; the exact ones are in JSON.
+
+    >>> shortened("rho 101742996697/549755813888 (~0.185069) of epsilon 1/2 (~0.5)")
+    'rho ~0.18507 of epsilon 1/2 (~0.5)'
+    """
+    return LONG.sub(lambda found: f"{found[1]} ~{float(Fraction(found[2])):.5g}", text)
+
+
+def plain_budget(budget: Budget) -> dict[str, Any]:
+    """A budget as plain values, exact and near."""
+    return {
+        "currency": budget.currency,
+        "exact": str(budget.amount),
+        "about": float(budget.amount),
+    }
+
+
+def plain_plan(made: Plan) -> dict[str, Any]:
+    """A plan as plain values."""
+    return {
+        "name": made.job.file.name,
+        "budget": plain_budget(made.budget),
+        "unit": str(made.job.unit),
+        "noise": made.strategy.noise,
+        "strategy": made.strategy.name,
+        "builds_on": [past.name for past in made.job.past],
+        "complete": made.strategy.complete,
+        "exact_error": made.strategy.error_is_exact,
+        "cells": made.job.workload.domain.size,
+        "queries": made.job.workload.shape[0],
+        "rmse": made.rmse,
+        "expensive": made.expensive.name,
+        "interval": {
+            "confidence": made.widths.confidence,
+            "method": made.widths.method,
+            "draws": made.widths.draws,
+        },
+        "tables": [
+            {
+                "name": table.name,
+                "queries": table.queries,
+                "rmse": table.rmse,
+                "largest_stderr": table.worst,
+                "half_width": table.half_width,
+                "simultaneous_half_width": table.simultaneous,
+                "share_of_error": table.share,
+                "target": None if table.target is None else _plain_target(table.target),
+                "reached": table.reached,
+                "needs": None if table.needs is None else plain_budget(table.needs),
+            }
+            for table in made.tables
+        ],
+        "rivals": [
+            {"name": rival.name, "rmse": rival.rmse, "tables": list(rival.tables)}
+            for rival in made.rivals
+        ],
+        "blocks": [
+            {"what": what, "answers": answers, "share": share}
+            for what, answers, share in made.blocks()[:SHOWN]
+        ],
+        "cost": {"seconds": made.strategy.cost.seconds, "bytes": made.strategy.cost.bytes},
+    }
+
+
+def shown_plan(made: Plan) -> RenderableType:
+    """A plan for people: tables, rivals, what is measured and what it takes."""
+    percent = f"{made.widths.confidence:.0%}"
+    spend = _with_epsilon(made.budget)
+    tables = Table(title=f"Error of every table at {spend}, before anything is spent")
+    tables.add_column("table", min_width=14)
+    for head in ("numbers", "error", "worst", f"± {percent}", "± all", "share"):
+        tables.add_column(head, justify="right", no_wrap=True)
+    for table in made.tables:
+        sizes = (table.rmse, table.worst, table.half_width, table.simultaneous)
+        row = [table.name, f"{table.queries:,}", *map(_rows, sizes), f"{table.share:.0%}"]
+        tables.add_row(*row)
+    rivals = Table(title="The same budget, spent in other ways")
+    rivals.add_column("what is measured")
+    rivals.add_column("root mean squared error", justify="right")
+    rivals.add_column("beside the chosen one", justify="right")
+    rivals.add_row(f"chosen: {made.strategy.name}", _rows(made.rmse), "1.00×", style="bold")
+    for rival in made.rivals:
+        rivals.add_row(rival.name, _rows(rival.rmse), f"{rival.rmse / made.rmse:.2f}×")
+    return Group(tables, *_targets(made), rivals, Text(_notes(made)))
+
+
+def _targets(made: Plan) -> list[RenderableType]:
+    """What tables had to reach, if any had to."""
+    shown = Table(title="Targets")
+    shown.add_column("table", min_width=14)
+    for head in ("target", "reached", "needs"):
+        shown.add_column(head, justify="right", no_wrap=True)
+    for table in made.tables:
+        if table.target is not None and table.reached is not None:
+            needs = "" if table.needs is None else f"{float(table.needs.amount):.3g}"
+            shown.add_row(table.name, _target(table.target), f"± {_rows(table.reached)}", needs)
+    return [shown] if shown.row_count else []
+
+
+def _plain_target(target: TargetEntry) -> dict[str, Any]:
+    return {
+        "half_width": target.half_width,
+        "confidence": float(target.confidence),
+        "simultaneous": target.simultaneous,
+    }
+
+
+def _target(target: TargetEntry) -> str:
+    """A target in short: ± 50 of all numbers at once, at 90 %."""
+    together = ", all" if target.simultaneous else ""
+    return f"± {_rows(target.half_width)} at {float(target.confidence) * 100:g}%{together}"
+
+
+def _notes(made: Plan) -> str:
+    deciding = made.expensive
+    why = (
+        "decides the budget"
+        if deciding.needs is not None
+        else f"has {deciding.share:.0%} of the error"
+    )
+    shares = ", ".join(f"{share:.0%} on {answers:,}" for _, answers, share in made.blocks()[:6])
+    more = len(made.strategy.query.blocks) - 6
+    lines = [
+        "Errors are standard errors in rows: typical, and of the worst number; ± is half a noise "
+        "interval, of each number and of all numbers of the table at once.",
+        f"The expensive table is {deciding.name!r}: it {why}.",
+        f"Measured: {made.strategy.query.shape[0]:,} answers with {made.strategy.noise} noise; "
+        f"budget by block: {shares}{f' and {more} more' if more > 0 else ''}.",
+        f"Measuring and estimating will take {made.strategy.cost}.",
+        f"Intervals cover the privacy noise alone ({made.widths.method}, {made.widths.draws:,} "
+        "draws).",
+    ]
+    if made.job.past:
+        names = ", ".join(f"{past.name!r} ({shortened(str(past.spend))})" for past in made.job.past)
+        lines.append(f"Builds on what is known from {names}; the other ways start afresh.")
+    if not made.strategy.complete:
+        lines.append("A time limit cut the search short; more time may find less error.")
+    if not made.strategy.error_is_exact:
+        lines.append("These errors are estimates: for such strategies no closed form is known.")
+    return "\n".join(lines)
+
+
+def shown_comparison(plans: Sequence[Plan]) -> RenderableType:
+    """The ± of every table at several budgets."""
+    made = plans[0]
+    table = Table(title=f"± at {made.widths.confidence:.0%} for every number, by budget")
+    table.add_column("table")
+    for each in plans:
+        table.add_column(_with_epsilon(each.budget), justify="right")
+    for i, row in enumerate(made.tables):
+        table.add_row(row.name, *(_rows(each.tables[i].half_width) for each in plans))
+    return table
+
+
+def _fixed(name: str, word: str) -> str:
+    """A column that holds one label: with its name, unless the label is a condition that has it."""
+    return word if word.startswith(name) else f"{name} = {word}"
+
+
+def shown_numbers(title: str, numbers: pa.Table, most: int = SHOWN) -> RenderableType:
+    """A table of a release: labels, number, ± and interval."""
+    given = [name for name in numbers.column_names if name not in NO_LABELS]
+    same = [name for name in given if len(set(numbers[name].to_pylist())) == 1]
+    labels = [name for name in given if name not in same] or given
+    if labels != given:
+        title += f"\n{', '.join(_fixed(name, str(numbers[name][0])) for name in same)}"
+    table = Table(title=title)
+    for name in labels:
+        table.add_column(name)
+    for head in ("count", "standard error", "noise interval"):
+        table.add_column(head, justify="right")
+    for row in numbers.slice(0, most).to_pylist():
+        words = [str(row[name]) for name in labels]
+        interval = f"{row['low']:,.0f} to {row['high']:,.0f}"
+        table.add_row(*words, f"{row['count']:,.0f}", _rows(row["stderr"]), interval)
+    rest = numbers.num_rows - most
+    if rest > 0:
+        table.caption = f"and {rest:,} more rows in the files"
+    return table
+
+
+def shown_reply(reply: Reply, *, made_up: bool, most: int = 200) -> RenderableType:
+    """Free answers, and which view they belong to."""
+    title = "made up" if made_up else "free: answered from past measurements"
+    note = (
+        "These are numbers of the consistent view: unbiased, so they may be negative or "
+        "fractional, and published tables differ from them by their rounding."
+    )
+    return Group(shown_numbers(title, reply.table, most), Text(note))
+
+
+def plain_price(bundle: Bundle, cost: Price) -> dict[str, Any]:
+    """What a question would cost, as plain values."""
+    return {
+        "half_width": cost.half_width,
+        "needs": plain_budget(cost.budget),
+        "without_past_measurements": plain_budget(cost.alone),
+        "builds_on": str(bundle.path),
+    }
+
+
+def shown_price(bundle: Bundle, sql: str, cost: Price) -> str:
+    """What a question would cost, and how to buy it."""
+    if not cost.budget.amount:
+        return "free: past measurements are that precise; leave --plus-minus out"
+    return (
+        f"± {cost.half_width:,.6g} for every answer costs {cost.budget} on top of what is "
+        f"known ({cost.alone} without it). To buy it, copy the release file. In the copy, change "
+        "`name` and `output.bundle`, remove [budget], put builds_on at the top, before any "
+        "[section], and the table in place of the others:"
+        f"\n\n{follow_up(bundle, sql, cost.half_width)}"
+    )
+
+
+def follow_up(bundle: Bundle, sql: str, half_width: float) -> str:
+    """The lines of a release file that buy a question on top of a bundle."""
+    lines = [
+        f"builds_on = [{json.dumps(str(bundle.path))}]",
+        "",
+        "[[tables]]",
+        'name = "a further question"',
+        f"sql = {json.dumps(sql, ensure_ascii=False)}",
+        f"target = {{ plus_minus = {half_width:g} }}",
+    ]
+    return "\n".join(lines)
+
+
+def plain_ledger(ledger: Ledger) -> dict[str, Any]:
+    """A ledger as plain values."""
+    return {
+        "dataset": ledger.dataset,
+        "dataset_id": ledger.dataset_id,
+        "unit": str(ledger.unit),
+        "budget": plain_budget(ledger.budget),
+        "spent": plain_budget(ledger.spent()),
+        "left": plain_budget(ledger.remaining()),
+        "charges": [
+            {
+                "number": number,
+                "record": entry.number,
+                "time": entry.time,
+                "release": _release(entry),
+                "key": entry.key,
+                "what": entry.label,
+                "cost": plain_budget(entry.booked),
+                "answered": entry.values_hash is not None,
+            }
+            for number, entry in enumerate(ledger.history(), 1)
+        ],
+        "anchor": asdict(ledger.anchor()),
+    }
+
+
+def shown_ledger(ledger: Ledger) -> RenderableType:
+    """A ledger for people."""
+    table = Table(title=f"{ledger.dataset} ({ledger.unit})")
+    table.add_column("no.", justify="right", no_wrap=True)
+    table.add_column("time (UTC)", no_wrap=True)
+    table.add_column("release", overflow="fold")
+    table.add_column("answers", justify="right", overflow="fold")
+    table.add_column(f"cost in {ledger.budget.currency}", justify="right", no_wrap=True)
+    for number, entry in enumerate(ledger.history(), 1):
+        asked = ANSWERS.fullmatch(entry.label)
+        table.add_row(
+            str(number),
+            entry.time[:16].replace("T", " "),
+            escape(_release(entry) or entry.key),
+            asked[1] if asked else escape(entry.label),
+            f"{float(entry.booked.amount):.6g}",
+        )
+    return Group(table, Text(ledger_words(ledger)))
+
+
+def ledger_words(ledger: Ledger) -> str:
+    """What was spent and what is left, in one line; of rho also what it means in epsilon."""
+    spent, left = ledger.spent(), ledger.remaining()
+    said = f"spent {spent} of {_with_epsilon(ledger.budget)}; left {_with_epsilon(left)}"
+    return shortened(said)
+
+
+def _with_epsilon(budget: Budget) -> str:
+    said = str(budget)
+    if budget.currency == "rho" and budget.amount:
+        said += f" (at delta 1e-6: {budget.at_delta('1e-6')})"
+    return shortened(said)
+
+
+def _release(entry: Entry) -> str | None:
+    """The name of the release that a charge was made for, if it was one."""
+    found = RELEASE.fullmatch(entry.key)
+    return found[1] if found else None
+
+
+def _rows(number: float) -> str:
+    """A number of rows with about three digits."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:,.3g}"

@@ -1,0 +1,380 @@
+"""One column of the public schema: its declared values, labels, bins and levels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cached_property
+from html import escape
+from itertools import pairwise
+from typing import Any, TypeAlias, Union
+
+import numpy as np
+
+from psephos.domain.values import (
+    LARGEST,
+    OTHER,
+    Level,
+    Unknown,
+    check_nested,
+    check_unknown,
+    check_value,
+    groups_from,
+    groups_of_width,
+    named_groups,
+    plain,
+    shown_number,
+)
+from psephos.errors import DomainError, name_list
+from psephos.values import Value, frozen
+
+Spec: TypeAlias = Union["Attribute", int, range, Sequence[Any], Mapping[Any, str]]
+
+
+@dataclass(frozen=True)
+class TupleValues(Sequence[Any]):
+    """The values of merged attributes, made on demand: one tuple per combination."""
+
+    parts: tuple[Sequence[Any], ...]
+
+    def __len__(self) -> int:
+        return math.prod(len(part) for part in self.parts)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        where = np.unravel_index(index % len(self), [len(part) for part in self.parts])
+        return tuple(part[int(i)] for part, i in zip(self.parts, where, strict=True))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Attribute(Value):
+    """A column's declared values, in order, with labels for people and levels to group by.
+
+    >>> Attribute.categories({"F": "Female", "M": "Male"})
+    Attribute(2 values: Female, Male)
+    >>> Attribute.integers(0, 114).with_level("broad", [0, 18, 65])
+    Attribute(115 integers 0–114; levels: broad)
+    >>> Attribute.bins([0, 10_000, 50_000, math.inf]).label(1)
+    '[10000, 50000)'
+
+    `unknown` is where entries go that are not declared, and missing ones unless None is declared;
+    see `with_unknown`.
+    """
+
+    values: Sequence[Any]
+    names: tuple[str, ...] | None = None
+    edges: tuple[float, ...] | None = None
+    levels: tuple[Level, ...] = ()
+    parts: tuple[tuple[str, Attribute], ...] = ()
+    unknown: Unknown = "drop"
+
+    def __post_init__(self) -> None:
+        try:
+            size = len(self.values)
+        except OverflowError:  # of a range that no machine can count through
+            raise DomainError("an attribute has too many values; declare fewer, or bins") from None
+        if size == 0:
+            raise DomainError("an attribute needs at least one value, got none")
+        check_unknown(self.unknown, self.values, self.edges is not None, bool(self.parts))
+        self._check_inside(size)
+        if isinstance(self.values, range | TupleValues):
+            self._check_names(self.names or ())
+            return
+        values = tuple(plain(value) for value in self.values)
+        object.__setattr__(self, "values", values)
+        for value in values:
+            check_value(value)
+        seen: dict[Any, Any] = {}
+        for value in values:
+            if value in seen:
+                raise DomainError(
+                    f"value {value!r} is declared twice (as {seen[value]!r} and {value!r}); "
+                    "list each value once"
+                )
+            seen[value] = value
+        self._check_names(self.names or [self.label(i) for i in range(len(values))])
+
+    def _check_inside(self, size: int) -> None:
+        """Levels, bins and merged parts speak of these very cells."""
+        for level in self.levels:
+            if level.groups.size != size:
+                grouped = f"level {level.name!r} groups {level.groups.size} cells"
+                raise DomainError(f"{grouped}, and the attribute has {size}")
+        if self.edges is not None:
+            numbers = all(type(edge) is float or _is_whole(edge) for edge in self.edges)
+            bins = tuple(pairwise(self.edges)) if numbers else ()
+            rising = bins and all(low < high for low, high in bins)
+            if not rising or tuple(self.values[: len(bins)]) != bins:
+                raise DomainError("bins lie between edges, numbers that increase; use bins([...])")
+        if self.parts and math.prod(part.size for _, part in self.parts) != size:
+            raise DomainError(f"{size} values are not all combinations of the merged attributes")
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        if self.names is not None and len(self.names) != len(self.values):
+            raise DomainError(
+                f"{len(self.values)} values but {len(self.names)} labels; give one each"
+            )
+        twice = first_repeated(names)
+        if twice is not None:
+            raise DomainError(f"label {twice!r} is used twice; every cell needs its own label")
+
+    @classmethod
+    def of(cls, spec: Spec) -> Attribute:
+        """An attribute from an int n (cells 0..n-1), a range, a list, or a dict value → label."""
+        if isinstance(spec, Attribute):
+            return spec
+        if isinstance(spec, bool | str | bytes | float | Set) or not isinstance(
+            spec, int | np.integer | Iterable
+        ):
+            raise DomainError(
+                f"cannot make an attribute of {spec!r}; write a number of cells, a range, "
+                "a list of values, a dict of value: label, or Attribute.bins([...])"
+            )
+        if isinstance(spec, int | np.integer):
+            if spec < 1:
+                raise DomainError(f"an attribute needs at least one value, got {spec}")
+            return cls(range(int(spec)))
+        if isinstance(spec, range):
+            return cls(spec)
+        return cls.categories(spec)
+
+    @classmethod
+    def categories(cls, values: Sequence[Any] | Mapping[Any, str]) -> Attribute:
+        """Named values, in the order given; a dict gives each value its label.
+
+        None stands for a missing entry and may be one of the values.
+        """
+        if isinstance(values, Mapping):
+            return cls(tuple(values), tuple(str(label) for label in values.values()))
+        return cls(tuple(values))
+
+    @classmethod
+    def integers(cls, low: int, high: int) -> Attribute:
+        """Every whole number from low to high, both included."""
+        whole = all(isinstance(end, int | np.integer) for end in (low, high))
+        if not whole or high < low:
+            raise DomainError(
+                f"integers({low}, {high}) is empty or not whole; write integers(low, high) "
+                "with low <= high, both included"
+            )
+        return cls(range(int(low), int(high) + 1))
+
+    @classmethod
+    def bins(cls, edges: Sequence[float], labels: Sequence[str] | None = None) -> Attribute:
+        """Numeric bins [edge, next edge): each holds its lower edge and not its upper.
+
+        The first edge may be -inf and the last inf.
+        """
+        if isinstance(edges, str) or not isinstance(edges, Iterable):
+            raise DomainError(f"bins take a list of edges, got {edges!r}")
+        marks = tuple(plain(edge) for edge in edges)
+        if len(marks) < 2:
+            raise DomainError(f"bins need at least two edges, got {list(marks)}")
+        for mark in marks:
+            whole = isinstance(mark, int) and _is_whole(int(mark))
+            if isinstance(mark, bool) or not (whole or isinstance(mark, float)) or math.isnan(mark):
+                raise DomainError(f"bin edges must be numbers, got {mark!r}")
+        for lo, hi in pairwise(marks):
+            if not lo < hi:
+                raise DomainError(
+                    f"bins overlap or are empty: edge {lo:g} is followed by {hi:g}; "
+                    "edges must increase"
+                )
+        if any(math.isinf(mark) for mark in marks[1:-1]):
+            raise DomainError("only the first edge may be -inf and only the last inf")
+        intervals = tuple(pairwise(marks))
+        names = (
+            tuple(f"[{shown_number(lo)}, {shown_number(hi)})" for lo, hi in intervals)
+            if labels is None
+            else tuple(str(label) for label in labels)
+        )
+        return cls(intervals, names, edges=marks)
+
+    @property
+    def size(self) -> int:
+        return len(self.values)
+
+    @property
+    def declared(self) -> Sequence[Any]:
+        """The values without the cell OTHER; whole numbers in a row as a range."""
+        values = self.values[:-1] if self.unknown == "other" else self.values
+        if self.unknown == "other" and values and {type(value) for value in values} == {int}:
+            row = range(values[0], values[0] + len(values))
+            return row if list(row) == list(values) else values
+        return values
+
+    @property
+    def is_numeric(self) -> bool:
+        """Can values be compared with < ? (integers, numbers, bins; a missing cell aside)."""
+        if self.edges is not None or isinstance(self.values, range):
+            return True
+        kinds = {type(value) for value in self.values if value is not None and value is not OTHER}
+        return not self.parts and bool(kinds) and kinds <= {int, float}
+
+    def label(self, index: int) -> str:
+        """The label of one cell."""
+        if self.names is not None:
+            return self.names[index]
+        if self.parts:
+            value = np.unravel_index(index, [part.size for _, part in self.parts])
+            return ", ".join(
+                part.label(int(i)) for (_, part), i in zip(self.parts, value, strict=True)
+            )
+        value = self.values[index]
+        return "(missing)" if value is None else str(value)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(self.label(i) for i in range(self.size))
+
+    def index(self, value: Any) -> int:
+        """The cell of a value; a bin may be named by its label or by any number inside it."""
+        value = plain(value)
+        if isinstance(value, float) and value.is_integer() and isinstance(self.values, range):
+            value = int(value)  # a range looks for a float one by one
+        if self.edges is not None and isinstance(value, int | float):
+            where = int(np.searchsorted(self.edges, value, side="right")) - 1
+            if 0 <= where < len(self.edges) - 1:
+                return where
+        elif isinstance(self.values, range | TupleValues):
+            if value in self.values:
+                return self.values.index(value)
+        elif value in self._positions:
+            return self._positions[value]
+        if isinstance(value, str) and self.names is not None and value in self.names:
+            cell = self.names.index(value)
+            if self.values[cell] is not OTHER:
+                return cell
+        raise DomainError(f"no value {value!r}; have {self.some_values()}")
+
+    @cached_property
+    def _positions(self) -> dict[Any, int]:
+        return {value: i for i, value in enumerate(self.values)}
+
+    def level(self, name: str) -> Level:
+        """The level of that name."""
+        for level in self.levels:
+            if level.name == name:
+                return level
+        have = name_list(level.name for level in self.levels) or "none"
+        raise DomainError(
+            f"no level {name!r}; have {have}; declare it: levels = {{ {name} = [...] }} in a "
+            "release file, with_level in Python"
+        )
+
+    def with_unknown(self, policy: Unknown) -> Attribute:
+        """The same attribute, with another place for entries that are not declared.
+
+        Args:
+            policy: "drop" leaves their rows out; "clip" (integers and bins) puts numbers below or
+                above into the first or last cell and leaves out the rest; "other" adds a last
+                cell for all of them. A missing entry is not declared unless None is.
+
+        >>> Attribute.categories(["F", "M"]).with_unknown("other").labels
+        ('F', 'M', '(other)')
+        """
+        if policy != "other" or self.unknown == "other":
+            return replace(self, unknown=policy)
+        levels = tuple(
+            Level(lv.name, frozen([*lv.groups, len(lv.labels)]), (*lv.labels, str(OTHER)))
+            for lv in self.levels
+        )
+        names = None if self.names is None else (*self.names, str(OTHER))
+        values = self.values if self.parts else (*self.values, OTHER)
+        return replace(self, values=values, names=names, levels=levels, unknown=policy)
+
+    def with_level(
+        self, name: str, groups: int | Sequence[Any] | Mapping[str, Sequence[Any]]
+    ) -> Attribute:
+        """The same attribute with one more, coarser level.
+
+        Args:
+            name: what to call the level, e.g. "5-year group"
+            groups: a width (integers only), the first value or edge of each group, or a dict of
+                label → values that covers every value once
+
+        >>> age = Attribute.integers(0, 99).with_level("5 years", 5)
+        >>> age = age.with_level("broad", [0, 20, 65])
+        >>> age.level("broad").labels
+        ('0–19', '20–64', '65–99')
+        """
+        if not isinstance(name, str) or not name:
+            raise DomainError(f"a level's name is text, got {name!r}")
+        if any(level.name == name for level in self.levels):
+            raise DomainError(f"level {name!r} is declared twice")
+        if self.unknown == "other":
+            raise DomainError(f"declare level {name!r} before unknown = 'other' (with_unknown)")
+        if isinstance(groups, Mapping):
+            level = named_groups(self, name, groups)
+        elif isinstance(groups, int | np.integer):
+            level = groups_of_width(self, name, int(groups))
+        elif isinstance(groups, str | float) or not isinstance(groups, Iterable):
+            raise DomainError(
+                f"level {name!r} takes a width, the first value of each group, or a dict of "
+                f"label: values, got {groups!r}"
+            )
+        else:
+            level = groups_from(self, name, groups)
+        if self.levels:
+            check_nested(self.levels[-1], level)
+        return replace(self, levels=(*self.levels, level))
+
+    def some_values(self) -> str:
+        """A short list of the values, for messages and tables."""
+        if isinstance(self.values, range) and self.values.step == 1 and self.size > 4:
+            return f"{self.values[0]} to {self.values[-1]}"
+        if self.size > 12:
+            shown = ", ".join(self.label(i) for i in range(12))
+            return f"{shown}, … ({self.size} in all)"
+        return ", ".join(self.labels)
+
+    def _repr_html_(self) -> str:
+        most = 50
+        heads = "".join(
+            f"<th>{escape(name)}</th>" for name in ("cell", "value", *self._level_names)
+        )
+        rows = "".join(
+            f"<tr><td>{i}</td><td>{escape(self.label(i))}</td>"
+            + "".join(f"<td>{escape(lv.labels[int(lv.groups[i])])}</td>" for lv in self.levels)
+            + "</tr>"
+            for i in range(min(most, self.size))
+        )
+        rest = self.size - most
+        more = f"<tr><td colspan=9>… {rest:,} more</td></tr>" if rest > 0 else ""
+        return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}{more}</tbody></table>"
+
+    @property
+    def _level_names(self) -> list[str]:
+        return [level.name for level in self.levels]
+
+    def __repr__(self) -> str:
+        if self.edges is not None:
+            low, high = shown_number(self.edges[0]), shown_number(self.edges[-1])
+            kind = f"{len(self.edges) - 1} bins from {low} to {high}"
+        elif isinstance(self.values, range) and self.values.step == 1:
+            kind = f"{self.size} integers {self.values[0]}–{self.values[-1]}"
+        elif self.parts:
+            kind = f"{self.size} combinations of {', '.join(name for name, _ in self.parts)}"
+        else:
+            kind = f"{self.size} values: {self.some_values()}"
+        levels = f"; levels: {', '.join(self._level_names)}" if self.levels else ""
+        policy = "" if self.unknown == "drop" else f"; unknown: {self.unknown}"
+        return f"Attribute({kind}{levels}{policy})"
+
+
+def _is_whole(number: Any) -> bool:
+    return type(number) is int and abs(number) < LARGEST
+
+
+def first_repeated(names: Sequence[str]) -> str | None:
+    """The first name that was there before."""
+    seen = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

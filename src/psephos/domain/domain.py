@@ -1,0 +1,226 @@
+"""The public schema: attributes with ordered values, and the cells they span.
+
+A domain is declared, never read from data. Its cells are numbered in row-major order: the last
+attribute varies fastest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from psephos.domain.attribute import Attribute, Spec, TupleValues, first_repeated
+from psephos.errors import DomainError, ShapeError, name_list
+from psephos.values import Array, Value
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Domain(Value):
+    """Named attributes in order; their combinations are the cells of the data vector.
+
+    >>> domain = Domain.of({"sex": ["F", "M"], "age": range(115), "region": 51})
+    >>> domain.shape, domain.size
+    ((2, 115, 51), 11730)
+    >>> domain.index({"sex": "M", "age": 3, "region": 7})
+    6025
+    >>> domain.cell(6025)
+    {'sex': 'M', 'age': '3', 'region': '7'}
+    """
+
+    names: tuple[str, ...]
+    attributes: tuple[Attribute, ...]
+    origin: Domain | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.names, Mapping | str):
+            object.__setattr__(self, "names", tuple(self.names))
+        object.__setattr__(self, "attributes", tuple(self.attributes))
+        strange = [a for a in self.attributes if not isinstance(a, Attribute)]
+        if isinstance(self.names, Mapping) or strange:
+            raise DomainError(
+                "a domain is made of attributes; write Domain.of({name: values, ...})"
+            )
+        if not self.names:
+            raise DomainError(
+                'a domain needs at least one attribute; write Domain.of({"sex": ["F", "M"], ...})'
+            )
+        if len(self.names) != len(self.attributes):
+            raise DomainError(f"{len(self.names)} names but {len(self.attributes)} attributes")
+        for name in self.names:
+            if not isinstance(name, str) or not name.strip():
+                raise DomainError(f"attribute names must be non-empty text, got {name!r}")
+        twice = first_repeated(self.names)
+        if twice is not None:
+            raise DomainError(f"attribute {twice!r} is declared twice")
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, Spec] | None = None, /, **more: Spec) -> Domain:
+        """A domain from name → attribute, number of cells, range, list, or dict value → label."""
+        if attributes is not None and not isinstance(attributes, Mapping):
+            raise DomainError(
+                f"Domain.of takes a dict of name: values, got {type(attributes).__name__}"
+            )
+        twice = [name for name in more if name in (attributes or {})]
+        if twice:
+            raise DomainError(f"attribute {twice[0]!r} is declared twice")
+        specs = {**(attributes or {}), **more}
+        made = []
+        for name, spec in specs.items():
+            try:
+                made.append(Attribute.of(spec))
+            except DomainError as error:
+                raise DomainError(f"attribute {name!r}: {error}") from None
+        return cls(tuple(specs), tuple(made))
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(attribute.size for attribute in self.attributes)
+
+    @cached_property
+    def size(self) -> int:
+        """The number of cells, exactly, however large."""
+        return math.prod(self.shape)
+
+    def axis(self, name: str) -> int:
+        """The position of an attribute."""
+        if name not in self.names:
+            raise DomainError(f"no attribute {name!r}; have {name_list(self.names)}")
+        return self.names.index(name)
+
+    def __getitem__(self, name: str) -> Attribute:
+        return self.attributes[self.axis(name)]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def project(self, names: Sequence[str]) -> Domain:
+        """The domain of some attributes, in the order asked for."""
+        if isinstance(names, str):
+            names = [names]
+        if not isinstance(names, Iterable):
+            raise DomainError(f"project takes a list of attributes, got {names!r}")
+        names = list(names)
+        return Domain(tuple(names), tuple(self[name] for name in names))
+
+    def index(self, cell: Mapping[str, Any]) -> int:
+        """The number of the cell with these values (one for each attribute)."""
+        if not isinstance(cell, Mapping):
+            raise DomainError(f"a cell is a dict of attribute: value, got {cell!r}")
+        strange = [name for name in cell if name not in self.names]
+        if strange or len(cell) != len(self.names):
+            raise DomainError(
+                f"a cell needs one value for each of {name_list(self.names)}; got {name_list(cell)}"
+            )
+        flat = 0
+        for name, attribute in zip(self.names, self.attributes, strict=True):
+            try:
+                flat = flat * attribute.size + attribute.index(cell[name])
+            except DomainError as error:
+                raise DomainError(f"attribute {name!r}: {error}") from None
+        return flat
+
+    def cell(self, index: int) -> dict[str, str]:
+        """The labels of a cell."""
+        if isinstance(index, float | str) or not 0 <= index < self.size:
+            raise DomainError(f"cell {index!r} is not a whole number in 0..{self.size - 1}")
+        positions = []
+        for n in reversed(self.shape):
+            index, position = divmod(int(index), n)
+            positions.append(position)
+        return {
+            name: attribute.label(position)
+            for name, attribute, position in zip(
+                self.names, self.attributes, reversed(positions), strict=True
+            )
+        }
+
+    def merge(self, names: Sequence[str], name: str | None = None) -> Domain:
+        """The same cells with some attributes joined into one.
+
+        The new attribute stands where the first of them stood and lists their combinations in
+        the domain's order, so merging attributes that are not adjacent renumbers the cells.
+
+        >>> Domain.of(a=2, b=3, c=4).merge(["a", "c"])
+        Domain(a*c: 8, b: 3; 24 cells)
+        """
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise DomainError(f"merge takes a list of attributes, got {names!r}")
+        names = list(names)
+        axes = sorted({self.axis(part) for part in names})
+        if len(axes) < 2 or len(axes) != len(names):
+            raise DomainError(f"merge needs two or more different attributes, got {names}")
+        whole = [(self.names[axis], self.attributes[axis]) for axis in axes]
+        # A merged attribute that is merged again gives its own parts.
+        parts = tuple(part for n, a in whole for part in (a.parts or ((n, a),)))
+        merged = Attribute(TupleValues(tuple(p.values for _, p in parts)), parts=parts)
+        joined = name or "*".join(part for part, _ in parts)
+        kept = [(n, a) for n, a in zip(self.names, self.attributes, strict=True)]
+        kept[axes[0]] = (joined, merged)
+        kept = [pair for axis, pair in enumerate(kept) if axis not in axes[1:]]
+        return Domain(tuple(n for n, _ in kept), tuple(a for _, a in kept), self.origin or self)
+
+    def arrange(self, x: Any) -> Array:
+        """Cell counts as a flat vector in this domain's order.
+
+        `x` may have one axis for each attribute, of this domain or of the one it was merged from.
+        A flat vector is taken as it is, unless merging renumbered the cells: then its order is
+        anybody's guess and it is refused.
+        """
+        array = np.asarray(x)
+        if array.shape == self.shape:
+            return array.reshape(-1)
+        order = self._axes_of_origin()
+        if self.origin is not None and array.shape == self.origin.shape:
+            return array.transpose(order).reshape(-1)
+        if array.shape != (self.size,):
+            raise ShapeError(
+                f"the domain has {self.size:,} cells (shape {self.shape}), "
+                f"got an array of shape {array.shape}"
+            )
+        if order != sorted(order):
+            raise ShapeError(
+                f"merging renumbered the cells of {self}, so a flat vector is ambiguous; give it "
+                f"the shape of the original domain, {self.origin.shape if self.origin else ()}, or "
+                f"of the merged one, {self.shape}"
+            )
+        return array
+
+    def _axes_of_origin(self) -> list[int]:
+        """The axes of the original domain, in the order of this one."""
+        if self.origin is None:
+            return []
+        flat = [
+            part
+            for name, attribute in zip(self.names, self.attributes, strict=True)
+            for part in ([n for n, _ in attribute.parts] or [name])
+        ]
+        return [self.origin.axis(name) for name in flat]
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(
+            f"{name}: {a.size}" for name, a in zip(self, self.attributes, strict=True)
+        )
+        return f"Domain({sizes}; {self.size:,} cells)"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{a.size:,}</td><td>{escape(a.some_values())}</td>"
+            f"<td>{escape(', '.join(level.name for level in a.levels))}</td></tr>"
+            for name, a in zip(self.names, self.attributes, strict=True)
+        )
+        return (
+            f"<table><caption>Domain of {self.size:,} cells</caption><thead><tr><th>attribute</th>"
+            f"<th>cells</th><th>values</th><th>levels</th></tr></thead><tbody>{rows}</tbody></table>"
+        )

@@ -1,0 +1,193 @@
+"""What a declared value may be, and where entries go that are not declared.
+
+Levels: coarser views of an attribute, from fine to coarse.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from psephos.errors import DomainError, name_list
+from psephos.values import Array, Value, frozen
+
+if TYPE_CHECKING:
+    from psephos.domain.attribute import Attribute
+
+Unknown = Literal["drop", "clip", "other"]
+LARGEST = 10**300
+"""Beyond all declared numbers: floats end soon after."""
+
+
+class Other(Enum):
+    """The value of the cell that takes in all that is not declared; it equals nothing."""
+
+    OTHER = "(other)"
+
+    def __str__(self) -> str:
+        return "(other)"
+
+
+OTHER = Other.OTHER
+
+
+def plain(value: Any) -> Any:
+    """Numpy scalars as the Python values they stand for."""
+    if isinstance(value, np.datetime64):
+        # Nanoseconds have no Python type and would turn into a whole number.
+        return value.astype("datetime64[us]").item()
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def check_value(value: Any) -> None:
+    """Refuses what cannot be told apart from other values."""
+    try:
+        hash(value)
+    except TypeError:
+        raise DomainError(f"value {value!r} cannot be a cell; use text, numbers or dates") from None
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        # Two zones can name one instant and still compare unequal (in a repeated hour).
+        raise DomainError(f"value {value!r} has a time zone; declare times in UTC, without one")
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        raise DomainError("a declared number has over 300 digits; declare it as text")
+    odd = isinstance(value, float) and not math.isfinite(value)
+    if odd or not _equals_itself(value):
+        raise DomainError(f"value {value!r} cannot be a cell; for missing entries declare None")
+
+
+def _equals_itself(value: Any) -> bool:
+    """Not-a-number and its relatives do not."""
+    try:
+        return bool(value == value)
+    except (TypeError, ValueError):
+        return False
+
+
+def check_unknown(policy: str, values: Sequence[Any], binned: bool, merged: bool) -> None:
+    """Refuses a policy that these values cannot have."""
+    if policy not in ("drop", "clip", "other"):
+        raise DomainError(f"unknown is 'drop', 'clip' or 'other', got {policy!r}")
+    if merged:
+        if policy != "drop":
+            raise DomainError(f"set unknown = {policy!r} on the attributes before merging them")
+        return
+    whole = isinstance(values, range)
+    if policy == "clip" and not (binned or (whole and values[-1] - values[0] == len(values) - 1)):
+        raise DomainError("only integers and bins can be clipped; write 'drop' or 'other'")
+    if (policy == "other") != (not whole and values[-1] is OTHER):
+        raise DomainError("the cell OTHER is added by unknown = 'other', not listed")
+    if policy == "other" and str(OTHER) in values:
+        raise DomainError(
+            f"{str(OTHER)!r} is a declared value, and unknown = 'other' needs that label; "
+            "rename the value, or write 'drop'"
+        )
+
+
+def shown_number(x: float) -> str:
+    """A number as people write it.
+
+    >>> shown_number(10.0), shown_number(0.5), shown_number(-math.inf)
+    ('10', '0.5', '-inf')
+    """
+    if math.isinf(x):
+        return "inf" if x > 0 else "-inf"
+    return str(int(x)) if float(x).is_integer() else repr(x)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Level(Value):
+    """A coarser view of an attribute: the group of each cell, and the groups' labels."""
+
+    name: str
+    groups: Array
+    labels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        groups, count = frozen(self.groups), len(self.labels)
+        whole = groups.ndim == 1 and groups.size > 0 and groups.dtype.kind in "iu"
+        if not whole or groups.min() < 0 or groups.max() >= count:
+            raise DomainError(
+                f"level {self.name!r} needs a group from 0 to {count - 1} for every cell"
+            )
+        object.__setattr__(self, "groups", groups)
+
+    def __repr__(self) -> str:
+        return f"Level({self.name!r}, {len(self.labels)} groups)"
+
+
+def named_groups(attribute: Attribute, name: str, groups: Mapping[str, Sequence[Any]]) -> Level:
+    """A level from label → values."""
+    found = np.full(attribute.size, -1)
+    for g, (label, members) in enumerate(groups.items()):
+        if isinstance(members, str) or not isinstance(members, Iterable):
+            raise DomainError(f"group {label!r} of level {name!r} must list its values")
+        if not list(members):
+            raise DomainError(f"group {label!r} of level {name!r} is empty; leave it out")
+        for member in members:
+            cell = attribute.index(member)
+            if found[cell] >= 0:
+                raise DomainError(f"level {name!r} puts {member!r} in two groups")
+            found[cell] = g
+    if (found < 0).any():
+        left = [attribute.label(int(i)) for i in np.flatnonzero(found < 0)]
+        raise DomainError(f"level {name!r} leaves out {name_list(left)}; place every value")
+    return Level(name, frozen(found), tuple(str(label) for label in groups))
+
+
+def groups_of_width(attribute: Attribute, name: str, width: int) -> Level:
+    """A level of integer groups that start at multiples of a width."""
+    if not isinstance(attribute.values, range) or width < 1:
+        raise DomainError(
+            f"level {name!r}: a width ({width}) must be positive and needs an integer "
+            "attribute; for other attributes give a dict of label: values"
+        )
+    low, high = min(attribute.values), max(attribute.values)
+    return groups_from(attribute, name, [low, *range((low // width + 1) * width, high + 1, width)])
+
+
+def groups_from(attribute: Attribute, name: str, starts: Sequence[Any]) -> Level:
+    """A level from the first value, or the first edge, of each group."""
+    starts = list(starts)
+    ordered = isinstance(attribute.values, range) and attribute.values.step == 1
+    if not (ordered or attribute.edges is not None):
+        raise DomainError(
+            f"level {name!r}: group starts need integers or bins; "
+            "for other attributes give a dict of label: values"
+        )
+    marks = list(attribute.edges[:-1]) if attribute.edges is not None else attribute.values
+    strange = [start for start in starts if start not in marks]
+    if strange or starts != sorted(set(starts)) or not starts or starts[0] != marks[0]:
+        raise DomainError(
+            f"level {name!r}: starts {name_list(starts)} must increase, begin with "
+            f"{marks[0]} and be {'edges' if attribute.edges else 'values'} of the attribute"
+        )
+    cuts = [marks.index(start) for start in starts] + [attribute.size]
+    groups = np.repeat(np.arange(len(starts)), np.diff(cuts))
+    if attribute.edges is not None:
+        ends = [attribute.edges[cut] for cut in cuts[1:]]
+        pairs = zip(starts, ends, strict=True)
+        labels = tuple(f"[{shown_number(lo)}, {shown_number(hi)})" for lo, hi in pairs)
+    else:
+        lasts = [attribute.values[cut - 1] for cut in cuts[1:]]
+        pairs = zip(starts, lasts, strict=True)
+        labels = tuple(str(lo) if lo == hi else f"{lo}–{hi}" for lo, hi in pairs)
+    return Level(name, frozen(groups), labels)
+
+
+def check_nested(fine: Level, coarse: Level) -> None:
+    """Every group of the finer level must lie inside one group of the coarser."""
+    pairs = np.unique(np.stack([fine.groups, coarse.groups]), axis=1)
+    for group in np.flatnonzero(np.bincount(pairs[0]) > 1)[:1]:
+        label = fine.labels[int(group)]
+        over = name_list(coarse.labels[int(i)] for i in pairs[1][pairs[0] == group])
+        raise DomainError(
+            f"level {coarse.name!r} cuts group {label!r} of level {fine.name!r} "
+            f"(it lies in {over}); levels go from fine to coarse, "
+            "so start a group of both at the same value"
+        )

@@ -1,0 +1,303 @@
+"""The normal equations X x = b of an estimate: X = Σ_j c_j A_jᵀA_j, b = Σ_j c_j A_jᵀy_j.
+
+Solvers with constraints need three things: X on a vector, never written out, its diagonal, and b.
+Precisions are taken relative to the largest, which changes no minimiser, and up to a limit.
+
+Conjugate gradients for a positive semidefinite map, preconditioned by its diagonal d.
+
+Hestenes and Stiefel 1952; five vectors are held. A map may have one stiff direction besides, κ uuᵀ,
+which the preconditioner then takes in: (D + κ uuᵀ)⁻¹ by the formula of Sherman and Morrison (1950).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from psephos.infer.estimate import Estimate
+from psephos.infer.least_squares import pieces
+from psephos.inverse.axis import gram_diagonal
+from psephos.inverse.choice import precision
+from psephos.inverse.form import Fitted, Form
+from psephos.inverse.merged_cells import MergedFitted, MergedForm, Merging
+from psephos.inverse.subspaces import Fitted as FittedTables
+from psephos.inverse.subspaces import Subspaces
+from psephos.matrix import Dense, Identity, Kron, MarginalsGram, Matrix, Ones, PIdentity, Scaled
+from psephos.values import Array
+
+RATIO = 1e8
+"""How much more one block may count than another: a block with next to no noise is cut to that."""
+STIFF = 1e3
+"""How much more a held total counts than what the measurements say of it."""
+WRITTEN_GRAM = 256
+"""The longest axis on which a Gram is written out: one product instead of two."""
+TURNED = 512
+"""The longest axis on which eigenvectors of marginals are written out."""
+TOGETHER = 32
+"""Neighbouring axes of so many cells are turned at once: a few products of some size are fast."""
+
+
+Map = Callable[[Array], Array]
+MOST = 500
+"""Steps before the solution is taken as it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Normal:
+    """X, its diagonal, b and the least squares solution of least norm, on cells told apart."""
+
+    apply: Map
+    diagonal: Array
+    target: Array
+    solution: Array
+    groups: Array | None
+    """For every cell of the domain its merged cell; None where none are merged."""
+    stiff: float = 0.0
+    """What X holds of 11ᵀ besides, for a total that is held."""
+
+    @classmethod
+    def of(cls, estimate: Estimate) -> Normal:
+        """The normal equations of all measurements of an estimate."""
+        known = pieces(estimate.measurements)
+        blocks = [each.matrix for each in known]
+        precisions = [precision(each.noise.exact_variance) for each in known]
+        values = [each.values.astype(float) for each in known]
+        form, fitted, shape = estimate.form, estimate.fitted, estimate.domain.shape
+        groups: Array | None = None
+        while isinstance(form, MergedForm) and isinstance(fitted, MergedFitted):
+            merging = form.merging
+            blocks = list(merging.blocks(blocks))
+            own = merged_cells(merging)
+            groups = own if groups is None else own[groups]
+            shape, form, fitted = merging.shape, form.inner, fitted.inner
+        most = min(max(precisions), RATIO * min(precisions))
+        weights = [min(c / most, 1.0) for c in precisions]
+        target, diagonal = np.zeros(math.prod(shape)), np.zeros(math.prod(shape))
+        for block, c, y in zip(blocks, weights, values, strict=True):
+            target += c * block.rmatvec(y)
+            diagonal += c * gram_diagonal(block)
+        apply = _turned(form, blocks, weights) or summed_grams(blocks, weights, shape)
+        if most < max(precisions):  # another problem, if only by a hair
+            safe = np.where(diagonal > 0, diagonal, 1.0)
+            solution = conjugate(apply, safe, target, 1e-13)
+        else:
+            solution = _cells(fitted, len(shape))
+        return cls(apply, diagonal, target, solution, groups)
+
+    def with_total(self, total: float | None) -> Normal:
+        """The same with one measurement more: a total, met to a small share of what it moves.
+
+        The diagonal stays as it is: single cells are still measured on their own scale.
+        """
+        if total is None:
+            return self
+        ones = np.ones(self.target.size)
+        strength = STIFF * float(ones @ self.apply(ones)) / self.target.size**2
+
+        def apply(x: Array) -> Array:
+            made = self.apply(x)
+            made += strength * x.sum()
+            return made
+
+        target = self.target + strength * total
+        return replace(self, apply=apply, target=target, stiff=strength)
+
+    def merged(self, zeros: Array | None) -> Array:
+        """Which of the cells told apart are zero: those with no other member."""
+        if zeros is None:
+            return np.zeros(self.target.size, dtype=bool)
+        if self.groups is None:
+            return zeros
+        return np.asarray(np.bincount(self.groups[~zeros], minlength=self.target.size) == 0)
+
+    def spread(self, x: Array, zeros: Array | None) -> Array:
+        """An even share of its merged cell for every cell that is not zero."""
+        if self.groups is None:
+            return x
+        live = np.ones(self.groups.size, dtype=bool) if zeros is None else ~zeros
+        members = np.bincount(self.groups[live], minlength=x.size)
+        share = np.divide(x, members, out=np.zeros_like(x), where=members > 0)
+        return np.where(live, share[self.groups], 0.0)
+
+
+def merged_cells(merging: Merging) -> Array:
+    """For every cell, the number of the merged cell it lies in."""
+    cells: Array = np.zeros(1, dtype=np.int64)
+    for own, n in zip(merging.groups, merging.shape, strict=True):
+        cells = np.add.outer(cells * n, own).ravel()
+    return cells
+
+
+def _cells(fitted: Fitted, axes: int) -> Array:
+    """Least squares with least norm: what nobody measured counts as zero."""
+    if isinstance(fitted, FittedTables):
+        return np.asarray(fitted.averaged.tables(tuple(range(axes)))[0])
+    return fitted.vector  # type: ignore[attr-defined, no-any-return]
+
+
+def summed_grams(blocks: Sequence[Matrix], weights: Sequence[float], shape: tuple[int, ...]) -> Map:
+    """The map Σ c_j A_jᵀA_j: marginals together, along a tree of partial sums, others one by one.
+
+    What another block sums over is summed first and spread last.
+    """
+    sets: dict[tuple[int, ...], float] = {}
+    pairs: list[tuple[Matrix, Matrix]] = []
+    for block, c in zip(blocks, weights, strict=True):
+        axes = _marginal(block, shape)
+        if axes is None:
+            pairs.append(_halves(block, c))
+        else:
+            sets[axes] = sets.get(axes, 0.0) + c
+    if sets:
+        marginals = MarginalsGram(shape, tuple(sets), tuple(sets.values()))
+        pairs.append((Identity(blocks[0].shape[1]), marginals))
+
+    def apply(x: Array) -> Array:
+        made = np.zeros(x.size)
+        for down, up in pairs:
+            made += up.matvec(down.matvec(x))
+        return made
+
+    return apply
+
+
+def _factors(block: Matrix) -> tuple[Matrix, ...]:
+    return block.factors if isinstance(block, Kron) else (block,)
+
+
+def _marginal(block: Matrix, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The axes that a marginal keeps; None for other blocks."""
+    factors = _factors(block)
+    if tuple(factor.shape[1] for factor in factors) != shape:  # one matrix over all cells
+        whole = isinstance(block, Identity)
+        return tuple(range(len(shape))) if whole else None
+    axes = []
+    for i, factor in enumerate(factors):
+        if isinstance(factor, Identity):
+            axes.append(i)
+        elif not isinstance(factor, Ones) or factor.m > 1:
+            return None
+    return tuple(axes)
+
+
+def _halves(block: Matrix, weight: float) -> tuple[Matrix, Matrix]:
+    """Two matrices whose product is c AᵀA."""
+    down: list[Matrix] = []
+    up: list[Matrix] = []
+    for factor in _factors(block):
+        total = isinstance(factor, Ones)
+        down.append(factor if total else _gram(factor))
+        up.append(factor.T if total else Identity(factor.shape[1]))
+    return Scaled(weight, Kron(tuple(down))), Kron(tuple(up))
+
+
+def _gram(factor: Matrix) -> Matrix:
+    n = factor.shape[1]
+    if n <= WRITTEN_GRAM and not isinstance(factor, Identity | PIdentity):
+        return Dense(factor.gram().dense(limit=n * n))
+    return factor.gram()
+
+
+def _turned(form: Form, blocks: Sequence[Matrix], weights: Sequence[float]) -> Map | None:
+    """Many marginals: X = V diag(λ) Vᵀ, the first column of each V_i constant."""
+    if not isinstance(form, Subspaces) or max(form.shape) > TURNED or len(blocks) < 3:
+        return None
+    if len(form.shape) > 30:
+        return None  # most axes have one value then; an array has no room for them
+    values = np.zeros((2,) * len(form.shape))
+    for axes, information in Subspaces.of(form.shape, blocks, weights).information.items():
+        values[tuple(int(i in axes) for i in range(len(form.shape)))] = information
+    for axis, n in enumerate(form.shape):
+        values = np.repeat(values, [1, n - 1], axis=axis)
+    spectrum = values.reshape(-1)
+    turns: list[Array] = []
+    for n in form.shape:
+        own = _constant_first(n)
+        if turns and len(turns[-1]) * n <= TOGETHER:
+            own = np.kron(turns.pop(), own)
+        turns.append(own)
+    turn = Kron(tuple(Dense(own) for own in turns))
+
+    def apply(x: Array) -> Array:
+        made = turn.rmatvec(x)
+        made *= spectrum
+        return turn.matvec(made)
+
+    return apply
+
+
+def _constant_first(n: int) -> Array:
+    """Orthogonal, with a constant first column: the reflection of the first unit vector on it."""
+    if n == 1:
+        return np.ones((1, 1))
+    u = np.full(n, 1 / math.sqrt(n))
+    u[0] -= 1
+    return np.asarray(np.eye(n) - 2 * np.outer(u, u) / (u @ u))
+
+
+def conjugate(
+    apply: Map,
+    diagonal: Array,
+    r: Array,
+    share: float,
+    floor: float = 0.0,
+    *,
+    most: int = MOST,
+    stiff: tuple[float, Array] | None = None,
+) -> Array:
+    """A p with A p ≈ r: the residual's length √(rᵀr/d) falls to a share of it, or to the floor.
+
+    `stiff` is κ and u of a direction in which A is far larger than its diagonal tells.
+
+    `apply` returns memory that may be written to. Where A is singular and r in its range, p is the
+    solution that is smallest when scaled by √d.
+
+    >>> conjugate(lambda v: np.array([2.0, 4.0]) * v, np.ones(2), np.array([2.0, 8.0]), 1e-9)
+    array([1., 2.])
+    """
+    precondition = _preconditioner(diagonal, stiff)
+    r, p, scaled = r.copy(), np.zeros_like(r), np.empty_like(r)
+    precondition(r, scaled)
+    direction, size = scaled.copy(), float(r @ scaled)
+    enough = max(share**2 * size, floor**2)
+    for _ in range(min(most, 3 * r.size + 20)):
+        if size <= enough:
+            break
+        q = apply(direction)
+        curvature = float(direction @ q)
+        if curvature <= 0:
+            break
+        length = size / curvature
+        q *= length
+        r -= q
+        np.multiply(direction, length, out=q)
+        p += q
+        precondition(r, scaled)
+        before, size = size, float(r @ scaled)
+        direction *= size / before
+        direction += scaled
+    return p
+
+
+def _preconditioner(
+    diagonal: Array, stiff: tuple[float, Array] | None
+) -> Callable[[Array, Array], None]:
+    """Write M⁻¹r into the second array."""
+    if stiff is None:
+
+        def divide(r: Array, out: Array) -> None:
+            np.divide(r, diagonal, out=out)
+
+        return divide
+    strength, u = stiff
+    w = u / diagonal
+    factor = strength / (1 + strength * float(u @ w))
+
+    def precondition(r: Array, out: Array) -> None:
+        np.divide(r, diagonal, out=out)
+        out -= factor * float(w @ r) * w
+
+    return precondition

@@ -1,0 +1,263 @@
+"""The inverse of one factor's Gram, Y⁺ with Y = AᵀA, in the form that its structure allows.
+
+Expected error and reconstruction of a product strategy need three things of every axis, and no
+n x n array where there is structure: tr(Y⁺ WᵀW), the diagonal of W Y⁺ Wᵀ, and Y⁺ on a vector.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from psephos.errors import TooLargeError, UnsupportedError
+from psephos.matrix import (
+    Dense,
+    Downdate,
+    Identity,
+    Kron,
+    Matrix,
+    Ones,
+    Partition,
+    Stack,
+)
+from psephos.matrix.columns import select_columns
+from psephos.values import Array
+
+DENSE_AXIS = 6000
+"""The most cells for which an inverse without structure is written out (0.3 GB)."""
+CHUNK = 1 << 22
+"""Numbers held at a time while the variances of many queries are computed."""
+DUST = 1e-9
+"""Share of a query's squared length that may lie outside the strategy's span by rounding alone."""
+
+
+class AxisInverse(Matrix):
+    """Y⁺ of a factor, as a symmetric matrix that also answers for queries."""
+
+    entry_type = np.dtype(float)
+
+    @abstractmethod
+    def trace_with(self, queries: Matrix) -> float:
+        """tr(Y⁺ WᵀW): the sum of `variances`."""
+
+    @abstractmethod
+    def variances(self, queries: Matrix) -> Array:
+        """The diagonal of W Y⁺ Wᵀ: one number for each query."""
+
+    def spans(self, queries: Matrix) -> bool:
+        """Is every query a combination of what the factor measures?"""
+        return True
+
+    def _transpose(self) -> Matrix:
+        return self
+
+
+def gram_diagonal(queries: Matrix) -> Array:
+    """The squared L2 norm of every column of W."""
+    if isinstance(queries, Kron):
+        made = np.ones(1)
+        for factor in queries.factors:
+            made = np.multiply.outer(made, gram_diagonal(factor)).ravel()
+        return made
+    return queries.sqr()._column_sums()
+
+
+def is_zero(queries: Matrix) -> bool:
+    """Do all queries count nothing?"""
+    return not isinstance(queries, Identity | Ones | Partition) and not gram_diagonal(queries).any()
+
+
+def _squared_rows(queries: Matrix, vectors: Array) -> Array:
+    """Σ_k (W v_k)² for the rows v_k of an array, a few at a time."""
+    out = np.zeros(queries.shape[0])
+    step = max(1, CHUNK // max(queries.shape))
+    for start in range(0, len(vectors), step):
+        out += (queries.matmat(vectors[start : start + step].T.astype(float)) ** 2).sum(axis=1)
+    return out
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DiagonalInverse(AxisInverse):
+    """Every cell on its own: Y⁺ = diag(e)."""
+
+    weights: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.weights.size, self.weights.size
+
+    def _apply(self, x: Array) -> Array:
+        return np.asarray(self.weights[None, :, None] * x)
+
+    _apply_t = _apply
+
+    def trace_with(self, queries: Matrix) -> float:
+        return float(self.weights @ gram_diagonal(queries))
+
+    def variances(self, queries: Matrix) -> Array:
+        return queries.sqr().matvec(self.weights)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TotalInverse(AxisInverse):
+    """m copies of the total: Y⁺ = 11ᵀ/(m n²)."""
+
+    n: int
+    copies: int = 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n, self.n
+
+    def _apply(self, x: Array) -> Array:
+        total = x.sum(axis=1, keepdims=True, dtype=float) / (self.copies * self.n**2)
+        return np.broadcast_to(total, x.shape)
+
+    _apply_t = _apply
+
+    def trace_with(self, queries: Matrix) -> float:
+        return float(self.variances(queries).sum())
+
+    def variances(self, queries: Matrix) -> Array:
+        sums = queries.matvec(np.ones(self.n))
+        return np.asarray(sums**2 / (self.copies * self.n**2))
+
+    def spans(self, queries: Matrix) -> bool:
+        lengths = queries.sqr().matvec(np.ones(self.n))
+        along = queries.matvec(np.ones(self.n)) ** 2 / self.n
+        return bool((lengths - along <= DUST * lengths).all())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WoodburyInverse(AxisInverse):
+    """Of a p-Identity: diag(e) - VᵀV."""
+
+    inverse: Downdate
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.inverse.shape
+
+    def _apply(self, x: Array) -> Array:
+        return self.inverse._apply(x)
+
+    _apply_t = _apply
+
+    def trace_with(self, queries: Matrix) -> float:
+        v = self.inverse.rows
+        through = queries.gram().matmat(np.ascontiguousarray(v.T))
+        alone = float(self.inverse.diagonal @ gram_diagonal(queries))
+        return alone - float(np.einsum("kp,pk->", v, through))
+
+    def variances(self, queries: Matrix) -> Array:
+        alone = queries.sqr().matvec(self.inverse.diagonal)
+        return np.asarray(alone - _squared_rows(queries, self.inverse.rows))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DenseInverse(AxisInverse):
+    """Of any matrix with few columns: Y⁺ = LLᵀ, by the eigenvectors of Y that are not null."""
+
+    root: Array
+
+    @classmethod
+    def of(cls, a: Matrix) -> DenseInverse:
+        n = a.shape[1]
+        if n > DENSE_AXIS:
+            raise TooLargeError(
+                f"the inverse of {a} would be written out, {n:,} x {n:,}, over the limit of "
+                f"{DENSE_AXIS:,} cells; use a p-Identity, a tree or marginals on this attribute",
+                n,
+                DENSE_AXIS,
+            )
+        parts = a.parts if isinstance(a, Stack) else (a,)
+        # In floats: products of integer arrays would be added up one by one.
+        parts = tuple(Dense(p.array.astype(float)) if isinstance(p, Dense) else p for p in parts)
+        return cls.of_sum((part.gram().dense(limit=n * n) for part in parts), n)
+
+    @classmethod
+    def of_sum(cls, grams: Iterable[Array], n: int) -> DenseInverse:
+        """Of a sum of Grams, whose scales may differ widely: each has a say in what is null."""
+        total, even = np.zeros((n, n)), np.zeros((n, n))
+        for gram in grams:
+            scale = float(np.trace(gram))
+            total += gram
+            even += gram / scale if scale > 0 else 0
+        values, vectors = np.linalg.eigh(even)
+        basis = vectors[:, values > values[-1] * n * 1e-14]
+        inside = basis.T @ total @ basis
+        values, turn = np.linalg.eigh(np.asarray(inside))
+        if values.size and values[0] <= values[-1] * n * np.finfo(float).eps:
+            raise UnsupportedError(
+                "these measurements differ so much in their precision that floating point cannot "
+                "tell what the coarse ones add; leave them out, or measure them more precisely"
+            )
+        return cls(basis @ turn / np.sqrt(values))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.root), len(self.root)
+
+    @cached_property
+    def whole(self) -> Dense:
+        return Dense(self.root @ self.root.T)
+
+    def _apply(self, x: Array) -> Array:
+        return self.whole._apply(x)
+
+    _apply_t = _apply
+
+    def trace_with(self, queries: Matrix) -> float:
+        return float((self.root * queries.gram().matmat(self.root)).sum())
+
+    def variances(self, queries: Matrix) -> Array:
+        return _squared_rows(queries, self.root.T)
+
+    def spans(self, queries: Matrix) -> bool:
+        n, rank = self.root.shape
+        if rank == n:
+            return True
+        basis = self.root / np.sqrt((self.root**2).sum(axis=0))
+        lengths = queries.sqr().matvec(np.ones(n))
+        return bool((lengths - _squared_rows(queries, basis.T) <= DUST * lengths).all())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MergedInverse(AxisInverse):
+    """Of A P, a factor on merged cells: P⁺ Y⁺ P⁺ᵀ, which spreads every group evenly."""
+
+    inner: AxisInverse
+    groups: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.groups.size, self.groups.size
+
+    @cached_property
+    def _sizes(self) -> Array:
+        return np.bincount(self.groups)
+
+    def _apply(self, x: Array) -> Array:
+        means = Partition(self.groups)._apply(x) / self._sizes[None, :, None]
+        return (self.inner._apply(means) / self._sizes[None, :, None])[:, self.groups]
+
+    _apply_t = _apply
+
+    def _reduced(self, queries: Matrix) -> Matrix:
+        return select_columns(queries, np.unique(self.groups, return_index=True)[1])
+
+    def trace_with(self, queries: Matrix) -> float:
+        return self.inner.trace_with(self._reduced(queries))
+
+    def variances(self, queries: Matrix) -> Array:
+        return self.inner.variances(self._reduced(queries))
+
+    def spans(self, queries: Matrix) -> bool:
+        own = queries.column_groups()
+        first = np.unique(self.groups, return_index=True)[1]
+        alike = bool((own == own[first][self.groups]).all())
+        return alike and self.inner.spans(self._reduced(queries))

@@ -1,0 +1,233 @@
+"""Which form blocks get, decided once, and what measuring and reconstructing them will cost.
+
+The cost counts the exact answers, the noise at its samplers' rates, the inverse and the fit by the
+form that the blocks get. Reading the table comes on top: how long that takes depends on its rows,
+which are not public.
+
+The rates below are those of one core of one machine, and predictions are within a factor of about
+three there (`python -m benchmarks.predicted`): enough to tell seconds from hours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from psephos.errors import UnsupportedError
+from psephos.inverse.dense import DENSE_CELLS, DenseForm
+from psephos.inverse.form import Form
+from psephos.inverse.iterative import IterativeForm
+from psephos.inverse.merged_cells import MergedForm, Merging
+from psephos.inverse.pair import PAIR_CELLS, PairForm, factor_pairs
+from psephos.inverse.product import ProductForm
+from psephos.inverse.subspaces import Subspaces, is_commuting
+from psephos.matrix import (
+    Compose,
+    Dense,
+    Diagonal,
+    Haar,
+    Identity,
+    Kron,
+    Matrix,
+    Ones,
+    Partition,
+    Permuted,
+    PIdentity,
+    Scaled,
+    Sparse,
+    Stack,
+    is_total,
+)
+
+VECTOR_LIMIT = 500_000_000
+"""The most cells for which an estimate of all of them is made."""
+SMALLEST_VARIANCE = 1e-200
+
+PASS = 4e-9
+"""Seconds to read a number, do little with it, and write it."""
+FLOP = 1e-10
+"""Seconds of an addition or a multiplication inside of a matrix product."""
+EIGEN = 4e-10
+"""Seconds of the eigenvectors of n x n numbers, for each of n³."""
+DRAW = {"laplace": 2.7e-7, "gaussian": 3.4e-7}
+"""Seconds of a draw of exact noise."""
+BLOCK = {"laplace": 1e-3, "gaussian": 3e-3}
+"""Seconds that a block takes however small it is: checks, one call of a sampler, its fit."""
+ITERATIONS = 30
+"""Of LSMR with its preconditioner."""
+
+Method = Literal["product", "pair", "dense", "subspaces", "iterative"]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted time and memory, the numbers counted and answered, and how it is inverted.
+
+    >>> Cost(10**6, 10**6, 2.14, 4 * 10**8, "product")
+    about 2 s and 0.4 GB
+    """
+
+    cells: int
+    """Counts that are made of the table: all cells, or those of the marginals that are asked."""
+    answers: int
+    seconds: float
+    bytes: int
+    method: Method
+
+    def __repr__(self) -> str:
+        return f"about {_time(self.seconds)} and {_memory(self.bytes)}"
+
+
+def form_of(blocks: Sequence[Matrix], precisions: Sequence[float], shape: Shape) -> Form:
+    """X⁺ of blocks measured with these precisions, in the form that fits them."""
+    merging = Merging.of(blocks, shape)
+    if merging is not None:
+        return MergedForm(form_of(merging.blocks(blocks), precisions, merging.shape), merging)
+    match method_of(blocks, shape):
+        case "product":
+            return ProductForm.of(blocks[0], precisions[0], shape)
+        case "subspaces":
+            return Subspaces.of(shape, blocks, precisions)
+        case "pair":
+            return PairForm.of(blocks, precisions, shape)
+        case "dense":
+            return DenseForm.of(blocks, precisions)
+        case "iterative":
+            return IterativeForm.of(blocks, precisions, shape)
+
+
+def method_of(blocks: Sequence[Matrix], shape: Shape) -> Method:
+    """The form that blocks get once cells that they treat alike are merged."""
+    cells = math.prod(shape)
+    if len(blocks) == 1 and cells <= VECTOR_LIMIT:
+        return "product"
+    if is_commuting(shape, blocks):
+        return "subspaces"
+    if cells > VECTOR_LIMIT:
+        raise UnsupportedError(
+            f"an estimate of {cells:,} cells is over the limit of {VECTOR_LIMIT:,}, and these "
+            "blocks are not all marginals or residuals, which need no such vector; ask about "
+            "fewer attributes, or keep fewer columns first"
+        )
+    if cells <= PAIR_CELLS and factor_pairs(blocks, shape) is not None:
+        return "pair"
+    return "dense" if cells <= DENSE_CELLS else "iterative"
+
+
+def precision(variance: float) -> float:
+    """One over a variance, which at very large budgets is smaller than floats can tell from 0."""
+    return 1 / max(variance, SMALLEST_VARIANCE)
+
+
+def predicted(
+    blocks: Sequence[Matrix], noise: Literal["laplace", "gaussian"], shape: Shape
+) -> Cost:
+    """The cost of blocks of queries over a domain of that shape."""
+    krons = [_kron(block, shape) for block in blocks]
+    tables = {tuple(i for i, f in enumerate(k.factors) if not is_total(f)) for k in krons}
+    wholes = any(len(k.factors) < len(shape) for k in krons)
+    sizes = [math.prod(shape[i] for i in axes) for axes in tables]
+    cells = math.prod(shape) if wholes else sum(sizes)
+    answers = sum(block.shape[0] for block in blocks)
+    seconds = sum(_seconds(_kept(kron)) for kron in krons) + len(blocks) * BLOCK[noise]
+    seconds += answers * DRAW[noise]
+    method, more, held = _inference(blocks, shape)
+    # Counts are kept, and answers while noise is drawn for them; then answers and the inverse.
+    largest = max(block.shape[0] for block in blocks)
+    most = max(cells + answers + 3 * largest, cells + answers + held)
+    return Cost(cells, answers, seconds + more, 8 * most, method)
+
+
+def _inference(blocks: Sequence[Matrix], shape: Shape) -> tuple[Method, float, int]:
+    """How blocks are inverted, the seconds of it, and the numbers it holds at a time."""
+    merging = Merging.of(blocks, shape)
+    if merging is not None:
+        blocks, shape = merging.blocks(blocks), merging.shape
+    krons = [_kron(block, shape) for block in blocks]
+    method = method_of(blocks, shape)
+    cells, answers = math.prod(shape), sum(block.shape[0] for block in blocks)
+    through = 1.5 * sum(_seconds(_kept(kron)) for kron in krons)
+    if method == "product":
+        dense = [f.shape[1] for f in krons[0].factors if not _is_closed(f)]
+        inverses = sum(2 * EIGEN * n**3 for n in dense)
+        return (
+            method,
+            through + inverses,
+            cells + max(cells, answers) + 10 * sum(n * n for n in dense),
+        )
+    if method == "subspaces":
+        tables = sum(k.shape[0] << sum(not is_total(f) for f in k.factors) for k in krons)
+        return method, 2 * PASS * tables, 2 * answers
+    if method == "pair":
+        turns = sum(4 * n * FLOP + 2 * PASS for n in shape) * cells
+        spent = through + turns + sum(2 * EIGEN * n**3 for n in shape)
+        return method, spent, (len(blocks) + 3) * cells + 4 * max(shape) ** 2
+    if method == "dense":
+        return method, through + 2 * EIGEN * cells**3, 8 * cells**2
+    turns = sum(2 * n * FLOP + 2 * PASS for n in shape) * cells
+    return method, 2 * ITERATIONS * (through + turns), 6 * cells + 4 * answers
+
+
+def _kron(block: Matrix, shape: Shape) -> Kron:
+    """A block as a product over the attributes, or as one factor over all cells."""
+    fits = isinstance(block, Kron) and tuple(f.shape[1] for f in block.factors) == shape
+    return block if isinstance(block, Kron) and fits else Kron((block,))
+
+
+def _kept(kron: Kron) -> Kron:
+    """Without the attributes that are summed over while counting."""
+    return Kron(tuple(f for f in kron.factors if not is_total(f)) or (Identity(1),))
+
+
+def _seconds(a: Matrix) -> float:
+    """The time of A x."""
+    m, n = map(float, a.shape)
+    if isinstance(a, Kron):  # the factors that shrink most come first
+        spent, size = 0.0, n
+        for factor in sorted(a.factors, key=lambda f: f.shape[0] / f.shape[1]):
+            rows, width = factor.shape
+            spent += _seconds(factor) * size / width
+            size *= rows / width
+        return spent
+    if isinstance(a, Identity):
+        return 0.0
+    if isinstance(a, PIdentity):
+        return 2 * FLOP * len(a.rows) * n + PASS * (m + n)
+    if isinstance(a, Dense):
+        return 2 * FLOP * m * n + PASS * (m + n)
+    if isinstance(a, Sparse):
+        return float(PASS * (a.entries.nnz + m))
+    if isinstance(a, Stack | Compose):
+        return sum(map(_seconds, a.parts))
+    if isinstance(a, Scaled | Permuted):
+        return _seconds(a.base) + PASS * m
+    return PASS * n if isinstance(a, Ones | Partition | Diagonal) else 4 * PASS * (m + n)
+
+
+def _is_closed(factor: Matrix) -> bool:
+    """Is (AᵀA)⁺ on one attribute known without eigenvectors?"""
+    inner = factor.parts[0] if isinstance(factor, Compose) else factor
+    closed = Identity | Ones | PIdentity | Partition | Diagonal | Stack | Haar | Scaled
+    return isinstance(inner, closed)
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("days", 86400.0), ("hours", 3600.0), ("min", 60.0)):
+        if seconds >= 1.5 * size:
+            return f"{_digit(seconds / size)} {unit}"
+    return f"{_digit(seconds)} s" if seconds >= 0.01 else "0.01 s"
+
+
+def _memory(count: int) -> str:
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if count >= 0.1 * size:
+            return f"{_digit(count / size)} {unit}"
+    return "0.1 MB"
+
+
+def _digit(number: float) -> str:
+    """One digit; two would promise more than is known."""
+    return f"{float(f'{number:.1g}'):g}" if number < 10 else f"{float(f'{number:.2g}'):.0f}"

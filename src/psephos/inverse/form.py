@@ -1,0 +1,86 @@
+"""Generalised least squares by structure: X = Σ_j c_j A_jᵀA_j, inverted as a whole.
+
+A measurement is blocks of queries A_j, each answered with noise of variance 1/c_j. The least
+squares estimate is X⁺ Σ c_j A_jᵀy_j, and the answers of queries W have covariance W X⁺ Wᵀ. Expected
+error (before any noise) and estimation (after it) are two uses of one form. Every form has a file
+of its own; `choice` decides which one blocks get.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from psephos.matrix import Kron, Matrix
+from psephos.values import Array
+
+Factors = tuple[Matrix, ...]
+
+
+class Fitted(Protocol):
+    """What is known after the measurements: answers to any product that the form covers."""
+
+    def answers(self, factors: Factors) -> Array:
+        """The answers of ⊗ W_i, in the order of its rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class FittedVector:
+    """An estimate of all cells."""
+
+    vector: Array
+
+    def answers(self, factors: Factors) -> Array:
+        return through(Kron(factors), self.vector)
+
+
+def through(matrix: Matrix, x: Array) -> Array:
+    """A matrix times a vector, or times the columns of an array."""
+    return matrix.matvec(x) if x.ndim == 1 else matrix.matmat(x)
+
+
+class Form(ABC):
+    """X⁺ by structure. A product of queries is given as one matrix for each axis."""
+
+    exact = True
+    """Are traces exact, or estimated with `relative_error`?"""
+
+    def traces(self, products: Sequence[Factors]) -> Array:
+        """tr(X⁺ WᵀW) for each product of queries."""
+        return np.array([self.trace(factors) for factors in products])
+
+    @abstractmethod
+    def trace(self, factors: Factors) -> float:
+        """tr(X⁺ WᵀW): the sum of `variances`."""
+
+    @abstractmethod
+    def variances(self, factors: Factors) -> Array:
+        """The diagonal of W X⁺ Wᵀ: the variance of every answer."""
+
+    @abstractmethod
+    def covers(self, factors: Factors) -> bool:
+        """Do the blocks determine every answer?"""
+
+    @abstractmethod
+    def fit(self, values: Sequence[Array]) -> Fitted:
+        """The least squares estimate from the noisy answers of every block.
+
+        Arrays with columns are as many fits at once; their answers have these columns.
+        """
+
+    @property
+    @abstractmethod
+    def work(self) -> int:
+        """About how many numbers one fit goes through."""
+
+
+def weighted_transpose(
+    blocks: Sequence[Matrix], precisions: Sequence[float], values: Sequence[Array]
+) -> Array:
+    """Σ c_j A_jᵀy_j."""
+    parts = zip(blocks, precisions, values, strict=True)
+    return np.asarray(sum(c * through(block.T, y.astype(float)) for block, c, y in parts))

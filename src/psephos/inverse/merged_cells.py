@@ -1,0 +1,159 @@
+"""Blocks that treat some cells alike: estimated on the merged cells, where they are smaller.
+
+If every block is A_j P with one partition P for each attribute, then so is everything it can
+answer: the problem is the same with A_j on fewer cells, and queries W = W' P ask W' there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from psephos.errors import ShapeError
+from psephos.inverse.form import Factors, Fitted, FittedVector, Form
+from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition
+from psephos.matrix.columns import select_columns
+from psephos.matrix.combine import join_groups
+from psephos.values import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Merging:
+    """A group for every cell of each axis, and a first cell for every group."""
+
+    groups: tuple[Array, ...]
+    first: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Merging | None:
+        """The cells that all blocks treat alike by their make-up; None if there are none."""
+        krons = [b for b in blocks if isinstance(b, Kron) and len(b.factors) == len(shape)]
+        if len(krons) < len(blocks):
+            return None
+        groups = []
+        for n, factors in zip(shape, zip(*(b.factors for b in krons), strict=True), strict=True):
+            different = list({id(f): f for f in factors}.values())
+            if any(f.shape[1] != n for f in different):
+                return None
+            groups.append(join_groups([_groups(f) for f in different]))
+        if all(g[-1] == g.size - 1 for g in groups):
+            return None
+        firsts = tuple(np.unique(g, return_index=True)[1] for g in groups)
+        return cls(tuple(groups), firsts)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(first.size for first in self.first)
+
+    def blocks(self, blocks: Sequence[Matrix]) -> list[Kron]:
+        """A' for every block A' P; factors that blocks share stay shared."""
+        factors: dict[tuple[int, int], Matrix] = {}
+        merged = []
+        for block in blocks:
+            if not isinstance(block, Kron):
+                raise ShapeError(
+                    f"cells are merged by attribute, and {block} is no product of them"
+                )
+            keys = [(i, id(factor)) for i, factor in enumerate(block.factors)]
+            for (i, name), factor in zip(keys, block.factors, strict=True):
+                if (i, name) not in factors:
+                    factors[i, name] = _on_groups(factor, self.groups[i], self.first[i])
+            merged.append(Kron(tuple(factors[key] for key in keys)))
+        return merged
+
+    def queries(self, factors: Factors) -> Factors:
+        """W' for queries W' P."""
+        pairs = zip(factors, self.groups, self.first, strict=True)
+        return tuple(_on_groups(w, g, first) for w, g, first in pairs)
+
+    def treats_alike(self, factors: Factors) -> bool:
+        """Do the queries tell no cells of a group apart?"""
+        for w, g, first in zip(factors, self.groups, self.first, strict=True):
+            if g[-1] < g.size - 1:
+                own = w.column_groups()
+                if not (own == own[first][g]).all():
+                    return False
+        return True
+
+
+def _groups(factor: Matrix) -> Array:
+    if isinstance(factor, Ones):
+        return np.zeros(factor.n, dtype=np.int64)
+    last = factor.parts[-1] if isinstance(factor, Compose) else factor
+    return last.column_groups() if isinstance(last, Partition) else np.arange(factor.shape[1])
+
+
+def _on_groups(factor: Matrix, groups: Array, first: Array) -> Matrix:
+    if groups[-1] == groups.size - 1:
+        return factor
+    if isinstance(factor, Compose) and isinstance(factor.parts[-1], Partition):
+        rest = factor.parts[:-1]
+        inner = rest[0] if len(rest) == 1 else Compose(rest)
+        own = factor.parts[-1].groups[first]
+        in_order = np.array_equal(own, np.arange(own.size)) and own.size == inner.shape[1]
+        return (
+            inner
+            if in_order
+            else select_columns(Compose((inner, Partition(own))), np.arange(own.size))
+        )
+    if isinstance(factor, Ones) and factor.m == 1 and first.size == 1:
+        return Identity(1)
+    return select_columns(factor, first)
+
+
+@dataclass(frozen=True, eq=False)
+class MergedForm(Form):
+    """The form on merged cells."""
+
+    inner: Form
+    merging: Merging
+
+    @property
+    def exact(self) -> bool:  # type: ignore[override]
+        return self.inner.exact
+
+    def traces(self, products: Sequence[Factors]) -> Array:
+        return self.inner.traces([self.merging.queries(factors) for factors in products])
+
+    def trace(self, factors: Factors) -> float:
+        return self.inner.trace(self.merging.queries(factors))
+
+    def variances(self, factors: Factors) -> Array:
+        return self.inner.variances(self.merging.queries(factors))
+
+    def covers(self, factors: Factors) -> bool:
+        alike = self.merging.treats_alike(factors)
+        return alike and self.inner.covers(self.merging.queries(factors))
+
+    def fit(self, values: Sequence[Array]) -> Fitted:
+        return MergedFitted(self.inner.fit(values), self.merging)
+
+    @property
+    def work(self) -> int:
+        return self.inner.work
+
+
+@dataclass(frozen=True, eq=False)
+class MergedFitted:
+    """An estimate of merged cells; a single cell gets an even share of its group."""
+
+    inner: Fitted
+    merging: Merging
+
+    def answers(self, factors: Factors) -> Array:
+        return self.inner.answers(self.merging.queries(factors))
+
+    @property
+    def vector(self) -> Array:
+        if not isinstance(self.inner, FittedVector):
+            raise AttributeError("vector")
+        table = self.inner.vector.reshape(self.merging.shape)
+        for axis, g in enumerate(self.merging.groups):
+            shares = 1 / np.bincount(g)[g]
+            side = [1] * table.ndim
+            side[axis] = g.size
+            table = np.take(table, g, axis=axis) * shares.reshape(side)
+        return np.asarray(table.reshape(math.prod(table.shape)))

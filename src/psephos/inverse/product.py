@@ -1,0 +1,128 @@
+"""One Kronecker product, inverted axis by axis, and the inverse that each axis gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from psephos.inverse.axis import (
+    AxisInverse,
+    DenseInverse,
+    DiagonalInverse,
+    MergedInverse,
+    TotalInverse,
+    WoodburyInverse,
+)
+from psephos.inverse.form import Factors, FittedVector, Form, through
+from psephos.matrix import (
+    Compose,
+    Dense,
+    Diagonal,
+    Downdate,
+    Identity,
+    Kron,
+    Matrix,
+    Ones,
+    Partition,
+    PIdentity,
+)
+from psephos.values import Array
+
+
+@dataclass(frozen=True, eq=False)
+class ProductForm(Form):
+    """One block c·⊗A_i: X⁺ = ⊗Y_i⁺ / c.
+
+    A block that is no product over the domain's attributes is one factor over all cells.
+    """
+
+    block: Kron
+    precision: float
+    inverses: tuple[AxisInverse, ...]
+
+    @classmethod
+    def of(cls, block: Matrix, precision: float, shape: tuple[int, ...]) -> ProductForm:
+        fits = isinstance(block, Kron) and tuple(f.shape[1] for f in block.factors) == shape
+        kron = block if isinstance(block, Kron) and fits else Kron((block,))
+        known: dict[int, AxisInverse] = {}
+        for factor in kron.factors:
+            if id(factor) not in known:
+                known[id(factor)] = axis_inverse(factor)
+        return cls(kron, precision, tuple(known[id(f)] for f in kron.factors))
+
+    def _own(self, factors: Factors) -> Factors:
+        return factors if len(factors) == len(self.inverses) else (Kron(factors),)
+
+    def traces(self, products: Sequence[Factors]) -> Array:
+        found: dict[tuple[int, int], float] = {}
+        out = np.full(len(products), 1 / self.precision)
+        own = [self._own(factors) for factors in products]  # kept, for their ids to stay theirs
+        for j, factors in enumerate(own):
+            for inverse, w in zip(self.inverses, factors, strict=True):
+                key = (id(inverse), id(w))
+                if key not in found:
+                    found[key] = inverse.trace_with(w)
+                out[j] *= found[key]
+        return out
+
+    def trace(self, factors: Factors) -> float:
+        return float(self.traces([factors])[0])
+
+    def variances(self, factors: Factors) -> Array:
+        out = np.full(1, 1 / self.precision)
+        for inverse, w in zip(self.inverses, self._own(factors), strict=True):
+            out = np.multiply.outer(out, inverse.variances(w)).ravel()
+        return out
+
+    def covers(self, factors: Factors) -> bool:
+        pairs = zip(self.inverses, self._own(factors), strict=True)
+        return all(inverse.spans(w) for inverse, w in pairs)
+
+    def fit(self, values: Sequence[Array]) -> FittedVector:
+        # A⁺ = Y⁺Aᵀ axis by axis, in one go: whole vectors are read and written once for each.
+        pairs = zip(self.inverses, self.block.factors, strict=True)
+        inverses = tuple(
+            a if isinstance(a, Identity) else pseudo_inverse(inverse, a) for inverse, a in pairs
+        )
+        answers = values[0].astype(float) if values[0].dtype == object else values[0]
+        found = through(Kron(inverses), answers).astype(float, copy=False)
+        if any(isinstance(inverse, DenseInverse) for inverse in self.inverses):
+            # Y⁺Aᵀ has the square of A's condition; what it left is fitted once more.
+            found += through(Kron(inverses), answers - through(self.block, found))
+        return FittedVector(found)
+
+    @property
+    def work(self) -> int:
+        return sum(self.block.shape)
+
+
+def pseudo_inverse(inverse: AxisInverse, a: Matrix) -> Matrix:
+    """A⁺ = Y⁺Aᵀ, in floats."""
+    if isinstance(a, PIdentity):
+        return a.pinv()
+    return Compose((inverse, Dense(a.array.T.astype(float)) if isinstance(a, Dense) else a.T))
+
+
+def axis_inverse(a: Matrix) -> AxisInverse:
+    """Y⁺ for Y = AᵀA, by what A is made of."""
+    n = a.shape[1]
+    if isinstance(a, Identity):
+        return DiagonalInverse(np.ones(n))
+    if isinstance(a, Diagonal) and (a.weights != 0).all():
+        return DiagonalInverse(1 / a.weights.astype(float) ** 2)
+    if isinstance(a, Ones):
+        return TotalInverse(n, a.m)
+    if isinstance(a, PIdentity):
+        return WoodburyInverse(Downdate.of(a))
+    if isinstance(a, Partition):
+        return MergedInverse(DiagonalInverse(np.ones(a.shape[0])), a.groups)
+    if isinstance(a, Compose) and isinstance(a.parts[-1], Partition):
+        rest = a.parts[:-1]
+        inner = rest[0] if len(rest) == 1 else Compose(rest)
+        return MergedInverse(axis_inverse(inner), a.parts[-1].groups)
+    from psephos.inverse.nested import nested_inverse
+    from psephos.inverse.tree import tree_inverse
+
+    return tree_inverse(a) or nested_inverse(a) or DenseInverse.of(a)

@@ -1,0 +1,306 @@
+"""Least squares through residual subspaces, for measurements that all commute.
+
+A set S of axes stands for the subspace of tables that are orthogonal to 1 along S and constant
+along the other axes. A block ⊗ Bᵢ whose factors are Identity (axes a), the residual nI - 11ᵀ
+(axes b) or the total sees exactly the S with b ⊆ S ⊆ a ∪ b, and its noise is independent between
+them. So generalised least squares falls apart into one average per S: the component
+
+    c_S = ⊗_{i∈S} (I - 11ᵀ/nᵢ) ⊗_{i∉S} 1ᵀ x
+
+is estimated by every block that sees it, and the estimates are weighted by inverse variance. A
+marginal is the sum of its components, and only tables of the size of marginals are ever made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from psephos.errors import ShapeError, UnsupportedError
+from psephos.inverse.components import Averaged, Axes, Seen
+from psephos.inverse.form import Form, through
+from psephos.matrix import Dense, Identity, Kron, Matrix, Ones
+from psephos.values import Array
+
+MOST_SUBSPACES = 1 << 22
+"""A block that sees more subspaces than this is left to other solvers."""
+CALLS = 10
+"""Numbers that could be gone through in the time of the calls for one small table."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Factor:
+    """What the queries on one axis ask: on constants 1ᵀG1/n, and tr G less that, G = WᵀW."""
+
+    matrix: Matrix
+    constant: float
+    varying: float
+
+    @classmethod
+    def of(cls, matrix: Matrix) -> _Factor:
+        gram = matrix.gram()
+        constant = gram.sum() / matrix.shape[1]
+        # Rounding leaves dust where the exact difference is zero, for totals and for contrasts.
+        dust = 1e-12 * gram.trace()
+        varying = gram.trace() - constant
+        kept = (constant if constant > dust else 0.0, varying if varying > dust else 0.0)
+        return cls(matrix, *kept)
+
+    @cached_property
+    def width(self) -> int:
+        return self.matrix.shape[1]
+
+    @cached_property
+    def means(self) -> Array:
+        """The mean of every row."""
+        return self.matrix.matvec(np.ones(self.width)) / self.width
+
+    @cached_property
+    def squares(self) -> tuple[Array, Array]:
+        """(Σ row)²/n and ‖row - its mean‖² of every row; a single entry where all rows agree."""
+        n = self.width
+        if isinstance(self.matrix, Identity):
+            return np.array([1 / n]), np.array([1 - 1 / n])
+        constant = n * self.means**2
+        square = self.matrix.sqr().matvec(np.ones(n))
+        varying = square - constant
+        varying[varying < 1e-12 * square] = 0
+        if np.ptp(constant) == 0 and np.ptp(varying) == 0:
+            return constant[:1], varying[:1]
+        return constant, varying
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The S that a product needs: all between the axes S must and may hold."""
+
+    factors: list[_Factor]
+    may: Axes
+    must: Axes
+
+    def subspaces(self) -> Iterator[Axes]:
+        return Seen(self.may, self.must).subspaces()
+
+
+@dataclass(frozen=True, eq=False)
+class Subspaces(Form):
+    """Blocks that share the eigenspaces S, and λ_S = Σ over blocks of eigenvalue / variance."""
+
+    shape: tuple[int, ...]
+    blocks: tuple[Seen, ...]
+    information: dict[Axes, float]
+    _factors: dict[int, _Factor] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls, shape: Sequence[int], blocks: Sequence[Matrix], precisions: Sequence[float]
+    ) -> Subspaces:
+        """The form of blocks that are marginals or residuals (`is_commuting`).
+
+        >>> from psephos.matrix import total
+        >>> Subspaces.of((2, 3), [Kron((Identity(2), total(3)))], [2.0]).information
+        {(): 6.0, (0,): 6.0}
+        """
+        kinds: dict[int, tuple[str, int]] = {}
+        seen = []
+        information: dict[Axes, float] = {}
+        for matrix, precision in zip(blocks, precisions, strict=True):
+            block = _seen(tuple(shape), matrix, precision, kinds)
+            if block is None or block.count > MOST_SUBSPACES:
+                raise ShapeError(f"{matrix} is no marginal and no residual of few attributes")
+            seen.append(block)
+            for s in block.subspaces():
+                information[s] = information.get(s, 0.0) + block.strength
+        return cls(tuple(shape), tuple(seen), information)
+
+    # ---- what is known of a product ------------------------------------------------------------
+
+    def _factor(self, matrix: Matrix) -> _Factor:
+        found = self._factors.get(id(matrix))
+        if found is None:  # what is kept holds the matrix, so its id stays its own
+            found = self._factors[id(matrix)] = _Factor.of(matrix)
+        return found
+
+    def _asked(self, factors: Sequence[Matrix]) -> _Asked | None:
+        """What a product needs to know; None if all its answers are zero."""
+        axes = [self._factor(matrix) for matrix in factors]
+        widths = [axis.width for axis in axes]
+        if widths != list(self.shape):
+            raise ShapeError(f"a product over {self.shape} has factors of widths {widths}")
+        if not all(axis.constant or axis.varying for axis in axes):
+            return None
+        may = tuple(i for i, axis in enumerate(axes) if axis.varying)
+        return _Asked(axes, may, tuple(i for i in may if not axes[i].constant))
+
+    def _known(self, asked: _Asked) -> bool:
+        if 1 << len(asked.may) - len(asked.must) > len(self.information):
+            return False
+        return all(s in self.information for s in asked.subspaces())
+
+    def _require(self, asked: _Asked) -> None:
+        if not self._known(asked):
+            raise UnsupportedError(
+                "these measurements say nothing about some of the queries asked; "
+                "ask `covers(factors)` first, or measure the marginals that contain them"
+            )
+
+    def covers(self, factors: Sequence[Matrix]) -> bool:
+        """Is there information on every subspace that the product ⊗Wᵢ asks about?"""
+        asked = self._asked(factors)
+        return asked is None or self._known(asked)
+
+    def trace(self, factors: Sequence[Matrix]) -> float:
+        """tr(X⁺ WᵀW): the summed variance of all answers; infinite if not covered."""
+        asked = self._asked(factors)
+        if asked is None:
+            return 0.0
+        if not self._known(asked):
+            return math.inf
+        scale = math.prod(1.0 if axis.varying else axis.constant for axis in asked.factors)
+        total = 0.0
+        for s in asked.subspaces():
+            share = scale / self.information[s]
+            for i in asked.may:
+                axis = asked.factors[i]
+                share *= axis.varying if i in s else axis.constant
+            total += share
+        return total
+
+    def variances(self, factors: Sequence[Matrix]) -> Array:
+        """The variance of every answer of ⊗Wᵢ, in the order of Kron's rows.
+
+        Σ_S (1/λ_S) ⊗_{i∈S} ‖Wᵢ[q] - its mean‖² ⊗_{i∉S} (Σ Wᵢ[q])²/nᵢ
+        """
+        rows = [matrix.shape[0] for matrix in factors]
+        asked = self._asked(factors)
+        if asked is None:
+            return np.zeros(math.prod(rows))
+        self._require(asked)
+        scale = 1.0
+        live = []
+        for i, axis in enumerate(asked.factors):
+            if i in asked.may or len(axis.squares[0]) > 1:
+                live.append(i)
+            else:
+                scale *= float(axis.squares[0][0])
+
+        def down(k: int, subspace: Axes) -> Array:
+            """Live axes from k on, where S is chosen before them."""
+            if k == len(live):
+                return np.array([scale / self.information[subspace]])
+            i = live[k]
+            constant, varying = asked.factors[i].squares
+            made = np.zeros(1)
+            if asked.factors[i].constant:
+                made = np.multiply.outer(constant, down(k + 1, subspace)).ravel()
+            if i in asked.may:
+                made = made + np.multiply.outer(varying, down(k + 1, (*subspace, i))).ravel()
+            return made
+
+        # Axes of one answer are left out: an array has at most 64.
+        several = [i for i in range(len(rows)) if rows[i] > 1]
+        sizes = [len(asked.factors[i].squares[0]) if i in live else 1 for i in several]
+        table = down(0, ()).reshape(sizes)
+        return np.broadcast_to(table, [rows[i] for i in several]).reshape(-1).copy()
+
+    # ---- estimates -----------------------------------------------------------------------------
+
+    def fit(self, values: Sequence[Array]) -> Fitted:
+        """The least-squares estimate from the noisy answers to every block."""
+        sizes = [math.prod(self.shape[i] for i in block.axes) for block in self.blocks]
+        given = [len(v) for v in values]
+        if given != sizes:
+            raise ShapeError(f"the blocks have {sizes[:9]} answers, got {given[:9]}")
+        single = all(np.ndim(v) == 1 for v in values)
+        rows = [np.asarray(v)[None] if single else np.ascontiguousarray(v.T) for v in values]
+        made = Averaged.of(self.shape, self.information, self.blocks, rows)
+        return Fitted(self, made, single)
+
+    @cached_property
+    def work(self) -> int:
+        tables = [block.axes for block in self.blocks] + list(self.information)
+        numbers = sum(math.prod(self.shape[i] for i in axes) for axes in tables)
+        return numbers + CALLS * len(tables)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A least-squares estimate, ready to answer products."""
+
+    space: Subspaces
+    averaged: Averaged
+    single: bool = True
+
+    def answers(self, factors: Sequence[Matrix]) -> Array:
+        """The unweighted answers of ⊗Wᵢ, in the order of Kron's rows."""
+        asked = self.space._asked(factors)
+        if asked is None:
+            queries = math.prod(factor.shape[0] for factor in factors)
+            return np.zeros(queries if self.single else (queries, self.averaged.draws))
+        self.space._require(asked)
+        maps: list[Matrix] = []
+        for i, axis in enumerate(asked.factors):
+            if i in asked.may:
+                maps.append(axis.matrix)
+            elif len(axis.means) > 1 or axis.means[0] != 1:
+                maps.append(Dense(axis.means[:, None]))
+        tables = self.averaged.tables(asked.may)
+        columns = tables[0] if self.single else tables.T
+        return np.asarray(through(Kron(tuple(maps)), columns)) if maps else columns
+
+
+def is_commuting(shape: tuple[int, ...], blocks: Sequence[Matrix]) -> bool:
+    """Are all blocks of the kind that falls apart into subspaces, few enough of them?"""
+    known: dict[int, tuple[str, int]] = {}
+    for matrix in blocks:
+        block = _seen(shape, matrix, 1.0, known)
+        if block is None or block.count > MOST_SUBSPACES:
+            return False
+    return True
+
+
+def _seen(
+    shape: tuple[int, ...], matrix: Matrix, precision: float, known: dict[int, tuple[str, int]]
+) -> Seen | None:
+    """A block as the axes it keeps; None if a factor is of another kind."""
+    cells = math.prod(map(float, shape))
+    if isinstance(matrix, Identity) and matrix.n == math.prod(shape):
+        return Seen(tuple(i for i, n in enumerate(shape) if n > 1), (), precision)
+    if isinstance(matrix, Ones) and matrix.shape == (1, math.prod(shape)):
+        return Seen((), (), cells * precision)
+    factors = matrix.factors if isinstance(matrix, Kron) else (matrix,)
+    if len(factors) != len(shape):
+        return None
+    axes, residual = [], []
+    for i, factor in enumerate(factors):
+        found = known.get(id(factor))
+        if found is None:
+            found = known[id(factor)] = (_kind(factor), factor.shape[1])
+        kind, width = found
+        if kind == "other" or width != shape[i]:
+            return None
+        if kind != "total":
+            axes.append(i)
+        if kind == "residual":
+            residual.append(i)
+    outside = cells / math.prod(float(shape[i]) for i in axes)
+    eigenvalue = outside * math.prod(float(shape[i]) ** 2 for i in residual)
+    return Seen(tuple(axes), tuple(residual), eigenvalue * precision)
+
+
+def _kind(factor: Matrix) -> str:
+    """The kind of a factor: total, identity, residual or other."""
+    n = factor.shape[1]
+    if isinstance(factor, Ones) and factor.m == 1:
+        return "total"
+    if isinstance(factor, Identity):
+        return "identity" if n > 1 else "total"
+    if isinstance(factor, Dense) and n > 1 and factor.shape[0] == n:
+        array = factor.array
+        if (array.diagonal() == n - 1).all() and (array == -1).sum() == n * n - n:
+            return "residual"
+    return "other"

@@ -1,1 +1,0 @@
-"""Attacks on this installation, with made-up tables and temporary ledgers; none opens data."""

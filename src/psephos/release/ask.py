@@ -1,0 +1,202 @@
+"""Further questions to a bundle: free if its measurements determine them, else priced.
+
+A new question costs only what it adds: it is answered from the old measurements and the new one
+together, by least squares, so the more the old ones know, the less the new one has to buy.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from psephos.domain.domain import Domain
+from psephos.errors import ReleaseError, UnsupportedError
+from psephos.infer.merged_attributes import regrouped
+from psephos.kernel.budget import Budget
+from psephos.release.bundle import Bundle
+from psephos.release.files import sha256_of, told_of
+from psephos.release.measured import FILES, PAST
+from psephos.release.request import Job
+from psephos.release.spec.entries import TargetEntry
+from psephos.release.spec.tables import Table
+from psephos.release.targets import check_draws, least_budget
+from psephos.release.views import Views, marked, table_labels
+from psephos.report.html import plain_table
+from psephos.strategy import select
+from psephos.strategy.strategy import Strategy
+from psephos.workload.product import regroup
+from psephos.workload.sql import compile_sql
+from psephos.workload.workload import Workload
+
+ROWS = 200
+"""The most rows that a notebook shows."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reply:
+    """Answers that cost nothing: labels, count, standard error and noise interval."""
+
+    workload: Workload
+    table: pa.Table
+    half_width: float
+    method: str
+
+    def __repr__(self) -> str:
+        answers = self.table.num_rows
+        plural = "s" if answers != 1 else ""
+        return f"Reply({answers:,} answer{plural}, free, at most ± {self.half_width:,.4g})"
+
+    def _repr_html_(self) -> str:
+        heads = self.table.column_names
+        rows = [
+            [f"{x:,.4g}" if isinstance(x, float) else str(x) for x in row.values()]
+            for row in self.table.slice(0, ROWS).to_pylist()
+        ]
+        return plain_table(repr(self), heads, rows)
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a question would cost to be answered so precisely, on top of what is known."""
+
+    budget: Budget
+    half_width: float
+    alone: Budget
+
+
+def asked(bundle: Bundle, sql: str | Sequence[str], dialect: str | None = None) -> Workload:
+    """Questions in SQL, over the domain of the bundle's measurements or one that merges it."""
+    job = bundle.job
+    merged, products = compile_sql(job.domain, sql, dialect=dialect)
+    measured = job.workload.domain
+    if merged == job.domain:
+        products = [regroup(each, job.domain, measured) for each in products]
+    elif merged != measured:
+        if measured != job.domain:
+            raise ReleaseError(
+                f"this looks at {_together(merged)} together, and the release at "
+                f"{_together(measured)}; ask with conditions on single columns joined by AND"
+            )
+        return Workload(merged, products)
+    return Workload(measured, products)
+
+
+def _together(domain: Domain) -> str:
+    """The attributes that are merged in a domain."""
+    merged = [domain[name].parts for name in domain.names if domain[name].parts]
+    return ", and ".join(" with ".join(part for part, _ in parts) for parts in merged)
+
+
+def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
+    """The bundle's numbers, seen over the domain of a question."""
+    views = replace(bundle.views, draws=draws)
+    if workload.domain == bundle.job.workload.domain:
+        return views
+    past = [
+        replace(each, measurement=regrouped(each.measurement, workload.domain))
+        for each in bundle.job.past
+    ]
+    job = replace(bundle.job, workload=workload, past=tuple(past))
+    return replace(views, job=job, measurement=regrouped(bundle.measurement, workload.domain))
+
+
+def _opened(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
+    """The bundle, if what answers come from is as it was released."""
+    held = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+    past = [f"{PAST}/{i + 1}/{name}" for i in range(len(held.job.past)) for name in FILES]
+    for name in ("release.json", *FILES, *past):
+        with told_of(held.path / name):
+            mark = sha256_of(held.path / name)
+        if mark != held.manifest["files"].get(name):
+            raise ReleaseError(
+                f"{held.path / name} has changed since the release; get the bundle again "
+                "(`psephos verify` looks through all of it)"
+            )
+    return held
+
+
+def ask(
+    bundle: Bundle | str | os.PathLike[str],
+    sql: str | Sequence[str],
+    *,
+    dialect: str | None = None,
+    draws: int = 9999,
+) -> Reply:
+    """Answers from the measurements that were paid for, with their error; free of charge.
+
+    Questions that the measurements do not determine are refused; `price` says what they cost.
+    """
+    bundle = _opened(bundle)
+    check_draws(draws)
+    workload = asked(bundle, sql, dialect)
+    try:
+        views = _over(bundle, workload, draws)
+        answers = views.estimate.answer(workload)
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            f"{error}. The old measurements cannot tell; --plus-minus N (in Python ps.price) says "
+            "what it would cost"
+        ) from None
+    widths = views.widths_of(workload)
+    whole = Table("ask", "ask", range(len(workload.products)))
+    numbers = {
+        "count": answers.values,
+        "stderr": widths.stderr,
+        "low": answers.values - widths.per_query,
+        "high": answers.values + widths.per_query,
+    }
+    table = marked(table_labels(workload, whole), numbers, bundle.simulation)
+    return Reply(workload, table, float(widths.per_query.max()), widths.method)
+
+
+def price(
+    bundle: Bundle | str | os.PathLike[str],
+    question: str | Sequence[str] | Workload,
+    half_width: float,
+    *,
+    dialect: str | None = None,
+    draws: int = 9999,
+) -> Price:
+    """The least budget at which every answer is within ± half_width, old measurements included.
+
+    A release that `builds_on` the bundle and has this target costs as much; nothing is charged.
+
+    Args:
+        bundle: a bundle or its directory
+        question: SQL, or a workload over the domain of the bundle's measurements
+        half_width: of the noise interval of every answer, in rows, at the bundle's confidence
+        dialect: of the SQL, by sqlglot's name for it; DuckDB's when left out
+        draws: of simulated noise, for the widths of intervals
+    """
+    bundle = _opened(bundle)
+    check_draws(draws)
+    workload = question if isinstance(question, Workload) else asked(bundle, question, dialect)
+    if workload.domain != bundle.job.workload.domain:
+        raise ReleaseError(
+            f"the question is about {workload.domain}, the measurements are of "
+            f"{bundle.job.workload.domain}; what looks at several columns together (OR) is priced "
+            "only where the release did so too"
+        )
+    confidence = bundle.job.file.output.confidence
+    if (
+        isinstance(half_width, bool)
+        or not isinstance(half_width, int | float)
+        or not 0.5 <= half_width < math.inf
+    ):
+        raise ReleaseError(
+            f"the half-width wanted is a number of rows from 0.5 on, got {half_width!r}"
+        )
+    target = TargetEntry.model_validate({"plus_minus": half_width, "confidence": confidence})
+    table = Table("ask", "ask", range(len(workload.products)), target)
+    alone = replace(bundle.job, workload=workload, tables=(table,), past=())
+    job = replace(alone, past=(*bundle.job.past, bundle.own))
+
+    def search(_: Job, wanted: Workload) -> Strategy:
+        return select.hdmm(wanted, job.noise, restarts=1)
+
+    by_itself = least_budget(alone, draws, search).budget
+    return Price(min(by_itself, least_budget(job, draws, search).budget), half_width, by_itself)

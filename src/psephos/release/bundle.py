@@ -1,0 +1,343 @@
+"""A bundle: one directory that holds a release, whole, and that anyone can verify.
+
+    manifest.json          what this is, versions, and the hash of every other file
+    release.json           schema, tables, unit of privacy and budget, as they were asked
+    strategy.bin           what was measured: integer queries and their weights
+    measurements.parquet   the noisy integers
+    receipt.json           the charge in the ledger, and how far the ledger had come
+    past/1/ …              the same three of each release that it builds on
+    raw/ consistent/ published/    tables, as CSV and Parquet; published/cells.parquet adds up
+                                   to every published table
+    report.html            the same for people
+
+Nothing in it carries a hash, a size or a date of the source. It is written beside its place and
+moved there in one step, so there is a whole bundle or none.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from psephos.errors import ReleaseError, a_path
+from psephos.infer.estimate import Answers
+from psephos.kernel.budget import Budget
+from psephos.kernel.measurement import Measurement
+from psephos.release.agreement import require_agreement
+from psephos.release.files import (
+    CELLS,
+    file_name,
+    read_csv,
+    read_json,
+    read_parquet,
+    sha256_of,
+    sync_all,
+    sync_folder,
+    told_of,
+    write_json,
+)
+from psephos.release.measured import PAST, Measured, read_manifest, spend_of
+from psephos.release.request import Job, column_titles, ordered_columns
+from psephos.release.shapes import ManifestShape, check_shape
+from psephos.release.spec.entries import View
+from psephos.release.spec.file import checked_release
+from psephos.release.views import Views, possible_views, table_schema
+from psephos.report import charts
+from psephos.report.html import plain_table
+from psephos.report.matplotlib_charts import draw
+from psephos.report.points import Points
+from psephos.strategy.strategy import Strategy
+from psephos.values import Array
+from psephos.version import __version__
+from psephos.workload.workload import Workload
+
+CELLS_FILE = f"{CELLS}.parquet"
+"""Whole numbers for every cell, in row-major order: all published tables are sums of them."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bundle:
+    """A release on disk."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, Path) or not isinstance(self.manifest, dict):
+            raise ReleaseError(f"a bundle is opened: write Bundle.open({str(self.path)!r})")
+        check_shape(self.manifest, ManifestShape, self.path / "manifest.json")
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Bundle:
+        """The bundle in a directory."""
+        place = Path(a_path(path, "a bundle", ReleaseError)).absolute()
+        return cls(place, read_manifest(place))
+
+    @property
+    def simulation(self) -> bool:
+        """Is it a rehearsal on made-up data?"""
+        return bool(self.manifest["simulation"])
+
+    @cached_property
+    def job(self) -> Job:
+        """What was asked."""
+        place = self.path / "release.json"
+        content = read_json(place)
+        with told_of(place):
+            file = checked_release(content, "release.json")
+            inside = [f"{PAST}/{i + 1}" for i in range(len(list((self.path / PAST).glob("*"))))]
+            if sorted(file.builds_on) != sorted(inside):
+                raise ReleaseError(f"{place} builds on something else than lies in {PAST}/")
+            return Job.of(file, self.path)
+
+    @cached_property
+    def spend(self) -> Budget:
+        """What it cost, as it was asked for: the noise follows from it."""
+        return spend_of(self.manifest)
+
+    @cached_property
+    def own(self) -> Measured:
+        """What was measured for this release, with its receipt."""
+        return Measured.open(self.path, self.job.workload.domain, self.job.unit)
+
+    @property
+    def strategy(self) -> Strategy:
+        """What was measured."""
+        return self.own.strategy
+
+    @property
+    def receipt(self) -> dict[str, Any]:
+        """The charge, as the ledger has it."""
+        return self.own.receipt
+
+    @property
+    def measurement(self) -> Measurement:
+        """The noisy integers, with the noise that was added to them."""
+        return self.own.measurement
+
+    @cached_property
+    def views(self) -> Views:
+        """The numbers, worked out again from the noisy integers."""
+        return Views(self.job, self.measurement, self.manifest["draws"])
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    def table(self, name: str, view: View = "consistent") -> pa.Table:
+        """A table of the release as it was written, in one of its views."""
+        known = [table.name for table in self.job.tables]
+        if name not in known:
+            raise ReleaseError(f"no table {name!r}; have {', '.join(known)}")
+        if view == "raw":
+            raise ReleaseError(
+                "raw numbers are answers to what was measured; see the folder raw/, or "
+                "bundle.measurement"
+            )
+        if view not in self.manifest["views"]:
+            raise ReleaseError(f"no view {view!r}; have {', '.join(self.manifest['views'])}")
+        (own,) = [table for table in self.job.tables if table.name == name]
+        rows = own.rows(self.job.workload)
+        count = rows.stop - rows.start
+        schema = table_schema(self.job.workload, own, view, self.simulation)
+        place = self.path / view / file_name(name)
+        if "parquet" in self.job.file.output.formats:
+            return read_parquet(place.with_name(f"{place.name}.parquet"), (schema,), count)
+        return read_csv(place.with_name(f"{place.name}.csv"), schema, count)
+
+    def plot(self, name: str, view: View = "consistent") -> Any:
+        """A chart of a table of the release, as altair has it; `charts.save_chart` writes it."""
+        data = self.table(name, view)
+        (own,) = [table for table in self.job.tables if table.name == name]
+        ordered, titles = ordered_columns(self.job, own), column_titles(self.job)
+        mark = "Rehearsal: " if self.simulation else ""
+        return charts.table_chart(data, mark + own.title, ordered=ordered, titles=titles)
+
+    def draw(self, name: str, view: View = "consistent", axes: Any = None) -> Any:
+        """The counts of a table and their noise intervals on matplotlib's axes, new ones if none.
+
+        The figure is saved as matplotlib does it: `bundle.draw("ages").figure.savefig("ages.pdf")`.
+        """
+        data = self.table(name, view)
+        (own,) = [table for table in self.job.tables if table.name == name]
+        mark = "Rehearsal: " if self.simulation else ""
+        return draw(Points.of(data), mark + own.title, axes)
+
+    def answer(self, workload: Workload) -> Answers:
+        """The answers of another workload over the same domain, free of charge."""
+        return self.views.estimate.answer(workload)
+
+    def __repr__(self) -> str:
+        mark = "Rehearsal" if self.simulation else "Bundle"
+        count = len(self.manifest["tables"])
+        return f"{mark}({str(self.path)!r}: {count} tables at {self.spend})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [table["name"], " × ".join(shift["by"]) or "total", f"{shift['mean']:+,.2f}"]
+            for table in self.manifest["tables"]
+            for shift in table.get("shifts", [])
+        ] or [[table["name"], "", "–"] for table in self.manifest["tables"]]
+        heads = ["table", "by", "published minus consistent, mean (estimate)"]
+        return plain_table(f"{self.manifest['title']}: {self!r}", heads, rows)
+
+
+def write_bundle(
+    job: Job,
+    own: Measured,
+    place: Path,
+    *,
+    report: Callable[[Views, Path], None] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Bundle:
+    """All files of a release, at their place in one step."""
+    say = progress or (lambda _: None)
+    draft = place.parent
+    try:
+        # A name of its own: two runs at once never write into one another's bundle.
+        draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.draft-", dir=place.parent))
+        draft.chmod(0o755)
+        say("tables")
+        views = Views(job, own.measurement)
+        if not own.measurement.simulation:
+            require_agreement(views)
+        wanted = possible_views(job, job.file.output.views)
+        _write_inputs(draft, job, own)
+        names = _write_views(draft, views, wanted)
+        if report is not None:
+            say("report")
+            _reported(report, views, draft / "report.html")
+        say("manifest")
+        manifest = {
+            **own.manifest(),
+            "psephos": __version__,
+            "title": job.file.title or job.file.name,
+            "fingerprint": job.fingerprint,
+            "noise": own.strategy.noise,
+            "strategy": own.strategy.name,
+            "tables": names,
+            "views": list(wanted),
+            "draws": views.draws,
+            "interval": interval_of(views),
+            "distance": distance(views) if "published" in wanted else None,
+        }
+        manifest["files"] = {
+            str(file.relative_to(draft)): sha256_of(file)
+            for file in sorted(draft.rglob("*"))
+            if file.is_file()
+        }
+        write_json(draft / "manifest.json", manifest)
+        sync_all(draft)
+        try:
+            os.rename(draft, place)
+        except OSError:
+            if not (place / "manifest.json").exists():
+                raise
+            shutil.rmtree(draft)  # another run of the same release was first; its bundle stands
+        sync_folder(place.parent)
+        for left in place.parent.glob(f".{place.name}.draft-*"):
+            shutil.rmtree(left, ignore_errors=True)  # of runs that were cut short
+    except OSError as error:
+        if (place / "manifest.json").exists():  # another run of the same release was first
+            return Bundle.open(place)
+        raise ReleaseError(
+            f"the bundle cannot be written to {place}: {error.strerror or error}. Nothing is lost: "
+            "the measurement is in the ledger; make room and run the release again, which charges "
+            "nothing"
+        ) from None
+    finally:
+        if draft != place.parent:
+            shutil.rmtree(draft, ignore_errors=True)  # gone by now, unless the run was cut short
+    return Bundle.open(place)
+
+
+def _reported(report: Callable[[Views, Path], None], views: Views, place: Path) -> None:
+    """The page; if it cannot be made, a line instead: what is paid for is not held back by it."""
+    try:
+        report(views, place)
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the numbers are sound
+        why = f"The report could not be made ({type(error).__name__}); the tables are whole."
+        warnings.warn(why, RuntimeWarning, stacklevel=2)
+        place.write_text(f"<!DOCTYPE html><title>No report</title><p>{why}</p>\n", encoding="utf-8")
+
+
+def distance(views: Views, published: Array | None = None) -> dict[str, float]:
+    """How far the published numbers are from the consistent ones."""
+    gap = (views.published if published is None else published) - views.consistent
+    return {
+        "largest": float(np.abs(gap).max()),
+        "root_mean_square": float(np.sqrt((gap**2).mean())),
+        "in_standard_errors": float(np.abs(gap / np.maximum(views.stderr, 1e-12)).max()),
+    }
+
+
+def release_json(job: Job) -> dict[str, Any]:
+    """What release.json holds: the release file without the owner's paths."""
+    shown = job.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    shown.pop("source", None)
+    shown["ledger"] = {**shown["ledger"], "path": "-"}
+    if job.past:
+        shown["builds_on"] = [f"{PAST}/{i + 1}" for i in range(len(job.past))]
+    return shown
+
+
+def _write_inputs(draft: Path, job: Job, own: Measured) -> None:
+    for i, past in enumerate(job.past):
+        folder = draft / PAST / str(i + 1)
+        folder.mkdir(parents=True)
+        past.write(folder)
+        write_json(folder / "manifest.json", past.manifest())
+    write_json(draft / "release.json", release_json(job))
+    own.write(draft)
+
+
+def _write_views(draft: Path, views: Views, wanted: tuple[View, ...]) -> list[dict[str, Any]]:
+    job = views.job
+    names: list[dict[str, Any]] = []
+    for view in wanted:
+        (draft / view).mkdir()
+        if view == "raw":
+            for i in range(len(views.measurement.query.blocks)):
+                _write_table(draft / view, f"block-{i + 1}", views.raw(i), job)
+            continue
+        for table in job.tables:
+            _write_table(draft / view, file_name(table.name), views.table(table, view), job)
+        if view == "published":
+            cells = pa.table({"count": pa.array(views.cells, type=pa.int64())})
+            pa.parquet.write_table(cells, draft / view / CELLS_FILE)
+    for table in job.tables:
+        entry: dict[str, Any] = {"name": table.name, "file": file_name(table.name)}
+        if "published" in wanted:
+            entry["shifts"] = [asdict(shift) for shift in views.shifts(table)]
+        names.append(entry)
+    return names
+
+
+def _write_table(folder: Path, name: str, table: pa.Table, job: Job) -> None:
+    if "csv" in job.file.output.formats:
+        pa.csv.write_csv(table, folder / f"{name}.csv")
+    if "parquet" in job.file.output.formats:
+        pa.parquet.write_table(table, folder / f"{name}.parquet")
+
+
+def interval_of(views: Views) -> dict[str, Any]:
+    """What the intervals are, for the manifest."""
+    return {
+        "confidence": float(views.job.file.output.confidence),
+        "method": views.widths.method,
+        "draws": views.widths.draws,
+    }

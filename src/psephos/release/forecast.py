@@ -1,0 +1,352 @@
+"""The error of every number before anything is spent; no data are touched."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+
+from psephos.errors import PsephosError, ReleaseError
+from psephos.infer.intervals import Widths
+from psephos.kernel.budget import Budget
+from psephos.kernel.measurement import noise_for
+from psephos.kernel.query import Query
+from psephos.kernel.sensitivity import sensitivity
+from psephos.matrix.base import Norm
+from psephos.release.request import Job
+from psephos.release.selection import Progress, choose
+from psephos.release.spec.entries import TargetEntry
+from psephos.release.spec.tables import Table
+from psephos.release.targets import (
+    Least,
+    check_budget,
+    check_draws,
+    least_budget,
+    reached_at,
+    rounded_up,
+    widths_at,
+)
+from psephos.report.html import plain_table
+from psephos.strategy import select
+from psephos.strategy.strategy import Strategy
+from psephos.values import Array
+
+WIDEST = 1e15
+"""Noise of up to this standard deviation fits into 64 bits, and into floats without loss."""
+
+
+@dataclass(frozen=True)
+class TableError:
+    """What a table will be worth: standard errors and half-widths of noise intervals, in rows."""
+
+    name: str
+    title: str
+    queries: int
+    rmse: float
+    worst: float
+    half_width: float
+    simultaneous: float
+    share: float
+    target: TargetEntry | None = None
+    reached: float | None = None
+    needs: Budget | None = None
+
+
+@dataclass(frozen=True)
+class RivalError:
+    """Another way to measure: its root mean squared error at the same budget, in all and by table.
+
+    The error in all is weighted as the tables are.
+    """
+
+    name: str
+    rmse: float
+    tables: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """A strategy, what it costs, and the error of every table that follows."""
+
+    job: Job
+    strategy: Strategy
+    budget: Budget
+    tables: tuple[TableError, ...]
+    rivals: tuple[RivalError, ...]
+    widths: Widths
+
+    @property
+    def rmse(self) -> float:
+        """The root mean squared error of all numbers, weighted as the tables are."""
+        return _weighted_rmse(self.job, self.widths)
+
+    @property
+    def expensive(self) -> TableError:
+        """The table that decides the budget, or else the one with the largest share of error."""
+        needing = [table for table in self.tables if table.needs is not None]
+        if needing:
+            return max(needing, key=lambda table: table.needs.amount if table.needs else 0)
+        return max(self.tables, key=lambda table: table.share)
+
+    def blocks(self) -> list[tuple[str, int, float]]:
+        """What is measured: a description, the number of answers, its share of the budget."""
+        order: Norm = 1 if self.strategy.noise == "laplace" else 2
+        whole = sensitivity(self.strategy.query, order)
+        found = []
+        for block in self.strategy.query.blocks:
+            alone = sensitivity(Query((replace(block, weight=Fraction(1)),)), order)
+            share = float(min(Fraction(1), alone * block.weight / whole))
+            found.append((repr(block.matrix), block.matrix.shape[0], share))
+        return found
+
+    def __repr__(self) -> str:
+        count = len(self.tables)
+        plural = "s" if count != 1 else ""
+        return (
+            f"Plan({self.job.file.name!r}: {count} table{plural} at {self.budget}, "
+            f"{self.strategy.name}, error {self.rmse:,.4g})"
+        )
+
+    def _repr_html_(self) -> str:
+        heads = ["table", "numbers", "standard error", "largest", "± each", "± all at once"]
+        rows = [
+            [t.title, f"{t.queries:,}"]
+            + [f"{x:,.4g}" for x in (t.rmse, t.worst, t.half_width, t.simultaneous)]
+            for t in self.tables
+        ]
+        spread = f"± at {float(self.job.file.output.confidence) * 100:g} %"
+        tables = plain_table(f"{self.strategy!r} at {self.budget}; {spread}", heads, rows)
+        ways = [(f"{self.strategy.name} (chosen)", self.rmse)]
+        ways += [(rival.name, rival.rmse) for rival in self.rivals]
+        errors = [[name, f"{error:,.4g}"] for name, error in ways]
+        return tables + plain_table("error at the same budget", ["way", "RMSE"], errors)
+
+
+def plan(
+    asked: str | os.PathLike[str] | Job,
+    *,
+    budget: Budget | None = None,
+    draws: int = 9999,
+    progress: Progress | None = None,
+) -> Plan:
+    """The error of every table of a release file, and of rival strategies; no data are touched.
+
+    Args:
+        asked: a release file, its folder, or a job
+        budget: another budget than the file's own; without either, the least that meets targets
+        draws: of simulated noise, for the widths of intervals
+        progress: told the operator and its gain over Identity while the search runs
+    """
+    job = asked if isinstance(asked, Job) else Job.read(asked)
+    check_draws(draws)
+    if budget is not None:
+        _check_currency(job, budget)
+    chosen = _chosen(job, draws, progress)
+    return _planned(job, chosen, budget or chosen.budget, draws)
+
+
+def plan_paid(job: Job, strategy: Strategy, spend: Budget) -> Plan:
+    """The plan of a request that was charged before: measured in that way, at that spend."""
+    return _planned(job, Least(strategy, spend, {}), spend, 9999)
+
+
+def compare(job: Job, budgets: Sequence[Budget], draws: int = 9999) -> list[Plan]:
+    """The same tables at several budgets, measured in the same way."""
+    for budget in budgets:
+        _check_currency(job, budget)
+    chosen = _chosen(job, draws, None)
+    return [_planned(job, chosen, budget, draws) for budget in budgets]
+
+
+def _chosen(job: Job, draws: int, progress: Progress | None) -> Least:
+    """What will be measured, and at what budget: the file's own, or the least for its targets."""
+    job.check_past()
+    if job.budget is not None:
+        return Least(choose(job, job.workload, progress), job.budget, {})
+    least = least_budget(job, draws, partial(choose, progress=progress))
+    if not least.budget.amount:
+        raise ReleaseError(
+            "past measurements meet every target already, so there is nothing to buy; "
+            "`psephos ask` answers from them"
+        )
+    return least
+
+
+def _planned(job: Job, chosen: Least, spend: Budget, draws: int) -> Plan:
+    strategy = chosen.strategy
+    check_size(job, strategy, spend)
+    widths = widths_at(job, strategy, spend, float(job.file.output.confidence), draws)
+    reached = reached_at(job, strategy, spend, draws)
+    shares = _shares(job, widths.stderr)
+    tables = tuple(
+        _table_error(job, t, widths, share, reached.get(t.name), chosen.needs.get(t.name))
+        for t, share in zip(job.tables, shares, strict=True)
+    )
+    rivals = _rivals(job, strategy, spend, _weighted_rmse(job, widths))
+    return Plan(job, strategy, spend, tables, rivals, widths)
+
+
+def _check_currency(job: Job, budget: Budget) -> None:
+    check_budget(budget)
+    if budget.currency != _currency(job):
+        own = _currency(job)
+        raise ReleaseError(
+            f"the release is planned in {own}, got {budget}; give --{own}, in Python ps.{own}(...)"
+        )
+
+
+def check_size(job: Job, strategy: Strategy, spend: Budget) -> None:
+    """Refuse noise that numbers of 64 bits do not hold, before anything is charged."""
+    noises = noise_for(strategy.query, spend, job.unit, 1)
+    widest = math.sqrt(max(noise.exact_variance for noise in noises))
+    if widest > WIDEST:
+        raise ReleaseError(
+            f"at {spend} the noise has a standard deviation of {widest:.2g}, more than whole "
+            f"numbers of 64 bits hold; spend at least {float(spend.amount) * widest / WIDEST:.1g}"
+        )
+
+
+def _currency(job: Job) -> str:
+    return "epsilon" if job.noise == "laplace" else "rho"
+
+
+def _table_error(
+    job: Job,
+    table: Table,
+    widths: Widths,
+    share: float,
+    reached: tuple[float, float] | None,
+    needs: Budget | None,
+) -> TableError:
+    rows = table.rows(job.workload)
+    own = widths.stderr[rows]
+    return TableError(
+        name=table.name,
+        title=table.title,
+        queries=own.size,
+        rmse=float(np.sqrt((own**2).mean())),
+        worst=float(own.max()),
+        half_width=float(widths.per_query[rows].max()),
+        simultaneous=float(widths.per_table[job.tables.index(table)]),
+        share=share,
+        target=table.target,
+        reached=None if reached is None else reached[0],
+        needs=needs,
+    )
+
+
+def _shares(job: Job, errors: Array) -> list[float]:
+    """Each table's share of the weighted squared error."""
+    squares = _weights(job) * errors**2
+    return [float(squares[table.rows(job.workload)].sum() / squares.sum()) for table in job.tables]
+
+
+def _weights(job: Job) -> Array:
+    """What the squared error of each number counts."""
+    return np.repeat([p.weight**2 for p in job.workload.products], job.workload.query_counts)
+
+
+def _weighted_rmse(job: Job, widths: Widths) -> float:
+    weights = _weights(job)
+    return math.sqrt(float((weights * widths.stderr**2).sum() / weights.sum()))
+
+
+def _rivals(job: Job, strategy: Strategy, budget: Budget, chosen: float) -> tuple[RivalError, ...]:
+    """What else could be measured, the plain mechanisms with their error by table."""
+    found: dict[str, RivalError] = {}
+    plain: list[tuple[str, Callable[[Job, Budget], Array]]] = [
+        ("every cell (Identity)", _cell_variances),
+        (f"the tables themselves ({job.noise.capitalize()} mechanism)", _direct_variances),
+    ]
+    counts = np.array(job.workload.query_counts)
+    weights = np.array([asked.weight**2 for asked in job.workload.products])
+    for name, variances in plain:
+        try:
+            sums = variances(job, budget)
+        except PsephosError:
+            continue  # no such strategy for this workload, or none of this size
+        by_table = [
+            math.sqrt(sums[list(table.products)].sum() / counts[list(table.products)].sum())
+            for table in job.tables
+        ]
+        rmse = math.sqrt(float((weights * sums).sum() / (weights * counts).sum()))
+        found[name] = RivalError(name, rmse, tuple(by_table))
+    # The search scored its rivals in its own weights, those of the targets if there are any.
+    own = min((other.error for other in strategy.rivals), default=math.inf)
+    for other in strategy.rivals:
+        if job.past:
+            break  # it scored them as if nothing were known yet
+        if other.name not in ("identity", "workload") and own < other.error < math.inf:
+            about = chosen * math.sqrt(other.error / own)  # as for continuous noise
+            found[other.name] = RivalError(other.name, about)
+    return tuple(sorted(found.values(), key=lambda rival: rival.rmse))
+
+
+def _cell_variances(job: Job, budget: Budget) -> Array:
+    """The variance of each product, summed over its queries, if every cell is measured."""
+    form = select.identity(job.workload, job.noise).form(budget, job.unit)
+    return form.traces([job.workload.factors(i) for i in range(len(job.workload.products))])
+
+
+def _direct_variances(job: Job, budget: Budget) -> Array:
+    """The same if noise is added to the tables as they are, with nothing inferred from others."""
+    noises = noise_for(job.workload.query, budget, job.unit, 1)
+    pairs = zip(noises, job.workload.query_counts, strict=True)
+    return np.array([noise.exact_variance * count for noise, count in pairs])
+
+
+def shortage(made: Plan, left: Budget) -> str:
+    """What to do when a plan costs more than is left: drop a table, or accept wider intervals."""
+    if left.amount == 0:
+        return f"the release needs {made.budget}, and nothing is left of the ledger's budget"
+    job, draws = made.job, made.widths.draws
+    said = f"the release needs {made.budget}, and {left} is left: "
+    needing = [t for t in made.tables if t.needs is not None and t.needs > left]
+    if not needing:
+        worst = max(made.tables, key=lambda t: t.half_width)
+        rows = job.tables[made.tables.index(worst)].rows(job.workload)
+        widths = widths_at(job, made.strategy, left, made.widths.confidence, draws)
+        return said + (
+            f"lower [budget] to {left}, and {worst.name!r} gets "
+            f"± {widths.per_query[rows].max():,.3g} instead of ± {worst.half_width:,.3g}"
+        )
+    remedies = []
+    rest = _without(job, made.expensive.name)
+    if rest is not None:
+        least = least_budget(rest, draws, choose).budget
+        if least <= left:
+            remedies.append(f"drop {made.expensive.name!r} (the rest needs {least})")
+    reached = reached_at(job, made.strategy, left, draws)
+    wider = [(t.name, _outward(reached[t.name][0]), reached[t.name][1]) for t in needing]
+    widened = ", ".join(f"± {w:,.3g} instead of ± {t:,.3g} for {name!r}" for name, w, t in wider)
+    remedies.append(f"accept {widened}")
+    return said + ", or ".join(remedies)
+
+
+def _outward(width: float) -> float:
+    """A half-width with some room: other targets may choose another strategy."""
+    return float(rounded_up(Fraction(width * 1.02)))
+
+
+def beyond(made: Plan, left: Budget | None) -> str | None:
+    """That a plan costs more than is left, or than the ledger will hold once it is made."""
+    held = made.job.file.ledger.made() if left is None else left
+    asked = made.budget
+    cost = asked.amount if asked.currency == held.currency else asked.amount**2 / 2
+    if cost <= held.amount:
+        return None
+    there = "what the ledger will hold" if left is None else "what is left in the ledger"
+    return f"{asked} is more than {there}, {held}"
+
+
+def _without(job: Job, name: str) -> Job | None:
+    """The same release without one table, if another one with a target is left."""
+    tables = tuple(table for table in job.file.tables if table.name != name)
+    if not any(table.target for table in tables):
+        return None
+    return Job.of(job.file.model_copy(update={"tables": tables}), job.folder)

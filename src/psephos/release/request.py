@@ -1,0 +1,207 @@
+"""A release as it was asked for: file, schema, workload and tables, ready to be planned."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
+from psephos.errors import PsephosError, ReleaseError, TooLargeError
+from psephos.infer.nonnegative import MOST_CELLS
+from psephos.kernel.budget import Budget
+from psephos.kernel.ledger import Ledger
+from psephos.kernel.unit import Unit
+from psephos.release.measured import Measured, read_past
+from psephos.release.spec.entries import ReleaseFile
+from psephos.release.spec.file import read_release, release_path
+from psephos.release.spec.tables import (
+    Impossible,
+    Table,
+    check_columns,
+    compile_tables,
+    compile_zeros,
+    zero_cells,
+)
+from psephos.strategy.factors import Noise
+from psephos.values import Array, digest
+from psephos.workload.query_sets import (
+    IdentityQueries,
+    LevelQueries,
+    PrefixQueries,
+    QuerySet,
+    StackedQueries,
+    TotalQueries,
+    WidthRangeQueries,
+)
+from psephos.workload.workload import Workload
+
+NUMBERS = 20_000_000
+"""The most numbers of one table."""
+CELLS = 10**9
+"""The most cells of a domain whose cells are estimated one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What is asked, and the measurements of past releases that it builds on: all of it public."""
+
+    file: ReleaseFile
+    folder: Path
+    domain: Domain
+    workload: Workload
+    tables: tuple[Table, ...]
+    past: tuple[Measured, ...] = ()
+    impossible: tuple[Impossible, ...] = ()
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Job:
+        """The job of a release file."""
+        place = release_path(path)
+        return cls.of(read_release(place), place if place.is_dir() else place.parent)
+
+    @classmethod
+    def of(cls, file: ReleaseFile, folder: Path) -> Job:
+        """The job of a file's content; paths in it are relative to a folder."""
+        domain = file.domain()
+        check_columns(domain)
+        workload, tables = compile_tables(domain, file.tables)
+        for table in tables:
+            asked = sum(workload.query_counts[p] for p in table.products)
+            if asked > NUMBERS:
+                raise TooLargeError(
+                    f"tables {table.name!r}: it asks for {asked:,} numbers, over the limit of "
+                    f"{NUMBERS:,}; ask about fewer attributes at once, or about coarser levels",
+                    asked,
+                    NUMBERS,
+                )
+        unit = file.privacy.made()
+        known = {}
+        for name in file.builds_on:
+            for each in read_past(folder / name, workload.domain, unit, file.edition):
+                known[each.measurement.key] = each
+        impossible = compile_zeros(domain, file.zeros)
+        made = cls(file, folder, domain, workload, tuple(tables), tuple(known.values()), impossible)
+        if impossible and domain.size <= MOST_CELLS and made.zeros is not None and made.zeros.all():
+            raise ReleaseError("zeros: every row meets one of them, so nothing could be published")
+        return made
+
+    @cached_property
+    def unit(self) -> Unit:
+        """Whose presence is protected."""
+        return self.file.privacy.made()
+
+    @cached_property
+    def budget(self) -> Budget | None:
+        """What may be spent, or None if it follows from targets."""
+        return None if self.file.budget is None else self.file.budget.made()
+
+    @property
+    def noise(self) -> Noise:
+        """Laplace for epsilon, Gaussian for rho; targets are paid in the ledger's currency."""
+        currency = (self.budget or self.file.ledger.made()).currency
+        return "laplace" if currency == "epsilon" else "gaussian"
+
+    def paid(self, amount: Fraction) -> Budget:
+        """An amount in the currency of the release's noise."""
+        return Budget("epsilon" if self.noise == "laplace" else "rho", amount)
+
+    @cached_property
+    def zeros(self) -> Array | None:
+        """The cells that no row can lie in, in the workload's order; None if there are none."""
+        if not self.file.zeros:
+            return None
+        if self.domain.size > CELLS:
+            raise ReleaseError(
+                f"zeros: {self.domain.size:,} cells are too many to mark; leave `zeros` out"
+            )
+        return self.workload.domain.arrange(zero_cells(self.domain, self.impossible))
+
+    @property
+    def source(self) -> Path:
+        """Where the data are; only the owner's commands ask."""
+        if self.file.source is None:
+            raise ReleaseError('source is missing: write source = "people.csv"')
+        return self.folder / self.file.source
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / self.file.ledger.path
+
+    @property
+    def bundle(self) -> Path:
+        return self.folder / self.file.output.bundle
+
+    def check_past(self, ledger: Ledger | None = None) -> None:
+        """Refuse to build on anything but paid measurements of one data set, each counted once."""
+        for past in self.past:
+            if past.measurement.key == self.key:
+                raise ReleaseError(
+                    f"builds_on: {past.name!r} is what this release measures, and would count "
+                    "twice; give this release another name"
+                )
+            try:
+                past.measurement.require_release()
+                past.check_receipt(self.unit)
+                if ledger is not None:
+                    past.check_ledger(ledger)
+            except PsephosError as error:
+                raise ReleaseError(
+                    f"builds_on: {past.name!r} cannot be built on: {error}; leave it out, or get "
+                    "the bundle again"
+                ) from None
+
+    @property
+    def key(self) -> str:
+        """One key for what is measured, so that the ledger knows a second run for what it is."""
+        edition = f" ({self.file.edition})" if self.file.edition else ""
+        return f"release {self.file.name[:200]}{edition} {self.request[:24]}"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A name for what is asked and what it builds on; not for how it is shown."""
+        past = [(each.measurement.key, each.values_hash) for each in self.past]
+        return digest((self.request, past))
+
+    @cached_property
+    def request(self) -> str:
+        """A name for what is measured: of which data, of whom, of what, how precisely.
+
+        What it builds on is no part of it: what was paid for can be released with and without.
+        """
+        targets = [
+            (t.name, t.products.start, t.target.model_dump_json())
+            for t in self.tables
+            if t.target is not None
+        ]
+        spend = None if self.budget is None else (self.budget.currency, str(self.budget.amount))
+        asked = (self.domain, self.workload.domain, self.workload.products, spend, targets)
+        named = (self.file.name, self.file.edition, str(self.unit), self.file.zeros)
+        return digest((*named, *asked))
+
+
+def ordered_columns(job: Job, table: Table) -> list[str]:
+    """The attributes that a table asks about along their order, value by value."""
+    asked: dict[str, list[QuerySet]] = {}
+    for number in table.products:
+        for name, queries in job.workload.products[number].items:
+            asked.setdefault(name, []).append(queries)
+    domain = job.workload.domain
+    return [name for name, sets in asked.items() if all(_runs(q, domain[name]) for q in sets)]
+
+
+def _runs(queries: QuerySet, attribute: Attribute) -> bool:
+    if isinstance(queries, StackedQueries):
+        parts = [part for part in queries.parts if not isinstance(part, TotalQueries)]
+        return len(parts) == 1 and _runs(parts[0], attribute)
+    along = IdentityQueries | PrefixQueries | WidthRangeQueries | LevelQueries
+    return attribute.is_numeric and isinstance(queries, along)
+
+
+def column_titles(job: Job) -> Mapping[str, str]:
+    """What columns are called for people."""
+    return {name: entry.title or name for name, entry in job.file.attributes.items()}

@@ -1,0 +1,177 @@
+"""A first release file from a table's own schema: names and types, never an entry.
+
+Of a CSV file only the header line is read, of a Parquet file only its schema. What the values can
+be is public knowledge that a person has to bring: every such fact is left open and marked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import pyarrow as pa
+
+from psephos.engines.columns import checked_file, file_columns
+from psephos.errors import ReleaseError, SourceError
+
+
+def write_draft(source: str | os.PathLike[str], output: Path) -> None:
+    """Write the draft of a release file; what is there already stays."""
+    if output.suffix != ".toml":
+        raise ReleaseError(
+            f"a draft is TOML; give --output a name that ends in .toml, not {output}"
+        )
+    if output.exists():
+        raise ReleaseError(f"{output} is there already; choose another --output")
+    text = draft(source, beside=output.parent, name=str(output))
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReleaseError(
+            f"{output} cannot be written: {error.strerror}; choose another --output"
+        ) from None
+
+
+def draft(
+    source: str | os.PathLike[str],
+    *,
+    beside: str | os.PathLike[str] = ".",
+    name: str = "release.toml",
+) -> str:
+    """The text of a release file for a table, with every public fact left for a person to confirm.
+
+    Args:
+        source: a CSV or Parquet file
+        beside: the folder in which the release file will lie
+        name: the release file as its commands will name it
+    """
+    place = Path(source)
+    columns = column_types(place)
+    shown = os.path.relpath(place, beside)
+    head = HEAD.format(
+        commands=_commands(shlex.quote(name)),
+        name=_text(place.stem),
+        source=_text(shown),
+        ledger=_text(f"{place.stem}.ledger"),
+        table=_text(columns[0][0]),
+    )
+    return head + "\n".join(_attribute(column, kind) for column, kind in columns)
+
+
+def column_types(place: Path) -> list[tuple[str, str]]:
+    """Names and kinds of a table's columns: bool, int, float, text or unknown."""
+    found = file_columns(checked_file(place))
+    if not found.names:
+        raise SourceError(f"{place} has no columns")
+    if found.types is not None:
+        return [(field.name, _kind(field.type)) for field in found.types]
+    names = found.names
+    if any(not name or _is_number(name) for name in names) or len(set(names)) < len(names):
+        # The names are not repeated here: without a header they would be a row of the data.
+        raise SourceError(
+            f"the first line of {place} does not look like column names (a name is empty, a number "
+            "or there twice); add a header line"
+        )
+    return [(name, "unknown") for name in names]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _kind(arrow: pa.DataType) -> str:
+    if pa.types.is_boolean(arrow):
+        return "bool"
+    if pa.types.is_integer(arrow):
+        return "int"
+    if pa.types.is_floating(arrow) or pa.types.is_decimal(arrow):
+        return "float"
+    return "text" if pa.types.is_string(arrow) or pa.types.is_large_string(arrow) else "unknown"
+
+
+SUGGESTIONS = {
+    "bool": "values = [false, true]",
+    "int": "integers = [0, 99]                # first and last, both included",
+    "float": "bins = [0, 10, 100, inf]           # edges; each bin holds its lower edge",
+    "text": 'values = ["a", "b"]                # every value that can occur',
+    "unknown": 'values = ["a", "b"]                # or integers = [0, 99], or bins = [0, 10, inf]',
+}
+
+
+def _attribute(name: str, kind: str) -> str:
+    return (
+        f"[schema.{_key(name)}]\n"
+        "confirmed = false                  # CONFIRM: write what can occur, delete this line\n"
+        f"# {SUGGESTIONS[kind]}\n"
+        '# unknown = "other"                # entries not declared: drop (default), clip or other\n'
+        '# fact = ""                        # why this is public knowledge, e.g. "the code book"\n'
+    )
+
+
+def _key(name: str) -> str:
+    bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
+    return name if bare else _text(name)
+
+
+def _text(text: str) -> str:
+    """A basic string of TOML: JSON's escapes are among its own."""
+    if any(ord(c) == 0x7F for c in text):
+        raise ReleaseError(f"{text!r} holds a control character; rename it")
+    return json.dumps(text, ensure_ascii=False)
+
+
+STEPS = {
+    "check {file} --create-ledger": "the owner compares schema and data, in private",
+    "plan {file}": "the error of every table, before anything is spent",
+    "rehearse {file}": "the whole run on made-up data",
+    "release {file}": "the real one",
+}
+
+
+def _commands(file: str) -> str:
+    written = [step.format(file=file) for step in STEPS]
+    width = max(map(len, written)) + 4
+    lines = zip(written, STEPS.values(), strict=True)
+    return "\n".join(f"#   psephos {step:<{width}}{what}" for step, what in lines)
+
+
+HEAD = """\
+# A draft, made from the names and types of the columns alone: no entry of the data was read.
+# What is marked CONFIRM is for a person who knows what may be public. Then:
+{commands}
+
+name = {name}
+title = ""
+publisher = ""
+source = {source}
+# edition = "2025"                 # which state of the data this is, if others come after it
+
+[privacy]                          # CONFIRM: whose presence must not show?
+# unit = "add_remove_row"          # or "substitute_row", or "person" with the two lines below
+# column = "person_id"             # the column that names a person
+# max_rows = 3                     # the most rows of one person that count
+
+[ledger]                           # made once for this data set; unit and budget are for life
+path = {ledger}
+dataset = {name}
+# epsilon = "..."                  # CONFIRM: all that may ever be spent on these data
+
+[budget]                           # what this release spends; or delete it and give tables targets
+# epsilon = "..."                  # CONFIRM
+
+[[tables]]
+name = "first table"
+rows = [{table}]
+# columns = ["..."]
+# or: sql = "SELECT a, b, COUNT(*) FROM t WHERE c > 3 GROUP BY a, b"
+# target = {{ plus_minus = 50 }}     # instead of [budget]: +- 50 at 95 % for every count
+
+# ---- the columns: delete those that no table asks about -----------------------------------------
+
+"""

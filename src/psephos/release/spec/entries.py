@@ -1,0 +1,444 @@
+"""The parts of a release file: what may be written in it, and what it means.
+
+Texts of a release file: what no page, chart or file could show is refused at once.
+
+The columns of a release file's schema, and what all parts of the file have in common.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
+
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
+from psephos.errors import DomainError, PsephosError, ReleaseError
+from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
+from psephos.kernel.unit import Change, Unit
+from psephos.protect import checked_edition
+
+UNSHOWN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\x7f")
+"""What XML has no character for."""
+RESERVED = ".psephos"
+
+
+def refuse_unshown(content: Any, place: str = "") -> None:
+    """Refuse control characters and half characters, anywhere, by their place."""
+    if isinstance(content, str) and UNSHOWN.search(content):
+        raise ValueError(f"{place or 'text'}: {content!r} holds a character that cannot be shown")
+    if isinstance(content, dict):
+        for key, value in content.items():
+            refuse_unshown(key, place)
+            refuse_unshown(value, f"{place}.{key}" if place else str(key))
+    elif isinstance(content, list | tuple):
+        for i, value in enumerate(content, 1):
+            refuse_unshown(value, f"{place}[{i}]")
+
+
+def checked_bundle(path: str) -> str:
+    """A place for the bundle: a name that a folder can have."""
+    name = path.rstrip("/").rpartition("/")[2]
+    if name in ("", ".", "..", RESERVED) or len(name.encode()) > 200:
+        raise ValueError('this is no name for a new folder; write bundle = "bundle"')
+    return path
+
+
+def each_once(names: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A list that names nothing twice."""
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise ValueError(f"{name!r} is there twice; name it once")
+    return names
+
+
+def _number(value: Any) -> Any:
+    """A number that is no amount of budget: decimals as the nearest int or float."""
+    if isinstance(value, Decimal) or value in ("inf", "-inf"):
+        value = float(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _written(value: float) -> Any:
+    return str(value) if math.isinf(value) else value  # JSON has no infinity
+
+
+Number = Annotated[
+    int | float,
+    BeforeValidator(_number),
+    PlainSerializer(_written),
+    WithJsonSchema({"type": "number"}),
+]
+Scalar = Annotated[bool | int | float | str, BeforeValidator(_number)]
+
+
+class Entry(BaseModel):
+    """What every part of the file has in common: no unknown keys, no changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EqualBins(Entry):
+    """Bins of one width from `first` to `last`; below and above, where `open` says so."""
+
+    first: Number
+    last: Number
+    width: Number = Field(gt=0)
+    open: bool = Field(True, description="one more bin for everything from `last` on")
+
+    def edges(self) -> list[float]:
+        """The edges; `last` is one of them."""
+        steps = (self.last - self.first) / self.width
+        if steps < 1 or abs(steps - round(steps)) > 1e-9 or steps > 1e6:
+            raise DomainError(
+                f"bins from {self.first:g} to {self.last:g} are no whole number of steps of "
+                f"{self.width:g}"
+            )
+        edges = [self.first + self.width * i for i in range(round(steps))] + [self.last]
+        return [*edges, math.inf] if self.open else edges
+
+
+class AttributeEntry(Entry):
+    """One column: its values, written from public knowledge and never from the data.
+
+    Exactly one of `values`, `integers` and `bins` says what the cells are.
+    """
+
+    values: tuple[Scalar, ...] | None = Field(None, description="the values, in order")
+    integers: tuple[int, int] | None = Field(None, description="first and last, both included")
+    bins: tuple[Number, ...] | EqualBins | None = Field(
+        None, description="edges, with inf if wanted; or { first = 0, last = 100, width = 5 }"
+    )
+    labels: tuple[str, ...] | None = Field(None, description="a label for each value or bin")
+    title: str = Field("", description="what the column is called in tables")
+    missing: str | None = Field(None, description="declares missing entries, under this label")
+    unknown: Literal["drop", "clip", "other"] = Field(
+        "drop", description="where entries go that are not declared"
+    )
+    levels: dict[str, int | tuple[Scalar, ...] | dict[str, tuple[Scalar, ...]]] = Field(
+        default={}, description="coarser views: a width, first values of groups, or label: values"
+    )
+    fact: str = Field("", description="why these values are public knowledge, in plain words")
+    confirmed: bool = Field(True, description="false in a draft, until a person has looked")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> AttributeEntry:
+        kinds = [k for k in ("values", "integers", "bins") if getattr(self, k) is not None]
+        if len(kinds) != 1 and self.confirmed:
+            raise ValueError(
+                f"give exactly one of values, integers and bins, got {', '.join(kinds) or 'none'}"
+            )
+        if self.labels is not None and self.integers is not None:
+            raise ValueError("labels go with values or bins; integers are their own labels")
+        if self.missing is not None and self.values is None:
+            raise ValueError("missing goes with values; elsewhere write unknown = 'other'")
+        return self
+
+    def attribute(self) -> Attribute:
+        """The attribute of a domain."""
+        if self.bins is not None:
+            edges = self.bins.edges() if isinstance(self.bins, EqualBins) else self.bins
+            made = Attribute.bins(edges, self.labels)
+        elif self.integers is not None:
+            made = Attribute.integers(*self.integers)
+        else:
+            values: list[Any] = list(self.values or ())
+            labels = list(self.labels or [str(value) for value in values])
+            if self.missing is not None:
+                values, labels = [*values, None], [*labels, self.missing]
+            named = self.labels is not None or self.missing is not None
+            made = Attribute(tuple(values), tuple(labels) if named else None)
+        for name, groups in self.levels.items():
+            made = made.with_level(name, groups)
+        return made if self.unknown == "drop" else made.with_unknown(self.unknown)
+
+
+View = Literal["raw", "consistent", "published"]
+Format = Literal["csv", "parquet"]
+Amount = Annotated[
+    str,
+    BeforeValidator(lambda x: str(x) if type(x) in (int, Decimal) else x),
+    WithJsonSchema({"type": ["string", "number"], "description": 'e.g. "0.5" or "1/3"'}),
+]
+
+
+class PrivacyEntry(Entry):
+    """Whose presence the release must not betray; there is no default."""
+
+    unit: Literal["add_remove_row", "substitute_row", "person"]
+    column: str | None = Field(None, description="for persons: the column that names them")
+    max_rows: int | None = Field(None, description="for persons: the most rows of one that count")
+    change: Change = Field(
+        "add_remove", description="for persons: added or removed, or substituted"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> PrivacyEntry:
+        named = self.column is not None and self.max_rows is not None
+        if self.unit == "person" and not named:
+            raise ValueError(
+                "a person is protected through a column that names them and a cap on their rows: "
+                'write column = "id" and max_rows = 3'
+            )
+        if self.unit != "person" and (self.column is not None or self.max_rows is not None):
+            raise ValueError('column and max_rows go with unit = "person"')
+        return self
+
+    def made(self) -> Unit:
+        """The unit of privacy."""
+        if self.unit == "person":
+            return Unit(self.change, self.column, self.max_rows or 0)
+        return Unit("substitute" if self.unit == "substitute_row" else "add_remove")
+
+
+class BudgetEntry(Entry):
+    """An exact amount: epsilon, or rho, or epsilon with delta (which is kept as rho)."""
+
+    epsilon: Amount | None = None
+    rho: Amount | None = None
+    delta: Amount | None = None
+
+    @model_validator(mode="after")
+    def _one_currency(self) -> BudgetEntry:
+        if (self.epsilon is None) == (self.rho is None):
+            raise ValueError('give epsilon = "1", or rho = "1/200", or epsilon and delta')
+        if self.rho is not None and self.delta is not None:
+            raise ValueError("delta goes with epsilon; rho stands alone")
+        self.made()  # refused here, with its place, rather than later
+        return self
+
+    def made(self) -> Budget:
+        """The budget."""
+        return _budget(self.epsilon, self.rho, self.delta)
+
+
+@cache
+def _budget(eps: str | None, in_rho: str | None, delta: str | None) -> Budget:
+    """Amounts as they are written; a certified conversion takes a third of a second."""
+    if in_rho is not None:
+        return rho(in_rho)
+    return epsilon(eps) if delta is None else epsilon_delta(eps, delta)
+
+
+class LedgerEntry(BudgetEntry):
+    """Where the budget of the data set is kept, and how much it holds when it is made."""
+
+    path: str
+    dataset: str = Field(description="what the data set is called in the ledger")
+
+
+class TargetEntry(Entry):
+    """How precise a table must be: "± 50 at 95 %", for each count or for all at once."""
+
+    plus_minus: Number | None = Field(None, gt=0, description="half the width of the interval")
+    relative: Number | None = Field(None, gt=0, description="as a share of `guess`")
+    guess: Number | None = Field(None, gt=0, description="a public guess of a typical count")
+    confidence: Number = Field(0.95, gt=0, lt=1)
+    simultaneous: bool = Field(False, description="all counts of the table at once")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> TargetEntry:
+        if (self.plus_minus is None) == (self.relative is None):
+            raise ValueError("give plus_minus = 50, or relative = 0.1 with guess = 500")
+        if (self.relative is None) != (self.guess is None):
+            raise ValueError(
+                "relative accuracy needs a declared guess of the counts (guess = 500); the counts "
+                "themselves are not looked at"
+            )
+        if self.half_width < 0.5:
+            raise ValueError(
+                f"within ± {self.half_width:g} a whole number is known exactly, which no private "
+                "release can promise; ask for at least ± 0.5"
+            )
+        return self
+
+    @property
+    def half_width(self) -> float:
+        """In rows."""
+        if self.plus_minus is not None:
+            return float(self.plus_minus)
+        return float(self.relative or 0) * float(self.guess or 0)
+
+
+class TableEntry(Entry):
+    """What one table asks: SQL, or rows, columns and breakdowns, or query sets, or a builder."""
+
+    name: str = Field(min_length=1)
+    title: str = ""
+    sql: str | None = None
+    dialect: str | None = None
+    rows: tuple[str, ...] = Field((), description="attributes, attribute.level or attribute.*")
+    columns: tuple[str, ...] = ()
+    breakdowns: tuple[str, ...] = ()
+    totals: bool = Field(True, description="with rows and columns: their totals too")
+    queries: dict[str, str] | None = Field(
+        None, description='query sets by attribute: age = "prefix", sex = "identity"'
+    )
+    builder: Literal["marginals", "range_marginals", "sf1"] | None = None
+    k: int | None = Field(None, ge=0, description="marginals of exactly k attributes")
+    up_to: int | None = Field(None, ge=0, description="marginals of up to so many attributes")
+    attributes: tuple[str, ...] | None = Field(None, description="the builder's attributes")
+    weight: Number = Field(1, gt=0, description="twice the weight, about half the error")
+    target: TargetEntry | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> TableEntry:
+        ways = {
+            "sql": self.sql is not None,
+            "rows/columns": bool(self.rows or self.columns or self.breakdowns),
+            "queries": self.queries is not None,
+            "builder": self.builder is not None,
+        }
+        given = [name for name, used in ways.items() if used]
+        if len(given) != 1:
+            raise ValueError(
+                "a table is asked in one way, by sql, by rows and columns, by queries or by a "
+                f"builder; got {' and '.join(given) or 'none'}"
+            )
+        return self
+
+
+class SelectionEntry(Entry):
+    """How what is measured is chosen."""
+
+    strategy: str = Field("hdmm", description="hdmm, or a name in ps.select")
+    restarts: int = Field(3, ge=1)
+    seed: int = Field(0, ge=0)
+    time_limit: Number | None = Field(
+        60, gt=0, description="seconds, after which the best so far is taken"
+    )
+
+
+class OutputEntry(Entry):
+    """What is written."""
+
+    bundle: Annotated[str, AfterValidator(checked_bundle)] = "bundle"
+    views: Annotated[tuple[View, ...], AfterValidator(each_once)] = Field(
+        ("raw", "consistent", "published"), min_length=1
+    )
+    formats: Annotated[tuple[Format, ...], AfterValidator(each_once)] = Field(
+        ("csv", "parquet"), min_length=1
+    )
+    confidence: Number = Field(0.95, gt=0, lt=1)
+
+
+def _selection() -> SelectionEntry:
+    return SelectionEntry.model_validate({})
+
+
+def _output() -> OutputEntry:
+    return OutputEntry.model_validate({})
+
+
+class ReleaseFile(Entry):
+    """A whole release."""
+
+    name: str = Field(min_length=1, description="a short name; it is the ledger's key")
+    title: str = ""
+    description: str = ""
+    publisher: str = Field("", description="who to cite")
+    facts: tuple[str, ...] = Field((), description="public facts the release rests on")
+    source: str | None = Field(None, description="a CSV or Parquet file, beside this file")
+    edition: Annotated[str, AfterValidator(checked_edition)] = Field(
+        "", description='which state of the data the source is, e.g. "2025"'
+    )
+    privacy: PrivacyEntry
+    ledger: LedgerEntry
+    budget: BudgetEntry | None = Field(None, description="leave it out if tables have targets")
+    # `schema` is a method of pydantic's own
+    attributes: dict[str, AttributeEntry] = Field(alias="schema", min_length=1)
+    builds_on: tuple[str, ...] = Field(
+        (), description="bundles of the same data set, whose measurements count too"
+    )
+    zeros: tuple[str, ...] = Field(
+        (), description='conditions in SQL that no row can meet, e.g. "age < 12 AND married = 1"'
+    )
+    tables: tuple[TableEntry, ...] = Field(min_length=1)
+    selection: SelectionEntry = Field(default_factory=_selection)
+    output: OutputEntry = Field(default_factory=_output)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _can_be_shown(cls, content: Any) -> Any:
+        refuse_unshown(content)
+        return content
+
+    @model_validator(mode="after")
+    def _fits(self) -> ReleaseFile:
+        names = [table.name for table in self.tables]
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                raise ValueError(
+                    f"two tables are called {name!r} (numbers {names.index(name) + 1} and "
+                    f"{i + 1}); give each its own name"
+                )
+        self._check_files(names)
+        if self.budget is None and not any(table.target for table in self.tables):
+            raise ValueError(
+                'say what may be spent ([budget] epsilon = "1"), or how precise a table must be '
+                "(target = { plus_minus = 50 }); there is no default"
+            )
+        if self.budget is not None and any(table.target for table in self.tables):
+            raise ValueError(
+                "there is a budget and there are targets; keep [budget] or the targets, the other "
+                "follows"
+            )
+        if self.budget is not None:
+            self._affordable(self.budget.made(), self.ledger.made())
+        return self
+
+    @staticmethod
+    def _affordable(asked: Budget, held: Budget) -> None:
+        """Refuse what no ledger of this size could ever pay, before anyone plans with it."""
+        if asked.currency == "rho" and held.currency == "epsilon":
+            raise ValueError(
+                "budget: a ledger that holds epsilon cannot pay rho; give [budget] in epsilon, or "
+                "a new data set a [ledger] in rho"
+            )
+        cost = asked.amount if asked.currency == held.currency else asked.amount**2 / 2
+        if cost > held.amount:
+            booked = "" if asked.currency == held.currency else f" (booked as rho {cost})"
+            raise ValueError(
+                f"budget: {asked}{booked} is more than the ledger will ever hold, {held}; lower "
+                "[budget]"
+            )
+
+    def _check_files(self, names: list[str]) -> None:
+        """Tables are files, and some disks take "a.csv" and "A.csv" for one."""
+        seen: dict[str, str] = {}
+        for name in names:
+            other = seen.setdefault(name.casefold(), name)
+            if other != name:
+                raise ValueError(
+                    f"two tables are called {other!r} and {name!r}, which differ only in upper and "
+                    "lower case: their files would be one on some disks; rename one"
+                )
+
+    def domain(self) -> Domain:
+        """The public schema."""
+        waiting = [name for name, entry in self.attributes.items() if not entry.confirmed]
+        if waiting:
+            raise ReleaseError(
+                f"schema: {', '.join(waiting)} {'is' if len(waiting) == 1 else 'are'} still a "
+                "draft; write the values from public knowledge and remove `confirmed = false`"
+            )
+        made = {}
+        for name, entry in self.attributes.items():
+            try:
+                made[name] = entry.attribute()
+            except PsephosError as error:
+                raise ReleaseError(f"schema.{name}: {error}") from None
+        return Domain.of(made)

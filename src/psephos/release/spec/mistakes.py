@@ -1,0 +1,243 @@
+"""What is wrong with a release file, in words: the place, what would do, what was given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from psephos.release.spec.entries import (
+    AttributeEntry,
+    BudgetEntry,
+    Entry,
+    LedgerEntry,
+    OutputEntry,
+    PrivacyEntry,
+    ReleaseFile,
+    SelectionEntry,
+    TableEntry,
+    TargetEntry,
+)
+
+Steps = tuple[str | int, ...]
+
+KINDS = {
+    "bool_type bool_parsing": "true or false",
+    "int_type int_parsing int_parsing_size int_from_float": "a whole number",
+    "float_type float_parsing": "a number",
+    "string_type": "text in quotes",
+    "tuple_type": "a list",
+    "dict_type model_type model_attributes_type": "keys and values",
+}
+WORDS = {kind: words for kinds, words in KINDS.items() for kind in kinds.split()}
+EXAMPLES = {
+    "privacy": 'privacy = { unit = "add_remove_row" }',
+    "ledger": 'ledger = { path = "people.ledger", dataset = "people", epsilon = 1 }',
+    "budget": "budget = { epsilon = 0.5 }",
+    "schema": '[schema.sex] with values = ["F", "M"]',
+    "values": 'values = ["F", "M"]',
+    "integers": "integers = [0, 99]",
+    "bins": "bins = [0, 18, 65, inf]",
+    "labels": 'labels = ["no", "yes"]',
+    "levels": "levels = { broad = [0, 18, 65] }",
+    "tables": '[[tables]] with name = "ages" and rows = ["age"]',
+    "rows": 'rows = ["age"]',
+    "columns": 'columns = ["sex"]',
+    "breakdowns": 'breakdowns = ["region"]',
+    "attributes": 'attributes = ["age", "sex"]',
+    "queries": 'queries = { age = "prefix" }',
+    "target": "target = { plus_minus = 50 }",
+    "facts": 'facts = ["The form lists two sexes."]',
+    "zeros": 'zeros = ["age < 12 AND married = 1"]',
+    "builds_on": 'builds_on = ["bundle"]',
+    "edition": 'edition = "2025"',
+    "selection": 'selection = { strategy = "hdmm" }',
+    "output": 'output = { bundle = "bundle" }',
+    "views": 'views = ["consistent", "published"]',
+    "formats": 'formats = ["csv"]',
+    "epsilon": "epsilon = 0.5",
+    "rho": 'rho = "1/200"',
+    "delta": 'delta = "1e-6"',
+}
+PARTS: dict[str, type[Entry]] = {
+    "privacy": PrivacyEntry,
+    "ledger": LedgerEntry,
+    "budget": BudgetEntry,
+    "schema": AttributeEntry,
+    "tables": TableEntry,
+    "target": TargetEntry,
+    "selection": SelectionEntry,
+    "output": OutputEntry,
+}
+CURLY = "“”„‟‘’‚‛«»"
+
+
+def unreadable(error: Exception, text: str) -> str:
+    """Why a text is no TOML, YAML or JSON; curly quotes are the likeliest reason."""
+    found = re.search(r"line (\d+)", str(error))
+    lines = text.splitlines()
+    number = int(found[1]) if found else 0
+    curly = [c for c in (lines[number - 1] if 0 < number <= len(lines) else "") if c in CURLY]
+    if not curly:
+        return str(error)
+    straight = "'" if curly[0] in "‘’‚‛" else '"'
+    return f"line {number} has the quote {curly[0]}; use straight quotes, {straight}"
+
+
+def mistakes(errors: Sequence[Any], content: Any, yaml: bool = False) -> list[str]:
+    """All mistakes, each once; `content` is what the file holds."""
+    placed = [(_steps(error, content), error) for error in errors]
+    # Where an entry is wrong, the list that lacks it and its other readings are not mistakes too.
+    own = [
+        (steps, error)
+        for steps, error in placed
+        if not (error["type"] in WORDS or error["type"] == "too_short")
+        or not any(len(other) > len(steps) and other[: len(steps)] == steps for other, _ in placed)
+    ]
+    kinds: dict[Steps, list[str]] = {}
+    for steps, error in own:
+        if error["type"] in WORDS:
+            kinds.setdefault(steps, []).append(WORDS[error["type"]])
+    return list(
+        dict.fromkeys(
+            _kind_mistake(steps, kinds[steps], content, yaml)
+            if error["type"] in WORDS
+            else _mistake(steps, error, content)
+            for steps, error in own
+        )
+    )
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, dict):
+        return "keys and values"
+    return repr(value) if isinstance(value, str) else "nothing" if value is None else str(value)
+
+
+def _steps(error: Any, content: Any) -> Steps:
+    """The place in the file, without what only the models know."""
+    steps: list[str | int] = []
+    found, missing = content, error["type"] in ("missing", "extra_forbidden")
+    for i, step in enumerate(error["loc"]):
+        inside = isinstance(found, dict) and step in found
+        listed = isinstance(step, int) and isinstance(found, list | tuple)
+        if inside or listed or (missing and i == len(error["loc"]) - 1):
+            steps.append(step)
+            found = _at(found, step)
+    return tuple(steps)
+
+
+def _at(found: Any, step: str | int) -> Any:
+    if isinstance(found, dict):
+        return found.get(step)
+    inside = isinstance(found, list | tuple) and isinstance(step, int) and step < len(found)
+    return found[step] if inside else None
+
+
+def _found(steps: Steps, content: Any) -> Any:
+    for step in steps:
+        content = _at(content, step)
+    return content
+
+
+def _place(steps: Steps, content: Any) -> str:
+    """`tables 'ages'.rows[2]`: entries of lists by their name if they have one."""
+    place = ""
+    for i, step in enumerate(steps):
+        if isinstance(step, str):
+            place += f".{step}" if place else step
+            continue
+        entry = _found(steps[: i + 1], content)
+        name = entry.get("name") if isinstance(entry, dict) else None
+        place += f" {name!r}" if name and isinstance(name, str) else f"[{step + 1}]"
+    return place
+
+
+def _kind_mistake(steps: Steps, kinds: list[str], content: Any, yaml: bool) -> str:
+    """Something of the wrong kind."""
+    found = _found(steps, content)
+    key = next((step for step in reversed(steps) if isinstance(step, str)), "")
+    if len(steps) == 2 and steps[0] == "schema":
+        key = "schema"  # an attribute may have any name
+    elif len(steps) > 3 and steps[2] == "levels":
+        key = "levels"
+    wanted = [
+        kind for kind in dict.fromkeys(kinds) if kind != "a whole number" or "a number" not in kinds
+    ]
+    if key in ("epsilon", "rho", "delta"):
+        wanted = ["a number"]
+    told = f"{_place(steps, content)}: must be {_either(wanted)}"
+    told += f", such as {EXAMPLES[key]}" if key in EXAMPLES else ""
+    told += f", got {shown(found)}"
+    if "text in quotes" in wanted and isinstance(found, bool) and yaml:
+        told += "; YAML takes yes, no, on, off, true and false for truth values: put quotes around"
+        told += " them"
+    elif "text in quotes" in wanted and isinstance(found, bool | int | float | Decimal):
+        told += f'; put quotes around it: "{shown(found)}"'
+    return told
+
+
+def _either(words: list[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _mistake(steps: Steps, error: Any, content: Any) -> str:
+    """Something missing, unknown or out of bounds."""
+    place = _place(steps, content)
+    if error["type"] == "missing":
+        return f"{place} is missing{_choices(error['loc'])}"
+    if error["type"] == "extra_forbidden":
+        return f"{place} is not known{_unknown(error['loc'])}"
+    if error["type"] == "string_too_short":
+        return f"{place}: must not be empty"
+    if error["type"] == "too_short":
+        return f"{place}: at least one is needed, such as {EXAMPLES.get(str(steps[-1]), 'one')}"
+    if error["type"] == "too_long":
+        limits = error["ctx"]
+        return f"{place}: at most {limits['max_length']} are taken, got {limits['actual_length']}"
+    what = error["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
+    what = what[0].lower() + what[1:]
+    found = _found(steps, content)
+    plain = isinstance(found, str | int | float | Decimal) and shown(found) not in what
+    got = f", got {shown(found)}" if plain else ""
+    return f"{place + ': ' if place else ''}{what}{got}{_as_share(error, found)}"
+
+
+def _choices(loc: tuple[Any, ...]) -> str:
+    """What may be written for a missing key, where it is one of a few words."""
+    field = _model(loc).model_fields.get(str(loc[-1]))
+    words = get_args(field.annotation) if field else ()
+    quoted = [f'"{word}"' for word in words if isinstance(word, str)]
+    return f": write {loc[-1]} = {_either(quoted)}" if quoted else ""
+
+
+def _unknown(loc: tuple[Any, ...]) -> str:
+    """Where an unknown key belongs, or what it may have been meant to be."""
+    key, known = str(loc[-1]), sorted(_keys(_model(loc)))
+    if len(loc) > 1 and key in _keys(ReleaseFile):
+        return f" here: {key} belongs at the top of the file, before the first [section]"
+    close = get_close_matches(key, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known here: {', '.join(known)}"
+
+
+def _as_share(error: Any, found: Any) -> str:
+    """A percentage where a share is wanted, as a share."""
+    percent = error["type"] == "less_than" and error["ctx"]["lt"] == 1 and 1 < found < 100
+    return f"; write {float(found) / 100:g}" if percent else ""
+
+
+def _model(loc: tuple[Any, ...]) -> type[Entry]:
+    """The part of the file that a key is in."""
+    parts = [PARTS[step] for step in loc[:-1] if step in PARTS]
+    return parts[-1] if parts else ReleaseFile
+
+
+def _keys(model: type[Entry]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]

@@ -1,0 +1,218 @@
+"""Accuracy first: the least budget at which every table is as precise as it must be.
+
+Arguments of the public calls, checked: what is given by mistake is refused by its name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from itertools import starmap
+from typing import Any
+
+import numpy as np
+
+from psephos.errors import ReleaseError, UnsupportedError
+from psephos.infer.intervals import Widths, half_widths
+from psephos.infer.least_squares import pieces
+from psephos.inverse.choice import form_of, precision
+from psephos.kernel.budget import Budget
+from psephos.kernel.measurement import noise_for
+from psephos.release.request import Job
+from psephos.strategy.factors import checked_whole
+from psephos.strategy.strategy import Strategy
+from psephos.values import Array
+from psephos.workload.workload import Workload, check_covered
+
+FEWEST_DRAWS = 19
+"""The largest of 19 draws covers 95 % of the noise."""
+
+
+def check_draws(draws: Any) -> None:
+    """Refuse anything but enough draws of simulated noise."""
+    checked_whole(draws, "draws", FEWEST_DRAWS)
+
+
+def check_budget(budget: Any) -> None:
+    """Refuse anything but an exact amount."""
+    if not isinstance(budget, Budget):
+        raise ReleaseError(
+            f'budget is an exact amount such as ps.epsilon("0.5") or ps.rho("0.1"), got {budget!r}'
+        )
+
+
+DIGITS = 3
+"""Budgets that follow from targets are rounded up to so many digits."""
+ROUNDS = 3
+STEPS = 100
+REFERENCE = Fraction(1, 1000)
+LEAST = Fraction(1, 10**9)
+CLOSE = 0.98
+Search = Callable[[Job, Workload], Strategy]
+
+
+def widths_at(
+    job: Job, strategy: Strategy, budget: Budget | None, confidence: float, draws: int
+) -> Widths:
+    """Half-widths of the noise intervals of all numbers, by simulating the noise.
+
+    Past measurements count too; without a budget they alone do.
+    """
+    known = pieces([past.measurement for past in job.past])
+    blocks, noises = [each.matrix for each in known], [each.noise for each in known]
+    if budget is not None:
+        blocks += [block.matrix for block in strategy.query.blocks]
+        noises += noise_for(strategy.query, budget, job.unit, 1)
+    if known or budget is None:
+        precisions = [precision(noise.exact_variance) for noise in noises]
+        form = form_of(blocks, precisions, job.workload.domain.shape)
+        check_covered(form, job.workload)
+    else:
+        form = strategy.form(budget, job.unit)
+    return half_widths(
+        form,
+        noises,
+        [block.shape[0] for block in blocks],
+        job.workload,
+        tables=[table.products for table in job.tables],
+        confidence=confidence,
+        draws=draws,
+    )
+
+
+@dataclass(frozen=True)
+class Least:
+    """A strategy, the least budget that meets all targets, and what each table's target needs."""
+
+    strategy: Strategy
+    budget: Budget
+    needs: dict[str, Budget]
+
+
+def least_budget(job: Job, draws: int, search: Search) -> Least:
+    """The least budget that meets all targets, rounded up; nothing, if the past meets them.
+
+    Tables far better than they must be lose weight and the search is repeated; the cheapest wins.
+    """
+    shares = np.ones(len(job.tables))
+    best: Least | None = None
+    for _ in range(ROUNDS):
+        strategy = search(job, _reweighted(job, shares))
+        needs = budgets_needed(job, strategy, draws)
+        spend = max(needs.values())
+        if best is None or spend < best.budget:
+            best = Least(strategy, spend, needs)
+        if not spend.amount:
+            return best
+        ratios = [float(needs[t.name].amount / spend.amount) if t.name in needs else 0.0
+                  for t in job.tables]  # fmt: skip
+        if min(r for r in ratios if r > 0) > 0.97:
+            break
+        shares = shares * np.maximum(ratios, 1e-3)
+    if best is None:
+        raise ReleaseError("no table has a target")
+    spend = best.budget
+    for _ in range(STEPS):  # whole numbers step: their quantiles do not follow the scale exactly
+        if all(starmap(meets, reached_at(job, best.strategy, spend, draws).values())):
+            return replace(best, budget=spend)
+        spend = job.paid(rounded_up(spend.amount * Fraction(51, 50)))
+    raise ReleaseError("no budget was found that meets all targets; ask for wider intervals")
+
+
+def _reweighted(job: Job, shares: Array) -> Workload:
+    """Tables weighted by how precise they must be; those without a target hardly count."""
+    weights = np.ones(len(job.workload.products))
+    for table, share in zip(job.tables, shares, strict=True):
+        wanted = 1e-3 if table.target is None else share / table.target.half_width
+        weights[list(table.products)] = wanted
+    weights = weights / weights.max()
+    pairs = zip(job.workload.products, weights, strict=True)
+    products = [replace(asked, weight=float(max(w, 1e-9))) for asked, w in pairs]
+    return Workload(job.workload.domain, products)
+
+
+def budgets_needed(job: Job, strategy: Strategy, draws: int) -> dict[str, Budget]:
+    """The least budget for the target of each table that has one, rounded up.
+
+    Half-widths are proportional to 1/ε, or to 1/√ρ, where the noise is wide; `least_budget` looks
+    again at what was found. Past measurements make a table cheaper, down to nothing.
+    """
+    found: dict[str, Budget] = {}
+    fresh = reached_at(replace(job, past=()), strategy, job.paid(REFERENCE), draws)
+    for name, (width, target) in fresh.items():
+        ratio = Fraction(width / target)
+        amount = max(REFERENCE * (ratio if job.noise == "laplace" else ratio**2), LEAST)
+        found[name] = job.paid(rounded_up(amount))
+    return _beside_past(job, strategy, draws, found) if job.past else found
+
+
+def _beside_past(
+    job: Job, strategy: Strategy, draws: int, fresh: dict[str, Budget]
+) -> dict[str, Budget]:
+    """What targets cost on top of what is known, from what they cost without.
+
+    Precisions, one over the square of a width, about add up: what is bought has to bring the part
+    of a target's precision that is not known yet. What it did bring tells the known part better.
+    """
+    reached = cache(lambda spend: reached_at(job, strategy, spend, draws))
+    try:
+        known = reached(None)
+    except UnsupportedError:  # past measurements do not tell all that is asked
+        known = dict.fromkeys(fresh, (math.inf, 1.0))
+    power = 2 if job.noise == "laplace" else 1  # of the spend, which precisions are proportional to
+    found: dict[str, Budget] = {}
+    for name, alone in fresh.items():
+        width, target = known[name]
+        low, high = 0.0, 1.0  # as shares of what it costs alone
+        known_part = (target / width) ** 2
+        if meets(width, target):
+            low = high = 0.0
+        while high - low > (1 - CLOSE) * high:
+            near = max(1 - known_part, 0.0) ** (1 / power)
+            share = min(max(near, low + (high - low) / 8), high - (high - low) / 8)
+            width, target = reached(job.paid(rounded_up(alone.amount * Fraction(share))))[name]
+            low, high = (low, share) if meets(width, target) else (share, high)
+            if CLOSE * target <= width <= target:
+                break
+            known_part = (target / width) ** 2 - share**power
+        amount = alone.amount * Fraction(high)
+        found[name] = job.paid(rounded_up(amount) if amount else amount)
+    return found
+
+
+def reached_at(
+    job: Job, strategy: Strategy, budget: Budget | None, draws: int
+) -> dict[str, tuple[float, float]]:
+    """The half-width of each table that has a target, at a budget, and the one it must have."""
+    known: dict[float, Widths] = {}
+    found = {}
+    for i, table in enumerate(job.tables):
+        if table.target is None:
+            continue
+        confidence = float(table.target.confidence)
+        if confidence not in known:
+            known[confidence] = widths_at(job, strategy, budget, confidence, draws)
+        widths = known[confidence]
+        width = widths.per_table[i]
+        if not table.target.simultaneous:
+            width = widths.per_query[table.rows(job.workload)].max()
+        found[table.name] = (float(width), table.target.half_width)
+    return found
+
+
+def meets(width: float, target: float) -> bool:
+    """Is a half-width as small as it must be? Widths themselves are rounded up a little."""
+    return width <= target * (1 + 1e-6)
+
+
+def rounded_up(amount: Fraction, digits: int = DIGITS) -> Fraction:
+    """The least decimal of so many digits that is not less.
+
+    >>> rounded_up(Fraction(1, 3))
+    Fraction(167, 500)
+    """
+    step = Fraction(10) ** (math.floor(math.log10(amount)) - digits + 1)
+    return math.ceil(amount / step) * step

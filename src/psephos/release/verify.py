@@ -1,0 +1,415 @@
+"""Verify a bundle without the data: hashes, receipt, arithmetic.
+
+What it cannot show is said with the result: that the noisy integers came from the data, or that
+the noise in them was drawn honestly, no file can prove.
+
+Are published numbers a rounding of the best fit, as good a one as can be expected?
+
+The best fit without negative cells, x, is worked out again from the noisy integers. What they tell
+of it is the same on any machine to many digits; which of many good roundings z is found turns on
+the last digit. So z is compared with x itself, by what rounding guarantees (a cell moves to one of
+its two whole neighbours) and by what it reaches: the gaps of the tables' numbers are held against
+those of x rounded anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from psephos.errors import PsephosError, ReleaseError
+from psephos.infer.rounding import Gaps
+from psephos.kernel.ledger import Ledger
+from psephos.kernel.storage import Anchor
+from psephos.matrix import Identity, Kron, Matrix
+from psephos.release.agreement import compare_past, worst_of
+from psephos.release.bundle import CELLS_FILE, Bundle, distance, interval_of, release_json
+from psephos.release.files import (
+    file_name,
+    json_text,
+    read_csv,
+    read_integers,
+    read_json,
+    read_parquet,
+    sha256_of,
+)
+from psephos.release.measured import FILES, PAST
+from psephos.release.views import Shift, Views, possible_views
+from psephos.report.html import plain_table
+from psephos.values import Array
+
+FOUND_ANEW = 2_000_000
+"""The most cells for which the best fit is worked out again."""
+NEIGHBOUR = 1.25
+"""How far a cell may be from the best fit: rounding moves it by one at most."""
+FACTOR = 2.0
+"""How many times further numbers may be from the best fit than those of its rounding anew."""
+TYPICAL, NUMBER = 0.5, 2.0
+"""What is allowed on top, for the root mean square of the gaps and for the largest of a table."""
+
+
+def check_rounding(views: Views, cells: Array) -> str:
+    """Refuse cells that are no good rounding of the best fit; else say how near they are."""
+    if cells.size > FOUND_ANEW:
+        return (
+            f"over {FOUND_ANEW:,} cells the best fit is not worked out again: that these cells are "
+            "its rounding was NOT checked, only that they add up"
+        )
+    workload, solution = views.job.workload, views.solution
+    gaps, again = (Gaps.of(z, solution, workload) for z in (cells, views.cells))
+    by_cell = _cells_near(views, gaps)
+    typical = FACTOR * again.typical + TYPICAL
+    if not gaps.typical <= typical:
+        raise ReleaseError(
+            f"the tables are typically {gaps.typical:,.2f} from the best fit, worked out again; "
+            f"rounding it moves them by {again.typical:,.2f}, and {typical:,.2f} is allowed"
+        )
+    for product, gap, other in zip(workload.products, gaps.largest, again.largest, strict=True):
+        most = FACTOR * max(other, 2 * again.typical) + NUMBER
+        if not gap <= most:
+            raise ReleaseError(
+                f"a number of {product.title!r} is {gap:,.2f} from the best fit, worked out again; "
+                f"rounding it moves these by up to {other:,.2f}, and {most:,.2f} is allowed"
+            )
+    return (
+        "a rounding of the best fit, worked out again: numbers typically within "
+        f"{gaps.typical:.2f} of it (allowed: {typical:.2f}), at most {max(gaps.largest):.2f} "
+        f"(rounded anew: {max(again.largest):.2f}); {by_cell}"
+    )
+
+
+def _cells_near(views: Views, gaps: Gaps) -> str:
+    """Refuse cells that are no neighbours of the best fit, where it tells them."""
+    partition = views.job.workload.reduce().partition
+    if not _told(views, partition):
+        return "single cells are not told by the measurements, and only checked to add up"
+    if not gaps.group <= NEIGHBOUR:
+        raise ReleaseError(
+            f"a cell, or cells that no question tells apart, are {gaps.group:,.2f} from the best "
+            f"fit, worked out again; rounding moves them by 1, and {NEIGHBOUR} is allowed"
+        )
+    shape = views.job.workload.domain.shape
+    if not gaps.even and not _told(views, Kron(tuple(Identity(n) for n in shape))):
+        return f"every group of cells told apart within {gaps.group:.2f} (allowed: {NEIGHBOUR})"
+    if not gaps.share <= NEIGHBOUR:
+        raise ReleaseError(
+            f"a cell is {gaps.share:,.2f} from its share of the best fit, worked out again; "
+            f"rounding moves it by 1, and {NEIGHBOUR} is allowed"
+        )
+    return f"every cell within {max(gaps.group, gaps.share):.2f} (allowed: {NEIGHBOUR})"
+
+
+def _told(views: Views, queries: Matrix) -> bool:
+    """Do the measurements determine these queries?"""
+    factors = queries.factors if isinstance(queries, Kron) else (queries,)
+    try:
+        return views.estimate.form.covers(factors)
+    except PsephosError:  # no closed form for it
+        return False
+
+
+TOLERANCE = 1e-9
+"""Of a standard error: how far a consistent number may be from its recomputation."""
+CANNOT = (
+    "that the noisy integers came from the data, and that their noise was drawn as it should be",
+    "what report.html says: it is hashed, not read again; the tables are what counts; titles, the "
+    "publisher and facts are as the bundle has them",
+    "without the ledger, that receipts are the ledger's own: they are not signed",
+    "that the source itself is right: sampling, coverage and reporting errors are not in any "
+    "interval here",
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    ok: bool
+    text: str
+
+
+@dataclass(frozen=True, repr=False)
+class Verification:
+    """What was checked of a bundle, what holds, and what no file can show."""
+
+    bundle: str
+    checks: tuple[Check, ...]
+    cannot: tuple[str, ...] = CANNOT
+
+    @property
+    def ok(self) -> bool:
+        """Everything that was checked holds."""
+        return all(check.ok for check in self.checks)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"ok": self.ok, **asdict(self)}
+
+    def __repr__(self) -> str:
+        failed = ", ".join(check.name for check in self.checks if not check.ok)
+        state = f"failed: {failed}" if failed else f"ok, {len(self.checks)} checks"
+        return f"Verification({self.bundle!r}: {state})"
+
+    def _repr_html_(self) -> str:
+        rows = [[c.name, "ok" if c.ok else "FAILED", c.text] for c in self.checks]
+        rows += [["cannot be shown", "–", text] for text in self.cannot]
+        return plain_table(repr(self), ["check", "result", "what was found"], rows)
+
+    def __str__(self) -> str:
+        lines = [f"{'ok    ' if c.ok else 'FAILED'}  {c.name}: {c.text}" for c in self.checks]
+        lines += [f"cannot be shown: {text}" for text in self.cannot]
+        return "\n".join(lines)
+
+
+def verify(
+    path: str | os.PathLike[str], *, ledger: Ledger | str | os.PathLike[str] | None = None
+) -> Verification:
+    """Look a bundle through: every hash, the receipt, and every number that can be recomputed.
+
+    Args:
+        path: the bundle's directory
+        ledger: the data set's ledger, if the owner verifies: then the charge is looked up in it
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise ReleaseError(f"a bundle is a directory, got {path!r}")
+    bundle = Bundle.open(path)
+    steps: list[tuple[str, Callable[[Bundle], str]]] = [
+        ("files", _files),
+        ("request", _request),
+        ("receipt", _receipt),
+        ("past", _past),
+        ("raw view", _raw),
+        ("consistent view", _consistent),
+        ("published view", _published),
+    ]
+    if ledger is not None:
+        held = ledger
+        steps.insert(3, ("ledger", lambda found: _ledger(found, held)))
+    checks = []
+    for name, step in steps:
+        try:
+            checks.append(Check(name, True, step(bundle)))
+        except (_WrongError, PsephosError) as wrong:
+            checks.append(Check(name, False, str(wrong)))
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with a file is a finding
+            checks.append(Check(name, False, f"cannot be read ({type(error).__name__})"))
+    return Verification(str(Path(path)), tuple(checks))
+
+
+class _WrongError(Exception):
+    """A check that does not hold."""
+
+
+def _files(bundle: Bundle) -> str:
+    """Every file that a release has, none other, each with its hash."""
+    listed, expected = set(bundle.manifest["files"]), set(_expected(bundle))
+    there = set()
+    for file in bundle.path.rglob("*"):
+        if file.is_symlink():
+            raise _WrongError(f"{file.relative_to(bundle.path)} is a link to somewhere else")
+        if file.is_file():
+            there.add(file.relative_to(bundle.path).as_posix())
+    there.discard("manifest.json")  # the one that has the hashes of all others
+    said = [f"{name} is missing" for name in sorted(expected - there)]
+    said += [f"{name} does not belong here" for name in sorted(there - expected)]
+    said += [f"{name} is not in the manifest" for name in sorted(expected & there - listed)]
+    said += [f"{name} is in the manifest" for name in sorted(listed - expected)]
+    if said:
+        raise _WrongError("; ".join(said))
+    marks = bundle.manifest["files"]
+    changed = [name for name in sorted(listed) if sha256_of(bundle.path / name) != marks[name]]
+    if changed:
+        raise _WrongError(f"changed since the release: {', '.join(changed)}")
+    return f"{len(listed)} files, every hash as the manifest has it"
+
+
+def _expected(bundle: Bundle) -> Iterator[str]:
+    """The files that a release of this job has, besides the manifest."""
+    yield from ("release.json", "report.html", *FILES)
+    job = bundle.job
+    for i in range(len(job.past)):
+        yield from (f"{PAST}/{i + 1}/{name}" for name in ("manifest.json", *FILES))
+    for view in possible_views(job, job.file.output.views):
+        blocks = [f"block-{i + 1}" for i in range(len(bundle.strategy.query.blocks))]
+        tables = [file_name(table.name) for table in job.tables]
+        for name in blocks if view == "raw" else tables:
+            yield from (f"{view}/{name}.{kind}" for kind in job.file.output.formats)
+        if view == "published":
+            yield f"{view}/{CELLS_FILE}"
+
+
+def _request(bundle: Bundle) -> str:
+    """Does the manifest speak of what release.json asks?"""
+    job, manifest = bundle.job, bundle.manifest
+    if json_text(read_json(bundle.path / "release.json")) != json_text(release_json(job)):
+        raise _WrongError("release.json holds something that a release does not write")
+    for i, past in enumerate(job.past):
+        if read_json(bundle.path / PAST / str(i + 1) / "manifest.json") != past.manifest():
+            raise _WrongError(f"{PAST}/{i + 1}/manifest.json says more than it should")
+    if manifest["views"] != list(possible_views(job, job.file.output.views)):
+        raise _WrongError("the views are not those that were asked for")
+    if manifest["fingerprint"] != job.fingerprint:
+        raise _WrongError("release.json asks something else than was released")
+    if job.budget is not None and bundle.spend != job.budget:
+        raise _WrongError(f"{bundle.spend} was spent, release.json says {job.budget}")
+    _listed(bundle)
+    facts = {"title": job.file.title or job.file.name, "name": job.file.name}
+    facts |= {"edition": job.file.edition}
+    facts |= {"noise": bundle.strategy.noise, "strategy": bundle.strategy.name}
+    for key, fact in facts.items():
+        if manifest.get(key) != fact:
+            raise _WrongError(f"the manifest's {key} is not {fact!r}")
+    if manifest["draws"] != Views.draws:
+        raise _WrongError(f"intervals are made from {Views.draws:,} draws")
+    if manifest["interval"] != interval_of(bundle.views):
+        raise _WrongError("the manifest's words on intervals are not those of these numbers")
+    if bundle.simulation:
+        return "a rehearsal of what release.json asks"
+    if manifest["key"] != job.key:
+        raise _WrongError("the key is not that of this request")
+    held, limit = bundle.receipt, job.file.ledger.made()
+    if [held["dataset"], held["budget"]] != [
+        job.file.ledger.dataset,
+        [limit.currency, str(limit.amount)],
+    ]:
+        raise _WrongError("the receipt is that of another ledger")
+    return f"{job.file.name!r}: {len(job.tables)} tables at {bundle.spend}, as release.json asks"
+
+
+def _listed(bundle: Bundle) -> None:
+    """Does the manifest list the tables, with shifts and a distance if some are published?"""
+    manifest, published = bundle.manifest, "published" in bundle.manifest["views"]
+    names = [(table.name, file_name(table.name), published) for table in bundle.job.tables]
+    if [(t["name"], t["file"], "shifts" in t) for t in manifest["tables"]] != names:
+        raise _WrongError("the manifest lists other tables than were asked for")
+    if (manifest["distance"] is not None) != published:
+        raise _WrongError("a distance is recorded for the published view, and for no other")
+
+
+def _receipt(bundle: Bundle) -> str:
+    """Does each charge pay for its query, on this schema, at its spend, with its values?"""
+    if bundle.simulation:
+        return "a rehearsal on made-up data: nothing was charged"
+    past = bundle.job.past
+    known = ("dataset", "dataset_id", "budget", "unit")
+    for each in (*past, bundle.own):
+        each.measurement.require_release()
+        each.check_receipt(bundle.job.unit)
+        if any(each.receipt[fact] != bundle.receipt[fact] for fact in known):
+            raise _WrongError(f"{each.name!r} was measured on another data set")
+    for fact in ("number", "values_hash", "key"):
+        if len({each.receipt["charge"][fact] for each in (*past, bundle.own)}) <= len(past):
+            raise _WrongError("one charge is counted twice")
+    said = f"{bundle.spend} was charged for these very queries, and these integers stored for it"
+    names = ", ".join(repr(each.name) for each in past)
+    return said + (f"; so for what it builds on: {names}" if past else "")
+
+
+def _past(bundle: Bundle) -> str:
+    """Do the noisy integers that were combined agree, as far as noise allows?"""
+    comparisons = compare_past(bundle.views)
+    if not comparisons:
+        return "builds on no earlier release"
+    worst = worst_of(comparisons)
+    if not worst.ok:
+        raise _WrongError(str(worst))
+    return str(worst)
+
+
+def _ledger(bundle: Bundle, ledger: Ledger | str | os.PathLike[str]) -> str:
+    """Are the receipts, to the letter, what the ledger holds?"""
+    held = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    for each in (*bundle.job.past, bundle.own):
+        held.verify(anchor=Anchor.from_dict(each.receipt["anchor"]))
+        each.check_ledger(held)
+    number = bundle.receipt["charge"]["number"]
+    return f"record {number} of {held.dataset!r} is this charge"
+
+
+def _raw(bundle: Bundle) -> str:
+    if "raw" not in bundle.manifest["views"]:
+        return "not part of this release"
+    for i in range(len(bundle.strategy.query.blocks)):
+        _compare(bundle, "raw", f"block-{i + 1}", bundle.views.raw(i))
+    return f"{len(bundle.measurement.values):,} integers, exactly those that were measured"
+
+
+def _consistent(bundle: Bundle) -> str:
+    if "consistent" not in bundle.manifest["views"]:
+        return "not part of this release"
+    worst = 0.0
+    for table in bundle.job.tables:
+        again = bundle.views.table(table, "consistent")
+        worst = max(worst, _compare(bundle, "consistent", file_name(table.name), again))
+    return f"within {worst:.1g} standard errors of least squares on the noisy integers"
+
+
+def _published(bundle: Bundle) -> str:
+    if "published" not in bundle.manifest["views"]:
+        return "not part of this release"
+    _listed(bundle)
+    job, views = bundle.job, bundle.views
+    place = bundle.path / "published" / CELLS_FILE
+    cells = read_integers(place, "count", job.workload.domain.size)
+    if cells.dtype != np.int64 or (cells < 0).any():
+        raise _WrongError("the cells are not non-negative whole numbers, one for each")
+    if job.zeros is not None and cells[job.zeros].any():
+        raise _WrongError("a cell that no row can lie in is not zero")
+    published = views.counted(cells)
+    for table, said in zip(job.tables, bundle.manifest["tables"], strict=True):
+        written = views.table(table, "published", published)
+        _compare(bundle, "published", file_name(table.name), written)
+        _shifts(said, table.name, views.shifts(table, published))
+    found, recorded = distance(views, published), bundle.manifest["distance"]
+    for key, size in found.items():
+        if not abs(size - recorded[key]) <= 1e-6 * max(1.0, size):
+            raise _WrongError(f"distance: {key} is {size:.6g}, {recorded[key]:.6g} is recorded")
+    said = (
+        f"{cells.size:,} non-negative whole cells add up to every table; at most "
+        f"{found['largest']:,.1f} from the consistent view, as recorded"
+    )
+    return f"{said}; {check_rounding(views, cells)}"
+
+
+def _shifts(said: dict[str, Any], name: str, shifts: list[Shift]) -> None:
+    """Does the manifest record the shifts that a table has?"""
+    told = said["shifts"]
+    same = said == {"name": name, "file": file_name(name), "shifts": told}
+    same &= len(told) == len(shifts)
+    for held, shift in zip(told, shifts, strict=False):
+        same &= (tuple(held["by"]), held["numbers"]) == (shift.by, shift.numbers)
+        same &= abs(held["mean"] - shift.mean) <= 1e-6
+    if not same:
+        raise _WrongError(f"{name!r} is shifted otherwise than is recorded")
+
+
+def _compare(bundle: Bundle, view: str, name: str, again: pa.Table) -> float:
+    """How far, in standard errors, files are from what is recomputed; labels to the letter."""
+    worst = 0.0
+    scale = np.maximum(again["stderr"].to_numpy(), 1e-9)
+    for kind in bundle.job.file.output.formats:
+        place = f"{view}/{name}.{kind}"
+        if kind == "csv":
+            written = read_csv(bundle.path / place, again.schema, again.num_rows)
+        else:
+            written = read_parquet(bundle.path / place, (again.schema,), again.num_rows)
+        for column in again.column_names:
+            if not pa.types.is_floating(again.schema.field(column).type):
+                if not written[column].equals(again[column]):
+                    raise _WrongError(f"{place}: {column} is not what was written")
+                continue
+            gap = np.abs(written[column].to_numpy() - again[column].to_numpy()) / scale
+            if not gap.max(initial=0) <= TOLERANCE:
+                raise _WrongError(
+                    f"{place}: {column} is up to {gap.max():.2g} standard errors from its "
+                    "recomputation"
+                )
+            worst = max(worst, float(gap.max(initial=0)))
+    return worst

@@ -1,0 +1,301 @@
+"""Three views of the same numbers, each with its standard error and noise interval.
+
+    raw          the noisy integers as they were drawn: unbiased answers to what was measured
+    consistent   least squares: unbiased, and everything adds up
+    published    non-negative whole numbers that add up, near the consistent ones
+
+Intervals cover the privacy noise and nothing else. The published view carries the interval of the
+consistent one, centre included: rounding and cutting at zero have no interval of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
+from psephos.errors import ReleaseError
+from psephos.infer.estimate import Estimate
+from psephos.infer.intervals import Widths, half_widths, noise_quantile
+from psephos.infer.least_squares import least_squares
+from psephos.infer.nonnegative import MOST_CELLS, nonnegative
+from psephos.infer.rounding import whole
+from psephos.kernel.measurement import Measurement
+from psephos.matrix import Matrix
+from psephos.release.raw_labels import block_lists
+from psephos.release.request import Job
+from psephos.release.spec.entries import View
+from psephos.release.spec.tables import Table, column_name
+from psephos.report.points import TOTAL
+from psephos.values import Array
+from psephos.workload.query_sets import (
+    IdentityQueries,
+    JointQueries,
+    QuerySet,
+    TotalQueries,
+    total_label,
+)
+from psephos.workload.workload import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class Views:
+    """All numbers of a release, from its noisy integers alone."""
+
+    job: Job
+    measurement: Measurement
+    draws: int = 9999
+
+    @cached_property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """What the release builds on, then its own."""
+        return (*(each.measurement for each in self.job.past), self.measurement)
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """Least squares."""
+        return least_squares(self.measurements)
+
+    @cached_property
+    def consistent(self) -> Array:
+        """The answers of all tables, unbiased and adding up."""
+        return self.estimate.answer(self.job.workload).values
+
+    @cached_property
+    def stderr(self) -> Array:
+        """The standard deviation of the noise in every consistent answer."""
+        return self.widths.stderr
+
+    @cached_property
+    def widths(self) -> Widths:
+        """The half-widths of the noise intervals of the consistent answers."""
+        tables = [table.products for table in self.job.tables]
+        return self.widths_of(self.job.workload, tables)
+
+    def widths_of(
+        self, workload: Workload, tables: Sequence[Sequence[int]] | None = None
+    ) -> Widths:
+        """The half-widths of the noise intervals of any workload's answers."""
+        return half_widths(
+            self.estimate.form,
+            [noise for each in self.measurements for noise in each.noise],
+            [b.matrix.shape[0] for each in self.measurements for b in each.query.blocks],
+            workload,
+            tables=tables,
+            confidence=float(self.job.file.output.confidence),
+            draws=self.draws,
+        )
+
+    @cached_property
+    def solution(self) -> Array:
+        """Non-negative real numbers for every cell, zero where no row can be."""
+        return nonnegative(self.estimate, zeros=self.job.zeros, hold_total=True)
+
+    @cached_property
+    def cells(self) -> Array:
+        """The solution in whole numbers."""
+        return whole(self.solution, self.job.workload)
+
+    @cached_property
+    def published(self) -> Array:
+        """The answers of all tables, counted from whole cells: so they add up, exactly."""
+        return self.counted(self.cells)
+
+    def counted(self, cells: Array) -> Array:
+        """The answers of all tables, counted from some cells."""
+        shaped = cells.reshape(self.job.workload.domain.shape)  # merging may have renumbered them
+        return self.job.workload.answer(shaped).astype(np.int64)
+
+    def table(self, table: Table, view: View, published: Array | None = None) -> pa.Table:
+        """One table in one view: labels, the number, its standard error and its interval."""
+        if view == "raw":
+            raise ReleaseError(
+                "the raw view has one table for each measured block, not for each question; "
+                "see `raw(block)`"
+            )
+        rows = table.rows(self.job.workload)
+        centre, half = self.consistent[rows], self.widths.per_query[rows]
+        labels = table_labels(self.job.workload, table)
+        numbers: dict[str, Array] = {"count": centre}
+        if view == "published":
+            whole = self.published if published is None else published
+            numbers = {"count": whole[rows], "consistent": centre}
+        numbers |= {"stderr": self.stderr[rows], "low": centre - half, "high": centre + half}
+        return marked(labels, numbers, self.measurement.simulation)
+
+    def raw(self, number: int) -> pa.Table:
+        """The noisy integers of one measured block; their intervals are exact quantiles."""
+        start = 0
+        for block in self.measurement.query.blocks[:number]:
+            start += block.matrix.shape[0]
+        block, noise = self.measurement.query.blocks[number], self.measurement.noise[number]
+        rows = block.matrix.shape[0]
+        values = self.measurement.values[start : start + rows]
+        half = noise_quantile(noise, float(self.job.file.output.confidence))
+        spread = np.full(rows, np.sqrt(noise.exact_variance))
+        numbers = {"value": values, "stderr": spread, "low": values - half, "high": values + half}
+        labels = block_labels(block.matrix, self.job.workload.domain)
+        return marked(labels, numbers, self.measurement.simulation)
+
+    def shifts(self, table: Table, published: Array | None = None) -> list[Shift]:
+        """How far the published view lies from the consistent one, by what is summed over.
+
+        Means of published minus consistent: estimates of the published view's bias, made from the
+        noisy numbers alone; the consistent view is unbiased. Totals add up the shifts of what
+        they sum, so they are told apart from single cells.
+        """
+        rows = table.rows(self.job.workload)
+        whole = self.published if published is None else published
+        gaps = whole[rows] - self.consistent[rows]
+        labels = table_labels(self.job.workload, table)
+        labels.pop("part", None)
+        by = [tuple(n for n, words in labels.items() if words[i] != TOTAL)
+              for i in range(gaps.size)]  # fmt: skip
+        found = []
+        for names in dict.fromkeys(by):
+            own = gaps[[each == names for each in by]]
+            found.append(Shift(names, own.size, float(own.mean())))
+        return found
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The mean shift of a table's numbers that tell these columns apart and sum over the others."""
+
+    by: tuple[str, ...]
+    numbers: int
+    mean: float
+
+
+def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
+    """The labels of a table's queries: one column for each attribute that it asks about.
+
+    Attributes that were merged have their columns back, unless the table itself looks at them
+    together: then its queries have one label for all of them.
+    """
+    domain = workload.domain
+    lists = _table_lists(workload, table)
+    parts = [_combined(own) for own in lists]
+    counts = [workload.query_counts[p] for p in table.products]
+    names = [name for name in _column_order(domain) if any(name in part for part in lists)]
+    named = (domain.origin or domain).names
+    columns: dict[str, list[str]] = {column_name(name): [] for name in names}
+    if len(parts) > 1:
+        columns = {"part": [], **columns}
+    for p, part, count in zip(table.products, parts, counts, strict=True):
+        for name in names:
+            whole = total_label((domain.origin or domain)[name]) if name in named else TOTAL
+            columns[column_name(name)] += part.get(name, [whole] * count)
+        if len(parts) > 1:
+            title = workload.products[p].title
+            columns["part"] += [title.removeprefix(f"{table.name}: ")] * count
+    return columns
+
+
+def table_schema(workload: Workload, table: Table, view: View, simulation: bool) -> pa.Schema:
+    """The columns of a table in a view, and their types."""
+    lists = _table_lists(workload, table)
+    order = _column_order(workload.domain)
+    labels = ["part"] if len(lists) > 1 else []
+    labels += [column_name(name) for name in order if any(name in own for own in lists)]
+    numbers = [("count", pa.int64() if view == "published" else pa.float64())]
+    names = ["consistent"] if view == "published" else []
+    numbers += [(name, pa.float64()) for name in (*names, "stderr", "low", "high")]
+    numbers += [("made_up", pa.bool_())] if simulation else []
+    return pa.schema([*((label, pa.string()) for label in labels), *numbers])
+
+
+def _table_lists(workload: Workload, table: Table) -> list[dict[str, list[str]]]:
+    """The labels along each column, for each product of a table."""
+    domain = workload.domain
+    asked = [workload.products[p].factors for p in table.products]
+    together = {
+        name
+        for factors in asked
+        for name, queries in factors.items()
+        if domain[name].parts and _of_parts(domain[name], queries) is None
+    }
+    return [_product_lists(domain, factors, together) for factors in asked]
+
+
+def _of_parts(merged: Attribute, queries: QuerySet) -> tuple[QuerySet, ...] | None:
+    """The query sets of a merged attribute's parts; None if they are asked about together."""
+    if isinstance(queries, JointQueries):
+        return queries.parts
+    if isinstance(queries, IdentityQueries | TotalQueries):
+        return (queries,) * len(merged.parts)
+    return None
+
+
+def _product_lists(
+    domain: Domain, factors: dict[str, QuerySet], together: set[str]
+) -> dict[str, list[str]]:
+    """The labels of one product's factors, merged attributes in parts if not `together`."""
+    lists: dict[str, list[str]] = {}
+    for name in domain.names:
+        if name not in factors:
+            continue
+        attribute, queries = domain[name], factors[name]
+        split = _of_parts(attribute, queries) if attribute.parts else None
+        if split is None or name in together:
+            lists[name] = _bare(name, queries.labels(attribute))
+            continue
+        for (part, own), set_of_part in zip(attribute.parts, split, strict=True):
+            if not isinstance(set_of_part, TotalQueries):
+                lists[part] = _bare(part, set_of_part.labels(own))
+    return lists
+
+
+def _bare(name: str, words: list[str]) -> list[str]:
+    """Labels in a column that has the attribute's name already."""
+    return [word.removeprefix(f"{name} = ") for word in words]
+
+
+def _column_order(domain: Domain) -> list[str]:
+    """All names a column can have, in the order of the domain before attributes were merged."""
+    if domain.origin is None:
+        return list(domain.names)
+    first = {domain[n].parts[0][0]: n for n in domain.names if domain[n].parts}
+    order: list[str] = []
+    for name in domain.origin.names:
+        order += [first[name], name] if name in first else [name]
+    return order
+
+
+def _combined(lists: dict[str, list[str]]) -> dict[str, list[str]]:
+    """All combinations of labels, the last column fastest."""
+    grids = [grid.ravel() for grid in np.indices([len(words) for words in lists.values()])]
+    pairs = zip(lists.items(), grids, strict=True)
+    return {name: [words[k] for k in grid] for (name, words), grid in pairs}
+
+
+def block_labels(matrix: Matrix, domain: Domain) -> dict[str, list[str]]:
+    """What each answer of a measured block counts."""
+    lists = block_lists(matrix, domain)
+    if lists is None:
+        return {"answer": [f"combination {i + 1}" for i in range(matrix.shape[0])]}
+    named = {column_name(name): words for name, words in lists.items()}
+    return _combined(named) if named else {"answer": [TOTAL]}
+
+
+def marked(labels: dict[str, list[str]], numbers: dict[str, Any], simulation: bool) -> pa.Table:
+    """Labels and numbers as one table; made-up numbers say so in every row."""
+    columns: dict[str, Any] = dict(labels)
+    for name, values in numbers.items():
+        wide = values.dtype == object
+        columns[name] = [str(value) for value in values] if wide else values
+    if simulation:
+        columns["made_up"] = [True] * len(next(iter(columns.values())))
+    return pa.table(columns)
+
+
+def possible_views(job: Job, wanted: tuple[View, ...]) -> tuple[View, ...]:
+    """Those of the wanted views that the domain allows: whole numbers need all cells."""
+    fits = job.workload.domain.size <= MOST_CELLS
+    return tuple(view for view in wanted if fits or view != "published")

@@ -1,0 +1,1 @@
+"""How numbers look to people: HTML tables, charts, the page of a release."""

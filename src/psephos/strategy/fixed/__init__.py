@@ -1,0 +1,1 @@
+"""Strategies that are written down, not searched for; rivals of HDMM."""

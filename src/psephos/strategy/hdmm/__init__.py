@@ -1,0 +1,1 @@
+"""HDMM: strategies found by optimisation (McKenna et al. 2018)."""

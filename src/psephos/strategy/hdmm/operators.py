@@ -1,0 +1,263 @@
+"""The operators of HDMM behind one signature: a problem and a generator in, a strategy out.
+
+Each says whether it fits a problem and how many of the starts asked for it can use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.random import Generator
+
+from psephos.domain.domain import Domain
+from psephos.inverse.axis import is_zero
+from psephos.inverse.range_gram import LineQueries
+from psephos.matrix import Identity, Kron, Matrix, Partition, is_total
+from psephos.strategy import build
+from psephos.strategy.factors import GaussianFactor, Noise, PureFactor, identity_factor
+from psephos.strategy.hdmm.gaussian import optimise_gaussian
+from psephos.strategy.hdmm.marginals import opt_marginals
+from psephos.strategy.hdmm.opt0 import opt0
+from psephos.strategy.hdmm.product import opt_product
+from psephos.strategy.hdmm.range_tree import TreeFactor, optimise_tied
+from psephos.strategy.hdmm.residual import residual_blocks
+from psephos.strategy.hdmm.union import opt_union
+from psephos.strategy.strategy import Strategy
+from psephos.strategy.terms import Terms, is_identity, picked
+from psephos.workload.product import Product
+from psephos.workload.reduction import Reduction
+from psephos.workload.workload import Workload
+
+ANSWERS = 10**9
+"""Strategies with more answers than this are not considered."""
+WHOLE_DOMAIN = {"laplace": 20_000, "gaussian": 1024}
+"""The most (merged) cells on which OPT_0 searches a whole domain of several attributes."""
+LONG_AXIS = 4096
+"""Attributes with more cells than this are served by trees as well."""
+FAINT = 1e-6
+"""A product with less weight than this, beside the largest, is searched for as if it had so much:
+it takes a millionth of the budget or less, and its queries stay determined."""
+MANY_ATTRIBUTES = 20
+UNION_ATTRIBUTES = 12
+"""The most attributes for which unions are formed; marginals serve more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A workload, merged as far as it is lossless, and the noise to come."""
+
+    workload: Workload
+    noise: Noise
+    reduction: Reduction
+    scaled: Workload
+    """The workload with weights from `FAINT` to two: strategies depend on their ratios alone."""
+
+    @classmethod
+    def of(cls, workload: Workload, noise: Noise) -> Problem:
+        kept = [
+            asked
+            for i, asked in enumerate(workload.products)
+            if not any(is_zero(factor) for factor in workload.factors(i))
+        ]
+        # By a power of two, so that nothing is rounded.
+        scale = 2.0 ** math.floor(math.log2(max(asked.weight for asked in kept)))
+        scaled = workload
+        if len(kept) < len(workload.products) or scale != 1 or any(w.weight < FAINT for w in kept):
+            even = [replace(asked, weight=max(asked.weight / scale, FAINT)) for asked in kept]
+            scaled = Workload(workload.domain, even)
+        named = {name for asked in kept for name, _ in asked.items}
+        # Fewer products help where they are formed; over many attributes marginals are.
+        fewer = scaled.compact() if len(named) <= MANY_ATTRIBUTES else scaled
+        return cls(workload, noise, fewer.reduce(), scaled)
+
+    @cached_property
+    def terms(self) -> Terms:
+        return Terms.of(self.reduction.workload)
+
+    @property
+    def merged(self) -> tuple[Matrix, ...]:
+        """The partition of each attribute."""
+        partition = self.reduction.partition
+        return partition.factors if isinstance(partition, Kron) else (partition,)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.reduction.domain.shape
+
+    @property
+    def cells(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def busy(self) -> int:
+        """Attributes that the workload asks about at all."""
+        return sum(n > 1 for n in self.shape)
+
+    @cached_property
+    def asked(self) -> Workload:
+        """The merged workload over the attributes that are asked about at all.
+
+        On an attribute of one cell queries are numbers; they go into the product's weight.
+        """
+        small = self.reduction.workload
+        names = [name for name, n in zip(small.domain.names, self.shape, strict=True) if n > 1]
+        products = []
+        for i, asked in enumerate(small.products):
+            pairs = zip(small.factors(i), self.shape, strict=True)
+            scale = math.prod(float(w.gram().trace()) for w, n in pairs if n == 1)
+            items = tuple((name, queries) for name, queries in asked.items if name in names)
+            products.append(Product(items, asked.weight * math.sqrt(scale), asked.title))
+        return Workload(Domain(tuple(names), tuple(small.domain[n] for n in names)), products)
+
+    @cached_property
+    def flat(self) -> Reduction | None:
+        """Merged over the whole domain, where that is small and not all is marginals."""
+        large = self.cells > 10 * WHOLE_DOMAIN[self.noise] or self.workload.domain.size > 10**8
+        tables = all(is_identity(w) or is_total(w) for each in self.terms.factors for w in each)
+        if self.busy < 2 or large or tables:
+            return None
+        made = self.reduction.workload.reduce_cells()
+        return made if made.domain.size <= WHOLE_DOMAIN[self.noise] else None
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A search: its fixed number feeds the seed, so operators never share random numbers."""
+
+    number: int
+    name: str
+    search: Callable[[Problem, Generator, float | None], Strategy | None]
+    fits: Callable[[Problem], bool]
+    starts: Callable[[int], int] = lambda restarts: restarts
+
+
+def applicable(problem: Problem) -> list[Operator]:
+    """The operators that fit, the quick ones first."""
+    return [operator for operator in OPERATORS if operator.fits(problem)]
+
+
+def _product(problem: Problem, rng: Generator, deadline: float | None) -> Strategy:
+    found = opt_product(problem.terms, problem.noise, rng=rng, restarts=1, deadline=deadline)
+    return build.product_strategy(
+        problem.workload.domain, problem.noise, problem.terms, found.factors, problem.merged,
+        "OPT_⊗",
+    )  # fmt: skip
+
+
+def _whole(problem: Problem, rng: Generator, deadline: float | None) -> Strategy | None:
+    flat = problem.flat
+    if flat is None:
+        return None
+    terms = Terms.of(flat.workload)
+    first = np.unique(flat.partition.rmatvec(np.arange(flat.domain.size)), return_index=True)[1]
+    gram = picked(problem.terms.whole(), first)
+    grid = problem.shape if flat.domain.size == problem.cells else None
+    if problem.noise == "gaussian":
+        dense = gram.times(np.eye(gram.n))
+        root = optimise_gaussian(dense, deadline=deadline).factor
+        factor: PureFactor | GaussianFactor = GaussianFactor(root)
+    else:
+        found = opt0(gram, rng=rng, restarts=1, deadline=deadline, grid=grid)
+        factor = PureFactor(found.theta)
+    merged = _together(flat.partition, problem.reduction.partition)
+    name = "OPT_0 on all cells"
+    return build.whole_strategy(
+        problem.workload.domain, problem.noise, _flattened(problem, terms), factor, merged, name
+    )
+
+
+def _flattened(problem: Problem, flat: Terms) -> Terms:
+    """The terms over all cells: as products, whose Grams are quick, if none were merged."""
+    if flat.size < problem.cells:
+        return flat
+    whole = tuple((Kron(factors),) for factors in problem.terms.factors)
+    return Terms((problem.cells,), problem.terms.coefficients, whole)
+
+
+def _together(flat: Matrix, merged: Matrix) -> Matrix:
+    """One partition for two in turn: where each cell of the domain ends up."""
+    groups = merged.rmatvec(flat.rmatvec(np.arange(flat.shape[0])))
+    return Identity(groups.size) if flat.shape[0] == groups.size else Partition(groups)
+
+
+def _union(problem: Problem, rng: Generator, deadline: float | None) -> Strategy | None:
+    found = opt_union(problem.asked, problem.noise, rng=rng, restarts=1, deadline=deadline)
+    if found is None:
+        return None
+    parts = []
+    for part in found.parts:
+        factors, merged = iter(part.factors), iter(part.merged)
+        pairs = [
+            (next(factors), _together(next(merged), own)) if n > 1 else (identity_factor(1), own)
+            for n, own in zip(problem.shape, problem.merged, strict=True)
+        ]
+        parts.append(([factor for factor, _ in pairs], [own for _, own in pairs]))
+    made = build.union_strategy(
+        problem.workload.domain, problem.noise, parts, found.weights, "OPT_+"
+    )
+    if not found.exact or not made.error_is_exact:
+        return made
+    loss = math.sqrt(made.expected_error(problem.scaled) / found.error) - 1
+    return replace(made, rounding_loss=loss)
+
+
+def _marginals(problem: Problem, rng: Generator, deadline: float | None) -> Strategy:
+    few = len(problem.shape) <= MANY_ATTRIBUTES
+    small = problem.reduction.workload
+    traces = small.subset_traces() if few else small.closure_traces()
+    found = opt_marginals(problem.shape, traces, rng=rng, restarts=25, deadline=deadline)
+    return build.marginals_strategy(
+        problem.workload.domain, problem.noise, found.sets, found.weights, problem.merged, "OPT_M"
+    )
+
+
+def _residual(problem: Problem, rng: Generator, deadline: float | None) -> Strategy:
+    few = len(problem.shape) <= MANY_ATTRIBUTES
+    small = problem.reduction.workload
+    traces = small.subset_traces() if few else small.closure_traces()
+    pairs = residual_blocks(problem.shape, traces)
+    return build.residual_strategy(
+        problem.workload.domain, [axes for axes, _ in pairs], np.array([w for _, w in pairs]),
+        problem.merged, "residual",
+    )  # fmt: skip
+
+
+def _tied(problem: Problem, rng: Generator, deadline: float | None) -> Strategy | None:
+    """A tree on the one attribute that is asked about, the others being summed over."""
+    (axis,) = (i for i, n in enumerate(problem.shape) if n > 1)
+    line = LineQueries.combined(
+        zip(problem.terms.coefficients, problem.terms.axis(axis), strict=True)
+    )
+    if line is None:  # queries that a tree has no closed form for
+        return None
+    n = problem.shape[axis]
+    found = optimise_tied(line, n, noise=problem.noise, rng=rng, deadline=deadline)
+    factors = [TreeFactor(found) if m > 1 else identity_factor(1) for m in problem.shape]
+    return build.product_strategy(
+        problem.workload.domain, problem.noise, problem.terms, factors, problem.merged, "tied tree"
+    )
+
+
+def _once(restarts: int) -> int:
+    return 1
+
+
+OPERATORS = [
+    Operator(4, "OPT_M", _marginals, lambda p: p.noise == "laplace" and p.busy > 1, starts=_once),
+    Operator(5, "residual", _residual, lambda p: p.noise == "gaussian", starts=_once),
+    Operator(6, "tied tree", _tied, lambda p: p.busy == 1 and p.cells > LONG_AXIS, starts=_once),
+    Operator(1, "OPT_⊗", _product, lambda p: p.cells <= ANSWERS),
+    Operator(
+        2,
+        "OPT_+",
+        _union,
+        lambda p: (
+            len(p.terms.coefficients) > 1 and p.cells <= ANSWERS and 1 <= p.busy <= UNION_ATTRIBUTES
+        ),
+    ),
+    Operator(3, "OPT_0 on all cells", _whole, lambda p: p.flat is not None),
+]

@@ -1,0 +1,439 @@
+"""OPT_0: the best p-Identity strategy for one Gram under Laplace noise.
+
+A(Θ) = [I; Θ] diag(1 / (1 + colsum Θ)) with Θ ≥ 0 has all column sums equal to one, so its error is
+C(Θ) = ‖W A⁺‖² (McKenna et al. 2018, section 5). The search is by L-BFGS-B from several starts; on
+longer lines from a coarse solution to a finer one.
+
+Where the search for a p-Identity strategy begins: rows that count boxes, and random rows.
+
+All starts keep well away from Θ = 0, which is Identity and always a local minimum.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.optimize import Bounds, minimize
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+from psephos.strategy.terms import GramOperator
+from psephos.values import Array
+
+WEIGHT = 0.7
+"""The weight of a box: one that can grow or shrink; from a tenth it would soon be zero."""
+
+Start = Callable[[int, int, Generator], Array]
+"""(p, n, rng) ↦ Θ."""
+
+
+def dense(p: int, n: int, rng: Generator) -> Array:
+    """Uniform on [0, 1]."""
+    return rng.random((p, n))
+
+
+def segments(p: int, n: int, rng: Generator) -> Array:
+    """The line cut into p pieces of one length.
+
+    >>> from numpy.random import default_rng
+    >>> (segments(2, 4, default_rng(0)) > WEIGHT / 2).astype(int)
+    array([[1, 1, 0, 0],
+           [0, 0, 1, 1]])
+    """
+    edges = np.linspace(0, n, min(p, n) + 1).round().astype(int)
+    return _intervals(p, n, edges[:-1], edges[1:], rng)
+
+
+def tree(fan_out: int) -> Start:
+    """The nodes of a tree over the line, level by level, the last one as fine as rows are left."""
+
+    def start(p: int, n: int, rng: Generator) -> Array:
+        low: list[Array] = []
+        high: list[Array] = []
+        left, parts = p, fan_out
+        while left > 0:
+            # A level that does not fit is made coarser, so that it still covers the line.
+            parts = min(parts, left, n)
+            edges = np.linspace(0, n, parts + 1).round().astype(int)
+            low.append(edges[:-1])
+            high.append(edges[1:])
+            left -= parts
+            parts *= fan_out
+        return _intervals(p, n, np.concatenate(low), np.concatenate(high), rng)
+
+    return start
+
+
+def intervals(p: int, n: int, rng: Generator) -> Array:
+    """Random intervals, long and short ones alike on a logarithmic scale."""
+    return boxes((n,), p, rng)
+
+
+def boxes(grid: tuple[int, ...], p: int, rng: Generator) -> Array:
+    """Random boxes of a grid, with side lengths alike on a logarithmic scale."""
+    inside = np.ones((p, 1), dtype=bool)
+    for n in grid:
+        length = np.minimum(np.exp(rng.random(p) * math.log(n + 1)).astype(int), n)
+        low = rng.integers(0, n - length + 1)
+        cells = np.arange(n)
+        along = (cells >= low[:, None]) & (cells < (low + length)[:, None])
+        inside = (inside[:, :, None] & along[:, None, :]).reshape(p, -1)
+    return _noisy(np.where(inside, WEIGHT, 0.0), rng)
+
+
+def _intervals(p: int, n: int, low: Array, high: Array, rng: Generator) -> Array:
+    theta = np.zeros((p, n))
+    cells = np.arange(n)
+    theta[: len(low)] = (cells >= low[:p, None]) & (cells < high[:p, None])
+    return _noisy(theta * WEIGHT, rng)
+
+
+def _noisy(theta: Array, rng: Generator) -> Array:
+    """Weights a little apart, because equal rows would stay equal; zeros stay zero."""
+    return np.asarray(theta * (1 + 0.1 * rng.random(theta.shape)))
+
+
+def cell_order(gram: GramOperator) -> Array | None:
+    """The order that brings like cells together, or None if it is the given one or there is none.
+
+    Sorted by the second eigenvector of the Laplacian of R_ij = G_ij / √(G_ii G_jj), which finds the
+    line again if the cells of a line were shuffled (Atkins, Boman and Hendrickson 1998).
+    """
+    n = gram.n
+    if n < 8 or not gram.diagonal.all():
+        return None
+    scale = 1 / np.sqrt(gram.diagonal)
+    degree = scale * gram.times(scale[None])[0]
+    if degree.max() <= 1 + 1e-9:
+        return None
+    shift = 2 * degree.max() - degree
+
+    def times(x: Array) -> Array:
+        x = x.ravel()
+        return np.asarray(shift * x + scale * gram.times((scale * x)[None])[0])
+
+    first = 1 + 0.5 * np.cos(np.arange(n) * 2.4)
+    try:
+        _, vectors = eigsh(
+            LinearOperator((n, n), matvec=times, dtype=float),
+            k=2,
+            which="LA",
+            v0=first,
+            ncv=min(n - 1, 40),
+            maxiter=100,
+            tol=1e-9,
+        )
+    except ArpackError:
+        return None
+    second = min(vectors.T, key=lambda v: abs(v.sum()))
+    found = np.argsort(second, kind="stable")
+    steps = np.diff(found)
+    return None if (steps == 1).all() or (steps == -1).all() else found
+
+
+ITERATIONS = 300
+FRESH = 512
+"""Up to this many cells long descents from fresh starts are cheap, and now and then the best."""
+"""Steps of one descent; further ones gain less than another start does."""
+
+BASE = 128
+"""The coarsest problem: as many blocks, or cells if there are fewer."""
+
+DENSE_BLOCKS = 1024
+"""Up to this many blocks their Gram is one array."""
+
+GRID_ROWS = 256
+"""The most further queries on a grid."""
+
+LARGEST = 1000.0
+"""No entry of Θ is larger: the identity keeps a share of a thousandth, and C its digits."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Θ without its zero rows, and C(Θ). Identity is Θ with no rows at all."""
+
+    theta: Array
+    error: float
+
+
+def identity(gram: GramOperator) -> Found:
+    """No further queries: C = tr G."""
+    return Found(np.zeros((0, gram.n)), gram.trace)
+
+
+def objective(theta: Array, gram: GramOperator, cells: Array | float = 1.0) -> tuple[float, Array]:
+    """C(Θ) and its gradient, in O(np²) and one product with G.
+
+    With s = 1 + colsum Θ, B = Θ diag(s) and K = I + ΘΘᵀ, the inverse of I + ΘᵀΘ by Woodbury gives
+
+        C = Σ_j s_j² G_jj - tr(K⁻¹ B G Bᵀ).
+
+    `cells` says how many equal columns of Θ each column stands for: Θ that is constant on blocks
+    costs what the blocks cost, with K = I + Θ diag(cells) Θᵀ, G summed over pairs of blocks and its
+    diagonal over blocks.
+
+    >>> gram = GramOperator(2, np.ones(2), lambda b: b @ np.eye(2))
+    >>> round(objective(np.array([[1.0, 1.0]]), gram)[0], 6)
+    5.333333
+    """
+    p = len(theta)
+    s = 1 + theta.sum(axis=0)
+    b = theta * s
+    m = gram.times(b)
+    q = m @ b.T
+    # One array and its transpose: numpy then computes half of a symmetric product.
+    root = theta if isinstance(cells, float) and cells == 1 else theta * np.sqrt(cells)
+    k = root @ root.T
+    k.flat[:: p + 1] += 1
+    inverse = _inverse(k)
+    value = float((s * s) @ gram.diagonal - np.vdot(inverse, q))
+    solved = inverse @ m
+    by_s = gram.diagonal * s - np.einsum("ij,ij->j", theta, solved)
+    gradient = (inverse @ q @ inverse) @ theta
+    gradient *= cells
+    solved *= s
+    gradient -= solved
+    gradient += by_s
+    gradient *= 2
+    return value, gradient
+
+
+def _inverse(k: Array) -> Array:
+    """The inverse of a positive definite matrix, by Cholesky."""
+    lower, failed = dpotrf(k, lower=1)
+    if failed:
+        raise FloatingPointError("I + ΘΘᵀ is not positive definite: Θ is too large")
+    half = np.tril(dpotri(lower, lower=1)[0])
+    whole = half + half.T
+    whole.flat[:: len(k) + 1] /= 2
+    return np.asarray(whole)
+
+
+class _Late(Exception):
+    """The deadline has passed."""
+
+
+def optimise(
+    gram: GramOperator,
+    *,
+    rng: Generator,
+    p: int | None = None,
+    start: Array | None = None,
+    iterations: int | None = None,
+    deadline: float | None = None,
+) -> Found:
+    """One descent from one start (random rows if none is given): the best Θ seen, or Identity."""
+    if start is None:
+        start = dense(rows_for(gram.n) if p is None else p, gram.n, rng)
+    if len(start) == 0 or gram.trace <= 0:
+        return identity(gram)
+    theta, error = _descend(gram, 1.0, start, iterations or ITERATIONS, deadline)
+    return _better(Found(theta[theta.any(axis=1)], error), identity(gram))
+
+
+def rows_for(n: int) -> int:
+    """How many further queries: n/16, and fewer where the line is long."""
+    return max(1, round(min(n / 16, 2.8 * math.sqrt(n))))
+
+
+def _better(a: Found, b: Found) -> Found:
+    return a if a.error < b.error else b
+
+
+def _descend(
+    gram: GramOperator,
+    cells: Array | float,
+    start: Array,
+    iterations: int,
+    deadline: float | None,
+) -> tuple[Array, float]:
+    """L-BFGS-B in rounds, each over the entries of Θ that are not zero or would leave zero.
+
+    Good strategies are sparse (one entry in twenty at n = 1024), and the book-keeping of L-BFGS-B
+    over all entries would cost several times the objective.
+    """
+    theta = np.minimum(start, LARGEST)
+    error, gradient = objective(theta, gram, cells)
+    done, length = 0, 10
+    while done < iterations and not _late(deadline):
+        length = min(length, iterations - done)
+        free = np.flatnonzero((theta > 0) | (gradient < 0))
+        before = error
+        error = _round(gram, cells, theta, free, length, deadline)
+        # Entries at zero are judged again at the new point.
+        _, gradient = objective(theta, gram, cells)
+        if before - error < 1e-6 * error:
+            break
+        done += length
+        length = min(2 * length, 100)
+    return theta, error
+
+
+def _round(
+    gram: GramOperator,
+    cells: Array | float,
+    theta: Array,
+    free: Array,
+    iterations: int,
+    deadline: float | None,
+) -> float:
+    """Improves the free entries of Θ in place, leaves the best values seen there; C(Θ)."""
+    flat = theta.reshape(-1)
+    best, least = flat[free], np.inf
+
+    def scaled(x: Array) -> tuple[float, Array]:
+        nonlocal best, least
+        flat[free] = x
+        value, gradient = objective(theta, gram, cells)
+        if value < least:
+            best, least = x.copy(), value
+        if _late(deadline):
+            raise _Late
+        return value / gram.trace, gradient.reshape(-1)[free] / gram.trace
+
+    with suppress(_Late):
+        minimize(
+            scaled,
+            best,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=Bounds(np.zeros(free.size), np.full(free.size, LARGEST)),
+            options={"maxiter": iterations, "maxcor": 10, "ftol": 1e-9, "gtol": 1e-12},
+        )
+    flat[free] = best
+    return least
+
+
+def _late(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() > deadline
+
+
+def opt0(
+    gram: GramOperator,
+    *,
+    rng: Generator,
+    restarts: int,
+    deadline: float | None = None,
+    grid: tuple[int, ...] | None = None,
+    progress: Callable[[int, Found], None] | None = None,
+) -> Found:
+    """The best of several runs, and of Identity.
+
+    A run on a line solves the problem of 128 blocks from several starts and takes the best of them
+    to finer blocks; cells that form a `grid` start from random boxes. `progress` is told the number
+    of the run and the best so far.
+    """
+    best = identity(gram)
+    if gram.n == 1 or gram.trace <= 0:
+        return best
+    lines: list[Array] = []
+    if grid is None:
+        order = cell_order(gram)
+        lines = [np.arange(gram.n)] if order is None else [np.arange(gram.n), np.argsort(order)]
+    for run in range(restarts):
+        if _late(deadline):
+            break
+        if grid is not None:
+            rows = min(rows_for(gram.n), max(16, gram.n // 32), GRID_ROWS)
+            begin = [boxes(grid, rows, rng)]
+        else:
+            begin = _from_coarse(gram, lines, rng, deadline)
+        # Boxes overlap in more ways than intervals, and take longer to settle.
+        steps = ITERATIONS if grid is None else 2 * ITERATIONS
+        runs = [(start, steps) for start in begin]
+        if grid is None and BASE < gram.n <= FRESH:
+            kind = (intervals, dense)[run % 2]
+            runs.append((kind(rows_for(gram.n), gram.n, rng), 5 * ITERATIONS))
+        for start, steps in runs:
+            found = optimise(gram, rng=rng, start=start, iterations=steps, deadline=deadline)
+            best = _better(found, best)
+        if progress is not None:
+            progress(run, best)
+    return best
+
+
+def _from_coarse(
+    gram: GramOperator, lines: list[Array], rng: Generator, deadline: float | None
+) -> list[Array]:
+    """Starts for all cells: the best solutions of few blocks, refined up to an eighth of the cells.
+
+    Θ that is constant on blocks is a problem of as many columns as there are blocks, with the exact
+    error of all cells. A line gives the position of every cell.
+    """
+    sizes = [gram.n]
+    while sizes[0] > BASE:
+        sizes.insert(0, max(BASE, sizes[0] // 8))
+    m = sizes[0]
+    kinds = [tree(2), tree(4), segments, dense, intervals]
+    few, more = rows_for(m), max(2, m // 8)
+    groups = [(few, kinds)] + ([(more, kinds[1::2])] if m == gram.n else [])
+    cheap = m < gram.n <= 4 * BASE
+    problems = [(line, *_blocks(gram, line, m)) for line in lines]
+    made = []
+    for p, group in groups:
+        found = [
+            (*_descend(coarse, cells, start(p, m, rng), ITERATIONS, deadline), line)
+            for line, coarse, cells in problems
+            for start in group
+        ]
+        found.sort(key=lambda each: each[1])
+        # The best of the blocks need not be the best of the cells.
+        chosen = [0, int(rng.integers(1, len(found)))] if cheap else [0]
+        for theta, error, line in (found[k] for k in chosen):
+            if error < (1 - 1e-3) * gram.trace:
+                made.append(_refined(gram, line, theta, sizes[1:], rng, deadline))
+    if not made or cheap:
+        # Blocks of neighbours may be of no help.
+        rows = rows_for(gram.n)
+        made.append(dense(rows, gram.n, rng))
+        kind = kinds[rng.integers(len(kinds))]
+        made.append(kind(rows, gram.n, rng)[:, lines[-1]])
+    return made
+
+
+def _refined(
+    gram: GramOperator,
+    line: Array,
+    theta: Array,
+    sizes: list[int],
+    rng: Generator,
+    deadline: float | None,
+) -> Array:
+    """Θ of blocks taken to finer blocks, with further rows, and improved up to the last but one."""
+    for m in sizes:
+        theta = theta[theta.any(axis=1)]
+        theta = theta[:, np.arange(m) * theta.shape[1] // m]
+        extra = max(rows_for(m) - len(theta), 1)
+        theta = np.vstack([theta, segments(extra, m, rng)])
+        if m < gram.n:
+            coarse, cells = _blocks(gram, line, m)
+            theta, _ = _descend(coarse, cells, theta, ITERATIONS, deadline)
+    return np.ascontiguousarray(theta[:, line])
+
+
+def _blocks(gram: GramOperator, position: Array, m: int) -> tuple[GramOperator, Array | float]:
+    """G summed over pairs of blocks of neighbours, and how many cells each block has."""
+    n = gram.n
+    if m == n and (position[1:] > position[:-1]).all():
+        return gram, 1.0
+    block = position * m // n
+    cells = np.bincount(block, minlength=m).astype(float)
+    by_block = np.argsort(block, kind="stable")
+    edges = np.concatenate([[0], np.cumsum(cells)[:-1]]).astype(int)
+
+    def times(b: Array) -> Array:
+        over = np.take(gram.times(np.take(b, block, axis=1)), by_block, axis=1)
+        return np.asarray(np.add.reduceat(over, edges, axis=1))
+
+    diagonal = np.bincount(block, weights=gram.diagonal, minlength=m)
+    if m > DENSE_BLOCKS:
+        return GramOperator(m, diagonal, times), cells
+    whole = times(np.eye(m))
+    return GramOperator(m, diagonal, lambda b: b @ whole), cells

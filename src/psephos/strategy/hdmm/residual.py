@@ -1,0 +1,139 @@
+"""Marginals under Gaussian noise: one integer matrix for each residual subspace.
+
+For a set S of attributes the residual matrix is R_S = ⊗_{i∈S} (nᵢI - 11ᵀ) ⊗_{i∉S} 1ᵀ. All its
+columns have squared norm Π_{i∈S} nᵢ(nᵢ-1), and its Gram is e_S = Π_{i∈S} nᵢ² Π_{i∉S} nᵢ times the
+projection onto subspace S, whose dimension is m_S = Π_{i∈S} (nᵢ-1). Weights w_S give information
+λ_S = e_S w_S / Δ² with Δ² = Σ w_S Π_{i∈S} nᵢ(nᵢ-1), so that Σ λ_S m_S = Π nᵢ whatever they are: the
+choice is how to divide one budget among subspaces, and it is convex (Xiao et al. 2023 reach the
+same errors by correlated noise on marginals).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+
+from psephos.errors import ShapeError
+from psephos.matrix import Dense, Kron, Matrix, Ones
+from psephos.strategy.hdmm.marginal_error import by_length, incidence, positive_traces
+from psephos.values import Array
+
+Axes = tuple[int, ...]
+
+
+def residual_blocks(
+    shape: Sequence[int], traces: Array | Mapping[Axes, float]
+) -> list[tuple[Axes, float]]:
+    """The weight w_S of every R_S for the least total variance: λ_S ∝ √(τ_S / m_S).
+
+    >>> residual_blocks((2, 2), np.array([16.0, 4.0, 1.0, 0.0]))
+    [((), 1.0), ((0,), 0.25), ((1,), 0.125)]
+    """
+    needed = _needed(shape, traces)
+    sizes = _sizes(shape, list(needed))
+    return _blocks(shape, list(needed), np.sqrt(np.array(list(needed.values())) / sizes))
+
+
+def residual_error(shape: Sequence[int], traces: Array | Mapping[Axes, float]) -> float:
+    """(Σ_S √(τ_S m_S))² / Π nᵢ: the summed variance x 2ρ, and the SVD bound of the workload.
+
+    >>> residual_error((2, 2), np.array([16.0, 4.0, 1.0, 0.0]))
+    12.25
+    """
+    needed = _needed(shape, traces)
+    tau = np.array(list(needed.values()))
+    cells = math.prod(map(float, shape))
+    return float(np.sqrt(tau / cells * _sizes(shape, list(needed))).sum() ** 2)
+
+
+def largest_variance_weights(
+    shape: Sequence[int], sets: Iterable[Axes], *, tolerance: float = 1e-7, steps: int = 20_000
+) -> tuple[list[tuple[Axes, float]], float]:
+    """Weights w_S for the least largest variance of a cell of the marginals asked, and that x 2ρ.
+
+    With shares μ_S = λ_S m_S / Π nᵢ of the budget, a cell of the marginal on a has variance
+    V_a = Σ_{S⊆a} m_S² / (μ_S Π_{i∈a} nᵢ²). For mixing weights q_a, Σ_a q_a V_a is least at
+    μ_S ∝ √B_S, B_S = m_S² Σ_{a⊇S} q_a / Π_{i∈a} nᵢ², where it is (Σ_S √B_S)²: a lower bound on the
+    largest V_a. q_a ← q_a V_a² raises it at every step (√ is concave), until both meet.
+
+    >>> weights, largest = largest_variance_weights((2, 2), [(0,), (1,)])
+    >>> round(largest, 4)
+    1.4571
+    """
+    shape = tuple(shape)
+    # An attribute of one value has no residual.
+    asked = list(dict.fromkeys(tuple(i for i in a if shape[i] > 1) for a in sets))
+    if not asked:
+        raise ShapeError("the largest variance of no marginals: list at least one set of axes")
+    spaces = list(dict.fromkeys(s for a in asked for s in _subsets(a)))
+    contained = incidence(len(shape), asked, spaces)
+    contains = contained.T.tocsr()
+    sizes = _sizes(shape, spaces)
+    inside = np.ones(len(asked))
+    for own, axes in by_length(asked):
+        inside[own] = np.prod(np.array(shape, dtype=float)[axes], axis=1)
+    prices = inside**-2
+    mixing = np.full(len(asked), 1 / len(asked))
+    least, best = math.inf, np.ones(len(spaces))
+    for _ in range(steps):
+        roots = np.sqrt(contains @ (mixing * prices))
+        budget = float((sizes * roots).sum())
+        variances = budget * prices * (contained @ (sizes / roots))
+        if variances.max() < least:
+            least, best = float(variances.max()), roots
+        if least <= (1 + tolerance) * budget**2:
+            break
+        mixing *= variances**2
+        mixing /= mixing.sum()
+    # λ_S ∝ μ_S / m_S = √B_S / m_S, and √B_S is m_S times the root.
+    return _blocks(shape, spaces, best), least
+
+
+def residual_matrix(shape: Sequence[int], axes: Axes) -> Kron:
+    """R_S, in whole numbers.
+
+    >>> residual_matrix((2, 3), (0,)).dense()
+    array([[ 1.,  1.,  1., -1., -1., -1.],
+           [-1., -1., -1.,  1.,  1.,  1.]])
+    """
+    return Kron(tuple(_centre(n) if i in axes else Ones(1, n) for i, n in enumerate(shape)))
+
+
+@lru_cache(maxsize=64)
+def _centre(n: int) -> Matrix:
+    """The matrix nI - 11ᵀ, one object for every attribute of n values."""
+    narrow = np.int16 if n < 1 << 15 else np.int64
+    return Dense(n * np.eye(n, dtype=narrow) - np.ones((n, n), dtype=narrow))
+
+
+def _needed(shape: Sequence[int], traces: Array | Mapping[Axes, float]) -> dict[Axes, float]:
+    needed = positive_traces(len(shape), traces)
+    return {s: tau for s, tau in needed.items() if all(shape[i] > 1 for i in s)}
+
+
+def _subsets(axes: Axes) -> Iterable[Axes]:
+    return (s for k in range(len(axes) + 1) for s in combinations(axes, k))
+
+
+def _sizes(shape: Sequence[int], spaces: Sequence[Axes]) -> Array:
+    """m_S for every S."""
+    made = np.ones(len(spaces))
+    less = np.array(shape, dtype=float) - 1
+    for own, axes in by_length(spaces):
+        made[own] = np.prod(less[axes], axis=1)
+    return made
+
+
+def _blocks(
+    shape: Sequence[int], spaces: Sequence[Axes], information: Array
+) -> list[tuple[Axes, float]]:
+    """w_S ∝ λ_S / e_S, the largest of them one."""
+    eigenvalues = np.ones(len(spaces))  # e_S / Π nᵢ
+    for own, axes in by_length(spaces):
+        eigenvalues[own] = np.prod(np.array(shape, dtype=float)[axes], axis=1)
+    weights = information / eigenvalues
+    return list(zip(spaces, (weights / weights.max()).tolist(), strict=True))

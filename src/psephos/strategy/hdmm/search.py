@@ -1,0 +1,200 @@
+"""OPT_HDMM: every operator that fits the workload is tried, and the least exact error wins.
+
+Before any search, cells that no query tells apart are merged (lossless). Every candidate is turned
+into the integers that would be measured and scored by their exact error; Identity and the noise
+mechanism on the workload itself are always among them. The search can be cut short at any time and
+then gives the best so far.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from numbers import Real
+
+from numpy.random import SeedSequence, default_rng
+from threadpoolctl import threadpool_limits
+
+from psephos.errors import TooLargeError, UnsupportedError, WorkloadError
+from psephos.strategy.factors import Noise, checked_selection, checked_size, checked_whole
+from psephos.strategy.fixed import baselines
+from psephos.strategy.hdmm import operators
+from psephos.strategy.hdmm.operators import Problem
+from psephos.strategy.progress import Progress, Watch, watch
+from psephos.strategy.strategy import Rival, Strategy
+from psephos.strategy.terms import Terms
+from psephos.workload.workload import Workload
+
+CONTENT = 5
+"""A search ends after so many further starts of an operator without a gain."""
+GAIN = 5e-4
+ESTIMATED = 0.05
+"""The relative standard error that is granted to errors which are estimated."""
+
+
+def hdmm(
+    workload: Workload,
+    noise: Noise = "laplace",
+    *,
+    restarts: int = 25,
+    seed: int = 0,
+    time_limit: float | None = None,
+    cores: int | None = None,
+    progress: Progress | None = None,
+) -> Strategy:
+    """The best strategy that any operator finds for a workload.
+
+    Args:
+        workload: what is asked
+        noise: "laplace" (pure differential privacy) or "gaussian" (zCDP)
+        restarts: the most random starts of each operator; fewer once starts bring no gain
+        seed: the same seed gives the same strategy, unless the time limit cuts the search short
+        time_limit: seconds after which the best so far is returned
+        cores: starts that run at a time; all cores if left out
+        progress: True for a bar on stderr if that is a terminal ("always" if not, too), or a
+            function, called with what was tried and how much better than Identity the best is
+
+    >>> from psephos import Domain, Workload, product, prefix
+    >>> W = Workload(Domain.of(age=64), [product(age=prefix())])
+    >>> s = hdmm(W, restarts=1)
+    >>> s.expected_error(W) < 0.5 * baselines.identity(W).expected_error(W)
+    True
+    """
+    return search(
+        workload, noise, None, restarts=restarts, seed=seed, time_limit=time_limit, cores=cores,
+        progress=progress,
+    )  # fmt: skip
+
+
+def search(
+    workload: Workload,
+    noise: Noise,
+    only: str | None,
+    *,
+    restarts: int = 25,
+    seed: int = 0,
+    time_limit: float | None = None,
+    cores: int | None = None,
+    progress: Progress | None = None,
+) -> Strategy:
+    """All operators that fit, or one by its name; then without Identity and the workload itself."""
+    checked_selection(workload, noise)
+    checked_size(workload)
+    restarts, seed = checked_whole(restarts, "restarts", 1), checked_whole(seed, "seed", 0)
+    cores = None if cores is None else checked_whole(cores, "cores", 1)
+    time_limit = checked_limit(time_limit)
+    deadline = None if time_limit is None else time.monotonic() + time_limit
+    problem = Problem.of(workload, noise)
+    workers = cores or os.cpu_count() or 1
+    late = False
+    with watch(progress, time_limit) as watched:
+        looking = _Search(problem, watched)
+        if only is None:
+            looking.tried["identity"] = looking.identity
+            if workload.domain.size <= operators.ANSWERS:
+                looking.offer(baselines.identity(workload, noise))
+            looking.tried["workload"] = baselines.direct_error(workload, noise)
+        chosen = [o for o in operators.applicable(problem) if only in (None, o.name)]
+        watched.begins(len(chosen))
+        for operator in chosen:
+            watched.enters(operator.name)
+            seeds = SeedSequence([seed, operator.number])
+            late = looking.run(operator, seeds, restarts, deadline, workers)
+            if late:
+                break
+            watched.leaves()
+    return looking.result(late, only)
+
+
+@dataclass
+class _Search:
+    """The best so far, and what else was tried."""
+
+    problem: Problem
+    watched: Watch
+    best: Strategy | None = None
+    least: float = math.inf
+    tried: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.identity = Terms.of(self.problem.workload).identity_error()
+
+    def offer(self, made: Strategy) -> float:
+        """Score a candidate and keep it if it is the best."""
+        try:
+            error = made.expected_error(self.problem.workload)
+        except (
+            UnsupportedError,
+            TooLargeError,
+        ):  # rounded away, or without an inverse of this size
+            return math.inf
+        if not made.error_is_exact:
+            error *= 1 + 3 * ESTIMATED  # an estimate must win clearly
+        self.tried[made.name] = min(error, self.tried.get(made.name, math.inf))
+        if error < self.least:
+            self.best, self.least = made, error
+        self.watched.tried(made.name, math.sqrt(self.identity / self.least))
+        return error
+
+    def run(
+        self,
+        operator: operators.Operator,
+        seeds: SeedSequence,
+        restarts: int,
+        deadline: float | None,
+        workers: int,
+    ) -> bool:
+        """Starts of one operator, some at a time, until they bring no gain; True if time is up."""
+
+        def start(seed: SeedSequence) -> Strategy | None:
+            return operator.search(self.problem, default_rng(seed), deadline)
+
+        own, idle = math.inf, 0
+        # One thread of BLAS for each start: many small products gain nothing from more.
+        with threadpool_limits(1 if workers > 1 else None), ThreadPoolExecutor(workers) as pool:
+            for batch in _batches(seeds.spawn(operator.starts(restarts))):
+                for made in pool.map(start, batch):
+                    if made is None:
+                        return False
+                    error = self.offer(made)
+                    idle = 0 if error < own * (1 - GAIN) else idle + 1
+                    own = min(own, error)
+                if deadline is not None and time.monotonic() > deadline:
+                    return True
+                if idle >= CONTENT:
+                    break
+        return False
+
+    def result(self, late: bool, only: str | None) -> Strategy:
+        """The best, with its rivals beside it."""
+        if self.best is None:
+            raise UnsupportedError(
+                f"{only} does not fit {self.problem.workload}; select.hdmm tries every operator "
+                "that does"
+            )
+        rivals = tuple(Rival(name, error) for name, error in self.tried.items())
+        name = f"{self.best.name} (time limit)" if late else self.best.name
+        return self.best.found(name, rivals, complete=not late)
+
+
+def _batches(seeds: list[SeedSequence]) -> Iterator[list[SeedSequence]]:
+    # Batches of one size whatever the cores, so that where a search ends depends on the seed alone.
+    for at in range(0, len(seeds), 2):
+        yield seeds[at : at + 2]
+
+
+def checked_limit(seconds: object) -> float | None:
+    """A time limit, if it is one."""
+    if seconds is None:
+        return None
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, Real)
+        or not 0 < float(seconds) < math.inf
+    ):
+        raise WorkloadError(f"time_limit is a positive number of seconds, got {seconds!r}")
+    return float(seconds)

@@ -1,0 +1,477 @@
+"""OPT_+: several product strategies, each with a share of the budget, answering together.
+
+Three kinds of union are looked at, and the one of least error is taken; the third alone is OPT_+ as
+McKenna et al. 2018 have it:
+
+    shared    on every attribute a part has the common factor, or the total (see `shared`)
+    pairs     the workload cut in two, both halves optimised together (see `pair`)
+    groups    the workload cut in k, each group with a product strategy of its own (see `groups`)
+
+If parts of error E_j answered their own products alone, the best shares would be w_j ∝ E_j^(1/3),
+with error (Σ E_j^(1/3))³; under Gaussian noise w_j ∝ E_j^(1/2). All parts answer all products by
+least squares, so this is where the search for shares begins, and an upper bound of the error.
+
+A workload cut into groups of products, and the shares of groups that are inverted in full.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+from numpy.random import Generator
+
+from psephos.inverse.axis import gram_diagonal
+from psephos.inverse.dense import DENSE_CELLS
+from psephos.inverse.pair import PAIR_AXIS
+from psephos.matrix import Kron, Matrix, Partition, is_total
+from psephos.matrix.combine import join_groups
+from psephos.strategy.factors import Factor, GaussianFactor, Noise, PureFactor, identity_factor
+from psephos.strategy.hdmm.gaussian import optimise_gaussian
+from psephos.strategy.hdmm.opt0 import opt0
+from psephos.strategy.hdmm.product import LONGEST, opt_product
+from psephos.strategy.hdmm.union_pair import POWER, Pair, descend
+from psephos.strategy.hdmm.union_shared import Shared
+from psephos.strategy.terms import Terms, gram_operator, is_identity
+from psephos.values import Array
+from psephos.workload.reduction import Reduction
+from psephos.workload.workload import Workload
+
+GROUPS = 32
+"""Workloads with more kinds of products than this are not cut."""
+TWOS = 5
+"""The most cuts in two."""
+SMALLEST = 1e-4
+"""The smallest share of a group."""
+
+
+Cut = tuple[tuple[int, ...], ...]
+"""Groups of products, by their numbers."""
+
+
+def groupings(terms: Terms) -> list[Cut]:
+    """A few ways to cut the products in two or more; first those in two, the best of them first.
+
+    Products that ask about the same attributes stay together; if all do, those with the same
+    queries. From there groups are merged, always the two whose merging costs least if every group
+    is measured cell by cell: (Σ E^(1/3))³ with E the error of Identity on the group's merged cells.
+    Taken are the end of that, the cheapest cut on the way and the finest; and the cuts in two by
+    whether a product asks about an attribute.
+
+    >>> from psephos.matrix import Prefix, total
+    >>> p, t = Prefix(4), total(4)
+    >>> groupings(Terms((4, 4), np.ones(3), ((p, t), (t, p), (t, t))))
+    [((0,), (1, 2)), ((0, 2), (1,)), ((0,), (1,), (2,))]
+    """
+    asked = [tuple(not is_total(w) for w in factors) for factors in terms.factors]
+    if len(set(asked)) == 1:
+        finest = _alike([tuple(map(id, factors)) for factors in terms.factors])
+    else:
+        finest = _alike(asked)
+    if not 1 < len(finest) <= GROUPS:
+        return []
+    sizes = _Sizes(terms)
+    cuts = [finest]
+    while len(cuts[-1]) > 2:
+        pairs = combinations(cuts[-1], 2)
+        a, b = min(pairs, key=sizes.lost)
+        rest = [group for group in cuts[-1] if group not in (a, b)]
+        cuts.append(tuple(sorted([*rest, tuple(sorted(a + b))])))
+    twos = {cuts[-1]}
+    for i in range(len(terms.shape)):
+        twos.add(tuple(sorted(_alike([(kind[i],) for kind in asked]))))
+    best = sorted((cut for cut in twos if len(cut) == 2), key=sizes.cost)[:TWOS]
+    more = [cut for cut in (min(cuts, key=sizes.cost), finest) if len(cut) > 2]
+    return list(dict.fromkeys([*best, *more]))
+
+
+def _alike(kinds: Sequence[tuple[object, ...]]) -> Cut:
+    found: dict[tuple[object, ...], list[int]] = {}
+    for j, kind in enumerate(kinds):
+        found.setdefault(kind, []).append(j)
+    return tuple(tuple(group) for group in found.values())
+
+
+class _Sizes:
+    """E^(1/3) of Identity on merged cells, for groups of products."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.known: dict[frozenset[int], float] = {}
+        self.traces: dict[tuple[int, frozenset[int]], dict[int, float]] = {}
+
+    def cost(self, cut: Cut) -> tuple[float, Cut]:
+        """Σ E^(1/3); of equal ones the first."""
+        return sum(map(self.root, cut)), cut
+
+    def lost(self, pair: tuple[tuple[int, ...], tuple[int, ...]]) -> float:
+        """What merging two groups costs."""
+        a, b = pair
+        return self.root(a + b) - self.root(a) - self.root(b)
+
+    def root(self, group: Sequence[int]) -> float:
+        key = frozenset(group)
+        if key not in self.known:
+            each = self.terms.coefficients[list(group)].copy()
+            for i in range(len(self.terms.shape)):
+                queries = [self.terms.factors[j][i] for j in group]
+                found = self._axis(i, queries)
+                each *= [found[id(w)] for w in queries]
+            self.known[key] = float(each.sum()) ** (1 / 3)
+        return self.known[key]
+
+    def _axis(self, i: int, queries: list[Matrix]) -> dict[int, float]:
+        known = {id(w): w for w in queries}
+        key = (i, frozenset(known))
+        if key not in self.traces:
+            groups = join_groups([w.column_groups() for w in known.values()])
+            first = np.unique(groups, return_index=True)[1]
+            self.traces[key] = {k: float(gram_diagonal(w)[first].sum()) for k, w in known.items()}
+        return self.traces[key]
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """Any parts over few cells, each with its Gram written out."""
+
+    queries: Array
+    grams: list[Array]
+    power: int
+
+    def error(self, shares: Array) -> tuple[float, Array]:
+        """tr(X⁺G), and tr(X⁺X_jX⁺G) for every part."""
+        x = np.zeros_like(self.queries)
+        for share, gram in zip(shares, self.grams, strict=True):
+            x += share**self.power * gram
+        values, vectors = np.linalg.eigh(x)
+        known = values > values[-1] * len(x) * 1e-14
+        root = vectors[:, known] / np.sqrt(values[known])
+        inverse = root @ root.T
+        through = inverse @ self.queries
+        both = through @ inverse
+        return float(np.trace(through)), np.array([np.vdot(gram, both) for gram in self.grams])
+
+    def shares(self, start: Array, steps: int) -> tuple[Array, float]:
+        """Shares improved step by step, as in `Shared.shares`."""
+        shares = np.maximum(start / start.sum(), SMALLEST)
+        best, least = shares, math.inf
+        for _ in range(steps):
+            shares = shares / shares.sum()
+            error, seen = self.error(shares)
+            gain = least - error
+            if gain > 0:
+                best, least = shares, error
+            if gain < 1e-7 * error:
+                break
+            moved = shares * (shares ** (self.power - 1) * seen / error) ** (1 / (self.power + 1))
+            shares = np.maximum(moved, SMALLEST)
+        return best, least
+
+
+CROSSED = 8
+"""Shared factors: at most this many attributes that some products sum over."""
+STARTS = 500
+START_WORK = 4_000_000
+"""Random shares from which those of shared parts are searched, and the work of one step of all."""
+PAIR_CELLS = 4_000_000
+DESCENTS = 2
+DESCENT_AXIS = 512
+DESCENT_WORK = (20_000_000, 250_000_000)
+"""Of the cuts in two the best are optimised further, up to this size of an axis and of one step:
+up to the first those that come near the least error, up to the second only the least itself."""
+WRITTEN_GRAMS = 20_000_000
+"""Numbers in all the Grams of three or more groups, written out."""
+FLOPS = 5e9
+"""What the search for their shares may cost, in cells³."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A product strategy: factors on merged cells, the maps to those, and the products it serves.
+
+    `merged` is what `reduce()` gives for the workload of the chosen products.
+    """
+
+    factors: tuple[Factor, ...]
+    merged: tuple[Matrix, ...]
+    chosen: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Union:
+    """Parts with shares of the budget that add up to one.
+
+    `error` is tr(X⁺G) with X = Σ_j w_j² ⊗Y_j (Gaussian: w_j), every part having columns of norm
+    one: exact, or else the upper bound at which every part answers its own products alone.
+    """
+
+    parts: tuple[Part, ...]
+    weights: Array
+    error: float
+    exact: bool
+
+
+def opt_union(
+    workload: Workload,
+    noise: Noise,
+    *,
+    rng: Generator,
+    restarts: int,
+    deadline: float | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Union | None:
+    """The best union found; none if the products of the workload are all of one kind."""
+    if len(workload.products) < 2:
+        return None
+    problem = _Problem(workload, noise, rng, restarts, deadline)
+    best: Union | None = None
+    for found in problem.candidates():
+        if best is None or found.error < best.error:
+            best = found
+        if progress is not None:
+            progress(best.error)
+        if problem.late:
+            break
+    return best
+
+
+def best_shares(errors: Sequence[float] | Array, noise: Noise) -> tuple[Array, float]:
+    """Shares for parts that answer alone, and their error: w ∝ E^(1/3), or E^(1/2) for Gaussian.
+
+    >>> best_shares([1.0, 8.0], "laplace")
+    (array([0.33333333, 0.66666667]), 27.0)
+    """
+    power = POWER[noise]
+    roots = np.asarray(errors, dtype=float) ** (1 / (power + 1))
+    return roots / roots.sum(), float(roots.sum()) ** (power + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    workload: Workload
+    noise: Noise
+    rng: Generator
+    restarts: int
+    deadline: float | None
+    _reduced: dict[tuple[int, ...], Reduction] = field(default_factory=dict)
+    _made: dict[tuple[int, ...], tuple[Part, float]] = field(default_factory=dict)
+
+    @property
+    def late(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    @cached_property
+    def whole(self) -> Reduction:
+        return self.workload.reduce()
+
+    @cached_property
+    def terms(self) -> Terms:
+        return Terms.of(self.whole.workload)
+
+    def reduction(self, chosen: tuple[int, ...]) -> Reduction:
+        """The workload of some products on its own merged cells."""
+        if chosen not in self._reduced:
+            products = [self.workload.products[j] for j in chosen]
+            self._reduced[chosen] = Workload(self.workload.domain, products).reduce()
+        return self._reduced[chosen]
+
+    def candidates(self) -> Iterator[Union]:
+        """One union after another, the promising first."""
+        shared = self._shared()
+        made: list[Union] = []
+        if shared is not None:
+            for k in range(self.restarts):
+                made.append(self._share(*shared, totals=k % 2 == 1))
+                yield made[-1]
+        splits: list[Union] = []
+        for cut in groupings(self.terms):
+            parts = [self._part(chosen) for chosen in cut]
+            if len(cut) > 2 or not self._fits:
+                made.append(self._separate(parts))
+                yield made[-1]
+            elif shared is None or not self._is_shared(parts):
+                splits.append(self._split(parts))
+                yield splits[-1]
+        least = min((union.error for union in made + splits), default=0.0)
+        for split in sorted(splits, key=lambda union: union.error)[:DESCENTS]:
+            if split.error <= self._hope * least and not self.late:
+                yield self._descended(split)
+
+    def _part(self, chosen: tuple[int, ...]) -> tuple[Part, float]:
+        """The best product strategy for some products, and its error for them."""
+        if chosen not in self._made:
+            own = self.reduction(chosen)
+            found = opt_product(
+                Terms.of(own.workload),
+                self.noise,
+                rng=self.rng,
+                restarts=self.restarts,
+                deadline=self.deadline,
+            )
+            self._made[chosen] = (Part(found.factors, _axes(own), chosen), found.error)
+        return self._made[chosen]
+
+    def _groups(self, part: Part) -> tuple[Array, ...]:
+        """For every axis, to which cell of a part each merged cell of the workload belongs."""
+        made = []
+        for whole, own in zip(_axes(self.whole), part.merged, strict=True):
+            first = np.unique(_labels(whole), return_index=True)[1]
+            made.append(_labels(own)[first])
+        return tuple(made)
+
+    # ---- shared factors ------------------------------------------------------------------------
+
+    def _shared(self) -> tuple[Shared, list[tuple[int, ...]]] | None:
+        """All sets of crossed axes that can serve products on exactly their own cells."""
+        asked = [
+            {i for i, w in enumerate(factors) if not is_total(w)} for factors in self.terms.factors
+        ]
+        always = set.intersection(*asked)
+        crossed = sorted(set.union(*asked) - always)
+        if not 0 < len(crossed) <= CROSSED:
+            return None
+        parts, serves = [], []
+        for size in range(len(crossed) + 1):
+            for part in combinations(crossed, size):
+                chosen = tuple(j for j, axes in enumerate(asked) if axes - always <= set(part))
+                if not chosen:
+                    continue
+                cells = self.reduction(chosen).domain.shape
+                kept = [
+                    n if i in always or i in part else 1 for i, n in enumerate(self.terms.shape)
+                ]
+                if list(cells) == kept:
+                    parts.append(part)
+                    serves.append(chosen)
+        return Shared(self.terms, self.noise, tuple(parts)), serves
+
+    def _share(self, shared: Shared, serves: list[tuple[int, ...]], *, totals: bool) -> Union:
+        """From factors that are best on their own: shares from many starts, then all together."""
+        factors = [self._first(shared, i, totals) for i in range(len(self.terms.shape))]
+        parts = len(shared.parts)
+        size = (max(20, min(STARTS, START_WORK // (parts << len(shared.crossed)))), parts)
+        starts = self.rng.random(size) ** 4
+        starts[self.rng.random(size) > self.rng.random((size[0], 1))] = 0
+        starts[0] = 1
+        shares, errors = shared.shares(shared.moments(factors), np.maximum(starts, 1e-6))
+        kept = shared.kept(shares[errors.argmin()])
+        shares = shares[errors.argmin(), kept]
+        for _ in range(3):
+            shared, serves = shared.only(kept), [serves[k] for k in kept]
+            found = descend(shared, shares, factors, deadline=self.deadline)
+            kept = shared.kept(found.shares)
+            if len(kept) == len(serves) or self.late:
+                break
+            shares, factors = found.shares[kept], list(found.factors)  # without what became small
+        made = []
+        for axes, chosen in zip(shared.parts, serves, strict=True):
+            own = [
+                identity_factor(1) if i in shared.crossed and i not in axes else factor
+                for i, factor in enumerate(found.factors)
+            ]
+            made.append(Part(tuple(own), _axes(self.reduction(chosen)), chosen))
+        return Union(tuple(made), found.shares, found.error, True)
+
+    def _first(self, shared: Shared, i: int, totals: bool) -> Factor:
+        """The best factor for the queries of one axis, each counted alike; with totals or not."""
+        axis = shared.axes[i]
+        if axis.n == 1 or axis.n > LONGEST[self.noise] or all(map(is_identity, axis.queries)):
+            return identity_factor(axis.n)
+        asked = {id(w): w for w in self.terms.axis(i) if totals or not is_total(w)}
+        queries = list(asked.values())
+        gram = gram_operator([1 / float(gram_diagonal(w).sum()) for w in queries], queries)
+        if self.noise == "gaussian":
+            found = optimise_gaussian(gram.times(np.eye(gram.n)), deadline=self.deadline)
+            return GaussianFactor(found.factor)
+        return PureFactor(opt0(gram, rng=self.rng, restarts=1, deadline=self.deadline).theta)
+
+    def _is_shared(self, parts: list[tuple[Part, float]]) -> bool:
+        """Is one side of every axis summed over? Then shared factors have seen this pair."""
+        cells = np.array([[m.shape[0] for m in part.merged] for part, _ in parts])
+        return bool(
+            (cells.min(axis=0) == 1).all() and (cells.max(axis=0) == self.terms.shape).all()
+        )
+
+    # ---- groups --------------------------------------------------------------------------------
+
+    @property
+    def _fits(self) -> bool:
+        """Can two products be inverted together?"""
+        return max(self.terms.shape) <= PAIR_AXIS and self.terms.size <= PAIR_CELLS
+
+    @property
+    def _hope(self) -> float:
+        """A cut in two may have that many times the least error to be optimised further."""
+        longest = max(self.terms.shape)
+        work = self.terms.size * (longest + 5 * len(self.terms.coefficients))
+        if longest > DESCENT_AXIS or work > DESCENT_WORK[1]:
+            return 0.0
+        return 1.0 if work > DESCENT_WORK[0] else 1.5
+
+    def _pair(self, parts: Sequence[Part]) -> Pair:
+        return Pair(self.terms, self.noise, (self._groups(parts[0]), self._groups(parts[1])))
+
+    def _split(self, parts: list[tuple[Part, float]]) -> Union:
+        """Two parts as they are, with the best split between them."""
+        made = tuple(part for part, _ in parts)
+        factors = (*made[0].factors, *made[1].factors)
+        pair = self._pair(made)
+        shares, _ = best_shares([error for _, error in parts], self.noise)
+        shares, error = pair.split(factors, shares)
+        return Union(made, shares, error, True)
+
+    def _descended(self, split: Union) -> Union:
+        """Two parts and their split optimised together."""
+        first, second = split.parts
+        factors = (*first.factors, *second.factors)
+        pair = self._pair(split.parts)
+        found = descend(pair, split.weights, factors, deadline=self.deadline)
+        d = len(first.factors)
+        parts = (
+            Part(found.factors[:d], first.merged, first.chosen),
+            Part(found.factors[d:], second.merged, second.chosen),
+        )
+        return Union(parts, found.shares, found.error, True)
+
+    def _separate(self, parts: list[tuple[Part, float]]) -> Union:
+        """Parts as they are: the shares searched if there are few cells, else by the rule."""
+        shares, error = best_shares([error for _, error in parts], self.noise)
+        made = tuple(part for part, _ in parts)
+        if self.terms.size > DENSE_CELLS or len(parts) * self.terms.size**2 > WRITTEN_GRAMS:
+            return Union(made, shares, error, False)
+        grams = [_gram(part.factors, self._groups(part)) for part in made]
+        n = self.terms.size
+        written = Written(self.terms.whole().times(np.eye(n)), grams, POWER[self.noise])
+        solves = int(min(FLOPS / n**3, 300))
+        starts = [shares]
+        if solves > 100 and self.noise == "laplace":  # many local minima: leave some parts out
+            few = self.rng.random((4, len(parts))) < 0.5
+            starts += [np.where(row, shares, shares / 50) for row in few]
+        found = min(
+            (written.shares(start, max(1, solves // len(starts))) for start in starts),
+            key=lambda each: each[1],
+        )
+        return Union(made, found[0], found[1], True)
+
+
+def _axes(reduction: Reduction) -> tuple[Matrix, ...]:
+    partition = reduction.partition
+    return partition.factors if isinstance(partition, Kron) else (partition,)
+
+
+def _labels(merged: Matrix) -> Array:
+    return merged.groups if isinstance(merged, Partition) else np.arange(merged.shape[1])
+
+
+def _gram(factors: Sequence[Factor], groups: Sequence[Array]) -> Array:
+    """⊗ PᵀYP, written out."""
+    made = np.ones((1, 1))
+    for factor, own in zip(factors, groups, strict=True):
+        a = factor.matrix.dense()[:, own]
+        made = np.kron(made, a.T @ a)
+    return made

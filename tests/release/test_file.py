@@ -1,0 +1,299 @@
+"""The release file: what it means, and what is said when it is wrong."""
+
+import csv
+import json
+import tomllib
+from fractions import Fraction
+
+import pytest
+
+import psephos as ps
+from psephos.release.request import Job
+from psephos.release.run import rehearse
+from psephos.release.selection import choose
+from psephos.release.spec.draft import draft
+from psephos.release.spec.file import json_schema, parse_release, read_release
+from psephos.release.synthetic_rows import made_up
+from tests.release.conftest import RELEASE, write_job
+
+
+def test_a_file_says_domain_workload_budget_and_unit(tmp_path):
+    job = Job.read(write_job(tmp_path))
+    assert job.domain.shape == (20, 4)
+    assert job.domain["pet"].labels[-1] == "(other)"
+    assert [t.name for t in job.tables] == ["pets", "young"]
+    assert job.workload.query_counts == (4 * 5, 4)
+    assert [p.weight for p in job.workload.products] == [1, 2]
+    assert job.budget == ps.epsilon("1/2")
+    assert job.unit == ps.add_remove_row()
+    assert job.zeros.sum() == 6
+
+
+def test_numbers_with_a_point_are_exact():
+    assert parse_release(RELEASE.replace("0.5", "0.1")).budget.made().amount == Fraction(1, 10)
+    assert parse_release(RELEASE.replace("0.5", '"1/3"')).budget.made().amount == Fraction(1, 3)
+
+
+def test_yaml_and_json_say_the_same():
+    file = parse_release(RELEASE)
+    text = file.model_dump_json(by_alias=True, exclude_defaults=True)
+    assert parse_release(text, "release.json") == file
+    assert parse_release(text, "release.yaml") == file  # JSON is YAML too
+    yaml = parse_release(RELEASE_YAML, "release.yaml")
+    assert yaml.budget.made().amount == Fraction(1, 10)
+    assert yaml.domain().shape == (2, 3)
+
+
+RELEASE_YAML = """
+name: y
+privacy: {unit: person, column: id, max_rows: 2}
+ledger: {path: l, dataset: d, epsilon: 1.5}
+budget: {epsilon: 0.1}
+schema:
+  sex: {values: [F, M]}
+  income: {bins: [0, 0.5, 10, .inf]}
+tables:
+  - {name: t, rows: [sex]}
+"""
+
+MISTAKES = [
+    # what is changed, into what, and what must be said
+    ('name = "pets"\ntitle', "title", ["name is missing"]),
+    ("[budget]", "[budgett]", ["budgett is not known", "did you mean 'budget'?"]),
+    ("epsilon = 0.5", 'epsilon = "one"', ["budget", "'one' is not a finite number"]),
+    ("epsilon = 0.5", "epsilon = -1", ["budget", "more than 0, got -1"]),
+    ("epsilon = 0.5", "epsilon = 0", ["budget", "more than 0, got 0"]),
+    ("epsilon = 0.5", "epsilon = inf", ["budget", "not a finite number"]),
+    ("epsilon = 0.5", "epsilon = nan", ["budget", "not a finite number"]),
+    ("epsilon = 0.5", "epsilon = 0.5\nrho = 1", ["budget: give epsilon"]),
+    ("[budget]\nepsilon = 0.5", "", ["say what may be spent", "there is no default"]),
+    (
+        'unit = "add_remove_row"',
+        "",
+        ['privacy.unit is missing: write unit = "add_remove_row", "substitute_row" or "person"'],
+    ),
+    ('unit = "add_remove_row"', 'unit = "row"', ["privacy.unit", "'add_remove_row'", "got 'row'"]),
+    ('unit = "add_remove_row"', 'unit = "person"', ["privacy", "max_rows = 3"]),
+    ("integers = [0, 19]", "", ["schema.age: give exactly one of values, integers and bins"]),
+    ("integers = [0, 19]", "integers = [19, 0]", ["schema.age", "low <= high"]),
+    ("integers = [0, 19]", "bins = [0, 5, 3]", ["schema.age", "edges must increase"]),
+    ('["cat", "dog", "horse"]', '["cat", "cat"]', ["schema.pet", "'cat' is declared twice"]),
+    ("broad = [0, 6, 12]", "broad = [0, 99]", ["schema.age", "99"]),
+    ('name = "young"', 'name = "pets"', ["two tables are called 'pets'"]),
+    ('rows = ["age.broad"]', 'rows = ["agee"]', ["tables 'pets'", "no attribute 'agee'"]),
+    ('"age.broad"', '"age.brod"', ["tables 'pets'", "no level 'brod'; have broad"]),
+    ("weight = 2", "weight = 0", ["tables 'young'.weight", "greater than 0"]),
+    ("WHERE age < 12", "JOIN b USING (id)", ["tables 'young'.sql", "a join is not supported"]),
+    ("GROUP BY pet", "GROUP BY pett", ["tables 'young'.sql", "^"]),
+    ("COUNT(*)", "SUM(age)", ["tables 'young'.sql", "^"]),
+    ("age < 6 AND pet", "age < 6 AND pett", ["zeros", "pett"]),
+    ('"opt_product"', '"best"', ["selection.strategy", "no 'best'; have datacube", "hdmm"]),
+    ('"opt_product"', '"Cost"', ["selection.strategy", "no 'Cost'; have datacube"]),
+    ("[privacy]", "[privacy", ["release.toml", "line"]),
+    ("weight = 2", "target = { plus_minus = 5 }", ["budget and there are targets"]),
+    (
+        "weight = 2",
+        "target = { relative = 0.1 }",
+        ["tables 'young'.target", "declared guess", "not looked at"],
+    ),
+    ("weight = 2", "target = { plus_minus = 0.1 }", ["tables 'young'.target", "at least ± 0.5"]),
+    ("weight = 2", "target = 5", ["'young'.target: must be keys and values, such as target = {"]),
+    ("weight = 2", 'weight = "a"', ["'young'.weight: must be a number, got 'a'"]),
+    (
+        '["age.broad"]',
+        '"age"',
+        ["'pets'.rows: must be a list, such as rows = [\"age\"], got 'age'"],
+    ),
+    (
+        "restarts = 1",
+        'restarts = 1\nbuilds_on = ["bundle"]',
+        ["selection.builds_on is not known here: builds_on belongs at the top of the file, before"],
+    ),
+    (
+        "weight = 2",
+        "target = { plus_minus = 5, confidence = 95 }",
+        ["'young'.target.confidence: must be less than 1, got 95; write 0.95"],
+    ),
+    ("restarts = 1", "restarts = 1.5", ["selection.restarts: must be a whole number, got 1.5"]),
+    ("epsilon = 0.5", "epsilon = true", ["budget.epsilon: must be a number", "got true"]),
+    ("[0, 19]", "[0, 1, 5]", ["schema.age.integers: at most 2 are taken, got 3"]),
+    ("integers = [0, 19]", 'bins = [0, "a"]', ["schema.age.bins[2]: must be a number", "got 'a'"]),
+    ("broad = [0, 6, 12]", 'broad = "x"', ["levels.broad: must be a whole number, a list or keys"]),
+    (
+        '["cat", "dog", "horse"]',
+        '["cat", 2020-01-01]',
+        [
+            "schema.pet.values[2]: must be true or false, a number or text in quotes",
+            "got 2020-01-01",
+        ],
+    ),
+    ('["cat", "dog", "horse"]', '[0, 1]\nlabels = ["a", 2]', ['got 2; put quotes around it: "2"']),
+    ('name = "young"', 'name = ""', ["tables[2].name: must not be empty"]),
+    ('name = "pets"\ntitle', "name = “pets”\ntitle", ["line 2 has the quote “; use straight"]),
+    ('"Pets by age"', '"Pets by age”', ['line 3 has the quote ”; use straight quotes, "']),
+    ('name = "young"', 'name = "PETS"', ["'pets' and 'PETS'", "differ only in upper and lower"]),
+]
+PYTHON = ("tuple", "dict", "instance", "Entry", "after validation", "valid", "str ", "integer,")
+
+
+def planned(place):
+    job = Job.read(place)
+    _ = job.zeros
+    choose(job, job.workload)
+
+
+@pytest.mark.parametrize(("old", "new", "said"), MISTAKES)
+def test_mistakes_are_told_by_their_place(tmp_path, old, new, said):
+    assert old in RELEASE
+    place = write_job(tmp_path, RELEASE.replace(old, new))
+    with pytest.raises(ps.ReleaseError) as told:
+        planned(place)
+    for words in said:
+        assert words in str(told.value)
+    assert not [word for word in PYTHON if word in str(told.value)]
+    assert "\n" not in str(told.value) or "^" in str(told.value)  # one mistake, told once
+
+
+def test_yes_and_no_in_yaml_want_quotes():
+    text = RELEASE_YAML.replace("values: [F, M]", "values: [0, 1], labels: [no, yes]")
+    with pytest.raises(ps.ReleaseError, match=r"labels\[1\]: must be text in quotes") as told:
+        parse_release(text, "release.yaml")
+    assert "got false; YAML takes yes, no, on, off" in str(told.value)
+    for empty, place in (("tables: []", "tables"), ("schema: {}", "schema")):
+        with pytest.raises(ps.ReleaseError, match=rf"{place}: at least one is needed, such as \["):
+            parse_release(RELEASE_YAML[: RELEASE_YAML.index("schema:")] + empty, "release.yaml")
+
+
+@pytest.mark.parametrize("integers", [[None], [], [0], [0, None], [0, 1, 2], {}, None, 5])
+@pytest.mark.parametrize("kind", ["json", "yaml"])
+def test_integers_are_two_whole_numbers(integers, kind):
+    content = tomllib.loads(RELEASE)
+    content["schema"]["age"]["integers"] = integers
+    with pytest.raises(ps.ReleaseError, match=r"schema\.age"):
+        parse_release(json.dumps(content), f"release.{kind}")
+
+
+def test_more_values_than_can_be_counted():
+    text = RELEASE.replace("integers = [0, 19]", f"integers = [0, {10**30}]")
+    content = tomllib.loads(text)
+    with pytest.raises(ps.ReleaseError, match=r"schema\.age: an attribute has too many values"):
+        parse_release(json.dumps(content), "release.json").domain()
+    with pytest.raises(ps.DomainError, match="too many values"):
+        ps.Attribute.integers(0, 10**30)
+
+
+@pytest.mark.parametrize("path", [None, 5, b"release.toml", "a\0b.toml", ["release.toml"]])
+def test_a_release_file_is_a_path(path):
+    for read in (Job.read, read_release):
+        with pytest.raises(ps.ReleaseError, match="a release file is a path, got"):
+            read(path)
+
+
+@pytest.mark.parametrize("wrong", [-1, True, 2.0, "5", None])
+def test_made_up_rows_and_seeds_are_whole_numbers(tmp_path, wrong):
+    job = Job.read(write_job(tmp_path))
+    with pytest.raises(ps.ReleaseError, match="rows is a whole number from 0, got"):
+        made_up(job, wrong, 0)
+    with pytest.raises(ps.ReleaseError, match="seed is a whole number from 0, got"):
+        made_up(job, 10, wrong)
+    assert made_up(job, 0, 0).sum() == 0
+
+
+def test_a_table_of_a_trillion_cells_is_refused_at_once(tmp_path):
+    schema = "".join(f"[schema.{name}]\nintegers = [0, 999]\n" for name in "abcd")
+    text = RELEASE[: RELEASE.index("[schema.age]")].replace("zeros", "facts") + schema
+    wide = '[[tables]]\nname = "all"\nrows = ["a", "b", "c", "d"]\n'
+    with pytest.raises(ps.TooLargeError, match=r"tables 'all': it asks for 1,004,006,004,001"):
+        Job.read(write_job(tmp_path, text + wide))
+    narrow = '[[tables]]\nname = "some"\nrows = ["a"]\ncolumns = ["b"]\n'
+    assert Job.read(write_job(tmp_path, text + narrow)).domain.size == 10**12
+
+
+def test_a_missing_or_empty_file(tmp_path):
+    with pytest.raises(ps.ReleaseError, match="there is no release file at"):
+        read_release(tmp_path / "no.toml")
+    (tmp_path / "empty.toml").write_text("  \n")
+    with pytest.raises(ps.ReleaseError, match=r"empty.toml is empty; `psephos init DATA`"):
+        read_release(tmp_path / "empty.toml")
+
+
+def test_a_folder_stands_for_its_release_file(tmp_path):
+    for name in ("release.json", "release.yml"):
+        (tmp_path / name).write_text(RELEASE_YAML)
+    with pytest.raises(
+        ps.ReleaseError, match=r"holds release\.yml and release\.json; name the one"
+    ):
+        read_release(tmp_path)
+    (tmp_path / "release.json").unlink()
+    assert Job.read(tmp_path).file.name == "y"
+    write_job(tmp_path)
+    assert Job.read(tmp_path).file.name == "pets"
+    with pytest.raises(ps.ReleaseError, match=r"there is no release file at .*release\.toml"):
+        read_release(tmp_path.parent)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 200])
+def test_made_up_entries_of_bins_may_be_missing(tmp_path, rows):
+    binned = RELEASE.replace("integers = [0, 19]", 'bins = [0, 6, 12, inf]\nunknown = "other"')
+    person = 'unit = "person"\ncolumn = "id"\nmax_rows = 2'
+    place = write_job(tmp_path, binned.replace('unit = "add_remove_row"', person))
+    made = made_up(Job.read(place), rows, 0)
+    assert set(made["age"].to_pylist()) <= {0.0, 6.0, 12.0, None}
+    assert rehearse(place, rows=rows).simulation
+
+
+def test_all_mistakes_are_listed_at_once():
+    text = RELEASE.replace("weight = 2", "weigth = 2").replace('name = "pets"\ntitle', "title")
+    with pytest.raises(ps.ReleaseError) as told:
+        parse_release(text)
+    assert len(str(told.value).splitlines()) == 2
+
+
+def test_the_json_schema_names_every_part():
+    made = json.dumps(json_schema())
+    for word in ("privacy", "ledger", "tables", "plus_minus", "schema", "max_rows"):
+        assert f'"{word}"' in made
+
+
+def test_a_draft_holds_names_only_and_waits_for_a_person(tmp_path):
+    secret = tmp_path / "people.csv"
+    secret.write_text("age;pet of choice\n41;newt\n")
+    text = draft(secret, beside=tmp_path)
+    assert '[schema."pet of choice"]' in text
+    assert "41" not in text
+    assert "newt" not in text
+    with pytest.raises(ps.ReleaseError, match=r"privacy\.unit is missing"):
+        parse_release(text)
+    filled = text.replace("# unit =", "unit =").replace('# epsilon = "..."', 'epsilon = "1"')
+    with pytest.raises(ps.ReleaseError, match="age, pet of choice are still a draft"):
+        parse_release(filled).domain()
+
+
+@pytest.mark.parametrize("text", ["", "41,newt\n", "a,a\n1,2\n", ",b\n"])
+def test_a_file_without_a_header_is_not_repeated(tmp_path, text):
+    place = tmp_path / "people.csv"
+    place.write_text(text)
+    with pytest.raises(ps.SourceError) as told:
+        draft(place)
+    assert "newt" not in str(told.value)
+
+
+def test_a_header_with_an_overlong_name_is_refused(tmp_path):
+    place = tmp_path / "people.csv"
+    place.write_text("age," + "x" * (csv.field_size_limit() + 1) + "\n")
+    with pytest.raises(ps.SourceError, match="cannot be read as column names") as told:
+        draft(place)
+    assert "xxx" not in str(told.value)
+
+
+def test_a_draft_of_parquet_knows_types(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(
+        pa.table({"sex": [True], "age": [41], "w": [0.5], "n": ["x"]}), tmp_path / "p.parquet"
+    )
+    text = draft(tmp_path / "p.parquet", beside=tmp_path)
+    assert "# values = [false, true]" in text
+    assert "# integers = [0, 99]" in text
+    assert "41" not in text

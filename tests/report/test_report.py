@@ -1,0 +1,377 @@
+"""The report is one sound page that holds the whole release, with or without charts."""
+
+import itertools
+import json
+import math
+import re
+import sys
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from psephos.errors import ReleaseError, UnsupportedError
+from psephos.release.forecast import plan
+from psephos.release.page import write_report
+from psephos.release.pages.numbers import ROWS, _whole
+from psephos.release.request import Job
+from psephos.release.run import create_ledger, rehearse, release
+from psephos.report import charts
+from psephos.report.matplotlib_charts import draw
+from psephos.report.points import Points
+from tests.release.conftest import RELEASE, write_job
+
+ODD = '<b>&"'
+FILE = """
+name = "home"
+title = "Homes & <owners>"
+publisher = "Office of <i>Counts</i>"
+description = "Who owns.\\n\\nAnd who does not."
+facts = ["Everyone lives somewhere."]
+source = "men.csv"
+zeros = ["age < 2 AND own = 1"]
+[privacy]
+unit = "person"
+column = "id"
+max_rows = 2
+[ledger]
+path = "men.ledger"
+dataset = "men"
+{budget}
+[budget]
+{budget}
+[schema.age]
+integers = [0, 29]
+title = "Age in years"
+fact = "birthdays are public"
+unknown = "clip"
+[schema.age.levels]
+broad = [0, 20]
+[schema.own]
+values = [0, 1]
+labels = ["rents", '<b>&"']
+unknown = "other"
+[[tables]]
+name = "t1"
+title = "Owners <all>"
+sql = "SELECT own, COUNT(*) FROM t WHERE age < 20 GROUP BY own"
+[[tables]]
+name = "t2"
+rows = ["age.broad"]
+columns = ["own"]
+weight = 2
+[[tables]]
+name = "long"
+rows = ["age"]
+columns = ["own"]
+{long}
+[selection]
+strategy = "identity"
+"""
+MORE = '[[tables]]\nname = "all"\nqueries = { age = "all_range" }'
+
+
+def job_in(folder, budget='epsilon = "0.5"', long=MORE):
+    (folder / "release.toml").write_text(FILE.format(budget=budget, long=long))
+    rows = [f"{i},{i % 30},{i % 2}" for i in range(300)]
+    (folder / "men.csv").write_text("\n".join(["id,age,own", *rows]) + "\n")
+    return Job.read(folder)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    job = job_in(tmp_path_factory.mktemp("release"))
+    create_ledger(job)
+    return release(job)
+
+
+@pytest.fixture(scope="module")
+def rehearsal(tmp_path_factory):
+    return rehearse(job_in(tmp_path_factory.mktemp("rehearsal"), 'rho = "1/50"', ""), rows=500)
+
+
+@pytest.fixture(params=["bundle", "rehearsal"])
+def page(request):
+    return request.getfixturevalue(request.param).report.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def without_plots(monkeypatch):
+    monkeypatch.setitem(sys.modules, "altair", None)
+
+
+class Reader(HTMLParser):
+    """Checks that elements close in order; keeps text, ids and links."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.text, self.ids, self.links, self.seen = [], [], [], [], []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.handle_startendtag(tag, attrs)
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        for name, value in attrs:
+            assert not name.startswith("on"), name
+            self.ids += [value] if name == "id" else []
+            self.links += [value] if name in ("href", "src", "data") else []
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, (tag, self.getpos())
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    @property
+    def words(self):
+        return " ".join("".join(self.text).split())
+
+    def count(self, tag):
+        return sum(seen == tag for seen, _ in self.seen)
+
+
+def test_the_page_is_sound(page):
+    read = Reader(page)
+    assert len(read.ids) == len(set(read.ids))
+    assert read.count("h1") == 1
+    assert read.count("caption") == read.count("table") > 5
+    for tag, attrs in read.seen:
+        assert tag not in ("script", "link", "iframe", "img", "object")
+        if tag == "th":
+            assert attrs["scope"] in ("row", "col")
+        if tag == "svg":
+            assert attrs.get("aria-hidden") == "true" or attrs["aria-label"]
+
+
+def test_the_page_fetches_nothing(page):
+    read = Reader(page)
+    assert read.links
+    assert all(link.startswith("#") and link[1:] in read.ids for link in read.links)
+    assert "http" not in page
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+
+
+def test_the_page_holds_every_table(bundle):
+    read = Reader(bundle.report.read_text())
+    for table in bundle.job.tables:
+        assert table.title in read.words
+        shown = bundle.table(table.name, "published").slice(0, ROWS)
+        for number in shown["count"].to_pylist():
+            assert f"{number:,}" in read.words
+    assert "published/all.csv holds them all" in read.words
+    assert f"the first {ROWS} of 465 rows" in read.words
+
+
+def test_the_page_says_what_was_asked_and_spent(bundle):
+    words = Reader(bundle.report.read_text()).words
+    said = ["Homes & <owners>", "Office of <i>Counts</i>", "And who does not.", "Age in years"]
+    said += ["birthdays are public", "Everyone lives somewhere.", "age < 2 AND own = 1"]
+    said += ["SELECT own, COUNT(*) FROM t WHERE age < 20 GROUP BY own", "rows: age.broad"]
+    said += ["ε = 0.5", "all rows of one person added or removed", "at most 2 rows", "entry 1"]
+    said += ["Pr[M(D) ∈ S] ≤ eε · Pr[M(D′) ∈ S]", "psephos verify BUNDLE", "psephos ask BUNDLE"]
+    said += ["every cell (Identity)", "estimates the bias", bundle.receipt["charge"]["time"]]
+    said += [f"Office of <i>Counts</i> ({bundle.receipt['charge']['time'][:4]})"]
+    for text in said:
+        assert text in words, text
+    assert "REHEARSAL" not in words
+
+
+def test_counts_outside_their_interval_are_marked(tmp_path):
+    """Among many empty cells, those that are not cut at zero are moved to make up for it."""
+    place = write_job(tmp_path, RELEASE.replace('"age.broad"', '"age"'), "age,pet\n5,cat\n")
+    job = Job.read(place)
+    create_ledger(job)
+    bundle = release(job)
+    page = Reader(bundle.report.read_text(encoding="utf-8"))
+    outside = 0
+    for table in job.tables:
+        rows = bundle.table(table.name, "published").to_pylist()
+        outside += sum(not math.floor(r["low"]) <= r["count"] <= math.ceil(r["high"]) for r in rows)
+    marks, notes = page.words.count("†"), page.words.count("cutting at zero and rounding moved it")
+    assert marks - notes >= outside
+    assert bool(marks) == bool(notes)
+    aloud = [
+        attrs for tag, attrs in page.seen if tag == "caption" and attrs.get("class") == "aloud"
+    ]
+    assert len(aloud) == len(job.tables)
+
+
+@pytest.mark.parametrize(("number", "shown"), [(0, "†\N{NO-BREAK SPACE}0"), (3, "3"), (50, "50")])
+def test_a_mark_is_for_what_is_shown(number, shown):
+    assert _whole({"count": number, "low": 3.4, "high": 49.2, "stderr": 12.0}) == shown
+
+
+def test_a_rehearsal_says_so(rehearsal):
+    page = rehearsal.report.read_text()
+    words = Reader(page).words
+    assert words.count("REHEARSAL on made-up data") == 2
+    assert "<title>Rehearsal: " in page
+    assert "zCDP" in words
+    assert "δ = 10⁻⁶" in words
+
+
+def test_labels_are_escaped(page):
+    assert "<b>" not in page
+    assert "<i>" not in page
+    assert ODD in "".join(Reader(page).text)
+
+
+def test_nothing_of_the_source_is_on_the_page(bundle):
+    assert "men.csv" not in bundle.report.read_text()
+
+
+def test_without_plots_the_page_has_bars(bundle, tmp_path, without_plots):
+    write_report(plan(bundle.job), bundle.views, tmp_path / "report.html")
+    read = Reader((tmp_path / "report.html").read_text())
+    assert "psephos[plots]" in read.words
+    assert read.count("figure") == 0
+    bars = sum(min(ROWS, bundle.table(t.name).num_rows) for t in bundle.job.tables)
+    assert sum(attrs.get("class") == "bar" for _, attrs in read.seen) == bars
+    with pytest.raises(UnsupportedError, match="psephos\\[plots\\]"):
+        bundle.plot("t1")
+
+
+# ---- charts ------------------------------------------------------------------------------------
+
+
+def made(**columns):
+    rows = list(itertools.product(*columns.values()))
+    count = np.arange(len(rows)) * 10.0 - 5
+    labels = {name: [str(row[i]) for row in rows] for i, name in enumerate(columns)}
+    return pa.table(
+        labels | {"count": count, "stderr": count * 0 + 3, "low": count - 6, "high": count + 6}
+    )
+
+
+def marks(chart):
+    """How many marks of each kind the picture has, legends and axes aside."""
+    root = ElementTree.fromstring(charts.inline_svg(chart, "x", "words"))
+    found = {}
+    for node in root.iter():
+        words = node.get("class", "").split()
+        if "role-mark" in words and len(node):
+            found[words[0]] = found.get(words[0], 0) + len(node)
+    return found
+
+
+CASES = {
+    "bars": (made(own=["rents", ODD]), (), {"mark-rect": 2, "mark-rule": 2}),
+    "total": (made(), (), {"mark-rect": 1, "mark-rule": 1}),
+    "totals": (made(own=["rents", "owns", "total"]), (), {"mark-rect": 2, "mark-rule": 2}),
+    "many": (made(own=range(70)), (), {"mark-rect": 40, "mark-rule": 40}),
+    "same": (made(own=["a", "a", "b"]), (), {"mark-rect": 3, "mark-rule": 3}),
+    "line": (made(age=range(50)), ("age",), {"mark-area": 1, "mark-line": 1}),
+    "groups": (made(age="abc", own="xy"), (), {"mark-rect": 6, "mark-rule": 6}),
+    "lines": (made(age=range(50), own="xy"), ("age",), {"mark-area": 2, "mark-line": 2}),
+    "heat": (made(age=range(30), own="uvwxyz"), ("age",), {"mark-rect": 180}),
+    "panels": (made(sex="fm", age="abc", own="xy"), (), {"mark-rect": 12, "mark-rule": 12}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_charts_have_a_mark_for_each_count(case):
+    table, ordered, wanted = CASES[case]
+    chart = charts.table_chart(table, "Some <title>", ordered=ordered, titles={"age": "Age.[0]"})
+    found = {name: n for name, n in marks(chart).items() if name != "mark-group"}
+    assert found == wanted
+
+
+def test_column_names_need_no_quoting():
+    chart = charts.table_chart(made(**{"a.b[0]:N 'x'": "pqr", "count_": "xy"}), "")
+    assert marks(chart)["mark-rect"] == 6
+
+
+def test_parts_have_a_chart_each():
+    one, two = made(age="abc"), made(own="xy")
+    names = ("count", "stderr", "low", "high")
+    numbers = {n: one[n].to_pylist() + two[n].to_pylist() for n in names}
+    labels = {"part": ["age"] * 3 + ["own"] * 2, "age": [*"abc", "total", "total"]}
+    labels["own"] = ["total"] * 3 + [*"xy"]
+    chart = charts.table_chart(pa.table(labels | numbers), "both")
+    assert len(chart.to_dict()["vconcat"]) == 2
+    assert marks(chart)["mark-rect"] == 5
+
+
+def test_rivals_have_a_bar_each(bundle):
+    planned = plan(bundle.job)
+    errors = [("used", planned.rmse), *((r.name, r.rmse) for r in planned.rivals)]
+    assert marks(charts.errors_chart(errors))["mark-rect"] == 1 + len(planned.rivals)
+
+
+def test_ids_of_two_pictures_differ(bundle):
+    svg = charts.inline_svg(bundle.plot("t1"), "one", "words")
+    ids = re.findall(r' id="([^"]*)"', svg)
+    assert all(name.startswith("one-") for name in ids)
+    assert all(name.startswith("one-") for name in re.findall(r"url\(#([^)]*)\)", svg))
+    assert charts._own_reference("id", "clip0", "one") == "one-clip0"
+    assert charts._own_reference("clip-path", "url(#clip0)", "one") == "url(#one-clip0)"
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "html", "json"])
+def test_charts_are_saved(bundle, tmp_path, ending):
+    place = tmp_path / f"chart.{ending}"
+    charts.save_chart(bundle.plot("t2", "published"), place)
+    assert place.stat().st_size > 1000
+    if ending == "json":
+        assert "vega-lite" in json.loads(place.read_text())["$schema"]
+    if ending == "html":
+        assert not re.search(r"<(script|link)[^>]*(src|href)=", place.read_text())
+
+
+def test_other_endings_are_refused(bundle, tmp_path):
+    with pytest.raises(UnsupportedError, match=r"\.png, \.svg, \.html or \.json"):
+        charts.save_chart(bundle.plot("t1"), tmp_path / "chart.gif")
+
+
+def test_plots_of_unknown_tables_are_refused(bundle):
+    with pytest.raises(ReleaseError, match="no table"):
+        bundle.plot("t9")
+
+
+# ---- notebooks ---------------------------------------------------------------------------------
+
+
+def test_values_show_themselves_in_notebooks(bundle):
+    planned = plan(bundle.job)
+    for shown, word in [(bundle, "t1"), (planned, "Owners <all>"), (bundle.strategy, "answers")]:
+        read = Reader(shown._repr_html_())
+        assert word in read.words
+    assert "every cell (Identity)" in Reader(planned._repr_html_()).words
+
+
+def test_a_page_without_a_publisher_and_with_a_cap(bundle, tmp_path):
+    page = bundle.report.read_text(encoding="utf-8")
+    assert "At most 2 rows of each person are counted, in all tables alike." in page
+    assert "Office of &lt;i&gt;Counts&lt;/i&gt; (20" in page
+    job = job_in(tmp_path, long="")
+    nobody = job.file.model_copy(update={"publisher": ""})
+    page = rehearse(Job.of(nobody, tmp_path), rows=10).report.read_text(encoding="utf-8")
+    assert "[publisher]" not in page
+    assert "<p>Homes &amp; &lt;owners&gt; (n.d.). Rehearsal on made-up data, ε = 0.5" in page
+
+
+def test_tables_are_drawn_with_matplotlib_too(release_path, tmp_path):
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    bundle = release(release_path)
+    axes = bundle.draw("pets", "published")
+    assert axes.get_title() == bundle.job.tables[0].title
+    words = [label.get_text() for label in axes.get_yticklabels()]
+    assert len(words) == 3 * 4  # no totals
+    assert words[0].endswith("cat")
+    axes.figure.savefig(tmp_path / "pets.png")
+    assert (tmp_path / "pets.png").stat().st_size > 1000
+    assert bundle.draw("young", axes=axes) is axes
+    many = {"count": [1.0] * 99, "low": [0.0] * 99, "high": [2.0] * 99, "stderr": [1.0] * 99}
+    line = draw(Points({"age": [str(i) for i in range(99)]}, many), "ages")
+    assert line.get_xticklabels()[-1].get_text() == "98"
