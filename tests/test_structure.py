@@ -10,10 +10,9 @@ ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "psephos"
 
 # A room may import itself and the rooms before it.
-ORDER = """
-errors variances values domain matrix inverse kernel engines protect workload strategy report infer
-version release audit cli
-""".split()
+ORDER = ["errors", "variances", "values", "domain", "matrix", "inverse", "kernel", "engines"]
+ORDER += ["protect", "workload", "strategy", "report", "infer", "version", "release", "audit"]
+ORDER += ["cli"]
 ROOMS = {
     "duckdb": {"workload", "engines"},
     "sqlglot": {"workload"},
