@@ -110,3 +110,5 @@ def test_the_kernel_can_be_read_in_an_afternoon():
     del files["simulate.py"]
     assert boundary <= 300
     assert sum(files.values()) <= 1400
+    for path in (SRC / "kernel" / "scores").glob("*.py"):
+        assert code_lines(path) <= 100, path

@@ -15,6 +15,7 @@ from psephos.engines import as_source
 from psephos.errors import PsephosError
 from psephos.kernel import codec, gate, sensitivity
 from psephos.kernel.query import Query
+from psephos.kernel.scores.worst_approximated import WorstApproximated
 from psephos.matrix import ranges
 from psephos.strategy import store
 
@@ -145,7 +146,7 @@ def test_tiny_charges_leave_the_ledger_usable(tmp_path):
     for bottom in bottoms:
         spend = ps.Budget("epsilon", Fraction(1, bottom))
         try:
-            vector.choose(mx.Identity(2), [0, 0], spend=spend)
+            vector.choose(WorstApproximated(mx.Identity(2), [0, 0]), spend=spend)
         except PsephosError:
             continue
     vector.noisy_count(spend=ps.epsilon("1/10"))

@@ -179,7 +179,7 @@ def test_draws_that_repeat(monkeypatch, place):
 
 def test_choices_that_tell_too_much(monkeypatch, place):
     true = vault.Draws.choice
-    sharp = lambda self, scores, e, s: true(self, scores, 3 * e, s)  # noqa: E731
+    sharp = lambda self, scores, e, *rest: true(self, scores, 3 * e, *rest)  # noqa: E731
     monkeypatch.setattr(vault.Draws, "choice", sharp)
     monkeypatch.setattr(draws, "CHOICES", 400)
     assert not all(f.ok for f in choices(place, 0.0, ALPHA))

@@ -124,3 +124,25 @@ def test_a_bound_on_delta_is_never_nothing():
     for amount, eps in ((Fraction(1, 10**6), 10**4), (Fraction(1, 10**250), 10**250)):
         assert 0 < b.delta_bound(amount, Fraction(eps)) < Fraction(1, 10**4000)
     assert b.delta_bound(Fraction(0), Fraction(1)) == 0
+
+
+def test_what_a_ledger_books():
+    """An ε-DP mechanism in rho: ε²/2, or ε²/8 for the exponential one; and no way back."""
+    two, half = b.epsilon("2"), b.rho("1/2")
+    assert two.booked("epsilon") == two
+    assert half.booked("rho", "exponential") == half
+    assert two.booked("rho") == b.rho("2")
+    assert two.booked("rho", "noisy minimum") == b.rho("2")
+    assert two.booked("rho", "exponential") == half
+    with pytest.raises(BudgetError, match="cannot pay rho 1/2"):
+        half.booked("epsilon")
+
+
+@pytest.mark.parametrize(
+    ("name", "currency", "norm", "power"), [("laplace", "epsilon", 1, 2), ("gaussian", "rho", 2, 1)]
+)
+def test_a_kind_of_noise_says_all_that_follows_from_it(name, currency, norm, power):
+    kind = b.NoiseKind(name)
+    assert (kind.currency, kind.norm, kind.power) == (currency, norm, power)
+    assert b.NoiseKind.paid_in(currency) is kind
+    assert kind == name

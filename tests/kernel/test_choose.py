@@ -4,13 +4,17 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from psephos import matrix as mx
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, RefusedError, ShapeError
 from psephos.kernel.budget import epsilon, rho
-from psephos.kernel.noise import exponential
+from psephos.kernel.noise import DiscreteLaplace
+from psephos.kernel.scores.mechanisms import exponential, noisy_minimum
+from psephos.kernel.scores.worst_approximated import WorstApproximated
 from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.unit import add_remove_row
 
@@ -35,10 +39,62 @@ def test_probabilities(scores, eps, reach):
     assert chisquare(observed, wanted * observed.sum() / wanted.sum()).pvalue > 1e-6
 
 
-def test_what_cannot_be_chosen():
+@pytest.mark.parametrize("mechanism", [exponential, noisy_minimum])
+def test_what_cannot_be_chosen(mechanism):
     for bad in (([], "1", 1), ([1], "1", 0), ([1], "0", 1)):
         with pytest.raises(RefusedError):
-            exponential(bad[0], Fraction(bad[1]), bad[2])
+            mechanism(bad[0], Fraction(bad[1]), bad[2])
+
+
+def choice_probabilities(scores, rate, far=200):
+    """P(i is chosen) by adding up all noise: the first of the least noise - score wins."""
+    ratio = np.exp(-rate)
+    law = (1 - ratio) / (1 + ratio) * ratio ** np.abs(np.arange(-far, far + 1.0))
+    totals = [np.arange(-far, far + 1) - score for score in scores]
+    chances = []
+    for i, total in enumerate(totals):
+        wins = law.copy()
+        for j, other in enumerate(totals):
+            if j != i:
+                # j loses to i at a tie if it stands behind it
+                beaten = other[None, :] > total[:, None] if j < i else other >= total[:, None]
+                wins *= (beaten * law).sum(axis=1)
+        chances.append(wins.sum())
+    return np.array(chances)
+
+
+@given(
+    scores=st.lists(st.integers(-4, 4), min_size=2, max_size=4),
+    moves=st.lists(st.integers(-2, 2), min_size=4, max_size=4),
+    eps=st.sampled_from(["1/2", "1", "2"]),
+)
+def test_noisy_minima_cost_their_epsilon(scores, moves, eps):
+    """Exactly: scores that move by up to 2 change no probability by more than exp(ε)."""
+    epsilon_, reach = float(Fraction(eps)), 2
+    neighbours = [score + move for score, move in zip(scores, moves, strict=False)]
+    rate = epsilon_ / (2 * reach)
+    here, there = (choice_probabilities(s, rate) for s in (scores, neighbours))
+    assert here.sum() == pytest.approx(1, abs=1e-6)
+    assert (here <= there * np.exp(epsilon_) * (1 + 1e-6) + 1e-7).all()
+
+
+def test_noisy_minima_have_their_probabilities():
+    scores, draws = [3, 0, 3, -5], 6000
+    counts = np.bincount(
+        [noisy_minimum(scores, Fraction(1), 2) for _ in range(draws)], minlength=len(scores)
+    )
+    expected = draws * choice_probabilities(scores, 1 / 4)
+    assert chisquare(counts, expected * draws / expected.sum()).pvalue > 1e-6
+    assert DiscreteLaplace(Fraction(4)).exact_variance == pytest.approx(31.83, abs=0.01)
+
+
+def test_scores_that_the_kernel_does_not_list_are_refused():
+    class Mine(WorstApproximated):
+        pass
+
+    for score in (Mine(mx.Identity(4), [0] * 4), mx.Identity(4), object()):
+        with pytest.raises(RefusedError, match="no rule for scoring by"):
+            handle().choose(score, spend=epsilon("1"))
 
 
 def handle(budget=None):
@@ -52,8 +108,8 @@ def handle(budget=None):
 
 def test_the_worst_approximated_query_is_likely():
     v = handle()
-    assert v.choose(mx.Identity(4), [0, 0, 0, 50], spend=epsilon("2")) == 0
-    assert v.choose(mx.Identity(4), [100, 0, 0, 0], spend=epsilon("2")) == 3
+    assert v.choose(WorstApproximated(mx.Identity(4), [0, 0, 0, 50]), spend=epsilon("2")) == 0
+    assert v.choose(WorstApproximated(mx.Identity(4), [100, 0, 0, 0]), spend=epsilon("2")) == 3
 
 
 def test_scores_move_by_the_largest_entry():
@@ -66,20 +122,23 @@ def test_scores_move_by_the_largest_entry():
 def test_requests_that_have_no_rule():
     v = handle()
     with pytest.raises(ShapeError, match="whole 64-bit numbers"):
-        v.choose(mx.Identity(4), [0.5, 0, 0, 0], spend=epsilon("1"))
+        v.choose(WorstApproximated(mx.Identity(4), [0.5, 0, 0, 0]), spend=epsilon("1"))
     with pytest.raises(ShapeError):
-        v.choose(mx.Identity(4), [0, 0, 0], spend=epsilon("1"))
+        v.choose(WorstApproximated(mx.Identity(4), [0, 0, 0]), spend=epsilon("1"))
     with pytest.raises(ShapeError, match="uint64"):  # it would wrap around
-        v.choose(mx.Identity(4), np.full(4, 2**63, dtype=np.uint64), spend=epsilon("1"))
+        v.choose(
+            WorstApproximated(mx.Identity(4), np.full(4, 2**63, dtype=np.uint64)),
+            spend=epsilon("1"),
+        )
     with pytest.raises(RefusedError, match="zero"):
-        v.choose(mx.Dense([[0, 0, 0, 0]]), [0, 0, 0, 0], spend=epsilon("1"))
+        v.choose(WorstApproximated(mx.Dense([[0, 0, 0, 0]]), [0, 0, 0, 0]), spend=epsilon("1"))
     with pytest.raises(BudgetError, match="paid in epsilon"):
-        handle(rho("1")).choose(mx.Identity(4), [0, 0, 0, 0], spend=rho("1/10"))
+        handle(rho("1")).choose(WorstApproximated(mx.Identity(4), [0, 0, 0, 0]), spend=rho("1/10"))
 
 
 def test_a_rho_budget_books_an_eighth_of_the_square():
     v = handle(rho("1"))
-    v.choose(mx.Identity(4), [0, 0, 0, 0], spend=epsilon("2"))
+    v.choose(WorstApproximated(mx.Identity(4), [0, 0, 0, 0]), spend=epsilon("2"))
     assert v._vault.ledger.spent == Fraction(4, 8)
 
 

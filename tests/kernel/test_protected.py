@@ -15,6 +15,7 @@ from psephos.errors import BudgetError, BudgetExceededError, RefusedError, Shape
 from psephos.infer.least_squares import pieces
 from psephos.kernel.budget import epsilon, rho
 from psephos.kernel.query import Query
+from psephos.kernel.scores.worst_approximated import WorstApproximated
 from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.unit import add_remove_row, person, substitute_row
 
@@ -30,7 +31,7 @@ class Silent:
     def noise(self, noise, size):
         return np.zeros(size, dtype=np.int64)
 
-    def choice(self, scores, epsilon, sensitivity):
+    def choice(self, scores, epsilon, sensitivity, mechanism):
         return int(np.argmax(scores))
 
 
@@ -375,7 +376,7 @@ def test_measurements_know_the_counts_they_are_of():
 @pytest.mark.parametrize("estimate", [[[1], 2], 7, None, "text", np.zeros((36, 2), int)])
 def test_estimates_of_another_shape_are_refused(estimate):
     with pytest.raises(ShapeError, match="36 whole 64-bit numbers"):
-        data().vectorise().choose(mx.Identity(36), estimate, spend=epsilon("1"))
+        data().vectorise().choose(WorstApproximated(mx.Identity(36), estimate), spend=epsilon("1"))
 
 
 def test_arrays_of_too_many_axes_are_refused_before_the_charge():

@@ -13,6 +13,7 @@ from psephos.kernel import budget as b
 from psephos.kernel import gate
 from psephos.kernel.measurement import pack, unpack
 from psephos.kernel.query import Block, Query
+from psephos.kernel.scores.worst_approximated import WorstApproximated
 from psephos.kernel.sensitivity import RULES, answers, columns, exactly, largest_entry, sensitivity
 from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.unit import add_remove_row
@@ -117,5 +118,5 @@ def test_handles_refuse_misfits_and_real_draws_choose():
     nothing = mx.Kron((mx.total(3), mx.total(2)))
     assert v.measure(nothing, spend=b.epsilon("1")).values.size == 1
     table._vault.draws = Draws()
-    assert v.choose(mx.Identity(6), [0] * 6, spend=b.epsilon("1")) in range(6)
+    assert v.choose(WorstApproximated(mx.Identity(6), [0] * 6), spend=b.epsilon("1")) in range(6)
     assert digest(np.array([1])) == digest(np.array([1])) != digest(np.array([2]))

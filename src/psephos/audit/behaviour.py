@@ -40,6 +40,7 @@ from psephos.kernel.measurement import Measurement
 from psephos.kernel.noise import DiscreteLaplace
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.query import Query
+from psephos.kernel.scores.worst_approximated import WorstApproximated
 from psephos.kernel.unit import add_remove_row, person
 
 PATIENCE = 30.0
@@ -94,7 +95,7 @@ def _lying_matrix(stage: Stage) -> None:
         refused(what, vector.measure, matrix, spend=ONE)
         refused(what, vector.measure, Query.of([(matrix, 1)]), spend=ONE)
         refused(what, vector.transform, matrix)
-    refused(what, vector.choose, liar, TRUE, spend=ONE)
+    refused(what, vector.choose, WorstApproximated(liar, TRUE), spend=ONE)
     require(ledger.spent().amount == 0, "a refused request changed what was spent")
 
 

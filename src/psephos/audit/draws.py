@@ -21,6 +21,7 @@ from psephos.domain.domain import Domain
 from psephos.infer.intervals import noise_quantile
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.noise import DiscreteLaplace, Noise
+from psephos.kernel.scores.worst_approximated import WorstApproximated
 
 LEAST = 1e-6
 DRAWS = 50_000
@@ -115,7 +116,7 @@ def choices(stage: Stage, until: float, alpha: float) -> Iterator[Finding]:
     before = ledger.spent()
     while len(seen[0]) < CHOICES or time.monotonic() < until:
         for side, vector in enumerate(sides):
-            seen[side].append(vector.choose(QUERIES, ESTIMATE, spend=CHOICE))
+            seen[side].append(vector.choose(WorstApproximated(QUERIES, ESTIMATE), spend=CHOICE))
     runs = 2 * len(seen[0])
     charged = (ledger.spent() - before).amount / runs
     samples = Samples()

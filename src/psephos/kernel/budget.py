@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal
+from enum import StrEnum
 from fractions import Fraction
 from functools import total_ordering
 from typing import Any, Literal
@@ -20,6 +21,13 @@ from typing import Any, Literal
 from psephos.errors import BudgetError
 
 Currency = Literal["epsilon", "rho"]
+Mechanism = Literal["noise", "exponential", "noisy minimum"]
+RHO_OF_EPSILON: dict[Mechanism, Fraction] = {
+    "noise": Fraction(1, 2),
+    "exponential": Fraction(1, 8),
+    "noisy minimum": Fraction(1, 2),
+}
+"""What a mechanism that is ε-DP costs in zCDP, as a multiple of ε²."""
 GRID = Fraction(1, 2**40)
 LARGEST_TERM = 10**300  # numerator or denominator of an amount that is charged
 _EXACT = Context(prec=60)
@@ -27,6 +35,37 @@ _SLACK = Decimal("1e-40")
 _SMALLEST_LOG = Decimal(-10_000)  # a delta of 10^-4343; decimals end far below it
 _N = "[0-9]{1,300}"
 _WRITTEN = re.compile(rf"[+-]?({_N}/{_N}|({_N}([.][0-9]{{0,300}})?|[.]{_N})(e[+-]?[0-9]{{1,3}})?)")
+
+
+class NoiseKind(StrEnum):
+    """Laplace noise is paid in epsilon, Gaussian noise in rho; all else follows from the kind.
+
+    >>> NoiseKind("gaussian").norm, NoiseKind("gaussian").currency
+    (2, 'rho')
+    """
+
+    LAPLACE = "laplace"
+    GAUSSIAN = "gaussian"
+
+    @classmethod
+    def paid_in(cls, currency: Currency) -> NoiseKind:
+        """The noise that a spend of that currency buys."""
+        return cls.LAPLACE if currency == "epsilon" else cls.GAUSSIAN
+
+    @property
+    def currency(self) -> Currency:
+        """What it is paid in."""
+        return "epsilon" if self is NoiseKind.LAPLACE else "rho"
+
+    @property
+    def norm(self) -> Literal[1, 2]:
+        """The norm in which queries are sensitive to a row."""
+        return 1 if self is NoiseKind.LAPLACE else 2
+
+    @property
+    def power(self) -> Literal[1, 2]:
+        """The precision of answers grows with the spend to this power."""
+        return 2 if self is NoiseKind.LAPLACE else 1
 
 
 @total_ordering
@@ -79,6 +118,19 @@ class Budget:
         if self.currency == "epsilon":
             return self
         return Budget("epsilon", epsilon_bound(self.amount, exact(delta, "delta")))
+
+    def booked(self, currency: Currency, mechanism: Mechanism = "noise") -> Budget:
+        """What a ledger of a currency books for a mechanism that spends this.
+
+        Privacy: what is ε-DP is ε²/2-zCDP (Bun and Steinke 2016, Proposition 4); the exponential
+        mechanism is ε²/8-zCDP, since its range is bounded (Cesar and Rogers 2021). Nothing leads
+        from rho back to epsilon (tests/kernel/test_budget.py::test_what_a_ledger_books).
+        """
+        if self.currency == currency:
+            return self
+        if self.currency == "rho":
+            raise BudgetError(f"this ledger keeps epsilon and cannot pay {self}")
+        return Budget("rho", RHO_OF_EPSILON[mechanism] * self.amount**2)
 
     def _same(self, other: Any) -> Fraction:
         if not isinstance(other, Budget):

@@ -10,7 +10,7 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.errors import RefusedError
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace, Noise
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
@@ -68,11 +68,10 @@ def noise_for(query: Query, spend: Budget, unit: Unit, stability: int) -> tuple[
     (tests/kernel/test_protected.py::test_noise_grows_with_distance_and_stability).
     """
     each = unit.per_distance(spend, stability)
+    delta = sensitivity(query, NoiseKind.paid_in(spend.currency).norm)  # for norm 2, its square
     if spend.currency == "epsilon":
-        delta = sensitivity(query, 1)
         return tuple(DiscreteLaplace(delta / (b.weight * each)) for b in query.blocks)
-    squared = sensitivity(query, 2)
-    return tuple(DiscreteGaussian(squared / (2 * b.weight * each)) for b in query.blocks)
+    return tuple(DiscreteGaussian(delta / (2 * b.weight * each)) for b in query.blocks)
 
 
 def request_fingerprint(lineage: tuple[str, ...], query: Query, spend: Budget) -> str:

@@ -1,4 +1,4 @@
-"""Exact discrete Laplace and Gaussian noise, and choices, from the operating system's entropy.
+"""Exact discrete Laplace and Gaussian noise from the operating system's entropy.
 
 Every step compares whole numbers: no float takes part in a draw. The samplers are those of
 Canonne, Kamath and Steinke 2020 (*The Discrete Gaussian for Differential Privacy*, Algorithms 1
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -164,31 +164,6 @@ def _gaussian(t: int, p: int, q: int, size: int) -> Integers:
     wide = max(largest, trials) >= WIDE
     a = np.abs(np.abs(y.astype(object) if wide else y) * q - p)
     return y[exp_flags(((a, 2 * q * t), (a, p)))]
-
-
-def exponential(scores: Sequence[int], epsilon: Fraction, sensitivity: int) -> int:
-    """An index, with probability proportional to exp(epsilon · score / (2 · sensitivity)).
-
-    Privacy: the exponential mechanism on integer scores. If no score moves by more than Δ per unit
-    of distance, numerator and normaliser each change by at most exp(ε/2), so the choice costs ε per
-    unit of distance, whether or not scores move together (McSherry and Talwar 2007), and ε²/8 in
-    zCDP (bounded range: Dong, Durfee, Rogers 2020; Cesar and Rogers 2021). A candidate is drawn
-    uniformly and kept with probability exp(-γ), γ = ε(s_max - s_i)/(2Δ) rational, by exact trials
-    in Python integers; candidates are independent, so of a batch the first that is kept is the one.
-    Equal scores have equal probabilities. How long this takes depends on the scores
-    (tests/kernel/test_choose.py).
-    """
-    if not len(scores) or sensitivity < 1 or epsilon <= 0:
-        raise RefusedError("choosing needs candidates, and a sensitivity and an epsilon above 0")
-    rate = epsilon / (2 * sensitivity)
-    gaps = (max(scores) - np.array(scores, object)) * rate.numerator
-    size = 16
-    while True:
-        drawn = uniform_below(len(scores), size)
-        kept = drawn[exp_flags(((gaps[drawn], rate.denominator),))]
-        if kept.size:
-            return int(kept[0])
-        size = min(2 * size, BATCH)
 
 
 def _filled(size: int, batch: Callable[[int], Integers]) -> Integers:

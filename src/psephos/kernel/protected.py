@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import math
-from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from operator import add
@@ -17,7 +16,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
@@ -28,6 +26,7 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.lineage import Node
 from psephos.kernel.measurement import Measurement, noise_for, request_fingerprint
 from psephos.kernel.query import Query
+from psephos.kernel.scores import SCORES, Score
 from psephos.kernel.source import Cells, Conjunct, Grouped
 from psephos.kernel.vault import Vault
 from psephos.matrix import Identity, Kron, Matrix, Partition, Sparse, is_total, total
@@ -196,7 +195,7 @@ class ProtectedVector(_Handle):
         Δ₂²/(2 w_j e): Σ_j w_j|move_j|·e/Δ₁ ≤ e per row, and Σ_j w_j move_j²·e/Δ₂² ≤ e
         (tests/kernel/test_audit.py).
         """
-        spend, price = self._vault.priced(spend, Fraction(1, 2))
+        spend, price = self._vault.priced(spend, "noise")
         whole = type(query) is Query
         admitted = gate.admit(query, "query") if whole else Query.of(gate.admit(query, "matrix"))
         self._check(admitted)
@@ -229,41 +228,29 @@ class ProtectedVector(_Handle):
         """The sum of the vector, with noise."""
         return self.measure(total(self.size), spend=spend, key=key)
 
-    def choose(
-        self, queries: Matrix, estimate: ArrayLike, *, spend: Budget, key: str | None = None
-    ) -> int:
-        """The number of a query that an estimate answers badly, by the exponential mechanism.
+    def choose(self, score: Score, *, spend: Budget, key: str | None = None) -> int:
+        """The number of a candidate that scores high, at a cost of `spend` in epsilon.
 
-        The score of query i is |W_i x - W_i estimate|; the estimate is a vector of whole numbers.
-
-        Privacy: a row moves every score by at most max |W_ij|, the rule in `sensitivity`; see
-        `choose` for the mechanism (tests/kernel/test_choose.py).
+        Privacy: the score is rebuilt by its own type, which the kernel lists in `scores`, and says
+        how far a row moves it; its mechanism says what the choice costs
+        (tests/kernel/test_choose.py, tests/contracts/test_scores.py).
         """
-        spend, price = self._vault.priced(spend, Fraction(1, 8))
+        if type(score) not in SCORES:
+            names = ", ".join(kind.__name__ for kind in SCORES)
+            raise RefusedError(f"no rule for scoring by {type(score).__name__}; have {names}")
+        spend, price = self._vault.priced(spend, type(score).mechanism)
         if spend.currency != "epsilon":
             raise BudgetError(f"choosing is paid in epsilon, got {spend}")
-        admitted = self._admitted(queries)
-        try:
-            guess = np.array(estimate)  # a copy, and no subclass
-        except (TypeError, ValueError, MemoryError):
-            guess = np.array([])
-        whole = guess.dtype.kind in "iu" and guess.dtype != np.uint64
-        if guess.shape != (self.size,) or not whole:
-            got = f"{guess.dtype} of shape {guess.shape}"
-            raise ShapeError(f"the estimate must be {self.size:,} whole 64-bit numbers, got {got}")
-        reach = sensitivity.largest_entry(admitted)
-        if reach == 0:
-            raise RefusedError("all queries are zero; there is nothing to choose by")
-        guess = guess.astype(np.int64)
-        guessed = sensitivity.answers(admitted, guess)
+        admitted = score.admitted(self.size)
+        self._check(Query.of(admitted.queries))
         each = self._vault.ledger.unit.per_distance(spend, self._node.stability)
+        mechanism, reach = admitted.mechanism, admitted.sensitivity
 
         def draw() -> Array:
-            pairs = zip(self._answers(admitted), guessed, strict=True)
-            scores = [abs(int(true) - int(near)) for true, near in pairs]
-            return np.array([self._vault.draws.choice(scores, each, reach)])
+            scores = admitted.scores(self._answers(admitted.queries))
+            return np.array([self._vault.draws.choice(scores, each, reach, mechanism)])
 
-        mark = gate.fingerprint("choose", self._node.path, admitted, guess, spend)
+        mark = gate.fingerprint("choose", self._node.path, *admitted.parts, spend)
         return int(self._vault.request(self._node, mark, price, key, "choose", draw)[1][0])
 
     def _admitted(self, matrix: Matrix) -> Matrix:

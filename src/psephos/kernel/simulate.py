@@ -7,6 +7,7 @@ is floating-point and repeatable: good for studying error, worthless for privacy
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -15,7 +16,7 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, BudgetExceededError, DomainError
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, Mechanism
 from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.noise import DiscreteLaplace, Noise
 from psephos.kernel.protected import ProtectedTable
@@ -85,9 +86,12 @@ class SeededDraws(Draws):
         weights = np.exp(-(support**2) / (2 * sigma**2))
         return self.generator.choice(support, size, p=weights / weights.sum())
 
-    def choice(self, scores: list[int], epsilon: Fraction, sensitivity: int) -> int:
+    def choice(
+        self, scores: Sequence[int], epsilon: Fraction, sensitivity: int, mechanism: Mechanism
+    ) -> int:
         rate = float(epsilon) / (2 * sensitivity)
-        return int(np.argmax(rate * np.array(scores) + self.generator.gumbel(size=len(scores))))
+        law = self.generator.gumbel if mechanism == "exponential" else self.generator.laplace
+        return int(np.argmax(rate * np.array(scores) + law(size=len(scores))))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

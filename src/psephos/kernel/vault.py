@@ -6,7 +6,7 @@ then count, draw, store, and only then return what stands (see `Ledger._charge`)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,12 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, LedgerError, PsephosError, RefusedError, SourceError
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, Mechanism
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import Node, count, process, withdraw
 from psephos.kernel.measurement import pack, unpack
-from psephos.kernel.noise import Noise, exponential
+from psephos.kernel.noise import Noise
+from psephos.kernel.scores.mechanisms import MECHANISMS
 from psephos.kernel.source import Cells, Source
 from psephos.values import Array, key_of
 
@@ -39,9 +40,11 @@ class Draws:
         """Independent draws of the noise."""
         return noise.draw(size)
 
-    def choice(self, scores: list[int], epsilon: Fraction, sensitivity: int) -> int:
-        """A draw of the exponential mechanism."""
-        return exponential(scores, epsilon, sensitivity)
+    def choice(
+        self, scores: Sequence[int], epsilon: Fraction, sensitivity: int, mechanism: Mechanism
+    ) -> int:
+        """The number of a candidate; the larger its score the likelier."""
+        return MECHANISMS[mechanism](scores, epsilon, sensitivity)
 
 
 class Vault:
@@ -77,17 +80,13 @@ class Vault:
         except LedgerError as error:
             return error.reason
 
-    def priced(self, spend: Budget, factor: Fraction) -> tuple[Budget, Budget]:
-        """What is spent, admitted, and its price in the ledger's currency: ε is factor·ε² in rho.
+    def priced(self, spend: Budget, mechanism: Mechanism) -> tuple[Budget, Budget]:
+        """What is spent, admitted, and its price in the ledger's currency.
 
         The one place where a price is made: every request comes through here, each time.
         """
         spend = gate.budget(spend, "spend")
-        if spend.currency == self.ledger.budget.currency:
-            return spend, spend
-        if spend.currency == "rho":
-            raise BudgetError(f"this ledger keeps epsilon and cannot pay {spend}")
-        return spend, Budget("rho", factor * spend.amount**2)
+        return spend, spend.booked(self.ledger.budget.currency, mechanism)
 
     def request(
         self, node: Node, fingerprint: str, price: Budget, key: str | None, label: str, draw: Draw

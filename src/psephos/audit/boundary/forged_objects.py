@@ -52,6 +52,7 @@ from psephos.domain.predicate import And, IsNull, Predicate
 from psephos.kernel.budget import Budget, epsilon, exact
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.query import Block, Query
+from psephos.kernel.scores.worst_approximated import WorstApproximated
 from psephos.kernel.unit import Unit, add_remove_row, person
 
 CHEAP = epsilon("1/1000")
@@ -110,7 +111,7 @@ def _forged_scalars(stage: Stage) -> None:
     }
     for what, spend in spends.items():
         refused(what, vector.measure, cells, spend=spend)
-        refused(what, vector.choose, cells, [0] * CELLS, spend=spend)
+        refused(what, vector.choose, WorstApproximated(cells, [0] * CELLS), spend=spend)
     weights = {"a weight of its own kind": _Swelling(1), "a weight with another inside": swollen()}
     for what, weight in weights.items():
         query = changed(
@@ -238,7 +239,12 @@ def _equal_types(stage: Stage) -> None:
     for matrix in (spy, mx.Stack((mx.Identity(CELLS), spy)), mx.Scaled(2, spy)):
         refused("a type that equals Dense", vector.measure, matrix, spend=CHEAP)
         refused("a type that equals Dense", vector.transform, matrix)
-        refused("a type that equals Dense", vector.choose, matrix, [0] * CELLS, spend=CHEAP)
+        refused(
+            "a type that equals Dense",
+            vector.choose,
+            WorstApproximated(matrix, [0] * CELLS),
+            spend=CHEAP,
+        )
     sly = double_of(Query)(Query.of(mx.Identity(CELLS)).blocks)
     refused("a type that equals Query", vector.measure, sly, spend=CHEAP)
     parts = double_of(mx.Partition)(np.zeros(CELLS, dtype=np.int64))

@@ -27,6 +27,7 @@ from psephos.kernel.budget import epsilon
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.noise import DiscreteLaplace
 from psephos.kernel.protected import ProtectedTable
+from psephos.kernel.scores.worst_approximated import WorstApproximated
 from psephos.kernel.unit import add_remove_row
 from psephos.protect import protect
 
@@ -72,7 +73,7 @@ def _broken(place: Any, name: str, error: Callable[[], BaseException]) -> Iterat
 
 
 PLACES: tuple[tuple[Any, str], ...] = (
-    (noise, "_entropy"), (storage, "keep"), (vault, "exponential"), (np, "concatenate"),
+    (noise, "_entropy"), (storage, "keep"), (vault.Draws, "choice"), (np, "concatenate"),
 )  # fmt: skip
 PLACES += ((mx.Identity, "matvec"), (DiscreteLaplace, "draw"), (storage, "fetch"))
 
@@ -83,7 +84,7 @@ def _crash_reports(stage: Stage) -> None:
     requests: list[Callable[[], Any]] = [
         lambda: vector.measure(mx.Identity(4), spend=SPEND),
         lambda: vector.transform(mx.Prefix(4)).measure(mx.Identity(4), spend=SPEND),
-        lambda: vector.choose(mx.Identity(4), [0] * 4, spend=SPEND),
+        lambda: vector.choose(WorstApproximated(mx.Identity(4), [0] * 4), spend=SPEND),
         lambda: table.group_by("x", most=9000).noisy_count(spend=SPEND),
         lambda: repr(table) + repr(vector),
     ]
