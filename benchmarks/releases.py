@@ -35,8 +35,8 @@ from psephos.infer.intervals import half_widths
 from psephos.infer.nonnegative import nonnegative
 from psephos.infer.rounding import whole
 from psephos.kernel.measurement import noise_for
+from psephos.release.preflight import create_ledger
 from psephos.release.request import Job
-from psephos.release.run import create_ledger
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 UNIT = ps.add_remove_row()
@@ -49,7 +49,7 @@ def job(folder: Path) -> dict[str, float]:
     started = time.perf_counter()
     plan = ps.plan(asked)
     planned = time.perf_counter()
-    bundle = ps.release(asked)
+    bundle = ps.release(asked, unchecked=True)
     released = time.perf_counter()
     found = ps.verify(bundle.path)
     ended = time.perf_counter()

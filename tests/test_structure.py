@@ -11,7 +11,17 @@ SRC = ROOT / "src" / "psephos"
 
 # A room may import itself and the rooms before it.
 ORDER = ["errors", "variances", "values", "domain", "matrix", "inverse", "kernel", "engines"]
-ORDER += ["protect", "workload", "strategy", "report", "infer", "version", "release", "audit"]
+ORDER += [
+    "protect",
+    "workload",
+    "strategy",
+    "report",
+    "infer",
+    "plans",
+    "version",
+    "release",
+    "audit",
+]
 ORDER += ["cli"]
 ROOMS = {
     "duckdb": {"workload", "engines"},

@@ -5,7 +5,7 @@ asked (workload), how it is computed (matrix), what may be spent (budget, unit, 
 that spend it (protect, simulate), and what can go wrong (errors).
 """
 
-from psephos import infer, matrix
+from psephos import infer, matrix, plans
 from psephos.audit.audit import audit
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
@@ -36,7 +36,8 @@ from psephos.kernel.unit import Unit, add_remove_row, person, substitute_row
 from psephos.protect import check, protect, simulate
 from psephos.release.ask import ask, price
 from psephos.release.bundle import Bundle
-from psephos.release.forecast import Plan, plan
+from psephos.release.forecast import Forecast, plan
+from psephos.release.preflight import check_release
 from psephos.release.run import rehearse, release
 from psephos.release.verify import verify
 from psephos.strategy import select
@@ -129,9 +130,11 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "infer",
     "Estimate",
     "Answers",
+    "plans",
     # what is published
+    "check_release",
     "plan",
-    "Plan",
+    "Forecast",
     "rehearse",
     "release",
     "Bundle",

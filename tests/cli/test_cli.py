@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import psephos as ps
 from psephos.cli.app import app, main
 from psephos.kernel.budget import epsilon
+from psephos.release.preflight import open_ledger
 from psephos.release.request import Job
-from psephos.release.run import open_ledger
 from tests.release.conftest import RELEASE, write_job
 
 OTHER_BUNDLE = '[output]\nbundle = "second"\n'

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from numpy.random import default_rng
 
+from psephos.release.preflight import check_release, create_ledger
 from psephos.release.request import Job
-from psephos.release.run import create_ledger
 
 RELEASE = """
 name = "pets"
@@ -69,7 +69,9 @@ def write_job(folder: Path, text: str = RELEASE, data: str | None = None) -> Pat
 
 @pytest.fixture
 def release_path(tmp_path):
-    """A release file whose ledger exists."""
+    """A release file whose ledger exists, and whose schema was compared with the data."""
     place = write_job(tmp_path / "job")
-    create_ledger(Job.read(place))
+    job = Job.read(place)
+    create_ledger(job)
+    assert check_release(job).ok
     return place

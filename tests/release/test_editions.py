@@ -13,8 +13,9 @@ import psephos as ps
 from psephos.cli.app import app
 from psephos.release.bundle import Bundle
 from psephos.release.files import sha256_of
+from psephos.release.preflight import create_ledger
 from psephos.release.request import Job
-from psephos.release.run import create_ledger, rehearse, release
+from psephos.release.run import rehearse, release
 from tests.release.conftest import RELEASE, people, write_job
 
 
@@ -42,12 +43,12 @@ def dated(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dated") / "job"
     place = write_job(folder, of_edition("2024"))
     create_ledger(Job.read(place))
-    return release(place)
+    return release(place, unchecked=True)
 
 
 def test_a_bundle_says_its_edition(dated):
     assert dated.manifest["edition"] == "2024"
-    assert dated.own.edition == "2024"
+    assert dated.requests[0].edition == "2024"
     assert dated.measurement.lineage[0].endswith(" 2024")
     report = dated.report.read_text(encoding="utf-8")
     assert re.search(r"Edition of the data</dt>\s*<dd>2024<", report)
@@ -83,7 +84,7 @@ def test_the_same_edition_is_built_on(dated, tmp_path):
     folder = tmp_path / "job"
     shutil.copytree(dated.path.parent, folder)
     text = building_on(of_edition("2024", name="more"), "bundle")
-    second = release(write_job(folder, text))
+    second = release(write_job(folder, text), unchecked=True)
     assert [each.edition for each in second.job.past] == ["2024"]
     assert ps.verify(second.path, ledger=folder / "people.ledger").ok
 
@@ -93,13 +94,13 @@ def test_an_edition_renews_no_budget(tmp_path):
     create_ledger(Job.read(write_job(folder, of_edition("2023"))))
     values = {}
     for halves, edition in enumerate(("2023", "2024", "2025"), 1):
-        first = release(write_job(folder, of_edition(edition, name=f"e{edition}")))
+        first = release(write_job(folder, of_edition(edition, name=f"e{edition}")), unchecked=True)
         assert spent(folder) == ps.epsilon(Fraction(halves, 2))
         values[edition] = first.measurement.values
     assert (values["2023"] != values["2024"]).any()
-    release(write_job(folder, of_edition("2026", name="last")))
+    release(write_job(folder, of_edition("2026", name="last")), unchecked=True)
     with pytest.raises(ps.BudgetExceededError, match="nothing is left"):
-        release(write_job(folder, of_edition("2027", name="over")))
+        release(write_job(folder, of_edition("2027", name="over")), unchecked=True)
 
 
 def test_one_name_in_two_editions_is_two_requests(dated, tmp_path):
@@ -107,10 +108,10 @@ def test_one_name_in_two_editions_is_two_requests(dated, tmp_path):
     folder = tmp_path / "job"
     shutil.copytree(dated.path.parent, folder)
     shutil.rmtree(folder / "bundle")
-    again = release(write_job(folder, of_edition("2024"), data=people(900)))
+    again = release(write_job(folder, of_edition("2024"), data=people(900)), unchecked=True)
     assert (again.measurement.values == dated.measurement.values).all()
     shutil.rmtree(folder / "bundle")
-    newer = release(write_job(folder, of_edition("2025"), data=people(900)))
+    newer = release(write_job(folder, of_edition("2025"), data=people(900)), unchecked=True)
     assert (newer.measurement.values != dated.measurement.values).any()
     assert spent(folder) == ps.epsilon("1")
 
@@ -174,15 +175,25 @@ def changed(place, change):
 
 
 def renamed(content):
-    content["lineage"][0] = content["lineage"][0].replace(" 2024", " 2025")
+    lineage = content["requests"][-1]["lineage"]
+    lineage[0] = lineage[0].replace(" 2024", " 2025")
+
+
+def of_request(**changes):
+    return lambda content: content["requests"][-1].update(changes)
 
 
 FORGED = {
     "in the manifest": {"manifest.json": [lambda c: c.update(edition="2025")]},
+    "in what it says of the request": {"manifest.json": [of_request(edition="2025")]},
     "in the release file": {"release.json": [lambda c: c.update(edition="2025")]},
     "in the lineage": {"manifest.json": [renamed]},
     "everywhere": {
-        "manifest.json": [lambda c: c.update(edition="2025"), renamed],
+        "manifest.json": [
+            lambda c: c.update(edition="2025"),
+            of_request(edition="2025"),
+            renamed,
+        ],
         "release.json": [lambda c: c.update(edition="2025")],
     },
 }
@@ -197,10 +208,9 @@ def test_a_forged_edition_is_found(dated, tmp_path, where):
             changed(copy / file, change)
     if where == "everywhere":  # and the name of the request with it
         job = Bundle.open(copy).job
-        changed(
-            copy / "manifest.json", lambda c: c.update(fingerprint=job.fingerprint, key=job.key)
-        )
-        changed(copy / "receipt.json", lambda c: c["charge"].update(key=job.key))
+        changed(copy / "manifest.json", lambda c: c.update(fingerprint=job.fingerprint))
+        changed(copy / "manifest.json", of_request(key=job.key))
+        changed(copy / "requests/1/receipt.json", lambda c: c["charge"].update(key=job.key))
     changed(
         copy / "manifest.json",
         lambda c: c.update(
@@ -223,10 +233,10 @@ def test_a_release_does_not_build_on_itself(tmp_path):
     """What it builds on is no part of the request, so its own measurement would count twice."""
     folder = tmp_path / "job"
     create_ledger(Job.read(write_job(folder)))
-    release(folder / "release.toml")
+    release(folder / "release.toml", unchecked=True)
     text = building_on(RELEASE, "bundle") + '[output]\nbundle = "second"\n'
     with pytest.raises(ps.ReleaseError, match="'pets' is what this release measures"):
-        release(write_job(folder, text))
+        release(write_job(folder, text), unchecked=True)
     assert spent(folder) == ps.epsilon("1/2")
 
 
@@ -234,9 +244,11 @@ def test_what_was_charged_is_measured_again_in_the_same_way(tmp_path):
     """How a strategy is searched may change after the charge; the request stays as it was."""
     folder = tmp_path / "job"
     create_ledger(Job.read(write_job(folder)))
-    first = release(folder / "release.toml")
+    first = release(folder / "release.toml", unchecked=True)
     shutil.move(first.path, folder / "moved")
-    second = release(write_job(folder, RELEASE.replace('"opt_product"', '"identity"')))
+    second = release(
+        write_job(folder, RELEASE.replace('"opt_product"', '"identity"')), unchecked=True
+    )
     assert second.strategy.name == first.strategy.name
     assert (second.measurement.values == first.measurement.values).all()
     assert spent(folder) == ps.epsilon("1/2")
@@ -257,7 +269,7 @@ def test_the_check_tells_what_an_edition_is_for(tmp_path):
     place = write_job(folder)
     create_ledger(Job.read(place))
     assert notes(place) == []
-    release(place)
+    release(place, unchecked=True)
     assert notes(place) == ["note"]
     assert notes(write_job(folder, of_edition("2025", name="more"))) == []
     assert notes(write_job(folder, of_edition("", name="more"))) == ["note"]

@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 import psephos as ps
-from psephos.release.preflight import check_job, is_checked
+from psephos.release.preflight import check_release, is_checked, open_ledger
 from psephos.release.request import Job
-from psephos.release.run import open_ledger, release
+from psephos.release.run import release
 from tests.cli.test_cli import OTHER_BUNDLE, run, told
 from tests.release.conftest import RELEASE, people, write_job
 
@@ -50,7 +50,7 @@ def test_a_mistake_in_zeros_is_told_by_every_command_before_the_charge(folder, c
         assert said in message
         assert "write: SELECT" not in message
     with pytest.raises(ps.ReleaseError, match=r"zeros\[2\]"):
-        release(place)
+        release(place, unchecked=True)
     ledger = ps.Ledger.open(folder / "people.ledger")
     assert ledger.spent().amount == 0
 
@@ -73,7 +73,7 @@ def test_the_check_counts_rows_that_contradict_zeros(folder):
     text = RELEASE.replace("[\"age < 6 AND pet = 'horse'\"]", json.dumps(zeros))
     rows = ["3,horse", "4,horse", "12,horse", "7,cat", "8,dog", "7,dog", "7,newt", "19,dog"]
     write_job(folder, text, "\n".join(["age,pet", *rows]) + "\n")
-    report = check_job(Job.read(folder))
+    report = check_release(Job.read(folder))
     assert [str(finding) for finding in by_kind(report, "zeros")] == [
         "zeros[1] age < 6 AND pet = 'horse': 2 rows contradict it; they will be published as 0",
         "zeros[2] age = 7 OR pet = 'dog': 5 rows contradict it; they will be published as 0",
@@ -90,7 +90,7 @@ def test_the_check_counts_rows_that_contradict_zeros(folder):
 def test_missing_entries_are_a_warning_that_says_how_to_keep_them(folder):
     text = RELEASE.replace('unknown = "other"', "")
     data = people().replace("newt", "cat")
-    report = check_job(Job.read(write_job(folder, text, data + "7,\n,dog\n,\n")))
+    report = check_release(Job.read(write_job(folder, text, data + "7,\n,dog\n,\n")))
     assert report.ok
     assert (report.rows, report.counted) == (603, 600)
     assert "603 rows, of which 600 have a cell" in str(report)
@@ -100,7 +100,7 @@ def test_missing_entries_are_a_warning_that_says_how_to_keep_them(folder):
     assert 'missing = "not stated" or unknown = "other"' in said["pet"].text
     assert "missing =" not in said["age"].text  # integers have none
     kept = text.replace('"horse"]', '"horse"]\nmissing = "not stated"')
-    report = check_job(Job.read(write_job(folder, kept, data + "7,\n")))
+    report = check_release(Job.read(write_job(folder, kept, data + "7,\n")))
     assert [finding.level for finding in by_kind(report, "missing")] == ["note"]
 
 
@@ -108,22 +108,22 @@ def test_missing_entries_are_a_warning_that_says_how_to_keep_them(folder):
 def test_undeclared_entries_are_an_error_unless_the_file_says_drop(folder, extra):
     text = RELEASE.replace('unknown = "other"', "")
     data = people().replace("newt", "cat") + extra
-    report = check_job(Job.read(write_job(folder, text, data)))
+    report = check_release(Job.read(write_job(folder, text, data)))
     (found,) = by_kind(report, "undeclared")
     assert found.level == "error"
     assert 'unknown = "other" to keep them, or unknown = "drop"' in found.text
     said = text.replace('"horse"]', '"horse"]\nunknown = "drop"')
     said = said.replace("integers = [0, 19]", 'integers = [0, 19]\nunknown = "drop"')
-    report = check_job(Job.read(write_job(folder, said, data)))
+    report = check_release(Job.read(write_job(folder, said, data)))
     assert report.ok
     assert [finding.level for finding in by_kind(report, "undeclared")] == ["warning"]
 
 
 def test_clipping_does_not_cover_text(folder):
     text = RELEASE.replace("integers = [0, 19]", 'integers = [0, 19]\nunknown = "clip"')
-    report = check_job(Job.read(write_job(folder, text, people(extra="99,cat\n"))))
+    report = check_release(Job.read(write_job(folder, text, people(extra="99,cat\n"))))
     assert report.ok
-    report = check_job(Job.read(write_job(folder, text, people(extra="old,cat\n"))))
+    report = check_release(Job.read(write_job(folder, text, people(extra="old,cat\n"))))
     assert [(f.column, f.level) for f in by_kind(report, "undeclared")] == [
         ("age", "error"),
         ("pet", "note"),
@@ -133,7 +133,7 @@ def test_clipping_does_not_cover_text(folder):
 @pytest.mark.parametrize("data", ["age,pet\n3,\n4,\n", "age,pet\n3,\n,cat\n"])
 def test_a_source_with_nothing_to_count_is_an_error(folder, data):
     text = RELEASE.replace('unknown = "other"', 'unknown = "drop"')
-    report = check_job(Job.read(write_job(folder, text, data)))
+    report = check_release(Job.read(write_job(folder, text, data)))
     assert not report.ok
     assert report.counted == 0
     assert by_kind(report, "none")
@@ -202,10 +202,10 @@ def test_a_release_asks_for_a_check_that_passed(folder):
 
 
 def test_a_check_that_fails_takes_the_stamp_away(folder):
-    assert check_job(Job.read(folder)).ok
+    assert check_release(Job.read(folder)).ok
     assert is_checked(Job.read(folder))
     write_job(folder, data=people(extra="old,cat\n"))
-    assert not check_job(Job.read(folder)).ok
+    assert not check_release(Job.read(folder)).ok
     assert not is_checked(Job.read(folder))
     run("check", folder)
 
@@ -224,7 +224,7 @@ def test_a_check_that_fails_takes_the_stamp_away(folder):
     ],
 )
 def test_the_stamp_is_for_schema_unit_source_and_zeros(folder, old, new, asks):
-    assert check_job(Job.read(folder)).ok
+    assert check_release(Job.read(folder)).ok
     job = Job.read(write_job(folder, RELEASE.replace(old, new)))
     assert is_checked(job) is not asks
 
@@ -233,7 +233,7 @@ def test_the_stamp_tells_nothing_of_the_data(folder):
     seen = []
     for data in (people(), people(extra="3,newt\n")):
         write_job(folder, data=data)
-        assert check_job(Job.read(folder)).ok
+        assert check_release(Job.read(folder)).ok
         (stamp,) = (folder / ".psephos").glob("*.checked")
         seen.append((stamp.name, stamp.read_bytes()))
     assert seen[0] == seen[1]
@@ -254,4 +254,4 @@ def test_unchecked_says_so_and_what_is_paid_for_goes_on(folder, monkeypatch):
 def test_python_does_not_ask(folder):
     run("check", folder, "--create-ledger")
     shutil.rmtree(folder / ".psephos")
-    assert release(folder).path.exists()
+    assert release(folder, unchecked=True).path.exists()

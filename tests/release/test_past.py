@@ -14,8 +14,9 @@ import psephos as ps
 from psephos.release.ask import asked, price
 from psephos.release.bundle import Bundle
 from psephos.release.files import file_name, sha256_of
+from psephos.release.preflight import create_ledger
 from psephos.release.request import Job
-from psephos.release.run import create_ledger, rehearse, release
+from psephos.release.run import rehearse, release
 from psephos.release.spec.entries import TargetEntry
 from psephos.release.spec.tables import Table
 from psephos.release.targets import reached_at
@@ -31,7 +32,7 @@ def first_and(text, folder):
     """The first release, then the release file of a second one."""
     place = write_job(folder)
     create_ledger(Job.read(place))
-    release(place)
+    release(place, unchecked=True)
     return write_job(folder, text)
 
 
@@ -47,7 +48,7 @@ def with_target(text, target):
 def pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair") / "job"
     place = first_and(MORE, folder)
-    return place, Bundle.open(folder / "bundle"), release(place)
+    return place, Bundle.open(folder / "bundle"), release(place, unchecked=True)
 
 
 def test_two_measurements_are_better_than_either(pair):
@@ -74,7 +75,7 @@ def test_the_bundle_stands_alone(pair, tmp_path):
     assert found.ok, str(found)
     assert "builds on: 'pets'" in str(found)
     content = json.loads((alone / "release.json").read_text(encoding="utf-8"))
-    assert content["builds_on"] == ["past/1"]
+    assert content["builds_on"] == ["requests/1"]
     reply = ps.ask(alone, "SELECT COUNT(*) FROM people")
     assert reply.half_width == pytest.approx(ps.ask(second, "SELECT COUNT(*) FROM t").half_width)
     assert "Builds on measurements of" in (alone / "report.html").read_text(encoding="utf-8")
@@ -106,7 +107,7 @@ def test_a_forged_past_is_found(pair, tmp_path, edit):
     _, _, second = pair
     copy = tmp_path / "copy"
     shutil.copytree(second.path, copy)
-    place = copy / "past" / "1" / name
+    place = copy / name if name == "manifest.json" else copy / "requests" / "1" / name
     if name == "measurements.parquet":
         values = pq.read_table(place)["value"].to_numpy() + 1
         pq.write_table(pa.table({"value": values}), place)
@@ -114,7 +115,8 @@ def test_a_forged_past_is_found(pair, tmp_path, edit):
         text = place.read_text(encoding="utf-8")
         place.write_text(text.replace('"1/2"', '"1/4"'), encoding="utf-8")
     found = ps.verify(copy)
-    assert [c.name for c in found.checks if not c.ok][:1] == ["files"]
+    first = "request" if name == "manifest.json" else "files"  # the manifest has all other hashes
+    assert [c.name for c in found.checks if not c.ok][:1] == [first]
     (receipt,) = [c for c in found.checks if c.name == "receipt"]
     assert not receipt.ok
     assert re.search(said, receipt.text), receipt.text
@@ -127,13 +129,13 @@ def test_only_paid_measurements_of_this_data_set_are_built_on(pair, tmp_path):
     shutil.copytree(first.path, folder / "bundle")
     other = write_job(folder, MORE)
     with pytest.raises(ps.ReleaseError, match=r"builds_on: 'pets' cannot be built on: .*no charge"):
-        release(other)
+        release(other, unchecked=True)
     text = RELEASE.replace("epsilon = 0.5", "epsilon = 0.25")
     made = rehearse(write_job(folder, text))
     shutil.rmtree(folder / "bundle")
     made.path.rename(folder / "bundle")
     with pytest.raises(ps.ReleaseError, match=r"'pets' cannot be built on: this is a simulation"):
-        release(write_job(folder, MORE))
+        release(write_job(folder, MORE), unchecked=True)
     assert ps.Ledger.open(folder / "people.ledger").spent().amount == 0
 
 
@@ -166,7 +168,7 @@ def test_what_is_bought_is_what_was_priced(tmp_path):
     made = ps.plan(place)
     assert float(made.budget.amount) == pytest.approx(float(offer.budget.amount), rel=0.05)
     before = ps.Ledger.open(folder / "people.ledger").spent()
-    second = release(place)
+    second = release(place, unchecked=True)
     spent = ps.Ledger.open(folder / "people.ledger").spent() - before
     assert spent == made.budget
     assert second.views.widths.per_query.max() <= 4 * 1.03
@@ -176,7 +178,7 @@ def test_what_is_bought_is_what_was_priced(tmp_path):
 def test_what_is_known_already_is_not_bought(tmp_path):
     place = first_and(with_target(MORE, "{ plus_minus = 500 }"), tmp_path / "job")
     with pytest.raises(ps.ReleaseError, match="nothing to buy"):
-        release(place)
+        release(place, unchecked=True)
 
 
 # ---- forgers and accidents ---------------------------------------------------------------------
@@ -197,17 +199,20 @@ def changed(place, change):
     place.write_text(json.dumps(content), encoding="utf-8")
 
 
+def of_past(**changes):
+    return lambda content: content["requests"][0].update(changes)
+
+
 FORGED = {
     "built on elsewhere": ("release.json", lambda c: c.update(builds_on=["../bundle"])),
-    "a rehearsal as the past": ("past/1/manifest.json", lambda c: c.update(simulation=True)),
-    "another name": ("past/1/manifest.json", lambda c: c.update(name="the census")),
-    "another data set": ("past/1/receipt.json", lambda c: c.update(dataset="others")),
+    "a rehearsal as the past": ("manifest.json", of_past(simulation=True)),
+    "another name": ("manifest.json", of_past(name="the census")),
+    "another data set": ("requests/1/receipt.json", lambda c: c.update(dataset="others")),
     "fewer draws": ("manifest.json", lambda c: c.update(draws=19)),
-    "more in the manifest": ("past/1/manifest.json", lambda c: c.update(title="The truth")),
-    "more in the receipt": ("past/1/receipt.json", lambda c: c.update(note="paid")),
-    "more in the charge": ("past/1/receipt.json", lambda c: c["charge"].update(note="paid")),
-    "no schema in the receipt": ("past/1/receipt.json", lambda c: c["charge"].pop("schema")),
-    "no budget in the receipt": ("past/1/receipt.json", lambda c: c.update(budget=[])),
+    "more in the receipt": ("requests/1/receipt.json", lambda c: c.update(note="paid")),
+    "more in the charge": ("requests/1/receipt.json", lambda c: c["charge"].update(note="paid")),
+    "no schema in the receipt": ("requests/1/receipt.json", lambda c: c["charge"].pop("schema")),
+    "no budget in the receipt": ("requests/1/receipt.json", lambda c: c.update(budget=[])),
 }
 
 
@@ -225,15 +230,29 @@ def test_what_a_forger_of_the_past_signs_again_is_found(pair, tmp_path, name):
         shutil.rmtree(copy)
 
 
+def test_a_manifest_that_says_more_of_a_request_is_damaged(pair, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(pair[2].path, copy)
+    changed(copy / "manifest.json", of_past(title="The truth"))
+    with pytest.raises(ps.ReleaseError, match=r"'requests\.0\.title' does not belong there"):
+        ps.verify(copy)
+
+
 def test_one_charge_counts_once(pair, tmp_path):
     _, _, second = pair
     copy = tmp_path / "copy"
     shutil.copytree(second.path, copy)
-    shutil.copytree(copy / "past" / "1", copy / "past" / "2")
+    (copy / "requests/2").rename(copy / "requests/3")
+    shutil.copytree(copy / "requests/1", copy / "requests/2")
     key = {"key": "release pets 0123"}
-    changed(copy / "past/2/manifest.json", lambda c: c.update(key))
-    changed(copy / "past/2/receipt.json", lambda c: c["charge"].update(key))
-    changed(copy / "release.json", lambda c: c.update(builds_on=["past/1", "past/2"]))
+
+    def twice(content):
+        first, last = content["requests"]
+        content.update(requests=[first, {**first, **key}, last], builds_on=2)
+
+    changed(copy / "manifest.json", twice)
+    changed(copy / "requests/2/receipt.json", lambda c: c["charge"].update(key))
+    changed(copy / "release.json", lambda c: c.update(builds_on=["requests/1", "requests/2"]))
     resigned(copy)
     (receipt,) = [c for c in ps.verify(copy).checks if c.name == "receipt"]
     assert not receipt.ok
@@ -254,16 +273,16 @@ def test_an_older_ledger_beside_newer_releases_is_noticed(tmp_path):
     place = write_job(folder)
     create_ledger(Job.read(place))
     shutil.copy(folder / "people.ledger", folder / "kept")
-    release(place)
+    release(place, unchecked=True)
     shutil.copy(folder / "kept", folder / "people.ledger")
     again = RELEASE.replace('name = "pets"', 'name = "more"') + '[output]\nbundle = "more"\n'
     with pytest.raises(ps.LedgerError, match="or an older copy of it"):
-        release(write_job(folder, again))
+        release(write_job(folder, again), unchecked=True)
 
 
 def test_answers_come_from_what_was_released(pair, tmp_path):
     _, _, second = pair
-    for name in ("measurements.parquet", "past/1/measurements.parquet"):
+    for name in ("requests/2/measurements.parquet", "requests/1/measurements.parquet"):
         copy = tmp_path / name.replace("/", "-")
         shutil.copytree(second.path, copy)
         values = pq.read_table(copy / name)["value"].to_numpy() + 1
@@ -295,7 +314,7 @@ def test_what_is_bought_is_no_more_than_is_needed(pair, wanted):
     job = first.job
     target = TargetEntry.model_validate({"plus_minus": wanted * 10})
     table = Table("ask", "ask", range(1), target)
-    job = replace(job, workload=asked(first, question), tables=(table,), past=(first.own,))
+    job = replace(job, workload=asked(first, question), tables=(table,), past=first.requests)
     strategy = ps.select.hdmm(job.workload, restarts=1)
     less = ps.epsilon(str(offer.budget.amount * 9 / 10))
     assert reached_at(job, strategy, less, 9999)["ask"][0] > wanted * 10

@@ -17,8 +17,9 @@ from psephos.kernel import noise
 from psephos.release import bundle as bundles
 from psephos.release import run
 from psephos.release.bundle import Bundle
+from psephos.release.preflight import create_ledger, open_ledger
 from psephos.release.request import Job
-from psephos.release.run import create_ledger, open_ledger, rehearse, release
+from psephos.release.run import rehearse, release
 from psephos.release.verify import verify
 from tests.release.conftest import RELEASE, people, write_job
 
@@ -63,13 +64,13 @@ def test_a_rehearsal_touches_neither_data_nor_ledger(tmp_path):
     assert rehearse(place, rows=300).simulation  # a new one takes its place
     os.rename(made.path, tmp_path / "job" / "bundle")
     with pytest.raises(ps.ReleaseError, match="holds another release"):
-        release(place)
+        release(place, unchecked=True)
 
 
 def test_what_is_missing_is_said_before_anything_is_charged(tmp_path):
     place = write_job(tmp_path / "job")
     with pytest.raises(ps.LedgerError, match=r"there is no ledger at .*--create-ledger"):
-        release(place)
+        release(place, unchecked=True)
     create_ledger(Job.read(place))
     for old, new, said in (
         ('"people"\nepsilon', '"folk"\nepsilon', "is the ledger of 'people'"),
@@ -77,11 +78,11 @@ def test_what_is_missing_is_said_before_anything_is_charged(tmp_path):
         ('epsilon = "2"', 'epsilon = "3"', "holds epsilon 2 for life"),
     ):
         with pytest.raises(ps.LedgerError, match=said):
-            release(write_job(tmp_path / "job", RELEASE.replace(old, new)))
+            release(write_job(tmp_path / "job", RELEASE.replace(old, new)), unchecked=True)
     write_job(tmp_path / "job")
     (tmp_path / "job" / "people.csv").unlink()
     with pytest.raises(ps.SourceError, match=r"people\.csv"):
-        release(place)
+        release(place, unchecked=True)
     assert open_ledger(Job.read(place)).spent().amount == 0
 
 
@@ -89,18 +90,18 @@ def test_a_wrong_column_is_named(tmp_path):
     place = write_job(tmp_path / "job", data="Age,pet\n3,cat\n")
     create_ledger(Job.read(place))
     with pytest.raises(ps.DomainError, match="no column 'age'; close to it: 'Age'"):
-        release(place)
+        release(place, unchecked=True)
     assert open_ledger(Job.read(place)).spent().amount == 0
 
 
 def test_a_spent_budget_says_what_would_do(release_path):
     text = RELEASE.replace("epsilon = 0.5", "epsilon = 1.8")
-    release(write_job(release_path.parent, text))
+    release(write_job(release_path.parent, text), unchecked=True)
     more = (
         text.replace('name = "pets"\ntitle', 'name = "more"\ntitle') + '[output]\nbundle = "more"\n'
     )
     with pytest.raises(ps.BudgetExceededError) as told:
-        release(write_job(release_path.parent, more))
+        release(write_job(release_path.parent, more), unchecked=True)
     assert "needs epsilon 9/5 (~1.8), and epsilon 1/5 (~0.2) is left" in str(told.value)
     assert "lower [budget] to epsilon 1/5 (~0.2)" in str(told.value)
     assert "Nothing was charged" in str(told.value)
@@ -112,7 +113,7 @@ def test_targets_that_cost_too_much_name_the_table(release_path):
     )
     text = text.replace('columns = ["pet"]', 'columns = ["pet"]\ntarget = { plus_minus = 60 }')
     with pytest.raises(ps.BudgetExceededError) as told:
-        release(write_job(release_path.parent, text))
+        release(write_job(release_path.parent, text), unchecked=True)
     assert "drop 'young' (the rest needs epsilon" in str(told.value)
     assert "instead of ± 1 for 'young'" in str(told.value)
 
@@ -121,7 +122,7 @@ def test_another_question_needs_another_bundle(release_path):
     release(release_path)
     place = write_job(release_path.parent, RELEASE.replace("age < 12", "age < 6"))
     with pytest.raises(ps.ReleaseError, match=r"holds another release .* another output.bundle"):
-        release(place)
+        release(place, unchecked=True)
 
 
 # ---- cut short -----------------------------------------------------------------------------------
@@ -137,7 +138,7 @@ where = importlib.import_module(module)
 for part in parts:
     where = getattr(where, part)
 setattr(where, name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
-release(sys.argv[2])
+release(sys.argv[2], unchecked=True)
 """
 
 
@@ -163,7 +164,7 @@ def test_killed_at_any_step_a_second_run_goes_on(release_path, where, charged):
     ledger.verify()
     assert ledger.spent() == charged * HALF if charged else ledger.spent().amount == 0
     stored = [entry.values_hash for entry in ledger.history()]
-    made = release(job)
+    made = release(job, unchecked=True)
     assert ledger.spent() == HALF
     assert verify(made.path, ledger=ledger).ok
     if stored and stored[0] is not None:  # the answer that was drawn is the one that is shown
@@ -182,10 +183,10 @@ def test_a_full_disk_loses_nothing(release_path, monkeypatch):
 
     monkeypatch.setattr(bundles, "_write_table", full)
     with pytest.raises(ps.ReleaseError, match=r"No space left on device\. Nothing is lost"):
-        release(job)
+        release(job, unchecked=True)
     assert [p.name for p in job.folder.iterdir() if "bundle" in p.name] == []
     first = open_ledger(job).history()[0].values_hash
-    made = release(job)
+    made = release(job, unchecked=True)
     assert open_ledger(job).spent() == HALF
     assert made.receipt["charge"]["values_hash"] == first
 
@@ -212,14 +213,14 @@ def test_neighbours_differ_in_the_measured_numbers_only(tmp_path, monkeypatch, c
         monkeypatch.setattr(noise, "_entropy", stream.bytes)
         monkeypatch.chdir(tmp_path / side)
         words = []
-        found.append(release("release.toml", progress=words.append))
+        found.append(release("release.toml", progress=words.append, unchecked=True))
         said.append((words, capfd.readouterr()))
     assert said[0] == said[1]
     first, second = ({p.relative_to(b.path).as_posix() for p in b.path.rglob("*")} for b in found)
     assert first == second
     one, two = found
     assert not np.array_equal(one.measurement.values, two.measurement.values)
-    for name in ("release.json", "strategy.bin"):
+    for name in ("release.json", "requests/1/strategy.bin"):
         assert (one.path / name).read_bytes() == (two.path / name).read_bytes()
     for name in ("pets", "young"):
         for view in ("consistent", "published"):
@@ -274,7 +275,7 @@ def test_attributes_may_be_called_like_other_columns(release_path):
     text = text.replace('columns = ["pet"]', 'columns = ["low"]')
     text = text.replace("SELECT pet", "SELECT low").replace("BY pet", "BY low")
     place = write_job(release_path.parent, text, people().replace("age,pet", "age,low"))
-    made = release(place)
+    made = release(place, unchecked=True)
     assert made.table("young").column_names == ["age", "low_", "count", "stderr", "low", "high"]
     assert verify(made.path).ok
 

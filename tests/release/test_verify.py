@@ -29,8 +29,9 @@ from psephos.release.files import (
     read_parquet,
     sha256_of,
 )
+from psephos.release.preflight import create_ledger
 from psephos.release.request import Job
-from psephos.release.run import create_ledger, release
+from psephos.release.run import release
 from psephos.release.spec.file import checked_release
 from psephos.release.verify import check_rounding, verify
 from tests.release.conftest import RELEASE, write_job
@@ -41,7 +42,7 @@ def made(tmp_path_factory):
     """One release, made once; every test tampers with a copy of it."""
     place = write_job(tmp_path_factory.mktemp("verify") / "job")
     create_ledger(Job.read(place))
-    return release(place)
+    return release(place, unchecked=True)
 
 
 @pytest.fixture
@@ -79,7 +80,14 @@ def test_a_whole_bundle_verifies_and_says_what_it_cannot_show(bundle):
 
 
 @pytest.mark.parametrize(
-    "name", ["release.json", "receipt.json", "strategy.bin", "report.html", "raw/block-1.csv"]
+    "name",
+    [
+        "release.json",
+        "requests/1/receipt.json",
+        "requests/1/strategy.bin",
+        "report.html",
+        "raw/block-1.csv",
+    ],
 )
 def test_any_changed_file_is_named(bundle, name):
     with (bundle.path / name).open("ab") as file:
@@ -107,7 +115,7 @@ def add(amount, at=0):
 @pytest.mark.parametrize(
     ("name", "amount", "wrong"),
     [
-        ("measurements.parquet", 1, {"receipt", "raw view", "consistent view"}),
+        ("requests/1/measurements.parquet", 1, {"receipt", "raw view", "consistent view"}),
         ("raw/block-1.parquet", 1, {"raw view"}),
         ("consistent/pets.parquet", 1e-3, {"consistent view"}),
         ("published/pets.parquet", 1, {"published view"}),
@@ -131,7 +139,7 @@ def test_zeros_and_signs_of_the_cells_are_checked(bundle):
 
 
 def test_a_smaller_charge_than_the_noise_is_found(bundle):
-    place = bundle.path / "receipt.json"
+    place = bundle.path / "requests/1/receipt.json"
     receipt = json.loads(place.read_text())
     receipt["charge"]["booked"][1] = "3/4"
     place.write_text(json.dumps(receipt))
@@ -174,9 +182,9 @@ def edit_csv(bundle):
 def forged_throughout(bundle):
     """Other integers, with a receipt made to match them."""
     count = len(bundle.measurement.values)
-    rewrite(bundle.path / "measurements.parquet", lambda column: column.fill(1000))
+    rewrite(bundle.path / "requests/1/measurements.parquet", lambda column: column.fill(1000))
     mark = hashlib.sha256(bytes(pack(np.full(count, 1000)))).hexdigest()
-    edit(bundle, "receipt.json", lambda r: r["charge"].update(values_hash=mark))
+    edit(bundle, "requests/1/receipt.json", lambda r: r["charge"].update(values_hash=mark))
 
 
 def publish(bundle, cells):
@@ -207,7 +215,9 @@ def people_moved(bundle):
 
 
 def charged(*cost):
-    return lambda b: edit(b, "receipt.json", lambda r: r["charge"].update(booked=list(cost)))
+    return lambda b: edit(
+        b, "requests/1/receipt.json", lambda r: r["charge"].update(booked=list(cost))
+    )
 
 
 def said(**changes):
@@ -229,7 +239,7 @@ FORGERIES = {
     ),
     "zeros dropped": (lambda b: edit(b, "release.json", lambda r: r.pop("zeros")), "request"),
     "another ledger's budget": (
-        lambda b: edit(b, "receipt.json", lambda r: r.update(budget=["epsilon", "9"])),
+        lambda b: edit(b, "requests/1/receipt.json", lambda r: r.update(budget=["epsilon", "9"])),
         "request",
     ),
     "a shift that is not": (
@@ -324,7 +334,7 @@ def grids(tmp_path_factory):
         folder = tmp_path_factory.mktemp("grid") / name
         place = write_job(folder, GRID % ("1", asked, strategy), data)
         create_ledger(Job.read(place))
-        paths[name] = release(place).path
+        paths[name] = release(place, unchecked=True).path
     return paths
 
 
@@ -395,7 +405,7 @@ def test_a_receipt_with_more_in_it_is_found(bundle, inside):
             receipt = receipt[key]
         with_note(receipt)
 
-    edit(bundle, "receipt.json", change)
+    edit(bundle, "requests/1/receipt.json", change)
     resign(bundle)
     assert "receipt" in failed(bundle.path)
 
@@ -432,7 +442,7 @@ def test_a_release_json_that_no_release_writes_is_found(bundle, change):
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
-        ("measurements.parquet", "receipt"),
+        ("requests/1/measurements.parquet", "receipt"),
         ("raw/block-1.parquet", "raw view"),
         ("consistent/pets.parquet", "consistent view"),
         ("published/pets.parquet", "published view"),
@@ -456,7 +466,7 @@ def test_a_csv_file_with_more_in_it_is_found(bundle):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('"format": 2, "format": 2', "a key is there twice"),
+        ('"format": 3, "format": 3', "a key is there twice"),
         ('"format": NaN', "NaN is no number"),
         ('"format": 1e999', "is no number of a release"),
         (f'"format": {"9" * 9999}', "a number has 9,999 digits"),
@@ -465,7 +475,7 @@ def test_a_csv_file_with_more_in_it_is_found(bundle):
 )
 def test_json_is_read_strictly(bundle, text, said):
     place = bundle.path / "manifest.json"
-    place.write_text(place.read_text().replace('"format": 2', text, 1))
+    place.write_text(place.read_text().replace('"format": 3', text, 1))
     with pytest.raises(ps.ReleaseError, match=said):
         verify(bundle.path)
 
@@ -505,7 +515,7 @@ def packed(place):
     ("name", "change", "said"),
     [
         ("published/cells.parquet", many_rows, "has 20,000,000 rows, not 80"),
-        ("measurements.parquet", many_rows, "has 20,000,000 rows, not 12"),
+        ("requests/1/measurements.parquet", many_rows, "has 20,000,000 rows, not 12"),
         ("published/pets.parquet", one_text, "holds more than the release does"),
         ("published/pets.parquet", long_texts, "packed otherwise"),
         ("consistent/pets.parquet", packed, "packed otherwise"),
@@ -545,7 +555,7 @@ def test_no_damage_to_a_parquet_file_ends_the_process(bundle):
 
 
 def test_what_answers_come_from_must_be_there(bundle):
-    (bundle.path / "measurements.parquet").unlink()
+    (bundle.path / "requests/1/measurements.parquet").unlink()
     with pytest.raises(ps.ReleaseError, match=r"measurements.parquet is damaged|is missing"):
         ps.ask(bundle.path, "SELECT COUNT(*) FROM people")
 

@@ -28,11 +28,16 @@ from psephos.kernel.ledger import Ledger
 from psephos.release.ask import ask as ask_bundle
 from psephos.release.ask import price
 from psephos.release.bundle import Bundle
-from psephos.release.forecast import beyond, compare, shortage
+from psephos.release.forecast import budget_shortage, compare, shortage
 from psephos.release.forecast import plan as plan_job
-from psephos.release.preflight import check_job, is_checked, ledger_trouble, require_check
+from psephos.release.preflight import (
+    check_release,
+    create_ledger,
+    is_checked,
+    ledger_trouble,
+    open_ledger,
+)
 from psephos.release.request import Job
-from psephos.release.run import create_ledger, open_ledger
 from psephos.release.run import rehearse as rehearse_job
 from psephos.release.run import release as release_job
 from psephos.release.spec.draft import write_draft
@@ -105,7 +110,7 @@ def check(
     """PRIVATE, for the owner: compare schema and data; make the data set's ledger when asked."""
     with _told(as_json):
         job = Job.read(release)
-        report = check_job(job, max_rows_total=max_rows_total)
+        report = check_release(job, max_rows_total=max_rows_total)
         ledger = create_ledger(job) if create and report.ok else None
         found = json.loads(report.to_json())
         found["ledger"] = None if ledger is None else str(job.ledger)
@@ -138,7 +143,7 @@ def plan(
         if budgets:
             plans = compare(job, budgets)
             left = _left(job)
-            each = [{**render.plain_plan(p), "shortage": beyond(p, left)} for p in plans]
+            each = [{**render.plain_plan(p), "shortage": budget_shortage(p, left)} for p in plans]
             over = "\n".join(filter(None, (p["shortage"] for p in each)))
             _show(as_json, each, render.shown_comparison(plans), over)
             return
@@ -180,11 +185,8 @@ def release(
         job = Job.read(release)
         ledger = open_ledger(job)
         before = ledger.spent()
-        if not unchecked:
-            require_check(job, ledger)
         with _progress(as_json) as say:
-            bundle = release_job(job, progress=say)
-        ledger = open_ledger(job)
+            bundle = release_job(job, unchecked=unchecked, ledger=ledger, progress=say)
         new = ledger.spent() - before
         said = f"this run spent {new}" if new.amount else "this run spent nothing: it was paid for"
         _show_bundle(as_json, bundle, f"{said}\n{render.ledger_words(ledger)}", ledger)
@@ -265,7 +267,7 @@ def demo(
         place = prepare(folder)
         job = Job.read(place)
         if not is_checked(job):
-            report = check_job(job)
+            report = check_release(job)
             if not as_json:
                 _show(as_json, [], f"owner's check: {'passed' if report.ok else report}")
         if not job.ledger.exists():

@@ -20,7 +20,7 @@ from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Entry
 from psephos.release.ask import Price, Reply
 from psephos.release.bundle import Bundle
-from psephos.release.forecast import Plan
+from psephos.release.forecast import Forecast
 from psephos.release.spec.entries import TargetEntry
 
 SHOWN = 12
@@ -48,7 +48,7 @@ def plain_budget(budget: Budget) -> dict[str, Any]:
     }
 
 
-def plain_plan(made: Plan) -> dict[str, Any]:
+def plain_plan(made: Forecast) -> dict[str, Any]:
     """A plan as plain values."""
     return {
         "name": made.job.file.name,
@@ -95,7 +95,7 @@ def plain_plan(made: Plan) -> dict[str, Any]:
     }
 
 
-def shown_plan(made: Plan) -> RenderableType:
+def shown_plan(made: Forecast) -> RenderableType:
     """A plan for people: tables, rivals, what is measured and what it takes."""
     percent = f"{made.widths.confidence:.0%}"
     spend = _with_epsilon(made.budget)
@@ -117,7 +117,7 @@ def shown_plan(made: Plan) -> RenderableType:
     return Group(tables, *_targets(made), rivals, Text(_notes(made)))
 
 
-def _targets(made: Plan) -> list[RenderableType]:
+def _targets(made: Forecast) -> list[RenderableType]:
     """What tables had to reach, if any had to."""
     shown = Table(title="Targets")
     shown.add_column("table", min_width=14)
@@ -144,7 +144,7 @@ def _target(target: TargetEntry) -> str:
     return f"± {_rows(target.half_width)} at {float(target.confidence) * 100:g}%{together}"
 
 
-def _notes(made: Plan) -> str:
+def _notes(made: Forecast) -> str:
     deciding = made.expensive
     why = (
         "decides the budget"
@@ -173,7 +173,7 @@ def _notes(made: Plan) -> str:
     return "\n".join(lines)
 
 
-def shown_comparison(plans: Sequence[Plan]) -> RenderableType:
+def shown_comparison(plans: Sequence[Forecast]) -> RenderableType:
     """The ± of every table at several budgets."""
     made = plans[0]
     table = Table(title=f"± at {made.widths.confidence:.0%} for every number, by budget")

@@ -45,7 +45,7 @@ class Comparison:
 def compare_past(views: Views) -> list[Comparison]:
     """All past releases together beside the new measurement, then each one beside all others."""
     past = views.job.past
-    seed = int.from_bytes(hashlib.sha256(views.measurement.key.encode()).digest()[:8], "big")
+    seed = int.from_bytes(hashlib.sha256(views.steps[0].key.encode()).digest()[:8], "big")
     everything = tuple(range(len(past)))
     groups = dict.fromkeys([everything, *((i,) for i in everything)])
     comparisons = []

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -19,8 +20,8 @@ from psephos.infer.merged_attributes import regrouped
 from psephos.kernel.budget import Budget
 from psephos.release.bundle import Bundle
 from psephos.release.files import sha256_of, told_of
-from psephos.release.measured import FILES, PAST
 from psephos.release.request import Job
+from psephos.release.requests import FILES, request_folders
 from psephos.release.spec.entries import TargetEntry
 from psephos.release.spec.tables import Table
 from psephos.release.targets import check_draws, least_budget
@@ -97,18 +98,19 @@ def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
     if workload.domain == bundle.job.workload.domain:
         return views
     past = [
-        replace(each, measurement=regrouped(each.measurement, workload.domain))
-        for each in bundle.job.past
+        replace(request, measurement=regrouped(request.measurement, workload.domain))
+        for request in bundle.job.past
     ]
     job = replace(bundle.job, workload=workload, past=tuple(past))
-    return replace(views, job=job, measurement=regrouped(bundle.measurement, workload.domain))
+    steps = tuple(regrouped(step, workload.domain) for step in views.steps)
+    return replace(views, job=job, steps=steps)
 
 
 def _opened(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
     """The bundle, if what answers come from is as it was released."""
     held = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-    past = [f"{PAST}/{i + 1}/{name}" for i in range(len(held.job.past)) for name in FILES]
-    for name in ("release.json", *FILES, *past):
+    folders = [Path(folder) for folder in request_folders(held.manifest)]
+    for name in ("release.json", *((f / name).as_posix() for f in folders for name in FILES)):
         with told_of(held.path / name):
             mark = sha256_of(held.path / name)
         if mark != held.manifest["files"].get(name):
@@ -193,7 +195,7 @@ def price(
     target = TargetEntry.model_validate({"plus_minus": half_width, "confidence": confidence})
     table = Table("ask", "ask", range(len(workload.products)), target)
     alone = replace(bundle.job, workload=workload, tables=(table,), past=())
-    job = replace(alone, past=(*bundle.job.past, bundle.own))
+    job = replace(alone, past=(*bundle.job.past, *bundle.requests))
 
     def search(_: Job, wanted: Workload) -> Strategy:
         return select.hdmm(wanted, job.noise, restarts=1)

@@ -2,10 +2,10 @@
 
     manifest.json          what this is, versions, and the hash of every other file
     release.json           schema, tables, unit of privacy and budget, as they were asked
-    strategy.bin           what was measured: integer queries and their weights
-    measurements.parquet   the noisy integers
-    receipt.json           the charge in the ledger, and how far the ledger had come
-    past/1/ …              the same three of each release that it builds on
+    requests/1/ …          of each request, those that it builds on first and then its own:
+      strategy.bin           what was measured: integer queries and their weights
+      measurements.parquet   the noisy integers
+      receipt.json           the charge in the ledger, and how far the ledger had come
     raw/ consistent/ published/    tables, as CSV and Parquet; published/cells.parquet adds up
                                    to every published table
     report.html            the same for people
@@ -20,8 +20,8 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,21 @@ from psephos.release.files import (
     told_of,
     write_json,
 )
-from psephos.release.measured import PAST, Measured, read_manifest, spend_of
 from psephos.release.request import Job, column_titles, ordered_columns
+from psephos.release.requests import (
+    FORMAT,
+    REQUESTS,
+    MeasuredRequest,
+    check_edition,
+    read_manifest,
+    read_requests,
+    request_folders,
+    spend_of,
+)
 from psephos.release.shapes import ManifestShape, check_shape
 from psephos.release.spec.entries import View
 from psephos.release.spec.file import checked_release
+from psephos.release.spec.tables import Table
 from psephos.release.views import Views, possible_views, table_schema
 from psephos.report import charts
 from psephos.report.html import plain_table
@@ -97,10 +107,16 @@ class Bundle:
         content = read_json(place)
         with told_of(place):
             file = checked_release(content, "release.json")
-            inside = [f"{PAST}/{i + 1}" for i in range(len(list((self.path / PAST).glob("*"))))]
-            if sorted(file.builds_on) != sorted(inside):
-                raise ReleaseError(f"{place} builds on something else than lies in {PAST}/")
-            return Job.of(file, self.path)
+            earlier = request_folders(self.manifest)[: self.manifest["builds_on"]]
+            if sorted(file.builds_on) != sorted(earlier):
+                raise ReleaseError(f"{place} builds on other requests than lie in the bundle")
+            job = Job.alone(file, self.path)
+            requests = self._requests(job)[: len(earlier)]
+            check_edition(requests, self.path, file.edition)
+            return replace(job, past=tuple(requests))
+
+    def _requests(self, job: Job) -> list[MeasuredRequest]:
+        return read_requests(self.path, self.manifest, job.workload.domain, job.unit)
 
     @cached_property
     def spend(self) -> Budget:
@@ -108,29 +124,30 @@ class Bundle:
         return spend_of(self.manifest)
 
     @cached_property
-    def own(self) -> Measured:
-        """What was measured for this release, with its receipt."""
-        return Measured.open(self.path, self.job.workload.domain, self.job.unit)
+    def requests(self) -> tuple[MeasuredRequest, ...]:
+        """What was measured for this release, with receipts: one for each step of its plan."""
+        return tuple(self._requests(self.job)[self.manifest["builds_on"] :])
 
     @property
     def strategy(self) -> Strategy:
-        """What was measured."""
-        return self.own.strategy
+        """What was measured, in the last step."""
+        return self.requests[-1].strategy
 
     @property
     def receipt(self) -> dict[str, Any]:
-        """The charge, as the ledger has it."""
-        return self.own.receipt
+        """The last charge, as the ledger has it."""
+        return self.requests[-1].receipt
 
     @property
     def measurement(self) -> Measurement:
-        """The noisy integers, with the noise that was added to them."""
-        return self.own.measurement
+        """The noisy integers of the last step, with the noise that was added to them."""
+        return self.requests[-1].measurement
 
     @cached_property
     def views(self) -> Views:
         """The numbers, worked out again from the noisy integers."""
-        return Views(self.job, self.measurement, self.manifest["draws"])
+        steps = tuple(request.measurement for request in self.requests)
+        return Views(self.job, steps, self.manifest["draws"])
 
     @property
     def report(self) -> Path:
@@ -148,10 +165,10 @@ class Bundle:
             )
         if view not in self.manifest["views"]:
             raise ReleaseError(f"no view {view!r}; have {', '.join(self.manifest['views'])}")
-        (own,) = [table for table in self.job.tables if table.name == name]
-        rows = own.rows(self.job.workload)
+        table = self._table(name)
+        rows = table.rows(self.job.workload)
         count = rows.stop - rows.start
-        schema = table_schema(self.job.workload, own, view, self.simulation)
+        schema = table_schema(self.job.workload, table, view, self.simulation)
         place = self.path / view / file_name(name)
         if "parquet" in self.job.file.output.formats:
             return read_parquet(place.with_name(f"{place.name}.parquet"), (schema,), count)
@@ -160,10 +177,9 @@ class Bundle:
     def plot(self, name: str, view: View = "consistent") -> Any:
         """A chart of a table of the release, as altair has it; `charts.save_chart` writes it."""
         data = self.table(name, view)
-        (own,) = [table for table in self.job.tables if table.name == name]
-        ordered, titles = ordered_columns(self.job, own), column_titles(self.job)
-        mark = "Rehearsal: " if self.simulation else ""
-        return charts.table_chart(data, mark + own.title, ordered=ordered, titles=titles)
+        table = self._table(name)
+        ordered, titles = ordered_columns(self.job, table), column_titles(self.job)
+        return charts.table_chart(data, self._title(table), ordered=ordered, titles=titles)
 
     def draw(self, name: str, view: View = "consistent", axes: Any = None) -> Any:
         """The counts of a table and their noise intervals on matplotlib's axes, new ones if none.
@@ -171,9 +187,14 @@ class Bundle:
         The figure is saved as matplotlib does it: `bundle.draw("ages").figure.savefig("ages.pdf")`.
         """
         data = self.table(name, view)
-        (own,) = [table for table in self.job.tables if table.name == name]
-        mark = "Rehearsal: " if self.simulation else ""
-        return draw(Points.of(data), mark + own.title, axes)
+        return draw(Points.of(data), self._title(self._table(name)), axes)
+
+    def _table(self, name: str) -> Table:
+        (table,) = [table for table in self.job.tables if table.name == name]
+        return table
+
+    def _title(self, table: Table) -> str:
+        return f"Rehearsal: {table.title}" if self.simulation else table.title
 
     def answer(self, workload: Workload) -> Answers:
         """The answers of another workload over the same domain, free of charge."""
@@ -196,7 +217,7 @@ class Bundle:
 
 def write_bundle(
     job: Job,
-    own: Measured,
+    requests: Sequence[MeasuredRequest],
     place: Path,
     *,
     report: Callable[[Views, Path], None] | None = None,
@@ -210,28 +231,33 @@ def write_bundle(
         draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.draft-", dir=place.parent))
         draft.chmod(0o755)
         say("tables")
-        views = Views(job, own.measurement)
-        if not own.measurement.simulation:
+        views = Views(job, tuple(request.measurement for request in requests))
+        if not views.simulation:
             require_agreement(views)
-        wanted = possible_views(job, job.file.output.views)
-        _write_inputs(draft, job, own)
-        names = _write_views(draft, views, wanted)
+        kinds = possible_views(job, job.file.output.views)
+        _write_inputs(draft, job, requests)
+        names = _write_views(draft, views, kinds)
         if report is not None:
             say("report")
-            _reported(report, views, draft / "report.html")
+            _write_report(report, views, draft / "report.html")
         say("manifest")
         manifest = {
-            **own.manifest(),
+            "format": FORMAT,
+            "name": job.file.name,
+            "simulation": views.simulation,
+            "edition": job.file.edition,
+            "spend": _total(requests),
+            "requests": [request.facts() for request in (*job.past, *requests)],
+            "builds_on": len(job.past),
             "psephos": __version__,
             "title": job.file.title or job.file.name,
             "fingerprint": job.fingerprint,
-            "noise": own.strategy.noise,
-            "strategy": own.strategy.name,
+            **strategy_facts(requests),
             "tables": names,
-            "views": list(wanted),
+            "views": list(kinds),
             "draws": views.draws,
             "interval": interval_of(views),
-            "distance": distance(views) if "published" in wanted else None,
+            "distance": distance(views) if "published" in kinds else None,
         }
         manifest["files"] = {
             str(file.relative_to(draft)): sha256_of(file)
@@ -263,7 +289,7 @@ def write_bundle(
     return Bundle.open(place)
 
 
-def _reported(report: Callable[[Views, Path], None], views: Views, place: Path) -> None:
+def _write_report(report: Callable[[Views, Path], None], views: Views, place: Path) -> None:
     """The page; if it cannot be made, a line instead: what is paid for is not held back by it."""
     try:
         report(views, place)
@@ -285,33 +311,47 @@ def distance(views: Views, published: Array | None = None) -> dict[str, float]:
     }
 
 
-def release_json(job: Job) -> dict[str, Any]:
-    """What release.json holds: the release file without the owner's paths."""
+def release_json(job: Job, folder: str = REQUESTS) -> dict[str, Any]:
+    """What release.json holds: the release file without the owner's paths.
+
+    What it builds on lies in numbered places of a folder.
+    """
     shown = job.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     shown.pop("source", None)
     shown["ledger"] = {**shown["ledger"], "path": "-"}
     if job.past:
-        shown["builds_on"] = [f"{PAST}/{i + 1}" for i in range(len(job.past))]
+        shown["builds_on"] = [f"{folder}/{i + 1}" for i in range(len(job.past))]
     return shown
 
 
-def _write_inputs(draft: Path, job: Job, own: Measured) -> None:
-    for i, past in enumerate(job.past):
-        folder = draft / PAST / str(i + 1)
+def strategy_facts(requests: Sequence[MeasuredRequest]) -> dict[str, Any]:
+    """What the manifest says of how the release was measured."""
+    strategies = [request.strategy for request in requests]
+    names = dict.fromkeys(strategy.name for strategy in strategies)
+    return {"noise": str(strategies[0].noise), "strategy": ", then ".join(names)}
+
+
+def _total(requests: Sequence[MeasuredRequest]) -> list[str]:
+    """The spend of all steps."""
+    total = sum(request.spend.amount for request in requests)
+    return [requests[0].spend.currency, str(total)]
+
+
+def _write_inputs(draft: Path, job: Job, requests: Sequence[MeasuredRequest]) -> None:
+    for i, request in enumerate((*job.past, *requests)):
+        folder = draft / REQUESTS / str(i + 1)
         folder.mkdir(parents=True)
-        past.write(folder)
-        write_json(folder / "manifest.json", past.manifest())
+        request.write(folder)
     write_json(draft / "release.json", release_json(job))
-    own.write(draft)
 
 
-def _write_views(draft: Path, views: Views, wanted: tuple[View, ...]) -> list[dict[str, Any]]:
+def _write_views(draft: Path, views: Views, kinds: tuple[View, ...]) -> list[dict[str, Any]]:
     job = views.job
     names: list[dict[str, Any]] = []
-    for view in wanted:
+    for view in kinds:
         (draft / view).mkdir()
         if view == "raw":
-            for i in range(len(views.measurement.query.blocks)):
+            for i in range(len(views.blocks)):
                 _write_table(draft / view, f"block-{i + 1}", views.raw(i), job)
             continue
         for table in job.tables:
@@ -321,7 +361,7 @@ def _write_views(draft: Path, views: Views, wanted: tuple[View, ...]) -> list[di
             pa.parquet.write_table(cells, draft / view / CELLS_FILE)
     for table in job.tables:
         entry: dict[str, Any] = {"name": table.name, "file": file_name(table.name)}
-        if "published" in wanted:
+        if "published" in kinds:
             entry["shifts"] = [asdict(shift) for shift in views.shifts(table)]
         names.append(entry)
     return names

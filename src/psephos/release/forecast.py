@@ -13,11 +13,10 @@ import numpy as np
 
 from psephos.errors import PsephosError, ReleaseError
 from psephos.infer.intervals import Widths
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
-from psephos.matrix.base import Norm
 from psephos.release.request import Job
 from psephos.release.selection import Progress, choose
 from psephos.release.spec.entries import TargetEntry
@@ -70,7 +69,7 @@ class RivalError:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan:
+class Forecast:
     """A strategy, what it costs, and the error of every table that follows."""
 
     job: Job
@@ -95,20 +94,20 @@ class Plan:
 
     def blocks(self) -> list[tuple[str, int, float]]:
         """What is measured: a description, the number of answers, its share of the budget."""
-        order: Norm = 1 if self.strategy.noise == "laplace" else 2
+        order = NoiseKind(self.strategy.noise).norm
         whole = sensitivity(self.strategy.query, order)
-        found = []
+        blocks = []
         for block in self.strategy.query.blocks:
             alone = sensitivity(Query((replace(block, weight=Fraction(1)),)), order)
             share = float(min(Fraction(1), alone * block.weight / whole))
-            found.append((repr(block.matrix), block.matrix.shape[0], share))
-        return found
+            blocks.append((repr(block.matrix), block.matrix.shape[0], share))
+        return blocks
 
     def __repr__(self) -> str:
         count = len(self.tables)
         plural = "s" if count != 1 else ""
         return (
-            f"Plan({self.job.file.name!r}: {count} table{plural} at {self.budget}, "
+            f"Forecast({self.job.file.name!r}: {count} table{plural} at {self.budget}, "
             f"{self.strategy.name}, error {self.rmse:,.4g})"
         )
 
@@ -128,21 +127,21 @@ class Plan:
 
 
 def plan(
-    asked: str | os.PathLike[str] | Job,
+    path: str | os.PathLike[str] | Job,
     *,
     budget: Budget | None = None,
     draws: int = 9999,
     progress: Progress | None = None,
-) -> Plan:
+) -> Forecast:
     """The error of every table of a release file, and of rival strategies; no data are touched.
 
     Args:
-        asked: a release file, its folder, or a job
+        path: a release file, its folder, or a job
         budget: another budget than the file's own; without either, the least that meets targets
         draws: of simulated noise, for the widths of intervals
         progress: told the operator and its gain over Identity while the search runs
     """
-    job = asked if isinstance(asked, Job) else Job.read(asked)
+    job = path if isinstance(path, Job) else Job.read(path)
     check_draws(draws)
     if budget is not None:
         _check_currency(job, budget)
@@ -150,12 +149,12 @@ def plan(
     return _planned(job, chosen, budget or chosen.budget, draws)
 
 
-def plan_paid(job: Job, strategy: Strategy, spend: Budget) -> Plan:
-    """The plan of a request that was charged before: measured in that way, at that spend."""
+def forecast_paid(job: Job, strategy: Strategy, spend: Budget) -> Forecast:
+    """The forecast of a request that was charged before: measured in that way, at that spend."""
     return _planned(job, Least(strategy, spend, {}), spend, 9999)
 
 
-def compare(job: Job, budgets: Sequence[Budget], draws: int = 9999) -> list[Plan]:
+def compare(job: Job, budgets: Sequence[Budget], draws: int = 9999) -> list[Forecast]:
     """The same tables at several budgets, measured in the same way."""
     for budget in budgets:
         _check_currency(job, budget)
@@ -177,7 +176,7 @@ def _chosen(job: Job, draws: int, progress: Progress | None) -> Least:
     return least
 
 
-def _planned(job: Job, chosen: Least, spend: Budget, draws: int) -> Plan:
+def _planned(job: Job, chosen: Least, spend: Budget, draws: int) -> Forecast:
     strategy = chosen.strategy
     check_size(job, strategy, spend)
     widths = widths_at(job, strategy, spend, float(job.file.output.confidence), draws)
@@ -188,15 +187,16 @@ def _planned(job: Job, chosen: Least, spend: Budget, draws: int) -> Plan:
         for t, share in zip(job.tables, shares, strict=True)
     )
     rivals = _rivals(job, strategy, spend, _weighted_rmse(job, widths))
-    return Plan(job, strategy, spend, tables, rivals, widths)
+    return Forecast(job, strategy, spend, tables, rivals, widths)
 
 
 def _check_currency(job: Job, budget: Budget) -> None:
     check_budget(budget)
-    if budget.currency != _currency(job):
-        own = _currency(job)
+    currency = job.noise.currency
+    if budget.currency != currency:
         raise ReleaseError(
-            f"the release is planned in {own}, got {budget}; give --{own}, in Python ps.{own}(...)"
+            f"the release is planned in {currency}, got {budget}; give --{currency}, in Python "
+            f"ps.{currency}(...)"
         )
 
 
@@ -211,10 +211,6 @@ def check_size(job: Job, strategy: Strategy, spend: Budget) -> None:
         )
 
 
-def _currency(job: Job) -> str:
-    return "epsilon" if job.noise == "laplace" else "rho"
-
-
 def _table_error(
     job: Job,
     table: Table,
@@ -224,13 +220,13 @@ def _table_error(
     needs: Budget | None,
 ) -> TableError:
     rows = table.rows(job.workload)
-    own = widths.stderr[rows]
+    errors = widths.stderr[rows]
     return TableError(
         name=table.name,
         title=table.title,
-        queries=own.size,
-        rmse=float(np.sqrt((own**2).mean())),
-        worst=float(own.max()),
+        queries=errors.size,
+        rmse=float(np.sqrt((errors**2).mean())),
+        worst=float(errors.max()),
         half_width=float(widths.per_query[rows].max()),
         simultaneous=float(widths.per_table[job.tables.index(table)]),
         share=share,
@@ -258,13 +254,13 @@ def _weighted_rmse(job: Job, widths: Widths) -> float:
 
 def _rivals(job: Job, strategy: Strategy, budget: Budget, chosen: float) -> tuple[RivalError, ...]:
     """What else could be measured, the plain mechanisms with their error by table."""
-    found: dict[str, RivalError] = {}
+    rivals: dict[str, RivalError] = {}
     plain: list[tuple[str, Callable[[Job, Budget], Array]]] = [
         ("every cell (Identity)", _cell_variances),
         (f"the tables themselves ({job.noise.capitalize()} mechanism)", _direct_variances),
     ]
     counts = np.array(job.workload.query_counts)
-    weights = np.array([asked.weight**2 for asked in job.workload.products])
+    weights = np.array([product.weight**2 for product in job.workload.products])
     for name, variances in plain:
         try:
             sums = variances(job, budget)
@@ -275,16 +271,16 @@ def _rivals(job: Job, strategy: Strategy, budget: Budget, chosen: float) -> tupl
             for table in job.tables
         ]
         rmse = math.sqrt(float((weights * sums).sum() / (weights * counts).sum()))
-        found[name] = RivalError(name, rmse, tuple(by_table))
+        rivals[name] = RivalError(name, rmse, tuple(by_table))
     # The search scored its rivals in its own weights, those of the targets if there are any.
-    own = min((other.error for other in strategy.rivals), default=math.inf)
+    least = min((other.error for other in strategy.rivals), default=math.inf)
     for other in strategy.rivals:
         if job.past:
             break  # it scored them as if nothing were known yet
-        if other.name not in ("identity", "workload") and own < other.error < math.inf:
-            about = chosen * math.sqrt(other.error / own)  # as for continuous noise
-            found[other.name] = RivalError(other.name, about)
-    return tuple(sorted(found.values(), key=lambda rival: rival.rmse))
+        if other.name not in ("identity", "workload") and least < other.error < math.inf:
+            about = chosen * math.sqrt(other.error / least)  # as for continuous noise
+            rivals[other.name] = RivalError(other.name, about)
+    return tuple(sorted(rivals.values(), key=lambda rival: rival.rmse))
 
 
 def _cell_variances(job: Job, budget: Budget) -> Array:
@@ -300,28 +296,28 @@ def _direct_variances(job: Job, budget: Budget) -> Array:
     return np.array([noise.exact_variance * count for noise, count in pairs])
 
 
-def shortage(made: Plan, left: Budget) -> str:
+def shortage(forecast: Forecast, left: Budget) -> str:
     """What to do when a plan costs more than is left: drop a table, or accept wider intervals."""
     if left.amount == 0:
-        return f"the release needs {made.budget}, and nothing is left of the ledger's budget"
-    job, draws = made.job, made.widths.draws
-    said = f"the release needs {made.budget}, and {left} is left: "
-    needing = [t for t in made.tables if t.needs is not None and t.needs > left]
+        return f"the release needs {forecast.budget}, and nothing is left of the ledger's budget"
+    job, draws = forecast.job, forecast.widths.draws
+    said = f"the release needs {forecast.budget}, and {left} is left: "
+    needing = [t for t in forecast.tables if t.needs is not None and t.needs > left]
     if not needing:
-        worst = max(made.tables, key=lambda t: t.half_width)
-        rows = job.tables[made.tables.index(worst)].rows(job.workload)
-        widths = widths_at(job, made.strategy, left, made.widths.confidence, draws)
+        worst = max(forecast.tables, key=lambda t: t.half_width)
+        rows = job.tables[forecast.tables.index(worst)].rows(job.workload)
+        widths = widths_at(job, forecast.strategy, left, forecast.widths.confidence, draws)
         return said + (
             f"lower [budget] to {left}, and {worst.name!r} gets "
             f"± {widths.per_query[rows].max():,.3g} instead of ± {worst.half_width:,.3g}"
         )
     remedies = []
-    rest = _without(job, made.expensive.name)
+    rest = _without(job, forecast.expensive.name)
     if rest is not None:
         least = least_budget(rest, draws, choose).budget
         if least <= left:
-            remedies.append(f"drop {made.expensive.name!r} (the rest needs {least})")
-    reached = reached_at(job, made.strategy, left, draws)
+            remedies.append(f"drop {forecast.expensive.name!r} (the rest needs {least})")
+    reached = reached_at(job, forecast.strategy, left, draws)
     wider = [(t.name, _outward(reached[t.name][0]), reached[t.name][1]) for t in needing]
     widened = ", ".join(f"± {w:,.3g} instead of ± {t:,.3g} for {name!r}" for name, w, t in wider)
     remedies.append(f"accept {widened}")
@@ -333,15 +329,13 @@ def _outward(width: float) -> float:
     return float(rounded_up(Fraction(width * 1.02)))
 
 
-def beyond(made: Plan, left: Budget | None) -> str | None:
+def budget_shortage(forecast: Forecast, left: Budget | None) -> str | None:
     """That a plan costs more than is left, or than the ledger will hold once it is made."""
-    held = made.job.file.ledger.made() if left is None else left
-    asked = made.budget
-    cost = asked.amount if asked.currency == held.currency else asked.amount**2 / 2
-    if cost <= held.amount:
+    limit = forecast.job.file.ledger.made() if left is None else left
+    if forecast.budget.booked(limit.currency) <= limit:
         return None
     there = "what the ledger will hold" if left is None else "what is left in the ledger"
-    return f"{asked} is more than {there}, {held}"
+    return f"{forecast.budget} is more than {there}, {limit}"
 
 
 def _without(job: Job, name: str) -> Job | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from psephos.release.forecast import Plan
+from psephos.release.forecast import Forecast
 from psephos.release.pages import asked, front, meaning, numbers, spent
 from psephos.release.pages.facts import Facts
 from psephos.release.views import Views
@@ -28,7 +28,7 @@ SECTIONS: list[tuple[str, str, Callable[[Facts], Html]]] = [
 
 
 def write_report(
-    plan: Plan, views: Views, place: Path, receipt: Mapping[str, Any] | None = None
+    plan: Forecast, views: Views, place: Path, receipt: Mapping[str, Any] | None = None
 ) -> None:
     """Write the page; all it holds is public: what was asked, the noisy numbers and what follows.
 

@@ -1,31 +1,50 @@
-"""What the owner does before a release: compare schema and data.
+"""Before a charge: everything that could keep a release from being written is refused here.
 
-A check that passes leaves a stamp beside the release file, for this schema, unit and source. It
-says that the check passed and nothing else about the data. `psephos release` asks for it, so that
-no budget goes into a schema that nobody has compared with the data.
+The owner compares schema and data first. A check that passes leaves a stamp beside the release
+file, for this schema, unit and source, which says that the check passed and nothing else about the
+data. Without it `release` spends nothing, unless it is told to. Then come the ledger, which must be
+the one that the file speaks of and no older copy of it, what is left in it, and room on the disk.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from psephos.engines import CheckReport, as_source, check
 from psephos.engines.owner_check import Finding
-from psephos.errors import LedgerError, ReleaseError
+from psephos.errors import BudgetExceededError, LedgerError, PsephosError, ReleaseError
 from psephos.kernel.ledger import Ledger
+from psephos.kernel.storage import Anchor
+from psephos.release.bundle import release_json
+from psephos.release.files import JSON_BYTES, json_text
+from psephos.release.forecast import Forecast, shortage
 from psephos.release.request import Job
-from psephos.release.run import open_ledger
+from psephos.release.requests import last_receipt
 from psephos.release.selection import kept
 from psephos.values import digest
 
 STAMP = "The owner's check of this schema and source has passed.\n"
 
 
-def check_job(job: Job, *, max_rows_total: int | None = None) -> CheckReport:
-    """Everything that the release file and the data disagree on. PRIVATE; a pass is stamped."""
+def check_release(
+    path: str | os.PathLike[str] | Job, *, max_rows_total: int | None = None
+) -> CheckReport:
+    """PRIVATE, for the owner: everything that a release file and its data disagree on.
+
+    A check that passes leaves a stamp beside the release file, without which `release` spends
+    nothing.
+
+    Args:
+        path: a release file, or the folder of one called release.toml
+        max_rows_total: a declared bound on the number of rows
+    """
+    job = path if isinstance(path, Job) else Job.read(path)
     # Written out, `drop` is a decision; left to the default, it may be news.
-    meant = [
+    dropped = [
         name
         for name, entry in job.file.attributes.items()
         if entry.unknown == "drop" and "unknown" in entry.model_fields_set
@@ -35,7 +54,7 @@ def check_job(job: Job, *, max_rows_total: int | None = None) -> CheckReport:
         job.domain,
         unit=job.unit,
         max_rows_total=max_rows_total,
-        left_out=meant,
+        left_out=dropped,
         impossible=[(str(each), each.domain, each.conjuncts) for each in job.impossible],
     )
     _stamp(job, report.ok)
@@ -68,13 +87,13 @@ def _edition_notes(job: Job) -> tuple[Finding, ...]:
     return (Finding("edition", "edition", "note", text),)
 
 
-def require_check(job: Job, ledger: Ledger) -> None:
-    """Refuse to spend on a schema that was never checked; what is paid for goes on."""
-    paid = job.bundle.exists() or any(e.key == job.key for e in ledger.history())
-    if not paid and not is_checked(job):
+def require_check(job: Job) -> None:
+    """Refuse to spend on a schema that was never compared with the data."""
+    if not is_checked(job):
         raise ReleaseError(
             "this schema has not been compared with the data, or not with success: run `psephos "
-            "check RELEASE` first, or say --unchecked. Nothing was charged"
+            "check RELEASE` first (in Python ps.check_release), or say --unchecked (unchecked=True)"
+            ". Nothing was charged"
         )
 
 
@@ -103,3 +122,125 @@ def _stamp_place(job: Job) -> Path:
     where = (str(job.source.resolve()), job.file.edition)
     compared = (job.domain, str(job.unit), *where, job.file.zeros)
     return kept(job) / f"{digest(compared)[:32]}.checked"
+
+
+# ---- the ledger --------------------------------------------------------------------------------
+
+
+def open_ledger(job: Job) -> Ledger:
+    """The data set's ledger, if it is the one that the release file speaks of."""
+    if not job.ledger.exists():
+        raise LedgerError(
+            f"there is no ledger at {job.ledger}. If this data set has none yet, its owner makes "
+            "one, once: psephos check RELEASE --create-ledger"
+        )
+    ledger = Ledger.open(job.ledger)
+    if ledger.dataset != job.file.ledger.dataset:
+        raise LedgerError(
+            f"{job.ledger} is the ledger of {ledger.dataset!r}, the release file speaks of "
+            f"{job.file.ledger.dataset!r}; correct ledger.path or ledger.dataset"
+        )
+    if ledger.unit != job.unit:
+        raise LedgerError(
+            f"{job.ledger} protects by {ledger.unit!s}, the release file says {job.unit!s}; the "
+            "unit of a ledger is for life, so correct [privacy]"
+        )
+    limit = job.file.ledger.made()
+    if ledger.budget != limit:
+        raise LedgerError(
+            f"{job.ledger} holds {ledger.budget} for life, the release file says {limit}; correct "
+            "[ledger]"
+        )
+    return ledger
+
+
+def create_ledger(job: Job) -> Ledger:
+    """The owner's ledger for a new data set, with the unit and the budget that the file names.
+
+    A data set that was released before has one: a second would give its budget twice.
+    """
+    bundle = None if job.ledger.exists() else next(_paid_bundles(job), None)
+    if bundle is not None:
+        raise LedgerError(
+            f"no ledger was made: {bundle} is a paid release of {job.file.ledger.dataset!r}, so "
+            "this data set has a ledger already, and a new one would give its budget a second "
+            f"time. Put the old ledger back at {job.ledger}; if that bundle is of other data, move "
+            "it away, or give these data another ledger.dataset"
+        )
+    return Ledger.create(
+        job.ledger,
+        dataset=job.file.ledger.dataset,
+        unit=job.unit,
+        budget=job.file.ledger.made(),
+    )
+
+
+def _paid_bundles(job: Job) -> Iterator[Path]:
+    """Releases of this data set: at the bundle's place, among those built on, and beside it."""
+    beside = sorted(place.parent for place in job.bundle.parent.glob("*/manifest.json"))
+    for place in (job.bundle, *(job.folder / name for name in job.file.builds_on), *beside):
+        receipt = last_receipt(place)
+        charged = isinstance(receipt, dict) and bool(receipt.get("charge"))
+        if charged and receipt.get("dataset") == job.file.ledger.dataset:
+            yield place
+
+
+def check_ledger(job: Job, ledger: Ledger) -> None:
+    """Refuse a ledger that is older than releases which lie here, or knows nothing of the past."""
+    for place in _paid_bundles(job):
+        try:
+            known = Anchor.from_dict(last_receipt(place)["anchor"])
+        except (PsephosError, KeyError, TypeError, ValueError):
+            continue  # a damaged receipt: `verify` tells
+        if known.dataset_id == ledger.dataset_id:
+            _check_anchor(ledger, known, place)
+    job.check_past(ledger)
+
+
+def _check_anchor(ledger: Ledger, known: Anchor, place: Path) -> None:
+    try:
+        ledger.verify(anchor=known)
+    except LedgerError as error:
+        raise LedgerError(
+            f"this ledger is not the one that paid for {place}, or an older copy of it: {error}. "
+            "Put the newest ledger back; budget that was spent does not come back"
+        ) from None
+
+
+# ---- budget and disk ---------------------------------------------------------------------------
+
+
+def check_affordable(forecast: Forecast, ledger: Ledger) -> None:
+    """Refuse before anything is charged, and say what would do."""
+    left = ledger.remaining()
+    cost = forecast.budget
+    if cost.currency != left.currency:
+        return  # the kernel prices it in the ledger's currency
+    if cost > left:
+        raise BudgetExceededError(f"{shortage(forecast, left)}. Nothing was charged", cost, left)
+
+
+def check_room(forecast: Forecast) -> None:
+    """Refuse before anything is charged if the disk could not hold the result."""
+    size = len(json_text(release_json(forecast.job)).encode())
+    if size > JSON_BYTES:
+        raise ReleaseError(
+            f"the release file makes a release.json of {size:,} bytes, and bundles hold "
+            f"{JSON_BYTES:,}; declare fewer values, or bins. Nothing was charged"
+        )
+    answers, numbers = forecast.strategy.query.shape[0], forecast.job.workload.shape[0]
+    needed = 32 * answers + 400 * numbers + 2**20
+    place = forecast.job.bundle.parent
+    try:
+        free = shutil.disk_usage(place).free
+    except OSError:
+        raise ReleaseError(f"there is no folder {place} to write the bundle to") from None
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise ReleaseError(
+            f"{place} cannot be written to, where the bundle goes; nothing was charged"
+        )
+    if free < needed:
+        raise ReleaseError(
+            f"{place} has {free / 1e6:,.0f} MB free and the bundle needs about "
+            f"{needed / 1e6:,.0f} MB; make room first. Nothing was charged"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +13,11 @@ from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.errors import PsephosError, ReleaseError, TooLargeError
 from psephos.infer.nonnegative import MOST_CELLS
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
-from psephos.release.measured import Measured, read_past
+from psephos.plans.plan import step_key
+from psephos.release.requests import MeasuredRequest, read_past
 from psephos.release.spec.entries import ReleaseFile
 from psephos.release.spec.file import read_release, release_path
 from psephos.release.spec.tables import (
@@ -27,7 +28,6 @@ from psephos.release.spec.tables import (
     compile_zeros,
     zero_cells,
 )
-from psephos.strategy.factors import Noise
 from psephos.values import Array, digest
 from psephos.workload.query_sets import (
     IdentityQueries,
@@ -40,9 +40,9 @@ from psephos.workload.query_sets import (
 )
 from psephos.workload.workload import Workload
 
-NUMBERS = 20_000_000
+MOST_NUMBERS = 20_000_000
 """The most numbers of one table."""
-CELLS = 10**9
+MOST_MARKED_CELLS = 10**9
 """The most cells of a domain whose cells are estimated one by one."""
 
 
@@ -55,7 +55,7 @@ class Job:
     domain: Domain
     workload: Workload
     tables: tuple[Table, ...]
-    past: tuple[Measured, ...] = ()
+    past: tuple[MeasuredRequest, ...] = ()
     impossible: tuple[Impossible, ...] = ()
 
     @classmethod
@@ -66,29 +66,34 @@ class Job:
 
     @classmethod
     def of(cls, file: ReleaseFile, folder: Path) -> Job:
-        """The job of a file's content; paths in it are relative to a folder."""
+        """The job of a file's content, with what it builds on; paths are relative to a folder."""
+        job = cls.alone(file, folder)
+        requests: dict[str, MeasuredRequest] = {}
+        for name in file.builds_on:
+            past = read_past(folder / name, job.workload.domain, job.unit, file.edition)
+            requests |= {request.measurement.key: request for request in past}
+        return replace(job, past=tuple(requests.values()))
+
+    @classmethod
+    def alone(cls, file: ReleaseFile, folder: Path) -> Job:
+        """The job of a file's content without what it builds on."""
         domain = file.domain()
         check_columns(domain)
         workload, tables = compile_tables(domain, file.tables)
         for table in tables:
-            asked = sum(workload.query_counts[p] for p in table.products)
-            if asked > NUMBERS:
+            count = sum(workload.query_counts[p] for p in table.products)
+            if count > MOST_NUMBERS:
                 raise TooLargeError(
-                    f"tables {table.name!r}: it asks for {asked:,} numbers, over the limit of "
-                    f"{NUMBERS:,}; ask about fewer attributes at once, or about coarser levels",
-                    asked,
-                    NUMBERS,
+                    f"tables {table.name!r}: it asks for {count:,} numbers, over the limit of "
+                    f"{MOST_NUMBERS:,}; ask about fewer attributes at once, or coarser levels",
+                    count,
+                    MOST_NUMBERS,
                 )
-        unit = file.privacy.made()
-        known = {}
-        for name in file.builds_on:
-            for each in read_past(folder / name, workload.domain, unit, file.edition):
-                known[each.measurement.key] = each
         impossible = compile_zeros(domain, file.zeros)
-        made = cls(file, folder, domain, workload, tuple(tables), tuple(known.values()), impossible)
-        if impossible and domain.size <= MOST_CELLS and made.zeros is not None and made.zeros.all():
+        job = cls(file, folder, domain, workload, tuple(tables), (), impossible)
+        if impossible and domain.size <= MOST_CELLS and job.zeros is not None and job.zeros.all():
             raise ReleaseError("zeros: every row meets one of them, so nothing could be published")
-        return made
+        return job
 
     @cached_property
     def unit(self) -> Unit:
@@ -101,21 +106,20 @@ class Job:
         return None if self.file.budget is None else self.file.budget.made()
 
     @property
-    def noise(self) -> Noise:
-        """Laplace for epsilon, Gaussian for rho; targets are paid in the ledger's currency."""
-        currency = (self.budget or self.file.ledger.made()).currency
-        return "laplace" if currency == "epsilon" else "gaussian"
+    def noise(self) -> NoiseKind:
+        """What the budget buys; targets are paid in the ledger's currency."""
+        return NoiseKind.paid_in((self.budget or self.file.ledger.made()).currency)
 
-    def paid(self, amount: Fraction) -> Budget:
+    def budget_of(self, amount: Fraction) -> Budget:
         """An amount in the currency of the release's noise."""
-        return Budget("epsilon" if self.noise == "laplace" else "rho", amount)
+        return Budget(self.noise.currency, amount)
 
     @cached_property
     def zeros(self) -> Array | None:
         """The cells that no row can lie in, in the workload's order; None if there are none."""
         if not self.file.zeros:
             return None
-        if self.domain.size > CELLS:
+        if self.domain.size > MOST_MARKED_CELLS:
             raise ReleaseError(
                 f"zeros: {self.domain.size:,} cells are too many to mark; leave `zeros` out"
             )
@@ -161,6 +165,10 @@ class Job:
         edition = f" ({self.file.edition})" if self.file.edition else ""
         return f"release {self.file.name[:200]}{edition} {self.request[:24]}"
 
+    def step_keys(self, count: int) -> list[str]:
+        """The keys of the requests that a plan of so many steps makes."""
+        return [step_key(self.key, step) for step in range(count)]
+
     @cached_property
     def fingerprint(self) -> str:
         """A name for what is asked and what it builds on; not for how it is shown."""
@@ -179,19 +187,19 @@ class Job:
             if t.target is not None
         ]
         spend = None if self.budget is None else (self.budget.currency, str(self.budget.amount))
-        asked = (self.domain, self.workload.domain, self.workload.products, spend, targets)
-        named = (self.file.name, self.file.edition, str(self.unit), self.file.zeros)
-        return digest((*named, *asked))
+        questions = (self.domain, self.workload.domain, self.workload.products, spend, targets)
+        facts = (self.file.name, self.file.edition, str(self.unit), self.file.zeros)
+        return digest((*facts, *questions))
 
 
 def ordered_columns(job: Job, table: Table) -> list[str]:
     """The attributes that a table asks about along their order, value by value."""
-    asked: dict[str, list[QuerySet]] = {}
+    sets_of: dict[str, list[QuerySet]] = {}
     for number in table.products:
         for name, queries in job.workload.products[number].items:
-            asked.setdefault(name, []).append(queries)
+            sets_of.setdefault(name, []).append(queries)
     domain = job.workload.domain
-    return [name for name, sets in asked.items() if all(_runs(q, domain[name]) for q in sets)]
+    return [name for name, sets in sets_of.items() if all(_runs(q, domain[name]) for q in sets)]
 
 
 def _runs(queries: QuerySet, attribute: Attribute) -> bool:

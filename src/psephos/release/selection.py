@@ -13,8 +13,8 @@ from pathlib import Path
 from psephos.errors import PsephosError, ReleaseError, WorkloadError
 from psephos.kernel.budget import Budget
 from psephos.release.files import read_json, write_json
-from psephos.release.measured import spend_of
 from psephos.release.request import Job
+from psephos.release.requests import spend_of
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.values import digest
@@ -29,7 +29,7 @@ Progress = Callable[[str, float], None]
 def choose(job: Job, workload: Workload, progress: Progress | None = None) -> Strategy:
     """The strategy for a workload over the job's domain: the one kept, or a new one, then kept."""
     wanted = job.file.selection
-    name = digest((workload.domain, workload.products, job.noise, wanted.model_dump_json()))
+    name = digest((workload.domain, workload.products, str(job.noise), wanted.model_dump_json()))
     place = job.folder / FOLDER / f"{name[:32]}.strategy"
     if place.exists():
         return select.load(place, workload.domain)

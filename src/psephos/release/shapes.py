@@ -24,16 +24,21 @@ class Shape(BaseModel):
     model_config = CONFIG
 
 
-class MeasuredShape(Shape):
-    """What a manifest says of one measurement; under past/ it says no more."""
+class RequestShape(Shape):
+    """What a manifest says of one request."""
 
-    format: int
     name: str
     simulation: bool
     edition: str
     key: str
     lineage: Annotated[list[str], Field(min_length=1)]
     spend: Amount
+
+
+class OldRequestShape(RequestShape):
+    """manifest.json under past/, in a bundle of format 2."""
+
+    format: int
 
 
 class ShiftShape(Shape):
@@ -68,8 +73,8 @@ class DistanceShape(Shape):
     in_standard_errors: float
 
 
-class ManifestShape(MeasuredShape):
-    """manifest.json of a whole bundle."""
+class ReleaseShape(Shape):
+    """What the manifests of all formats say of a release."""
 
     psephos: Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+!-]{0,40}$")]
     title: str
@@ -82,6 +87,22 @@ class ManifestShape(MeasuredShape):
     interval: IntervalShape
     distance: DistanceShape | None
     files: dict[str, str]
+
+
+class ManifestShape(ReleaseShape):
+    """manifest.json of a bundle; the last of its requests are its own."""
+
+    format: int
+    name: str
+    simulation: bool
+    edition: str
+    spend: Amount
+    requests: Annotated[list[RequestShape], Field(min_length=1)]
+    builds_on: Annotated[int, Field(ge=0)]
+
+
+class OldManifestShape(ReleaseShape, OldRequestShape):
+    """manifest.json of a bundle of format 2."""
 
 
 def _shape_of(kind: type[Any]) -> type[BaseModel]:

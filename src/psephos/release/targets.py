@@ -118,7 +118,7 @@ def least_budget(job: Job, draws: int, search: Search) -> Least:
     for _ in range(STEPS):  # whole numbers step: their quantiles do not follow the scale exactly
         if all(starmap(meets, reached_at(job, best.strategy, spend, draws).values())):
             return replace(best, budget=spend)
-        spend = job.paid(rounded_up(spend.amount * Fraction(51, 50)))
+        spend = job.budget_of(rounded_up(spend.amount * Fraction(51, 50)))
     raise ReleaseError("no budget was found that meets all targets; ask for wider intervals")
 
 
@@ -141,11 +141,11 @@ def budgets_needed(job: Job, strategy: Strategy, draws: int) -> dict[str, Budget
     again at what was found. Past measurements make a table cheaper, down to nothing.
     """
     found: dict[str, Budget] = {}
-    fresh = reached_at(replace(job, past=()), strategy, job.paid(REFERENCE), draws)
+    fresh = reached_at(replace(job, past=()), strategy, job.budget_of(REFERENCE), draws)
     for name, (width, target) in fresh.items():
         ratio = Fraction(width / target)
         amount = max(REFERENCE * (ratio if job.noise == "laplace" else ratio**2), LEAST)
-        found[name] = job.paid(rounded_up(amount))
+        found[name] = job.budget_of(rounded_up(amount))
     return _beside_past(job, strategy, draws, found) if job.past else found
 
 
@@ -173,13 +173,13 @@ def _beside_past(
         while high - low > (1 - CLOSE) * high:
             near = max(1 - known_part, 0.0) ** (1 / power)
             share = min(max(near, low + (high - low) / 8), high - (high - low) / 8)
-            width, target = reached(job.paid(rounded_up(alone.amount * Fraction(share))))[name]
+            width, target = reached(job.budget_of(rounded_up(alone.amount * Fraction(share))))[name]
             low, high = (low, share) if meets(width, target) else (share, high)
             if CLOSE * target <= width <= target:
                 break
             known_part = (target / width) ** 2 - share**power
         amount = alone.amount * Fraction(high)
-        found[name] = job.paid(rounded_up(amount) if amount else amount)
+        found[name] = job.budget_of(rounded_up(amount) if amount else amount)
     return found
 
 

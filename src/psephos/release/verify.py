@@ -29,7 +29,14 @@ from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
 from psephos.matrix import Identity, Kron, Matrix
 from psephos.release.agreement import compare_past, worst_of
-from psephos.release.bundle import CELLS_FILE, Bundle, distance, interval_of, release_json
+from psephos.release.bundle import (
+    CELLS_FILE,
+    Bundle,
+    distance,
+    interval_of,
+    release_json,
+    strategy_facts,
+)
 from psephos.release.files import (
     file_name,
     json_text,
@@ -39,7 +46,7 @@ from psephos.release.files import (
     read_parquet,
     sha256_of,
 )
-from psephos.release.measured import FILES, PAST
+from psephos.release.requests import FILES, OLDEST_FORMAT, REQUESTS, request_folders
 from psephos.release.views import Shift, Views, possible_views
 from psephos.report.html import plain_table
 from psephos.values import Array
@@ -232,12 +239,13 @@ def _files(bundle: Bundle) -> str:
 
 def _expected(bundle: Bundle) -> Iterator[str]:
     """The files that a release of this job has, besides the manifest."""
-    yield from ("release.json", "report.html", *FILES)
-    job = bundle.job
-    for i in range(len(job.past)):
-        yield from (f"{PAST}/{i + 1}/{name}" for name in ("manifest.json", *FILES))
+    yield from ("release.json", "report.html")
+    job, old = bundle.job, bundle.manifest["format"] == OLDEST_FORMAT
+    for folder in request_folders(bundle.manifest):
+        names = ("manifest.json", *FILES) if old and folder != "." else FILES
+        yield from ((Path(folder) / name).as_posix() for name in names)
     for view in possible_views(job, job.file.output.views):
-        blocks = [f"block-{i + 1}" for i in range(len(bundle.strategy.query.blocks))]
+        blocks = [f"block-{i + 1}" for i in range(len(bundle.views.blocks))]
         tables = [file_name(table.name) for table in job.tables]
         for name in blocks if view == "raw" else tables:
             yield from (f"{view}/{name}.{kind}" for kind in job.file.output.formats)
@@ -248,11 +256,15 @@ def _expected(bundle: Bundle) -> Iterator[str]:
 def _request(bundle: Bundle) -> str:
     """Does the manifest speak of what release.json asks?"""
     job, manifest = bundle.job, bundle.manifest
-    if json_text(read_json(bundle.path / "release.json")) != json_text(release_json(job)):
+    folder = "past" if manifest["format"] == OLDEST_FORMAT else REQUESTS
+    if json_text(read_json(bundle.path / "release.json")) != json_text(release_json(job, folder)):
         raise _WrongError("release.json holds something that a release does not write")
-    for i, past in enumerate(job.past):
-        if read_json(bundle.path / PAST / str(i + 1) / "manifest.json") != past.manifest():
-            raise _WrongError(f"{PAST}/{i + 1}/manifest.json says more than it should")
+    requests = (*job.past, *bundle.requests)
+    if manifest["requests"] != [request.facts() for request in requests]:
+        raise _WrongError("the manifest says something else of the requests than their files")
+    spends = [request.spend for request in bundle.requests]
+    if sum(spends[1:], start=spends[0]) != bundle.spend:
+        raise _WrongError(f"the requests did not spend {bundle.spend} together")
     if manifest["views"] != list(possible_views(job, job.file.output.views)):
         raise _WrongError("the views are not those that were asked for")
     if manifest["fingerprint"] != job.fingerprint:
@@ -262,7 +274,7 @@ def _request(bundle: Bundle) -> str:
     _listed(bundle)
     facts = {"title": job.file.title or job.file.name, "name": job.file.name}
     facts |= {"edition": job.file.edition}
-    facts |= {"noise": bundle.strategy.noise, "strategy": bundle.strategy.name}
+    facts |= strategy_facts(bundle.requests)
     for key, fact in facts.items():
         if manifest.get(key) != fact:
             raise _WrongError(f"the manifest's {key} is not {fact!r}")
@@ -272,7 +284,7 @@ def _request(bundle: Bundle) -> str:
         raise _WrongError("the manifest's words on intervals are not those of these numbers")
     if bundle.simulation:
         return "a rehearsal of what release.json asks"
-    if manifest["key"] != job.key:
+    if [r.measurement.key for r in bundle.requests] != job.step_keys(len(bundle.requests)):
         raise _WrongError("the key is not that of this request")
     held, limit = bundle.receipt, job.file.ledger.made()
     if [held["dataset"], held["budget"]] != [
@@ -297,18 +309,18 @@ def _receipt(bundle: Bundle) -> str:
     """Does each charge pay for its query, on this schema, at its spend, with its values?"""
     if bundle.simulation:
         return "a rehearsal on made-up data: nothing was charged"
-    past = bundle.job.past
-    known = ("dataset", "dataset_id", "budget", "unit")
-    for each in (*past, bundle.own):
-        each.measurement.require_release()
-        each.check_receipt(bundle.job.unit)
-        if any(each.receipt[fact] != bundle.receipt[fact] for fact in known):
-            raise _WrongError(f"{each.name!r} was measured on another data set")
+    past, facts = bundle.job.past, ("dataset", "dataset_id", "budget", "unit")
+    requests = (*past, *bundle.requests)
+    for request in requests:
+        request.measurement.require_release()
+        request.check_receipt(bundle.job.unit)
+        if any(request.receipt[fact] != bundle.receipt[fact] for fact in facts):
+            raise _WrongError(f"{request.name!r} was measured on another data set")
     for fact in ("number", "values_hash", "key"):
-        if len({each.receipt["charge"][fact] for each in (*past, bundle.own)}) <= len(past):
+        if len({request.receipt["charge"][fact] for request in requests}) < len(requests):
             raise _WrongError("one charge is counted twice")
     said = f"{bundle.spend} was charged for these very queries, and these integers stored for it"
-    names = ", ".join(repr(each.name) for each in past)
+    names = ", ".join(repr(request.name) for request in past)
     return said + (f"; so for what it builds on: {names}" if past else "")
 
 
@@ -326,9 +338,9 @@ def _past(bundle: Bundle) -> str:
 def _ledger(bundle: Bundle, ledger: Ledger | str | os.PathLike[str]) -> str:
     """Are the receipts, to the letter, what the ledger holds?"""
     held = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-    for each in (*bundle.job.past, bundle.own):
-        held.verify(anchor=Anchor.from_dict(each.receipt["anchor"]))
-        each.check_ledger(held)
+    for request in (*bundle.job.past, *bundle.requests):
+        held.verify(anchor=Anchor.from_dict(request.receipt["anchor"]))
+        request.check_ledger(held)
     number = bundle.receipt["charge"]["number"]
     return f"record {number} of {held.dataset!r} is this charge"
 
@@ -336,9 +348,10 @@ def _ledger(bundle: Bundle, ledger: Ledger | str | os.PathLike[str]) -> str:
 def _raw(bundle: Bundle) -> str:
     if "raw" not in bundle.manifest["views"]:
         return "not part of this release"
-    for i in range(len(bundle.strategy.query.blocks)):
+    for i in range(len(bundle.views.blocks)):
         _compare(bundle, "raw", f"block-{i + 1}", bundle.views.raw(i))
-    return f"{len(bundle.measurement.values):,} integers, exactly those that were measured"
+    count = sum(len(block.values) for block in bundle.views.blocks)
+    return f"{count:,} integers, exactly those that were measured"
 
 
 def _consistent(bundle: Bundle) -> str:

@@ -23,7 +23,7 @@ from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError
 from psephos.infer.estimate import Estimate
 from psephos.infer.intervals import Widths, half_widths, noise_quantile
-from psephos.infer.least_squares import least_squares
+from psephos.infer.least_squares import Piece, least_squares, pieces
 from psephos.infer.nonnegative import MOST_CELLS, nonnegative
 from psephos.infer.rounding import whole
 from psephos.kernel.measurement import Measurement
@@ -49,13 +49,24 @@ class Views:
     """All numbers of a release, from its noisy integers alone."""
 
     job: Job
-    measurement: Measurement
+    steps: tuple[Measurement, ...]
+    """What was measured for this release, one for each step of its plan."""
     draws: int = 9999
 
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
-        """What the release builds on, then its own."""
-        return (*(each.measurement for each in self.job.past), self.measurement)
+        """What the release builds on, then its own steps."""
+        return (*(request.measurement for request in self.job.past), *self.steps)
+
+    @property
+    def simulation(self) -> bool:
+        """Is it a rehearsal on made-up data?"""
+        return any(step.simulation for step in self.steps)
+
+    @cached_property
+    def blocks(self) -> list[Piece]:
+        """The blocks of all steps, in their order."""
+        return pieces(self.steps)
 
     @cached_property
     def estimate(self) -> Estimate:
@@ -84,8 +95,8 @@ class Views:
         """The half-widths of the noise intervals of any workload's answers."""
         return half_widths(
             self.estimate.form,
-            [noise for each in self.measurements for noise in each.noise],
-            [b.matrix.shape[0] for each in self.measurements for b in each.query.blocks],
+            [block.noise for block in pieces(self.measurements)],
+            [block.matrix.shape[0] for block in pieces(self.measurements)],
             workload,
             tables=tables,
             confidence=float(self.job.file.output.confidence),
@@ -127,21 +138,16 @@ class Views:
             whole = self.published if published is None else published
             numbers = {"count": whole[rows], "consistent": centre}
         numbers |= {"stderr": self.stderr[rows], "low": centre - half, "high": centre + half}
-        return marked(labels, numbers, self.measurement.simulation)
+        return marked(labels, numbers, self.simulation)
 
     def raw(self, number: int) -> pa.Table:
         """The noisy integers of one measured block; their intervals are exact quantiles."""
-        start = 0
-        for block in self.measurement.query.blocks[:number]:
-            start += block.matrix.shape[0]
-        block, noise = self.measurement.query.blocks[number], self.measurement.noise[number]
-        rows = block.matrix.shape[0]
-        values = self.measurement.values[start : start + rows]
+        matrix, noise, values = self.blocks[number]
         half = noise_quantile(noise, float(self.job.file.output.confidence))
-        spread = np.full(rows, np.sqrt(noise.exact_variance))
+        spread = np.full(len(values), np.sqrt(noise.exact_variance))
         numbers = {"value": values, "stderr": spread, "low": values - half, "high": values + half}
-        labels = block_labels(block.matrix, self.job.workload.domain)
-        return marked(labels, numbers, self.measurement.simulation)
+        labels = block_labels(matrix, self.job.workload.domain)
+        return marked(labels, numbers, self.simulation)
 
     def shifts(self, table: Table, published: Array | None = None) -> list[Shift]:
         """How far the published view lies from the consistent one, by what is summed over.
@@ -157,11 +163,11 @@ class Views:
         labels.pop("part", None)
         by = [tuple(n for n, words in labels.items() if words[i] != TOTAL)
               for i in range(gaps.size)]  # fmt: skip
-        found = []
+        shifts = []
         for names in dict.fromkeys(by):
-            own = gaps[[each == names for each in by]]
-            found.append(Shift(names, own.size, float(own.mean())))
-        return found
+            some = gaps[[each == names for each in by]]
+            shifts.append(Shift(names, some.size, float(some.mean())))
+        return shifts
 
 
 @dataclass(frozen=True)
@@ -181,7 +187,7 @@ def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
     """
     domain = workload.domain
     lists = _table_lists(workload, table)
-    parts = [_combined(own) for own in lists]
+    parts = [_combined(labels) for labels in lists]
     counts = [workload.query_counts[p] for p in table.products]
     names = [name for name in _column_order(domain) if any(name in part for part in lists)]
     named = (domain.origin or domain).names
@@ -203,7 +209,7 @@ def table_schema(workload: Workload, table: Table, view: View, simulation: bool)
     lists = _table_lists(workload, table)
     order = _column_order(workload.domain)
     labels = ["part"] if len(lists) > 1 else []
-    labels += [column_name(name) for name in order if any(name in own for own in lists)]
+    labels += [column_name(name) for name in order if any(name in labels_of for labels_of in lists)]
     numbers = [("count", pa.int64() if view == "published" else pa.float64())]
     names = ["consistent"] if view == "published" else []
     numbers += [(name, pa.float64()) for name in (*names, "stderr", "low", "high")]
@@ -214,14 +220,14 @@ def table_schema(workload: Workload, table: Table, view: View, simulation: bool)
 def _table_lists(workload: Workload, table: Table) -> list[dict[str, list[str]]]:
     """The labels along each column, for each product of a table."""
     domain = workload.domain
-    asked = [workload.products[p].factors for p in table.products]
+    products = [workload.products[p].factors for p in table.products]
     together = {
         name
-        for factors in asked
+        for factors in products
         for name, queries in factors.items()
         if domain[name].parts and _of_parts(domain[name], queries) is None
     }
-    return [_product_lists(domain, factors, together) for factors in asked]
+    return [_product_lists(domain, factors, together) for factors in products]
 
 
 def _of_parts(merged: Attribute, queries: QuerySet) -> tuple[QuerySet, ...] | None:
@@ -246,9 +252,9 @@ def _product_lists(
         if split is None or name in together:
             lists[name] = _bare(name, queries.labels(attribute))
             continue
-        for (part, own), set_of_part in zip(attribute.parts, split, strict=True):
+        for (part, attribute_of_part), set_of_part in zip(attribute.parts, split, strict=True):
             if not isinstance(set_of_part, TotalQueries):
-                lists[part] = _bare(part, set_of_part.labels(own))
+                lists[part] = _bare(part, set_of_part.labels(attribute_of_part))
     return lists
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from psephos.kernel.budget import Budget
 from psephos.kernel.unit import Unit
-from psephos.release.forecast import Plan
+from psephos.release.forecast import Forecast
 from psephos.release.request import Job, column_titles
 from psephos.release.spec.entries import ReleaseFile, View
 from psephos.release.spec.tables import Table
@@ -27,7 +27,7 @@ SYMBOLS = {"epsilon": "ε", "rho": "ρ"}
 class Facts:
     """A release, for people: what was planned, what came out, and the charge if there is one."""
 
-    plan: Plan
+    plan: Forecast
     views: Views
     receipt: Mapping[str, Any]
 
@@ -50,7 +50,7 @@ class Facts:
 
     @property
     def simulation(self) -> bool:
-        return self.views.measurement.simulation
+        return self.views.simulation
 
     @cached_property
     def written(self) -> tuple[View, ...]:

@@ -48,8 +48,8 @@ def _receipt(of: Facts) -> list[tuple[str, str]]:
 
 def _blocks(of: Facts) -> Html:
     rows = []
-    blocks = zip(of.plan.blocks(), of.views.measurement.query.blocks, strict=True)
-    noises = of.views.measurement.noise
+    blocks = zip(of.plan.blocks(), of.views.blocks, strict=True)
+    noises = [block.noise for block in of.views.blocks]
     for ((_, answers, share), block), noise in zip(blocks, noises, strict=True):
         spread = math.sqrt(noise.exact_variance) / largest_entry(block.matrix)
         what = block_text(block.matrix, of)
@@ -67,7 +67,7 @@ def _blocks(of: Facts) -> Html:
     )
     if len(rows) > 1:
         note += " A share is what the block would cost alone, with the noise it was given."
-    if any(largest_entry(block.matrix) > 1 for block in of.views.measurement.query.blocks):
+    if any(largest_entry(block.matrix) > 1 for block in of.views.blocks):
         note += (
             " Weighted sums count a row many times, so that weights are whole; the noise is told "
             "in units of the largest weight."

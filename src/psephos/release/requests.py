@@ -1,17 +1,20 @@
-"""One paid look at the data as a bundle keeps it: the query, its noisy integers, and the charge.
+"""Requests as a bundle keeps them: what was measured, the noisy integers, and the charge.
 
-    manifest.json          whose it is: key, edition, lineage, spend
-    strategy.bin           what was measured: integer queries and their weights
-    measurements.parquet   the noisy integers
-    receipt.json           the charge in the ledger, and how far the ledger had come
+    requests/1/strategy.bin           what was measured: integer queries and their weights
+    requests/1/measurements.parquet   the noisy integers
+    requests/1/receipt.json           the charge in the ledger, and how far the ledger had come
 
-A bundle has these files of its own measurement, and under past/ those of each one it builds on.
+A bundle holds a list of them: those of the releases that it builds on, then those of its own
+release, one for each step of its plan. The manifest says of each whose it is: key, edition, lineage
+and spend. Bundles of format 2, which psephos 0.1 wrote, have one request of their own beside the
+manifest and the others under past/; they are read, verified and built on alike.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,65 +34,72 @@ from psephos.kernel.unit import Unit
 from psephos.release.files import read_integers, read_json, told_of, write_json
 from psephos.release.shapes import (
     ManifestShape,
-    MeasuredShape,
+    OldManifestShape,
+    OldRequestShape,
     ReceiptShape,
     RehearsedShape,
+    RequestShape,
     check_shape,
 )
 from psephos.strategy import store
 from psephos.strategy.strategy import Strategy
 
-FORMAT = 2
-PAST = "past"
+FORMAT = 3
+REQUESTS = "requests"
+OLDEST_FORMAT = 2
 FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredRequest:
     """A strategy, what was spent on it, the noisy integers that came of it, and the receipt."""
 
     name: str
+    """Of the release that made the request."""
     strategy: Strategy
     spend: Budget
     measurement: Measurement
     receipt: dict[str, Any]
 
     @classmethod
-    def open(cls, folder: Path, domain: Domain, unit: Unit) -> Measured:
-        """The one in a folder, if it is of this domain and unit."""
+    def open(
+        cls, folder: Path, facts: dict[str, Any], domain: Domain, unit: Unit
+    ) -> MeasuredRequest:
+        """The request in a folder, of which the manifest says these facts."""
         with told_of(folder):
-            return cls._open(folder, domain, unit)
+            return cls._open(folder, facts, domain, unit)
 
     @classmethod
-    def _open(cls, folder: Path, domain: Domain, unit: Unit) -> Measured:
-        said = read_manifest(folder)
-        spend = spend_of(said)
+    def _open(
+        cls, folder: Path, facts: dict[str, Any], domain: Domain, unit: Unit
+    ) -> MeasuredRequest:
+        spend = spend_of(facts)
         receipt = _receipt(folder)
         strategy = store.load(folder / "strategy.bin", domain)
         query = strategy.query
         values = read_integers(folder / "measurements.parquet", "value", query.shape[0])
         measurement = Measurement(
             dataset_id=receipt["dataset_id"],
-            lineage=tuple(said["lineage"]),
+            lineage=tuple(facts["lineage"]),
             domain=domain,
             transform=None,
             query=query,
             values=values,
             noise=noise_for(query, spend, unit, 1),
             cost=spend,
-            key=said["key"],
-            simulation=said["simulation"],
+            key=facts["key"],
+            simulation=facts["simulation"],
         )
-        measured = cls(said["name"], strategy, spend, measurement, receipt)
-        if measured.edition != said["edition"]:
+        request = cls(facts["name"], strategy, spend, measurement, receipt)
+        if request.edition != facts["edition"]:
             raise ReleaseError(
-                f"{folder / 'manifest.json'} is damaged: {said['edition']!r} is not the edition "
+                f"the manifest of {folder} is damaged: {facts['edition']!r} is not the edition "
                 "that was measured"
             )
-        return measured
+        return request
 
     def write(self, folder: Path) -> None:
-        """The files but for the manifest."""
+        """The files of the request."""
         store.save(self.strategy, folder / "strategy.bin")
         write_json(folder / "receipt.json", self.receipt)
         values = self.measurement.values
@@ -97,10 +107,9 @@ class Measured:
         column = pa.array([str(v) for v in values]) if wide else pa.array(values, type=pa.int64())
         pa.parquet.write_table(pa.table({"value": column}), folder / "measurements.parquet")
 
-    def manifest(self) -> dict[str, Any]:
-        """What the manifest says of it."""
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of it."""
         return {
-            "format": FORMAT,
             "name": self.name,
             "simulation": self.measurement.simulation,
             "key": self.measurement.key,
@@ -130,14 +139,14 @@ class Measured:
         held, charge = self.receipt, self.receipt["charge"]
         schema = gate.fingerprint(self.measurement.domain)
         lineage = (root_name(schema, self.edition), "vectorise")
-        asked = request_fingerprint(lineage, self.strategy.query, self.spend)
+        fingerprint = request_fingerprint(lineage, self.strategy.query, self.spend)
         if self.measurement.lineage != lineage or charge["schema"] != schema:
             raise ReleaseError("the charge was made for another schema")
-        if charge["fingerprint"] != asked or charge["key"] != self.measurement.key:
+        if charge["fingerprint"] != fingerprint or charge["key"] != self.measurement.key:
             raise ReleaseError("the charge was made for another query, or at another spend")
         if not self.measurement.key.startswith(f"release {self.name[:200]} "):
             raise ReleaseError(f"the charge was not made for a release called {self.name!r}")
-        price = booked(self.spend, held["budget"][0])
+        price = self.spend.booked(held["budget"][0])
         written = [price.currency, str(price.amount)]
         if [charge["price"], charge["booked"]] != [written, written]:
             said = " ".join(charge["booked"])
@@ -149,35 +158,57 @@ class Measured:
 
     def check_ledger(self, ledger: Ledger) -> None:
         """Refuse a receipt that is not, to the letter, what the ledger holds."""
-        found = receipt_of(ledger, self.measurement.key)
-        if {**found, "anchor": None} != {**self.receipt, "anchor": None}:
+        receipt = receipt_of(ledger, self.measurement.key)
+        if {**receipt, "anchor": None} != {**self.receipt, "anchor": None}:
             raise ReleaseError("the receipt is not what the ledger holds under this key")
 
 
-def read_past(folder: Path, domain: Domain, unit: Unit, edition: str) -> list[Measured]:
-    """What the bundle in a folder knows: the measurements it builds on, then its own."""
+def read_requests(
+    folder: Path, manifest: dict[str, Any], domain: Domain, unit: Unit
+) -> list[MeasuredRequest]:
+    """All requests of the bundle in a folder, in their order."""
+    places = zip(request_folders(manifest), manifest["requests"], strict=True)
+    return [MeasuredRequest.open(folder / name, facts, domain, unit) for name, facts in places]
+
+
+def request_folders(manifest: dict[str, Any]) -> list[str]:
+    """Where the files of each request lie in a bundle."""
+    count = len(manifest["requests"])
+    if manifest["format"] == OLDEST_FORMAT:
+        return [*(f"past/{i}" for i in range(1, count)), "."]
+    return [f"{REQUESTS}/{i}" for i in range(1, count + 1)]
+
+
+def read_past(folder: Path, domain: Domain, unit: Unit, edition: str) -> list[MeasuredRequest]:
+    """What the bundle in a folder knows: the requests it builds on, then its own."""
     if not (folder / "manifest.json").exists():
         raise ReleaseError(
             f"builds_on: there is no bundle at {folder}; correct the path, or put the bundle back"
         )
+    manifest = read_manifest(folder)
     schema = gate.fingerprint(domain)
-    if _receipt(folder)["charge"].get("schema", schema) != schema:
+    newest = folder / request_folders(manifest)[-1]
+    if _receipt(newest)["charge"].get("schema", schema) != schema:
         raise ReleaseError(
             f"builds_on: {folder} was measured under another schema, or with columns looked at "
             "together in another way; only releases with the same schema can build on each other"
         )
-    numbered = [place for place in (folder / PAST).glob("*") if place.name.isdigit()]
-    earlier = sorted(numbered, key=lambda place: int(place.name))
-    past = [Measured.open(place, domain, unit) for place in [*earlier, folder]]
-    for each in past:
-        if each.edition != edition:
+    requests = read_requests(folder, manifest, domain, unit)
+    check_edition(requests, folder, edition)
+    return requests
+
+
+def check_edition(requests: Sequence[MeasuredRequest], folder: Path, edition: str) -> None:
+    """Refuse to build on measurements of another state of the data."""
+    for request in requests:
+        if request.edition != edition:
             raise ReleaseError(
-                f"builds_on: {each.name!r} in {folder} was measured on another edition of the data "
-                f"({edition_words(each.edition)}) than this release ({edition_words(edition)}), "
-                "and rows of different editions are never averaged: release without builds_on, or, "
-                "if the source is the same, correct `edition` in the release file"
+                f"builds_on: {request.name!r} in {folder} was measured on another edition of the "
+                f"data ({edition_words(request.edition)}) than this release "
+                f"({edition_words(edition)}), and rows of different editions are never averaged: "
+                "release without builds_on, or, if the source is the same, correct `edition` in "
+                "the release file"
             )
-    return past
 
 
 def _receipt(folder: Path) -> dict[str, Any]:
@@ -189,18 +220,21 @@ def _receipt(folder: Path) -> dict[str, Any]:
     return {"charge": {}, **held}
 
 
-def booked(spend: Budget, currency: str) -> Budget:
-    """What a ledger of this currency charges: Laplace noise costs ε²/2 in rho."""
-    return spend if spend.currency == currency else rho(spend.amount**2 / 2)
+def last_receipt(folder: Path) -> Any:
+    """The receipt of a bundle's last request, whatever it holds; None if there is none to read."""
+    try:
+        manifest = read_manifest(folder)
+        return read_json(folder / request_folders(manifest)[-1] / "receipt.json")
+    except ReleaseError:
+        return None
 
 
 def receipt_of(ledger: Ledger, key: str) -> dict[str, Any]:
     """The ledger's own record of a charge, and its anchor; amounts as text."""
     history = ledger.history()
-    found = [entry for entry in history if entry.key == key]
-    if not found:
+    entry = next((entry for entry in history if entry.key == key), None)
+    if entry is None:
         raise ReleaseError(f"the ledger has no charge under {key!r}")
-    entry = found[0]
     spent = sum(each.booked.amount for each in history if each.number <= entry.number)
     amounts = {
         name: [amount.currency, str(amount.amount)]
@@ -217,14 +251,14 @@ def receipt_of(ledger: Ledger, key: str) -> dict[str, Any]:
     }
 
 
-def spend_of(manifest: dict[str, Any]) -> Budget:
-    """What was spent, as it was asked for: the noise follows from it."""
-    currency, amount = (*manifest["spend"], "", "")[:2]
+def spend_of(facts: dict[str, Any]) -> Budget:
+    """What was spent on a request: the noise follows from it."""
+    currency, amount = (*facts["spend"], "", "")[:2]
     return epsilon(amount) if currency == "epsilon" else rho(amount)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a bundle, or of a measurement in its past, if this version reads it."""
+    """The manifest of a bundle, as format 3 has it, if this version reads it."""
     place = folder / "manifest.json"
     if os.path.isfile(folder):
         raise ReleaseError(f"{folder} is a file, not a bundle's folder")
@@ -232,14 +266,30 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ReleaseError(
             f"there is no bundle at {folder}: no manifest.json in it; `psephos release` writes one"
         )
-    manifest = read_json(place)
+    manifest: dict[str, Any] = read_json(place)
     if not isinstance(manifest, dict) or type(manifest.get("format")) is not int:
         raise ReleaseError(f"{place} is damaged: it names no format; get the bundle again")
-    if manifest["format"] != FORMAT:
+    if not OLDEST_FORMAT <= manifest["format"] <= FORMAT:
         raise ReleaseError(
-            f"{folder} has format {manifest['format']}, and this psephos reads {FORMAT}; use the "
-            "one that wrote it"
+            f"{folder} has format {manifest['format']}, and this psephos reads {OLDEST_FORMAT} "
+            f"(psephos 0.1) to {FORMAT} (from psephos 0.2 on); use the one that wrote it"
         )
-    bare = set(manifest) <= set(MeasuredShape.model_fields)
-    check_shape(manifest, MeasuredShape if bare else ManifestShape, place)
+    if manifest["format"] == OLDEST_FORMAT:
+        manifest = _with_requests(folder, manifest)
+    check_shape(manifest, ManifestShape, place)
     return manifest
+
+
+def _with_requests(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest of format 2 in the words of format 3: its one request, after those under past/."""
+    check_shape(manifest, OldManifestShape, folder / "manifest.json")
+    numbers = [int(place.name) for place in (folder / "past").glob("*") if place.name.isdigit()]
+    requests = []
+    for number in sorted(numbers):
+        place = folder / "past" / str(number) / "manifest.json"
+        facts = read_json(place)
+        check_shape(facts, OldRequestShape, place)
+        requests.append({key: facts[key] for key in RequestShape.model_fields})
+    requests.append({key: manifest[key] for key in RequestShape.model_fields})
+    rest = {key: value for key, value in manifest.items() if key not in ("key", "lineage")}
+    return {**rest, "requests": requests, "builds_on": len(numbers)}
