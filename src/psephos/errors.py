@@ -129,7 +129,7 @@ def remedy_of(error: Exception) -> str:
 
 
 def a_path(path: object, what: str, kind: type[PsephosError]) -> str:
-    """A path that the system can be asked about; anything else is refused.
+    """The path as text; what is no path is refused.
 
     >>> a_path("people.ledger", "a ledger", LedgerError)
     'people.ledger'

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from psephos.errors import ShapeError
 from psephos.matrix.base import Matrix, first_appearance, square_size
 from psephos.matrix.products import times
-from psephos.values import Array, absolute, frozen, squared
+from psephos.values import Array, absolute, frozen, key_of, squared
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -185,8 +185,6 @@ class Sparse(Matrix):
         return int(e.data.nbytes + e.indices.nbytes + e.indptr.nbytes)
 
     def _key(self) -> Any:
-        from psephos.values import key_of
-
         e = self.entries
         where = (key_of(e.indices.astype(np.int64)), key_of(e.indptr.astype(np.int64)))
         return ("Sparse", self.shape, key_of(e.data), *where)
@@ -349,7 +347,7 @@ class Permuted(Matrix):
         return self.base.sum()
 
     def trace(self) -> float:
-        """Known when both sides are reordered alike, as in a Gram: the trace stays."""
+        """Known where rows and columns are reordered alike, as in a Gram, which keeps the trace."""
         square_size(self)
         inner = self.base.T
         if isinstance(inner, Permuted) and np.array_equal(inner.order, self.order):

@@ -3,7 +3,7 @@
 For a set a of axes let C(a) = ⊗ (I if i ∈ a else 11ᵀ). These matrices commute: they share
 eigenspaces, one for each set S of axes (coordinates in S orthogonal to 1, the others constant), and
 the eigenvalue of C(a) on S is Π_{i∉a} nᵢ if S ⊆ a, else 0. So Σ w_a C(a) is inverted by one
-superset sum over the 2^d sets, and products go down a tree of partial sums, each marginal made
+superset sum over the 2^d sets, and products go down a tree of partial sums, each marginal taken
 from a smaller table than the last.
 """
 
@@ -23,8 +23,8 @@ from psephos.matrix.core import totals
 from psephos.values import Array, frozen
 
 Axes = tuple[int, ...]
-MOST_AXES = 300
-"""Partial sums go down one axis after another, a call for each."""
+MARGINAL_AXES = 300
+"""The most axes of a grid: partial sums recurse once for each axis."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -225,7 +225,7 @@ class MarginalsGram(Matrix):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Eigenspaces(Matrix):
-    """Symmetric, with a given eigenvalue on each of the 2^d eigenspaces (numbered by Σ 2^i).
+    """Symmetric, with one eigenvalue on each of the 2^d eigenspaces (numbered by Σ 2^i).
 
     Axis by axis a vector is split into its mean and the rest; no large numbers cancel, however
     far apart the eigenvalues are.
@@ -323,8 +323,8 @@ def _check(matrix: Marginals | MarginalsGram) -> None:
         raise ShapeError(
             f"axes are tuples of numbers such as (0, 2), got {matrix.sets!r}"
         ) from None
-    if len(grid) > MOST_AXES:
-        raise ShapeError(f"marginals of {len(grid):,} axes are over the limit of {MOST_AXES}")
+    if len(grid) > MARGINAL_AXES:
+        raise ShapeError(f"marginals of {len(grid):,} axes are over the limit of {MARGINAL_AXES}")
     if not grid or not sets or len(sets) != len(matrix.weights):
         raise ShapeError("marginals need a grid, at least one set of axes, and a weight for each")
     for axes in sets:
