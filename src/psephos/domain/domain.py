@@ -70,13 +70,13 @@ class Domain(Value):
         if twice:
             raise DomainError(f"attribute {twice[0]!r} is declared twice")
         specs = {**(attributes or {}), **more}
-        made = []
+        parsed = []
         for name, spec in specs.items():
             try:
-                made.append(Attribute.of(spec))
+                parsed.append(Attribute.of(spec))
             except DomainError as error:
                 raise DomainError(f"attribute {name!r}: {error}") from None
-        return cls(tuple(specs), tuple(made))
+        return cls(tuple(specs), tuple(parsed))
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -106,7 +106,7 @@ class Domain(Value):
         return len(self.names)
 
     def project(self, names: Sequence[str]) -> Domain:
-        """The domain of some attributes, in the order asked for."""
+        """The domain of some attributes, in the order of `names`."""
         if isinstance(names, str):
             names = [names]
         if not isinstance(names, Iterable):
@@ -166,17 +166,17 @@ class Domain(Value):
         parts = tuple(part for n, a in whole for part in (a.parts or ((n, a),)))
         merged = Attribute(TupleValues(tuple(p.values for _, p in parts)), parts=parts)
         joined = name or "*".join(part for part, _ in parts)
-        kept = [(n, a) for n, a in zip(self.names, self.attributes, strict=True)]
-        kept[axes[0]] = (joined, merged)
-        kept = [pair for axis, pair in enumerate(kept) if axis not in axes[1:]]
-        return Domain(tuple(n for n, _ in kept), tuple(a for _, a in kept), self.origin or self)
+        pairs = list(zip(self.names, self.attributes, strict=True))
+        pairs[axes[0]] = (joined, merged)
+        pairs = [pair for axis, pair in enumerate(pairs) if axis not in axes[1:]]
+        return Domain(tuple(n for n, _ in pairs), tuple(a for _, a in pairs), self.origin or self)
 
     def arrange(self, x: Any) -> Array:
         """Cell counts as a flat vector in this domain's order.
 
         `x` may have one axis for each attribute, of this domain or of the one it was merged from.
         A flat vector is taken as it is, unless merging renumbered the cells: then its order is
-        anybody's guess and it is refused.
+        not known and it is refused.
         """
         array = np.asarray(x)
         if array.shape == self.shape:
