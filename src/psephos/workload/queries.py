@@ -1,6 +1,6 @@
-"""Query sets: what may be asked of one attribute, before its size is known.
+"""Query sets by name: what may be counted of one attribute, whatever its size.
 
-A query set is a small value; these functions make and check them.
+These functions check their arguments; the classes of `query_sets` do the work.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def identity() -> QuerySet:
-    """Each value on its own."""
+    """Each value by itself."""
     return IdentityQueries()
 
 
@@ -59,7 +59,7 @@ def total() -> QuerySet:
 
 
 def identity_total() -> QuerySet:
-    """Each value on its own, and all together."""
+    """Each value by itself, and all together."""
     return StackedQueries((IdentityQueries(), TotalQueries()))
 
 
