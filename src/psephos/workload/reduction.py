@@ -41,7 +41,7 @@ COMPARED_CELLS = 20_000_000
 Atoms = tuple[int, ...]
 """A query set as a sorted tuple of numbered parts: equal for equal multisets of queries."""
 
-Rows = list[tuple[float, tuple[Atoms, ...]]]
+AtomTable = list[tuple[float, tuple[Atoms, ...]]]
 """Products as a weight and the atoms of every attribute."""
 
 
@@ -114,7 +114,7 @@ def merge_products(names: Sequence[str], products: Sequence[Product]) -> list[Pr
         return tuple(sorted(numbers.setdefault(piece, len(numbers)) for piece in pieces))
 
     atoms_of: dict[QuerySet, Atoms] = {}
-    rows: Rows = []
+    rows: AtomTable = []
     for original in products:
         factors = original.factors
         row: list[Atoms] = []
@@ -139,7 +139,7 @@ def merge_products(names: Sequence[str], products: Sequence[Product]) -> list[Pr
     return merged
 
 
-def _merge_rows(rows: Rows, attributes: int) -> Rows:
+def _merge_rows(rows: AtomTable, attributes: int) -> AtomTable:
     """Merge rows by the attribute that saves most of them, until none saves any."""
     while True:
         best = min(
