@@ -118,9 +118,9 @@ class Attribute(Value):
             raise DomainError(
                 f"{len(self.values)} values but {len(self.names)} labels; give one each"
             )
-        twice = first_repeated(names)
-        if twice is not None:
-            raise DomainError(f"label {twice!r} is used twice; every cell needs its own label")
+        repeated = first_repeated(names)
+        if repeated is not None:
+            raise DomainError(f"label {repeated!r} is used twice; every cell needs its own label")
 
     @classmethod
     def of(cls, spec: Spec) -> Attribute:

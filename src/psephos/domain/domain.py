@@ -55,9 +55,9 @@ class Domain(Value):
         for name in self.names:
             if not isinstance(name, str) or not name.strip():
                 raise DomainError(f"attribute names must be non-empty text, got {name!r}")
-        twice = first_repeated(self.names)
-        if twice is not None:
-            raise DomainError(f"attribute {twice!r} is declared twice")
+        repeated = first_repeated(self.names)
+        if repeated is not None:
+            raise DomainError(f"attribute {repeated!r} is declared twice")
 
     @classmethod
     def of(cls, attributes: Mapping[str, Spec] | None = None, /, **more: Spec) -> Domain:
@@ -66,9 +66,9 @@ class Domain(Value):
             raise DomainError(
                 f"Domain.of takes a dict of name: values, got {type(attributes).__name__}"
             )
-        twice = [name for name in more if name in (attributes or {})]
-        if twice:
-            raise DomainError(f"attribute {twice[0]!r} is declared twice")
+        repeated = [name for name in more if name in (attributes or {})]
+        if repeated:
+            raise DomainError(f"attribute {repeated[0]!r} is declared twice")
         specs = {**(attributes or {}), **more}
         parsed = []
         for name, spec in specs.items():
@@ -161,13 +161,13 @@ class Domain(Value):
         axes = sorted({self.axis(part) for part in names})
         if len(axes) < 2 or len(axes) != len(names):
             raise DomainError(f"merge needs two or more different attributes, got {names}")
-        whole = [(self.names[axis], self.attributes[axis]) for axis in axes]
+        joined_attributes = [(self.names[axis], self.attributes[axis]) for axis in axes]
         # A merged attribute that is merged again gives its own parts.
-        parts = tuple(part for n, a in whole for part in (a.parts or ((n, a),)))
+        parts = tuple(part for n, a in joined_attributes for part in (a.parts or ((n, a),)))
         merged = Attribute(TupleValues(tuple(p.values for _, p in parts)), parts=parts)
-        joined = name or "*".join(part for part, _ in parts)
+        joint_name = name or "*".join(part for part, _ in parts)
         pairs = list(zip(self.names, self.attributes, strict=True))
-        pairs[axes[0]] = (joined, merged)
+        pairs[axes[0]] = (joint_name, merged)
         pairs = [pair for axis, pair in enumerate(pairs) if axis not in axes[1:]]
         return Domain(tuple(n for n, _ in pairs), tuple(a for _, a in pairs), self.origin or self)
 

@@ -87,24 +87,24 @@ class Predicate(ABC):
 
     def masks(self, domain: Domain) -> list[tuple[tuple[str, ...], Array]]:
         """The masks of all conditions that must hold, one for those on the same attributes."""
-        joined: dict[tuple[str, ...], Array] = {}
+        masks: dict[tuple[str, ...], Array] = {}
         try:
             for part in self.conjuncts():
                 names = tuple(name for name in domain.names if name in part.columns)
                 mask = part.mask(domain)
-                joined[names] = joined[names] & mask if names in joined else mask
+                masks[names] = masks[names] & mask if names in masks else mask
         except PsephosError:
             raise
         except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError):
             raise PredicateError("this condition is not one that col(...) makes") from None
-        if sum(mask.size for mask in joined.values()) > 10 * MASK_LIMIT:
+        if sum(mask.size for mask in masks.values()) > 10 * MASK_LIMIT:
             raise TooLargeError(
-                f"these conditions span {len(joined)} combinations of attributes with many cells; "
+                f"these conditions span {len(masks)} combinations of attributes with many cells; "
                 "ask about fewer at once",
-                len(joined),
+                len(masks),
                 10 * MASK_LIMIT,
             )
-        return list(joined.items())
+        return list(masks.items())
 
     def __and__(self, other: Predicate) -> Predicate:
         return And.of(self, _checked(other))
@@ -147,8 +147,8 @@ class Junction(Predicate):
         by_shape: dict[tuple[int, ...], Array] = {}
         for part in self.parts:
             truth = part._truth(domain, axes)
-            known = by_shape.get(truth.shape)
-            by_shape[truth.shape] = truth if known is None else self.operation(known, truth)
+            earlier = by_shape.get(truth.shape)
+            by_shape[truth.shape] = truth if earlier is None else self.operation(earlier, truth)
         return reduce(self.operation, by_shape.values())
 
     def __repr__(self) -> str:

@@ -263,14 +263,14 @@ class Matrix(Value, ABC):
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays held, each counted once."""
-        seen: dict[int, int] = {}
+        sizes: dict[int, int] = {}
         for matrix in self.walk():
             for value in matrix._field_values():
                 for array in value if isinstance(value, tuple) else (value,):
                     if isinstance(array, np.ndarray):
-                        seen[id(array)] = array.nbytes
-            seen[id(matrix)] = matrix._hidden_bytes
-        return sum(seen.values())
+                        sizes[id(array)] = array.nbytes
+            sizes[id(matrix)] = matrix._hidden_bytes
+        return sum(sizes.values())
 
     @property
     def _hidden_bytes(self) -> int:
@@ -280,11 +280,11 @@ class Matrix(Value, ABC):
     def walk(self) -> Iterator[Matrix]:
         """This matrix and all matrices inside it, each object once."""
         stack: list[Matrix] = [self]
-        seen: set[int] = set()
+        visited: set[int] = set()
         while stack:
             matrix = stack.pop()
-            if id(matrix) not in seen:
-                seen.add(id(matrix))
+            if id(matrix) not in visited:
+                visited.add(id(matrix))
                 yield matrix
                 stack.extend(matrix.children)
 
@@ -298,19 +298,19 @@ class Matrix(Value, ABC):
         )
 
     def __repr__(self) -> str:
-        shown = []
+        texts = []
         for f in fields(self):  # type: ignore[arg-type]
             value = getattr(self, f.name)
             if isinstance(value, np.ndarray):
-                shown.append(f"{f.name}: {' x '.join(map(str, value.shape))}")
+                texts.append(f"{f.name}: {' x '.join(map(str, value.shape))}")
             elif isinstance(value, Matrix):
-                shown.append(repr(value))
+                texts.append(repr(value))
             elif isinstance(value, tuple) and value and isinstance(value[0], Matrix):
-                most = ", ".join(map(repr, value[:3]))
-                shown.append(most if len(value) <= 3 else f"{most}, … {len(value)} in all")
+                first = ", ".join(map(repr, value[:3]))
+                texts.append(first if len(value) <= 3 else f"{first}, … {len(value)} in all")
             else:
-                shown.append(f"{f.name}={value!r}")
-        return f"{type(self).__name__}({', '.join(shown)})"
+                texts.append(f"{f.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(texts)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -185,11 +185,11 @@ def one_per_row(matrix: Matrix) -> bool:
 
 def compose(*parts: Matrix) -> Matrix:
     """The product, without the identities in it."""
-    whole = Compose(parts)
-    kept = tuple(part for part in whole.parts if not isinstance(part, Identity))
-    if not kept:
-        return whole.parts[0]
-    return kept[0] if len(kept) == 1 else Compose(kept)
+    product = Compose(parts)
+    factors = tuple(part for part in product.parts if not isinstance(part, Identity))
+    if not factors:
+        return product.parts[0]
+    return factors[0] if len(factors) == 1 else Compose(factors)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

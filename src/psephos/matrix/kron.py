@@ -179,15 +179,15 @@ def _shrinking_first(factors: Sequence[Matrix]) -> list[tuple[int, Matrix]]:
 def _plan(factors: Sequence[Matrix]) -> list[_Pass]:
     """The passes in order: neighbours share one while their block fits in cache, totals do not."""
     passes: list[_Pass] = []
-    here: list[Matrix] = []
+    neighbours: list[Matrix] = []
     for i in reversed(range(len(factors))):
-        alone = is_total(factors[i]) or (bool(here) and is_total(here[0]))
-        size = math.prod(max(factor.shape) for factor in [factors[i], *here])
-        if here and (alone or size > BLOCK_CELLS):
-            passes.append(_Pass(i + 1, tuple(here)))
-            here = []
-        here = [factors[i], *here]
-    passes.append(_Pass(0, tuple(here)))
+        alone = is_total(factors[i]) or (bool(neighbours) and is_total(neighbours[0]))
+        size = math.prod(max(factor.shape) for factor in [factors[i], *neighbours])
+        if neighbours and (alone or size > BLOCK_CELLS):
+            passes.append(_Pass(i + 1, tuple(neighbours)))
+            neighbours = []
+        neighbours = [factors[i], *neighbours]
+    passes.append(_Pass(0, tuple(neighbours)))
     busy = [p for p in passes if not all(isinstance(f, Identity) for f in p.factors)]
     return sorted((_trimmed(p) for p in busy), key=lambda p: p.growth)
 
@@ -214,10 +214,10 @@ def kron_apply(factors: Sequence[Matrix], x: Array) -> Array:
         shapes.append((before, after))
         sizes[p.start : end] = [factor.shape[0] for factor in p.factors]
     dtype = np.result_type(x, *(factor.entry_type for factor in factors))
-    held = [a * p.rows * b for p, (a, b) in zip(passes, shapes, strict=True)]
-    work = np.empty(max(held), dtype=dtype)
+    results = [a * p.rows * b for p, (a, b) in zip(passes, shapes, strict=True)]
+    work = np.empty(max(results), dtype=dtype)
     source = x.reshape(-1)
-    for p, (a, b), size in zip(passes, shapes, held, strict=True):
+    for p, (a, b), size in zip(passes, shapes, results, strict=True):
         _run(p, source.reshape(a, p.columns, b), work[:size].reshape(a, p.rows, b))
         source = work[:size]
     if 2 * source.size < work.size:

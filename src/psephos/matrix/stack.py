@@ -186,8 +186,8 @@ def largest_of_products(parts: tuple[Matrix, ...]) -> float | None:
         return None
     total = np.array([float(w) for w, _ in pairs])[:, None]
     for axis in range(len(factors[0])):
-        known = {id(f[axis]): f[axis] for f in factors}
-        sums = {key: factor._column_sums() for key, factor in known.items()}
+        distinct = {id(f[axis]): f[axis] for f in factors}
+        sums = {key: factor._column_sums() for key, factor in distinct.items()}
         place = {key: j for j, key in enumerate(sums)}
         rows = np.unique(np.stack(list(sums.values())), axis=1)
         different = rows[[place[id(f[axis])] for f in factors]]

@@ -115,8 +115,8 @@ def relative(workload: Workload, guess: Mapping[str, Any] | None = None) -> Work
 def _one_product(domain: Domain, names: Sequence[str] | None, queries: QuerySet) -> Workload:
     if isinstance(names, str):
         raise WorkloadError(f"names is a list of attributes; write [{names!r}]")
-    chosen = domain.names if names is None else tuple(names)
-    return Workload(domain, (product(dict.fromkeys(chosen, queries)),))
+    attributes = domain.names if names is None else tuple(names)
+    return Workload(domain, (product(dict.fromkeys(attributes, queries)),))
 
 
 def _over_sets(
@@ -140,16 +140,22 @@ def _sets(
     if of is not None:
         if isinstance(of, str):
             raise WorkloadError(f"of= takes a list of marginals; write of=[({of!r},)]")
-        listed = [(names,) if isinstance(names, str) else tuple(names) for names in of]
-        for names in listed:
+        tables = [(names,) if isinstance(names, str) else tuple(names) for names in of]
+        for names in tables:
             if len(set(names)) < len(names):
                 raise WorkloadError(f"the marginal {names} names an attribute twice")
-        return [tuple(sorted(names, key=domain.axis)) for names in listed]
-    most = k if k is not None else up_to
+        return [tuple(sorted(names, key=domain.axis)) for names in tables]
+    largest = k if k is not None else up_to
     d = len(domain.names)
-    if isinstance(most, bool) or not isinstance(most, int | np.integer) or not 0 <= most <= d:
-        raise WorkloadError(f"marginals of {most!r} attributes; the domain has {d}: take 0 to {d}")
-    sizes = [most] if k is not None else range(most + 1)
+    if (
+        isinstance(largest, bool)
+        or not isinstance(largest, int | np.integer)
+        or not 0 <= largest <= d
+    ):
+        raise WorkloadError(
+            f"marginals of {largest!r} attributes; the domain has {d}: take 0 to {d}"
+        )
+    sizes = [largest] if k is not None else range(largest + 1)
     return [names for size in sizes for names in combinations(domain.names, size)]
 
 

@@ -60,15 +60,15 @@ def _race(boxes: int) -> str:
 
 def _race_sets() -> tuple[QuerySet, QuerySet, QuerySet]:
     boxes = np.arange(64)
-    checked = np.array([int(b).bit_count() for b in boxes])
+    race_counts = np.array([int(b).bit_count() for b in boxes])
     single = np.array([boxes == 1 << i for i in range(6)])
     others = ~single.any(axis=0)
     alone = masks(np.vstack([single, others]), [*(f"{r} alone" for r in RACES), "all others"])
     each = np.eye(64, dtype=bool)[1:]
-    by_count = np.array([checked == k for k in range(1, 7)])
+    by_count = np.array([race_counts == k for k in range(1, 7)])
     labels = [_race(b) for b in range(1, 64)]
     labels += [f"{k} race{'s' * (k > 1)}" for k in range(1, 7)] + ["two or more races"]
-    detailed = masks(np.vstack([each, by_count, checked >= 2]), labels)
+    detailed = masks(np.vstack([each, by_count, race_counts >= 2]), labels)
     return alone, detailed, masks(boxes == 1, ["White alone"])
 
 

@@ -41,9 +41,9 @@ class Product(Value):
     def __post_init__(self) -> None:
         object.__setattr__(self, "items", tuple((n, query_set(q)) for n, q in self.items))
         object.__setattr__(self, "weight", checked_weight(self.weight))
-        twice = first_repeated([n for n, _ in self.items])
-        if twice is not None:
-            raise WorkloadError(f"attribute {twice!r} is given twice")
+        repeated = first_repeated([n for n, _ in self.items])
+        if repeated is not None:
+            raise WorkloadError(f"attribute {repeated!r} is given twice")
         if not isinstance(self.name, str):
             raise WorkloadError(f"a product's name is text, got {self.name!r}")
 
@@ -129,9 +129,9 @@ def product(
             f"name= is the table's name, got {name!r}; for an attribute called 'name' or 'weight' "
             "write product({'name': ...})"
         )
-    twice = [attribute for attribute in more if attribute in (factors or {})]
-    if twice:
-        raise WorkloadError(f"attribute {twice[0]!r} is given twice")
+    repeated = [attribute for attribute in more if attribute in (factors or {})]
+    if repeated:
+        raise WorkloadError(f"attribute {repeated[0]!r} is given twice")
     both = {**(factors or {}), **more}
     items = []
     for attribute, queries in both.items():

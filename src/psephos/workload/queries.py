@@ -85,8 +85,8 @@ def ranges(ends: Sequence[tuple[int, int]]) -> QuerySet:
 
     Ends are values of an integer attribute, and positions (from 0) in any other.
     """
-    listed = list(ends) if isinstance(ends, Iterable) and not isinstance(ends, str) else []
-    pairs = [tuple(pair) if isinstance(pair, Iterable) else () for pair in listed]
+    items = list(ends) if isinstance(ends, Iterable) and not isinstance(ends, str) else []
+    pairs = [tuple(pair) if isinstance(pair, Iterable) else () for pair in items]
     whole = all(
         len(pair) == 2 and all(isinstance(end, int | np.integer) for end in pair) for pair in pairs
     )
@@ -129,8 +129,8 @@ def groups(of_value: Any, labels: Sequence[str]) -> QuerySet:
     labels = list(labels)
     codes = np.asarray(of_value)
     whole = codes.ndim == 1 and codes.dtype.kind in "iu"
-    used = np.unique(codes[codes != -1]) if whole else np.array([])
-    if not whole or not np.array_equal(used, np.arange(len(labels))) or not len(labels):
+    numbers = np.unique(codes[codes != -1]) if whole else np.array([])
+    if not whole or not np.array_equal(numbers, np.arange(len(labels))) or not len(labels):
         raise WorkloadError(
             f"groups takes a whole number for each value, -1 or 0 to {len(labels) - 1}, "
             "with at least one value in every group"

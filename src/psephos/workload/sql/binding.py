@@ -79,8 +79,8 @@ def bind(expression: exp.Expr, statement: Statement, columns: ColumnNames) -> Bo
             else:
                 node.replace(rank)
     sources = {name: source for source, name in names.items()}
-    used = {source.name for source in names}
-    axes = tuple(name for name in columns.domain.names if name in used)
+    attributes = {source.name for source in names}
+    axes = tuple(name for name in columns.domain.names if name in attributes)
     types = {name: source_type(source, columns) for name, source in sources.items()}
     return BoundExpression(_duckdb(root, types, expression, statement), axes, sources, ranks)
 
@@ -165,22 +165,22 @@ def _column_name(source: ColumnSource, columns: ColumnNames) -> str:
     return f"c{axis}_{levels.index(source.level)}"
 
 
-def _duckdb(root: exp.Expr, types: dict[str, str], shown: exp.Expr, statement: Statement) -> str:
+def _duckdb(root: exp.Expr, types: dict[str, str], place: exp.Expr, statement: Statement) -> str:
     """The expression in DuckDB's dialect; `types` decide what / means in that of the statement."""
     try:
         select = exp.Select(expressions=[root], from_=exp.From(this=exp.to_table("t")))
         list_values(select, types)
         annotate_types(select, schema={"t": {"i": "BIGINT", **types}}, dialect=statement.dialect)
         if statement.dialect != "duckdb":
-            _check_rounding(select, shown, statement)
+            _check_rounding(select, place, statement)
             _divide_integers(select)
-        written: exp.Expr = select.expressions[0]
-        return written.sql("duckdb", comments=False, unsupported_level=ErrorLevel.RAISE, copy=False)
+        result: exp.Expr = select.expressions[0]
+        return result.sql("duckdb", comments=False, unsupported_level=ErrorLevel.RAISE, copy=False)
     except SqlglotError:
         raise refuse(
             f"this part of {statement.dialect} SQL has no counterpart in DuckDB, which decides it",
             statement.sql,
-            shown,
+            place,
             "it with comparisons, IN, LIKE, CASE and arithmetic",
         ) from None
 
@@ -200,7 +200,7 @@ def _divide_integers(select: exp.Expr) -> None:
             division.replace(exp.Paren(this=whole))
 
 
-def _check_rounding(select: exp.Expr, shown: exp.Expr, statement: Statement) -> None:
+def _check_rounding(select: exp.Expr, place: exp.Expr, statement: Statement) -> None:
     for cast in select.find_all(exp.Cast):
         inner = cast.this.unnest()
         whole = isinstance(inner, exp.Floor | exp.Ceil | exp.Round)
@@ -208,7 +208,7 @@ def _check_rounding(select: exp.Expr, shown: exp.Expr, statement: Statement) -> 
             raise refuse(
                 "dialects differ in whether a CAST of a fraction to a whole number rounds or cuts",
                 statement.sql,
-                shown,
+                place,
                 "CAST(FLOOR(...) AS INT) or CAST(ROUND(...) AS INT)",
             )
 

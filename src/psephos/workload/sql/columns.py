@@ -40,23 +40,23 @@ class ColumnNames:
 
     def sources(self, name: str, quoted: bool) -> list[ColumnSource]:
         """What the name may stand for: one source, none, or several that tie."""
-        exact, alike = self._spellings
-        return exact.get(name) or ([] if quoted else alike.get(name.casefold(), []))
+        exact, any_case = self._spellings
+        return exact.get(name) or ([] if quoted else any_case.get(name.casefold(), []))
 
     @cached_property
     def _spellings(self) -> tuple[dict[str, list[ColumnSource]], dict[str, list[ColumnSource]]]:
         """The sources of every name as it is spelled, and of every name in any case."""
         exact: dict[str, list[ColumnSource]] = {}
-        alike: dict[str, list[ColumnSource]] = {}
+        any_case: dict[str, list[ColumnSource]] = {}
         for source in (*map(ColumnSource, self.domain), *self._levels()):
             for spellings, name in (
                 (exact, _spelling(source)),
-                (alike, _spelling(source).casefold()),
+                (any_case, _spelling(source).casefold()),
             ):
                 tied = spellings.setdefault(name, [])
                 if not tied or (tied[0].level is None) == (source.level is None):
                     tied.append(source)
-        return exact, alike
+        return exact, any_case
 
     def resolve(self, column: exp.Column, sql: str, tables: frozenset[str]) -> ColumnSource:
         """The source of a column; `tables` are the names that may stand before its dot."""
@@ -105,10 +105,10 @@ class ColumnNames:
                     "the domain as it was before attributes were merged",
                 )
         levels = [s.level for s in self._levels() if s.level]
-        known = {n.casefold(): n for n in (*reversed(levels), *self.domain.names)}
-        close = get_close_matches(name.casefold(), known, n=3)
+        spellings = {n.casefold(): n for n in (*reversed(levels), *self.domain.names)}
+        close = get_close_matches(name.casefold(), spellings, n=3)
         have = name_list(self.domain.names) + (f"; levels {name_list(levels)}" if levels else "")
-        remedy = " or ".join(known[c] for c in close) if close else "one of these columns"
+        remedy = " or ".join(spellings[c] for c in close) if close else "one of these columns"
         if identifier.args.get("quoted") and not close:
             remedy = f"'{name}' in single quotes if it is text, else one of these columns"
         return refuse(f"no column {name!r}; have {have}", sql, identifier, remedy)

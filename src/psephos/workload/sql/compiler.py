@@ -120,8 +120,8 @@ def _product(
     table: CountTable, domain: Domain, merged: Domain, blocks: Sequence[tuple[str, ...]]
 ) -> Product:
     """The table as a product: a joint query set where a piece needs several attributes at once."""
-    used = {name for piece in table.pieces for name in piece.axes}
-    names = [name for name in domain.names if name in used]
+    attributes = {name for piece in table.pieces for name in piece.axes}
+    names = [name for name in domain.names if name in attributes]
     factors: dict[str, QuerySet] = {}
     for block in blocks:
         if any(len(piece.axes) > 1 and set(piece.axes) <= set(block) for piece in table.pieces):

@@ -60,12 +60,12 @@ def tables_of(statement: Statement, evaluator: Evaluator) -> Iterator[CountTable
         count: list(_conditions(count.conditions, statement, evaluator))
         for count in statement.counts
     }
-    for chosen in statement.sets:
+    for grouping_set in statement.sets:
         for count in statement.counts:
-            pieces = _different(keys[key] for key in chosen)
+            pieces = _different(keys[key] for key in grouping_set)
             conditions = (*where, *filters[count])
             hidden = _hidden(pieces, conditions, statement.dialect)
-            name = _name(chosen, count, statement, hidden)
+            name = _name(grouping_set, count, statement, hidden)
             yield CountTable(name, statement, pieces, conditions)
 
 
@@ -102,9 +102,9 @@ def _conditions(
     for condition in conditions:
         names = frozenset(column.name.casefold() for column in condition.find_all(exp.Column))
         by_columns.setdefault(names, []).append(condition)
-    for alike in by_columns.values():
-        for first in range(0, len(alike), CONDITIONS_AT_ONCE):
-            yield from _together(alike[first : first + CONDITIONS_AT_ONCE], statement, evaluator)
+    for group in by_columns.values():
+        for first in range(0, len(group), CONDITIONS_AT_ONCE):
+            yield from _together(group[first : first + CONDITIONS_AT_ONCE], statement, evaluator)
 
 
 def _together(

@@ -153,9 +153,9 @@ class Evaluator:
                     columns.append(f"{table}.v AS {column}")
             index = f"({index} * {size} + {base}.i)"
             shape.append(size)
-        chosen = ", ".join([f"{index} AS i", *columns])
+        select_list = ", ".join([f"{index} AS i", *columns])
         source_text = f" FROM {' CROSS JOIN '.join(tables)}" if tables else ""
-        return f"SELECT {chosen}{source_text}", shape
+        return f"SELECT {select_list}{source_text}", shape
 
     def _table(self, source: ColumnSource) -> str:
         """The table of an attribute's declared values, or of a level's labels."""
@@ -165,8 +165,8 @@ class Evaluator:
             values = attribute.values
             if source.level is not None:
                 level = attribute.level(source.level)
-                listed: list[Any] = [level.labels[group] for group in level.groups]
-                self._fill(table, "VARCHAR", listed, None)
+                entries: list[Any] = [level.labels[group] for group in level.groups]
+                self._fill(table, "VARCHAR", entries, None)
             elif isinstance(values, range):
                 self._connection.execute(
                     f"CREATE TABLE {table} AS SELECT range AS i, range AS cell, "
@@ -174,8 +174,8 @@ class Evaluator:
                     {"start": values.start, "step": values.step, "size": len(values)},
                 )
             else:
-                listed = [None if value is OTHER else value for value in values]
-                self._fill(table, source_type(source, self.columns), listed, None)
+                entries = [None if value is OTHER else value for value in values]
+                self._fill(table, source_type(source, self.columns), entries, None)
             self._tables[source] = table
         return self._tables[source]
 
