@@ -178,20 +178,6 @@ def factor_matrix(queries: QuerySet, domain: Domain, name: str) -> Matrix:
         raise WorkloadError(f"attribute {name!r}: {error}") from None
 
 
-def _check_merged(domain: Domain, merged: Domain) -> None:
-    """Refuse a domain that is not the other with attributes merged."""
-    if not isinstance(merged, Domain):
-        raise WorkloadError(f"over takes a Domain, got {type(merged).__name__}")
-    parts: list[tuple[str, object]] = []
-    for name, attribute in zip(merged.names, merged.attributes, strict=True):
-        same = name in domain.names and domain[name] == attribute
-        parts.extend([(name, attribute)] if same else attribute.parts)
-    if sorted(n for n, _ in parts) != sorted(domain.names) or any(domain[n] != a for n, a in parts):
-        raise WorkloadError(
-            f"{merged} is not {domain} with attributes merged; make it with domain.merge([...])"
-        )
-
-
 def regroup(original: Product, domain: Domain, merged: Domain) -> Product:
     """The same queries over a domain in which some attributes were merged.
 
@@ -217,3 +203,17 @@ def rounded_weight(weight: float) -> Fraction:
     """The nearest weight that the kernel takes: m·2^e with m < 2^20."""
     share, exponent = math.frexp(weight)
     return round(share * MANTISSA) * Fraction(2) ** exponent / MANTISSA
+
+
+def _check_merged(domain: Domain, merged: Domain) -> None:
+    """Refuse a domain that is not the other with attributes merged."""
+    if not isinstance(merged, Domain):
+        raise WorkloadError(f"over takes a Domain, got {type(merged).__name__}")
+    parts: list[tuple[str, object]] = []
+    for name, attribute in zip(merged.names, merged.attributes, strict=True):
+        same = name in domain.names and domain[name] == attribute
+        parts.extend([(name, attribute)] if same else attribute.parts)
+    if sorted(n for n, _ in parts) != sorted(domain.names) or any(domain[n] != a for n, a in parts):
+        raise WorkloadError(
+            f"{merged} is not {domain} with attributes merged; make it with domain.merge([...])"
+        )
