@@ -68,8 +68,7 @@ from psephos.workload.queries import (
     total,
     width_range,
 )
-from psephos.workload.reduction import Reduction
-from psephos.workload.workload import Workload
+from psephos.workload.workload import Reduction, Workload
 
 __all__ = [  # noqa: RUF022 - in the order of the data's way
     # what exists

@@ -1,18 +1,18 @@
-"""What can go wrong, and what each error is about.
+"""The exceptions, and what each is about.
 
 PsephosError
-├── DomainError         a schema, attribute or label that cannot be
+├── DomainError         an invalid schema, attribute or label
 ├── PredicateError      a row predicate that the declared values cannot decide
 ├── ShapeError          matrices or vectors that do not fit together
 ├── UnsupportedError    a matrix has no closed form for this question
-├── TooLargeError       written out, this would not fit
-├── BudgetError         an amount, unit or charge that cannot be
-│   ├── BudgetExceededError   the ledger does not hold that much
+├── TooLargeError       a computation over its size limit
+├── BudgetError         an invalid amount, unit or charge
+│   ├── BudgetExceededError   a charge over what remains in the ledger
 │   └── LedgerError           a ledger that is missing, there already, damaged or locked
 ├── SourceError         a source that cannot be opened or read
 ├── RefusedError        the kernel has no rule for this request
-├── ReleaseError        a release file or bundle that cannot be
-└── WorkloadError       a query set, weight or product that cannot be
+├── ReleaseError        an invalid release file or bundle
+└── WorkloadError       an invalid query set, weight or product
     └── SqlError        SQL outside the supported counting queries
 
 Every message says what was given, what would do, and what to write.
@@ -29,7 +29,7 @@ class PsephosError(Exception):
 
 
 class DomainError(PsephosError, ValueError):
-    """A schema, attribute or label that cannot be."""
+    """An invalid schema, attribute or label."""
 
 
 class PredicateError(PsephosError, ValueError):
@@ -45,7 +45,7 @@ class UnsupportedError(PsephosError, NotImplementedError):
 
 
 class TooLargeError(PsephosError, MemoryError):
-    """Written out, this would not fit; `entries` and `limit` are kept."""
+    """A computation over its size limit; see `entries` and `limit`."""
 
     def __init__(self, message: str, entries: int, limit: int) -> None:
         super().__init__(message)
@@ -54,11 +54,11 @@ class TooLargeError(PsephosError, MemoryError):
 
 
 class BudgetError(PsephosError, ValueError):
-    """An amount, unit or charge that cannot be."""
+    """An invalid amount, unit or charge."""
 
 
 class BudgetExceededError(BudgetError):
-    """The ledger does not hold that much; `requested` and `remaining` are kept."""
+    """A charge over what remains in the ledger; see `requested` and `remaining`."""
 
     def __init__(self, message: str, requested: object, remaining: object) -> None:
         super().__init__(message)
@@ -87,11 +87,11 @@ class RefusedError(PsephosError, ValueError):
 
 
 class ReleaseError(PsephosError, ValueError):
-    """A release file or a bundle that cannot be; the text names the place in the file."""
+    """An invalid release file or bundle; the text names the place in the file."""
 
 
 class WorkloadError(PsephosError, ValueError):
-    """A query set, weight or product that cannot be."""
+    """An invalid query set, weight or product."""
 
 
 class SqlError(WorkloadError):
@@ -129,7 +129,7 @@ def remedy_of(error: Exception) -> str:
 
 
 def a_path(path: object, what: str, kind: type[PsephosError]) -> str:
-    """A path that the system can be asked about; anything else is refused.
+    """The path as text; what is no path is refused.
 
     >>> a_path("people.ledger", "a ledger", LedgerError)
     'people.ledger'

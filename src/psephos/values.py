@@ -1,4 +1,4 @@
-"""Values that hold arrays: copied, read-only, comparable, hashable."""
+"""Frozen values that may hold arrays: equal by content, hashable, read-only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def frozen(array: ArrayLike, dtype: Any = None) -> Array:
 
 
 def absolute(array: Array) -> Array:
-    """Absolute values in a type that holds them: -128 has none in eight bits."""
+    """Absolute values in a type that holds them: |-128| does not fit in eight bits."""
     return np.abs(_wide(array, 1))
 
 
@@ -70,17 +70,17 @@ class Value:
     def _key(self) -> Any:
         cached = self.__dict__.get("_key_cache")
         if cached is None:
-            own = [f.name for f in fields(self) if not f.name.startswith("_")]  # type: ignore[arg-type]
-            cached = (type(self).__qualname__, *(key_of(getattr(self, name)) for name in own))
+            names = [f.name for f in fields(self) if not f.name.startswith("_")]  # type: ignore[arg-type]
+            cached = (type(self).__qualname__, *(key_of(getattr(self, name)) for name in names))
             object.__setattr__(self, "_key_cache", cached)
         return cached
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: caches hold hashes of this process and twins of this object."""
+        """The fields alone: caches hold hashes that are true in this process only."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Built anew, so that arrays are frozen again and everything is checked."""
+        """Built by the constructor, so that arrays are frozen again and everything is checked."""
         self.__init__(**state)  # type: ignore[misc]
 
     def __eq__(self, other: object) -> bool:
@@ -95,12 +95,12 @@ class Value:
 
 
 def digest(value: Any) -> str:
-    """A name for a value: equal values, equal names, in every process."""
+    """A hash of a value as text: the same for equal values, in every process."""
     return hashlib.sha256(repr(_plain(value, {})).encode()).hexdigest()
 
 
 def _plain(value: Any, known: dict[int, Any]) -> Any:
-    """Tuples all the way down; a value that is there many times is taken apart once."""
+    """The value as nested tuples of plain things; `known` has those of objects met before."""
     if isinstance(value, Value):
         if id(value) not in known:
             known[id(value)] = _plain(value._key(), known)

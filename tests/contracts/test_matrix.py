@@ -83,9 +83,9 @@ def test_entrywise(a):
     if a.is_nonnegative:
         assert (d >= 0).all()
     for question, expected in (("abs", np.abs(d)), ("sqr", d**2)):
-        made = answered(getattr(a, question))
-        if made is not None:
-            close(made.dense(), expected)
+        entrywise = answered(getattr(a, question))
+        if entrywise is not None:
+            close(entrywise.dense(), expected)
 
 
 @given(a=matrices(), p=st.sampled_from([1, 2]))
@@ -149,7 +149,7 @@ def rebuilt(a):
     if isinstance(a, mx.Sparse):
         return mx.Sparse(a.entries)
     parts = []
-    for value in a._own_fields():
+    for value in a._field_values():
         if isinstance(value, mx.Matrix):
             parts.append(rebuilt(value))
         elif isinstance(value, tuple) and value and isinstance(value[0], mx.Matrix):

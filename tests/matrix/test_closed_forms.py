@@ -216,9 +216,9 @@ def test_sparse_and_dense_are_copied_and_frozen():
     array[0, 0] = 99
     assert held.dense()[0, 0] == 1
     entries = sp.csr_array(np.ones((2, 2)))
-    kept = mx.Sparse(entries)
+    matrix = mx.Sparse(entries)
     entries.data[:] = 99
-    assert kept.dense().max() == 1
+    assert matrix.dense().max() == 1
     with pytest.raises(ValueError, match="read-only"):
         held.array[0, 0] = 2
     with pytest.raises(AttributeError):

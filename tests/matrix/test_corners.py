@@ -63,7 +63,7 @@ def test_members_agree_with_their_dense_twins(name):
 def test_results_belong_to_the_caller(name):
     a = CORNERS[name]
     x, y = np.ones((a.shape[1], 2)), np.ones((a.shape[0], 2))
-    for given, out in (
+    for operand, out in (
         (x, a.matmat(x)),
         (y, a.rmatmat(y)),
         (x, a @ x[:, 0]),
@@ -71,7 +71,7 @@ def test_results_belong_to_the_caller(name):
         (x, a.row(0)),
     ):
         assert out.flags.writeable
-        assert not np.shares_memory(given, out)
+        assert not np.shares_memory(operand, out)
     assert (a @ np.ones((a.shape[1], 0))).shape == (a.shape[0], 0)
 
 
@@ -93,7 +93,7 @@ def test_copies_are_equal_frozen_and_of_this_process(name):
     for twin in (pickle.loads(pickle.dumps(a)), copy.deepcopy(a)):
         assert twin == a
         assert hash(twin) == hash(a)
-        for value in twin._own_fields():
+        for value in twin._field_values():
             if isinstance(value, np.ndarray):
                 assert not value.flags.writeable
 
@@ -112,13 +112,13 @@ def test_a_hash_does_not_travel():
 )
 def test_equal_columns_are_all_found(name, groups):
     a = CORNERS[name]
-    found = a.column_groups()
-    assert found.max() + 1 == groups == np.unique(a.dense(), axis=1).shape[1]
+    numbers = a.column_groups()
+    assert numbers.max() + 1 == groups == np.unique(a.dense(), axis=1).shape[1]
 
 
 @pytest.mark.parametrize("block", [1, 16, 64])
 def test_kron_in_small_blocks(block, monkeypatch):
-    monkeypatch.setattr(kron, "BLOCK", block)
+    monkeypatch.setattr(kron, "BLOCK_CELLS", block)
     rng = np.random.default_rng(block)
     pool = [
         mx.Identity,
@@ -184,7 +184,7 @@ def test_limits_are_kept(monkeypatch):
     monkeypatch.setattr(ranges, "GROUPING_LIMIT", 0)
     d, g = a.dense(), a.column_groups()
     assert_array_equal(d, d[:, np.unique(g, return_index=True)[1][g]])
-    monkeypatch.setattr(ranges, "ROWS_LIMIT", 5)
+    monkeypatch.setattr(ranges, "RANGE_ANSWERS", 5)
     with pytest.raises(TooLargeError):
         mx.AllRange(3) @ np.ones(3)
 

@@ -39,12 +39,12 @@ def test_integers_are_exact_modulo_64_bits(data):
     m, n = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4))
     left, right = data.draw(st.sampled_from([(1, 9), (9, 1), (3, 3), (1, 1), (2, 4)]))
     a, x = arrays(data, (m, n)), arrays(data, (left, n, right))
-    found = times(a, x)
-    assert found.dtype == np.int64
-    assert found.tolist() == expected(a, x).tolist()
-    out = np.empty_like(found)
+    product = times(a, x)
+    assert product.dtype == np.int64
+    assert product.tolist() == expected(a, x).tolist()
+    out = np.empty_like(product)
     times(a, x, out)
-    assert (out == found).all()
+    assert (out == product).all()
 
 
 @pytest.mark.parametrize("reach", [0, 1, 2**20 + 1, 2**51 + 1, 2**52, 2**52 + 1, 2**53, 2**62])
@@ -66,7 +66,7 @@ def test_rows_too_long_for_floats_are_seen_although_their_sum_is_rounded():
 
 
 def test_pieces_cover_the_whole(monkeypatch):
-    monkeypatch.setattr(products, "PIECE", 12)
+    monkeypatch.setattr(products, "FLOATS_AT_ONCE", 12)
     rng = np.random.default_rng(0)
     for left, n, right in ((7, 5, 3), (1, 5, 11), (11, 5, 1), (2, 30, 5)):
         a = rng.integers(-(2**30), 2**30, (4, n))

@@ -69,9 +69,9 @@ def test_merged_attributes_nobody_asks_about_are_left_out():
     w = ps.Workload(DOMAIN, [ps.product(a=ps.identity())])
     assert list(w.over(DOMAIN.merge(["year", "s"])).products[0].factors) == ["a"]
     clash = DOMAIN.merge(["a", "s"], name="a")
-    asked = ps.Workload(DOMAIN, [ps.product(a=ps.identity(), s=ps.prefix())])
+    workload = ps.Workload(DOMAIN, [ps.product(a=ps.identity(), s=ps.prefix())])
     x = np.arange(DOMAIN.size).reshape(DOMAIN.shape)
-    assert sorted(asked.over(clash).answer(x)) == sorted(asked.answer(x))
+    assert sorted(workload.over(clash).answer(x)) == sorted(workload.answer(x))
 
 
 def test_traces_without_dust():
@@ -131,18 +131,18 @@ def test_sums_that_count():
 
 
 def test_only_what_decides_is_asked_about():
-    def asked(text):
+    def tables(text):
         w = ps.Workload.from_sql(SQL, text)
         assert w.domain == SQL
         return w
 
-    grouped = asked("SELECT COUNT(*) FROM t GROUP BY CASE WHEN age >= 0 THEN sex END")
+    grouped = tables("SELECT COUNT(*) FROM t GROUP BY CASE WHEN age >= 0 THEN sex END")
     assert grouped.answer(X).tolist() == [X[0].sum(), X[1].sum()]
-    split = asked("SELECT COUNT(*) FROM t WHERE sex = 'F' AND age + 0 * year < 2")
+    split = tables("SELECT COUNT(*) FROM t WHERE sex = 'F' AND age + 0 * year < 2")
     assert set(split.products[0].factors) == {"sex", "age"}
-    free = asked("SELECT COUNT(*) FROM t WHERE (sex = 'F' OR age < 9) AND year > 2005")
+    free = tables("SELECT COUNT(*) FROM t WHERE (sex = 'F' OR age < 9) AND year > 2005")
     assert set(free.products[0].factors) == {"year"}
-    twice = asked("SELECT sex, COUNT(*) FROM t GROUP BY sex, ROLLUP (sex)")
+    twice = tables("SELECT sex, COUNT(*) FROM t GROUP BY sex, ROLLUP (sex)")
     assert [p.name for p in twice.products] == ["sex", "sex"]
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from psephos import Domain, SqlError
 from psephos.workload.sql import compile_sql, refusals
-from psephos.workload.sql.evaluate import Evaluator
-from psephos.workload.sql.pieces import TOGETHER
+from psephos.workload.sql.count_tables import CONDITIONS_AT_ONCE
+from psephos.workload.sql.evaluator import Evaluator
 from psephos.workload.workload import Workload
 
 MANY = 20_000
@@ -49,7 +49,7 @@ def test_conditions_on_one_column_are_decided_together(monkeypatch):
     domain, size = Domain.of(age=range(1500)), 1000
     condition = " AND ".join(f"age <> {i}" for i in range(size))
     merged, products = compile_sql(domain, COUNT + condition)
-    assert len(questions) == -(-size // TOGETHER)
+    assert len(questions) == -(-size // CONDITIONS_AT_ONCE)
     assert Workload(merged, products).answer(np.ones(1500))[0] == 500
 
 
@@ -89,9 +89,9 @@ def conditions(draw, depth=4):
 @settings(deadline=None)
 def test_nested_conditions_mean_what_they_say(pair):
     condition, meaning = pair
-    wanted = [meaning(age, sex) is True for age in range(6) for sex in ("F", "M", None)]
-    if any(wanted):
-        assert mask(SMALL, condition).tolist() == wanted
+    expected = [meaning(age, sex) is True for age in range(6) for sex in ("F", "M", None)]
+    if any(expected):
+        assert mask(SMALL, condition).tolist() == expected
     else:
         with pytest.raises(SqlError, match="0 whatever the data"):
             compile_sql(SMALL, COUNT + condition)

@@ -15,8 +15,8 @@ from psephos.domain.domain import Domain
 from psephos.errors import SqlError
 from psephos.workload.queries import IdentityQueries, LevelQueries
 from psephos.workload.sql import compile_sql
-from psephos.workload.sql.columns import Columns
-from psephos.workload.sql.evaluate import Evaluator
+from psephos.workload.sql.columns import ColumnNames
+from psephos.workload.sql.evaluator import Evaluator
 from psephos.workload.workload import Workload
 
 DOMAIN = Domain.of(
@@ -148,17 +148,17 @@ def statements(draw):
 
 
 @given(
-    asked=st.lists(statements(), min_size=1, max_size=3),
+    templates=st.lists(statements(), min_size=1, max_size=3),
     inside=st.sampled_from([0, 0.5, 9.5]),
 )
-def test_answers_are_those_of_the_rows(asked, inside):
-    runs = [people(inside).execute(text.format("SUM(w)::BIGINT")).fetchall() for text in asked]
+def test_answers_are_those_of_the_rows(templates, inside):
+    runs = [people(inside).execute(text.format("SUM(w)::BIGINT")).fetchall() for text in templates]
     counts = [row[-1] for rows in runs for row in rows]
     if any(not rows or rows[0][-1] is None for rows in runs):
         with pytest.raises(SqlError, match="0 whatever the data"):
-            answers([text.format("COUNT(*)") for text in asked])
+            answers([text.format("COUNT(*)") for text in templates])
     else:
-        ours = answers([text.format("COUNT(*)") for text in asked])
+        ours = answers([text.format("COUNT(*)") for text in templates])
         assert sorted(ours) == sorted(counts)
 
 
@@ -236,8 +236,8 @@ def tables(text, **options):
     """The title of every table, and the labels of each of its factors."""
     domain, products = compile_sql(SURVEY, text, **options)
     return [
-        (made.title, {name: queries.labels(domain[name]) for name, queries in made.items})
-        for made in products
+        (table.title, {name: queries.labels(domain[name]) for name, queries in table.items})
+        for table in products
     ]
 
 
@@ -373,7 +373,7 @@ def test_levels_that_tie_are_told_apart_by_their_attribute():
 )
 def test_the_deciding_connection_reaches_nothing(text):
     frame = {"v": np.arange(3)}  # DuckDB would find it by its name, were it allowed to
-    with Evaluator(Columns(DOMAIN), 100) as evaluator, pytest.raises(duckdb.Error):
+    with Evaluator(ColumnNames(DOMAIN), 100) as evaluator, pytest.raises(duckdb.Error):
         evaluator._connection.execute(text)
     assert len(frame["v"]) == 3
 
@@ -457,8 +457,8 @@ def test_a_condition_that_leaves_one_value_has_its_label():
         ("member", "member", "member"),
         ("size < 10", "size", "size < 10"),
     ]:
-        (found,) = tables(f"SELECT sex, COUNT(*) FROM t WHERE {condition} GROUP BY sex")
-        assert found[1] == {"sex": ["Female", "Male"], column: [label]}
+        (table,) = tables(f"SELECT sex, COUNT(*) FROM t WHERE {condition} GROUP BY sex")
+        assert table[1] == {"sex": ["Female", "Male"], column: [label]}
 
 
 # ---- refusals -----------------------------------------------------------------------------------

@@ -44,23 +44,23 @@ def query_sets(draw, n, leveled=False):
 
 @st.composite
 def workloads(draw, domain=DOMAIN):
-    asked = []
+    products = []
     for _ in range(draw(st.integers(1, 4))):
         names = draw(st.lists(st.sampled_from(domain.names), unique=True, max_size=3))
         factors = {n: draw(query_sets(domain[n].size, bool(domain[n].levels))) for n in names}
-        asked.append(ps.product(factors, weight=draw(st.sampled_from([0.5, 1, 2, 3]))))
-    return ps.Workload(domain, asked)
+        products.append(ps.product(factors, weight=draw(st.sampled_from([0.5, 1, 2, 3]))))
+    return ps.Workload(domain, products)
 
 
 def dense(workload):
     """The workload written out by the definition, factor by factor."""
     blocks = []
-    for asked in workload.products:
+    for product in workload.products:
         rows = np.ones((1, 1))
         for name in workload.domain.names:
             attribute = workload.domain[name]
-            rows = np.kron(rows, asked.factor(name).matrix(attribute).dense())
-        blocks.append(asked.weight * rows)
+            rows = np.kron(rows, product.factor(name).matrix(attribute).dense())
+        blocks.append(product.weight * rows)
     return np.vstack(blocks)
 
 
@@ -103,10 +103,10 @@ def test_traces_are_those_of_the_eigenspaces(w):
     for code in range(1 << len(shape)):
         inside = [code >> i & 1 for i in range(len(shape))]
         projector = np.ones((1, 1))
-        for n, kept in zip(shape, inside, strict=True):
+        for n, varies in zip(shape, inside, strict=True):
             mean = np.full((n, n), 1 / n)
-            projector = np.kron(projector, np.eye(n) - mean if kept else mean)
-        key = tuple(i for i, kept in enumerate(inside) if kept)
+            projector = np.kron(projector, np.eye(n) - mean if varies else mean)
+        key = tuple(i for i, varies in enumerate(inside) if varies)
         expected = np.trace(projector @ gram)
         assert_allclose(traces[code], expected, atol=1e-8)
         assert_allclose(sparse.get(key, 0.0), expected, atol=1e-8)
@@ -258,7 +258,7 @@ def test_sf1_plus_is_held_in_under_a_megabyte():
 
 def single_queries(workload, keep):
     """Every query a product of its own, except that the attributes of `keep` stay query sets."""
-    asked = []
+    products = []
     for p in workload.products:
         names = [n for n in workload.domain.names if n not in keep]
         rows = [p.factor(n).matrix(workload.domain[n]).dense().astype(int) for n in names]
@@ -266,8 +266,8 @@ def single_queries(workload, keep):
         for choice in pairs(*rows):
             masks = {n: ps.masks(row) for n, row in zip(names, choice, strict=True)}
             for name, part in kept:
-                asked.append(ps.product({**masks, name: part}))
-    return ps.Workload(workload.domain, asked)
+                products.append(ps.product({**masks, name: part}))
+    return ps.Workload(workload.domain, products)
 
 
 def test_single_queries_of_sf1_plus_fold_to_a_few_dozen_products():

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, Union
 import numpy as np
 
 from psephos.domain.values import (
-    LARGEST,
+    DECLARED_LIMIT,
     OTHER,
     Level,
     Unknown,
@@ -34,7 +34,7 @@ Spec: TypeAlias = Union["Attribute", int, range, Sequence[Any], Mapping[Any, str
 
 @dataclass(frozen=True)
 class TupleValues(Sequence[Any]):
-    """The values of merged attributes, made on demand: one tuple per combination."""
+    """The values of merged attributes, computed on demand: one tuple per combination."""
 
     parts: tuple[Sequence[Any], ...]
 
@@ -88,18 +88,18 @@ class Attribute(Value):
         object.__setattr__(self, "values", values)
         for value in values:
             check_value(value)
-        seen: dict[Any, Any] = {}
+        first: dict[Any, Any] = {}
         for value in values:
-            if value in seen:
+            if value in first:
                 raise DomainError(
-                    f"value {value!r} is declared twice (as {seen[value]!r} and {value!r}); "
+                    f"value {value!r} is declared twice (as {first[value]!r} and {value!r}); "
                     "list each value once"
                 )
-            seen[value] = value
+            first[value] = value
         self._check_names(self.names or [self.label(i) for i in range(len(values))])
 
     def _check_inside(self, size: int) -> None:
-        """Levels, bins and merged parts speak of these very cells."""
+        """Refuse levels, bins and merged parts that do not fit the number of values."""
         for level in self.levels:
             if level.groups.size != size:
                 grouped = f"level {level.name!r} groups {level.groups.size} cells"
@@ -118,9 +118,9 @@ class Attribute(Value):
             raise DomainError(
                 f"{len(self.values)} values but {len(self.names)} labels; give one each"
             )
-        twice = first_repeated(names)
-        if twice is not None:
-            raise DomainError(f"label {twice!r} is used twice; every cell needs its own label")
+        repeated = first_repeated(names)
+        if repeated is not None:
+            raise DomainError(f"label {repeated!r} is used twice; every cell needs its own label")
 
     @classmethod
     def of(cls, spec: Spec) -> Attribute:
@@ -309,16 +309,16 @@ class Attribute(Value):
         if self.unknown == "other":
             raise DomainError(f"declare level {name!r} before unknown = 'other' (with_unknown)")
         if isinstance(groups, Mapping):
-            level = named_groups(self, name, groups)
+            level = named_groups(name, groups, self.size, self.index, self.label)
         elif isinstance(groups, int | np.integer):
-            level = groups_of_width(self, name, int(groups))
+            level = groups_of_width(name, int(groups), self.values)
         elif isinstance(groups, str | float) or not isinstance(groups, Iterable):
             raise DomainError(
                 f"level {name!r} takes a width, the first value of each group, or a dict of "
                 f"label: values, got {groups!r}"
             )
         else:
-            level = groups_from(self, name, groups)
+            level = groups_from(name, groups, self.values, self.edges)
         if self.levels:
             check_nested(self.levels[-1], level)
         return replace(self, levels=(*self.levels, level))
@@ -367,14 +367,14 @@ class Attribute(Value):
 
 
 def _is_whole(number: Any) -> bool:
-    return type(number) is int and abs(number) < LARGEST
+    return type(number) is int and abs(number) < DECLARED_LIMIT
 
 
 def first_repeated(names: Sequence[str]) -> str | None:
-    """The first name that was there before."""
-    seen = set()
+    """The first name that is listed a second time, if one is."""
+    earlier = set()
     for name in names:
-        if name in seen:
+        if name in earlier:
             return name
-        seen.add(name)
+        earlier.add(name)
     return None

@@ -55,9 +55,9 @@ class Domain(Value):
         for name in self.names:
             if not isinstance(name, str) or not name.strip():
                 raise DomainError(f"attribute names must be non-empty text, got {name!r}")
-        twice = first_repeated(self.names)
-        if twice is not None:
-            raise DomainError(f"attribute {twice!r} is declared twice")
+        repeated = first_repeated(self.names)
+        if repeated is not None:
+            raise DomainError(f"attribute {repeated!r} is declared twice")
 
     @classmethod
     def of(cls, attributes: Mapping[str, Spec] | None = None, /, **more: Spec) -> Domain:
@@ -66,17 +66,17 @@ class Domain(Value):
             raise DomainError(
                 f"Domain.of takes a dict of name: values, got {type(attributes).__name__}"
             )
-        twice = [name for name in more if name in (attributes or {})]
-        if twice:
-            raise DomainError(f"attribute {twice[0]!r} is declared twice")
+        repeated = [name for name in more if name in (attributes or {})]
+        if repeated:
+            raise DomainError(f"attribute {repeated[0]!r} is declared twice")
         specs = {**(attributes or {}), **more}
-        made = []
+        parsed = []
         for name, spec in specs.items():
             try:
-                made.append(Attribute.of(spec))
+                parsed.append(Attribute.of(spec))
             except DomainError as error:
                 raise DomainError(f"attribute {name!r}: {error}") from None
-        return cls(tuple(specs), tuple(made))
+        return cls(tuple(specs), tuple(parsed))
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -106,7 +106,7 @@ class Domain(Value):
         return len(self.names)
 
     def project(self, names: Sequence[str]) -> Domain:
-        """The domain of some attributes, in the order asked for."""
+        """The domain of some attributes, in the order of `names`."""
         if isinstance(names, str):
             names = [names]
         if not isinstance(names, Iterable):
@@ -161,22 +161,22 @@ class Domain(Value):
         axes = sorted({self.axis(part) for part in names})
         if len(axes) < 2 or len(axes) != len(names):
             raise DomainError(f"merge needs two or more different attributes, got {names}")
-        whole = [(self.names[axis], self.attributes[axis]) for axis in axes]
+        joined_attributes = [(self.names[axis], self.attributes[axis]) for axis in axes]
         # A merged attribute that is merged again gives its own parts.
-        parts = tuple(part for n, a in whole for part in (a.parts or ((n, a),)))
+        parts = tuple(part for n, a in joined_attributes for part in (a.parts or ((n, a),)))
         merged = Attribute(TupleValues(tuple(p.values for _, p in parts)), parts=parts)
-        joined = name or "*".join(part for part, _ in parts)
-        kept = [(n, a) for n, a in zip(self.names, self.attributes, strict=True)]
-        kept[axes[0]] = (joined, merged)
-        kept = [pair for axis, pair in enumerate(kept) if axis not in axes[1:]]
-        return Domain(tuple(n for n, _ in kept), tuple(a for _, a in kept), self.origin or self)
+        joint_name = name or "*".join(part for part, _ in parts)
+        pairs = list(zip(self.names, self.attributes, strict=True))
+        pairs[axes[0]] = (joint_name, merged)
+        pairs = [pair for axis, pair in enumerate(pairs) if axis not in axes[1:]]
+        return Domain(tuple(n for n, _ in pairs), tuple(a for _, a in pairs), self.origin or self)
 
     def arrange(self, x: Any) -> Array:
         """Cell counts as a flat vector in this domain's order.
 
         `x` may have one axis for each attribute, of this domain or of the one it was merged from.
         A flat vector is taken as it is, unless merging renumbered the cells: then its order is
-        anybody's guess and it is refused.
+        not known and it is refused.
         """
         array = np.asarray(x)
         if array.shape == self.shape:

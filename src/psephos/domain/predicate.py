@@ -32,7 +32,10 @@ from psephos.errors import DomainError, PredicateError, PsephosError, TooLargeEr
 from psephos.values import Array
 
 MASK_LIMIT = 10**7
+"""The most combinations of values that one condition is decided for."""
 DEPTH_LIMIT = 100
+"""The deepest nesting of conditions."""
+
 Order = Literal["<", "<=", ">", ">="]
 ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
@@ -40,7 +43,8 @@ ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-SCALARS = (str, int, float, bool, datetime.date, np.generic)
+CONSTANT_TYPES = (str, int, float, bool, datetime.date, np.generic)
+"""What a column may be compared with."""
 
 
 class Predicate(ABC):
@@ -58,7 +62,7 @@ class Predicate(ABC):
         """Truth over the cells of `axes`, as an array that broadcasts to their shape."""
 
     def mask(self, domain: Domain) -> Array:
-        """Which cells of the predicate's own attributes (in domain order) satisfy it.
+        """Which cells of the attributes that it looks at (in domain order) satisfy it.
 
         The array has one axis for each attribute that the predicate looks at.
         """
@@ -83,24 +87,24 @@ class Predicate(ABC):
 
     def masks(self, domain: Domain) -> list[tuple[tuple[str, ...], Array]]:
         """The masks of all conditions that must hold, one for those on the same attributes."""
-        joined: dict[tuple[str, ...], Array] = {}
+        masks: dict[tuple[str, ...], Array] = {}
         try:
             for part in self.conjuncts():
                 names = tuple(name for name in domain.names if name in part.columns)
                 mask = part.mask(domain)
-                joined[names] = joined[names] & mask if names in joined else mask
+                masks[names] = masks[names] & mask if names in masks else mask
         except PsephosError:
             raise
         except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError):
             raise PredicateError("this condition is not one that col(...) makes") from None
-        if sum(mask.size for mask in joined.values()) > 10 * MASK_LIMIT:
+        if sum(mask.size for mask in masks.values()) > 10 * MASK_LIMIT:
             raise TooLargeError(
-                f"these conditions span {len(joined)} combinations of attributes with many cells; "
+                f"these conditions span {len(masks)} combinations of attributes with many cells; "
                 "ask about fewer at once",
-                len(joined),
+                len(masks),
                 10 * MASK_LIMIT,
             )
-        return list(joined.items())
+        return list(masks.items())
 
     def __and__(self, other: Predicate) -> Predicate:
         return And.of(self, _checked(other))
@@ -119,7 +123,7 @@ class Predicate(ABC):
 
 
 @dataclass(frozen=True, repr=False)
-class Parts(Predicate):
+class Junction(Predicate):
     """Conditions joined by one sign, side by side: a & (b & c) has three parts."""
 
     parts: tuple[Predicate, ...]
@@ -143,15 +147,15 @@ class Parts(Predicate):
         by_shape: dict[tuple[int, ...], Array] = {}
         for part in self.parts:
             truth = part._truth(domain, axes)
-            known = by_shape.get(truth.shape)
-            by_shape[truth.shape] = truth if known is None else self.operation(known, truth)
+            earlier = by_shape.get(truth.shape)
+            by_shape[truth.shape] = truth if earlier is None else self.operation(earlier, truth)
         return reduce(self.operation, by_shape.values())
 
     def __repr__(self) -> str:
         return f" {self.sign} ".join(f"({part!r})" for part in self.parts)
 
 
-class And(Parts):
+class And(Junction):
     """All of the parts hold."""
 
     sign, operation = "&", np.logical_and
@@ -160,7 +164,7 @@ class And(Parts):
         return self.parts
 
 
-class Or(Parts):
+class Or(Junction):
     """At least one of the parts holds."""
 
     sign, operation = "|", np.logical_or
@@ -261,7 +265,7 @@ class Compare(ColumnPredicate):
         return np.array(truth, dtype=bool)
 
     def _over_bins(self, edges: Sequence[float]) -> Array:
-        """A bin counts if all of it lies on the right side; one that is cut is refused."""
+        """Which bins lie wholly on the right side; a constant inside a bin is refused."""
         low, high = np.array(edges[:-1]), np.array(edges[1:])
         c = self.constant
         # Every bin is [low, high), so x < c holds throughout iff high <= c.
@@ -323,8 +327,8 @@ class InLevel(ColumnPredicate):
                     f"{self!r}: level {self.level!r} of {self.column!r} has no group {group!r}; "
                     f"have {', '.join(level.labels)}"
                 )
-        wanted = [level.labels.index(group) for group in self.groups]
-        return np.isin(level.groups, wanted)
+        numbers = [level.labels.index(group) for group in self.groups]
+        return np.isin(level.groups, numbers)
 
     def __repr__(self) -> str:
         return f"{self.column}.{self.level} in {list(self.groups)!r}"
@@ -370,8 +374,8 @@ class Column:
             raise PredicateError(f"isin takes a list of values, got {values!r}")
         values = list(values)
         plain = [value for value in values if value is not None]
-        found: Predicate = In(self.name, tuple(_scalar(value) for value in plain))
-        return found if len(plain) == len(values) else found | IsNull(self.name)
+        listed: Predicate = In(self.name, tuple(_scalar(value) for value in plain))
+        return listed if len(plain) == len(values) else listed | IsNull(self.name)
 
     def is_null(self) -> Predicate:
         """The value is missing."""
@@ -393,7 +397,7 @@ def col(name: str) -> Column:
 
 
 def _scalar(value: Any) -> Any:
-    if not isinstance(value, SCALARS):
+    if not isinstance(value, CONSTANT_TYPES):
         raise PredicateError(
             f"cannot compare a column with {value!r}; use text, a number or a date"
         )

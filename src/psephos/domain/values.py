@@ -1,32 +1,33 @@
-"""What a declared value may be, and where entries go that are not declared.
+"""Declared values and the levels that group them.
 
-Levels: coarser views of an attribute, from fine to coarse.
+A declared value is text, a number, a date, None for missing entries, or OTHER, the cell that takes
+all entries that are not declared. A level is a coarser view of an attribute: each cell belongs to
+one group, and levels go from fine to coarse, so that groups nest.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from psephos.errors import DomainError, name_list
 from psephos.values import Array, Value, frozen
 
-if TYPE_CHECKING:
-    from psephos.domain.attribute import Attribute
-
 Unknown = Literal["drop", "clip", "other"]
-LARGEST = 10**300
-"""Beyond all declared numbers: floats end soon after."""
+"""What happens to entries that are not declared: see `Attribute.with_unknown`."""
+
+DECLARED_LIMIT = 10**300
+"""Declared numbers are smaller than this in absolute value; floats end at about 1.8e308."""
 
 
 class Other(Enum):
-    """The value of the cell that takes in all that is not declared; it equals nothing."""
+    """The value of the cell for entries that are not declared; no comparison with it holds."""
 
     OTHER = "(other)"
 
@@ -35,69 +36,6 @@ class Other(Enum):
 
 
 OTHER = Other.OTHER
-
-
-def plain(value: Any) -> Any:
-    """Numpy scalars as the Python values they stand for."""
-    if isinstance(value, np.datetime64):
-        # Nanoseconds have no Python type and would turn into a whole number.
-        return value.astype("datetime64[us]").item()
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def check_value(value: Any) -> None:
-    """Refuses what cannot be told apart from other values."""
-    try:
-        hash(value)
-    except TypeError:
-        raise DomainError(f"value {value!r} cannot be a cell; use text, numbers or dates") from None
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        # Two zones can name one instant and still compare unequal (in a repeated hour).
-        raise DomainError(f"value {value!r} has a time zone; declare times in UTC, without one")
-    if isinstance(value, int) and abs(value) >= LARGEST:
-        raise DomainError("a declared number has over 300 digits; declare it as text")
-    odd = isinstance(value, float) and not math.isfinite(value)
-    if odd or not _equals_itself(value):
-        raise DomainError(f"value {value!r} cannot be a cell; for missing entries declare None")
-
-
-def _equals_itself(value: Any) -> bool:
-    """Not-a-number and its relatives do not."""
-    try:
-        return bool(value == value)
-    except (TypeError, ValueError):
-        return False
-
-
-def check_unknown(policy: str, values: Sequence[Any], binned: bool, merged: bool) -> None:
-    """Refuses a policy that these values cannot have."""
-    if policy not in ("drop", "clip", "other"):
-        raise DomainError(f"unknown is 'drop', 'clip' or 'other', got {policy!r}")
-    if merged:
-        if policy != "drop":
-            raise DomainError(f"set unknown = {policy!r} on the attributes before merging them")
-        return
-    whole = isinstance(values, range)
-    if policy == "clip" and not (binned or (whole and values[-1] - values[0] == len(values) - 1)):
-        raise DomainError("only integers and bins can be clipped; write 'drop' or 'other'")
-    if (policy == "other") != (not whole and values[-1] is OTHER):
-        raise DomainError("the cell OTHER is added by unknown = 'other', not listed")
-    if policy == "other" and str(OTHER) in values:
-        raise DomainError(
-            f"{str(OTHER)!r} is a declared value, and unknown = 'other' needs that label; "
-            "rename the value, or write 'drop'"
-        )
-
-
-def shown_number(x: float) -> str:
-    """A number as people write it.
-
-    >>> shown_number(10.0), shown_number(0.5), shown_number(-math.inf)
-    ('10', '0.5', '-inf')
-    """
-    if math.isinf(x):
-        return "inf" if x > 0 else "-inf"
-    return str(int(x)) if float(x).is_integer() else repr(x)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,67 +59,79 @@ class Level(Value):
         return f"Level({self.name!r}, {len(self.labels)} groups)"
 
 
-def named_groups(attribute: Attribute, name: str, groups: Mapping[str, Sequence[Any]]) -> Level:
-    """A level from label → values."""
-    found = np.full(attribute.size, -1)
+def named_groups(
+    name: str,
+    groups: Mapping[str, Sequence[Any]],
+    cells: int,
+    cell_of: Callable[[Any], int],
+    label_of: Callable[[int], str],
+) -> Level:
+    """A level from label → values of an attribute of so many cells.
+
+    `cell_of` gives the cell of a value, `label_of` the label of a cell.
+    """
+    group_of_cell = np.full(cells, -1)
     for g, (label, members) in enumerate(groups.items()):
         if isinstance(members, str) or not isinstance(members, Iterable):
             raise DomainError(f"group {label!r} of level {name!r} must list its values")
         if not list(members):
             raise DomainError(f"group {label!r} of level {name!r} is empty; leave it out")
         for member in members:
-            cell = attribute.index(member)
-            if found[cell] >= 0:
+            cell = cell_of(member)
+            if group_of_cell[cell] >= 0:
                 raise DomainError(f"level {name!r} puts {member!r} in two groups")
-            found[cell] = g
-    if (found < 0).any():
-        left = [attribute.label(int(i)) for i in np.flatnonzero(found < 0)]
-        raise DomainError(f"level {name!r} leaves out {name_list(left)}; place every value")
-    return Level(name, frozen(found), tuple(str(label) for label in groups))
+            group_of_cell[cell] = g
+    if (group_of_cell < 0).any():
+        missing = [label_of(int(i)) for i in np.flatnonzero(group_of_cell < 0)]
+        raise DomainError(f"level {name!r} leaves out {name_list(missing)}; place every value")
+    return Level(name, frozen(group_of_cell), tuple(str(label) for label in groups))
 
 
-def groups_of_width(attribute: Attribute, name: str, width: int) -> Level:
+def groups_of_width(name: str, width: int, values: Sequence[Any]) -> Level:
     """A level of integer groups that start at multiples of a width."""
-    if not isinstance(attribute.values, range) or width < 1:
+    if not isinstance(values, range) or width < 1:
         raise DomainError(
             f"level {name!r}: a width ({width}) must be positive and needs an integer "
             "attribute; for other attributes give a dict of label: values"
         )
-    low, high = min(attribute.values), max(attribute.values)
-    return groups_from(attribute, name, [low, *range((low // width + 1) * width, high + 1, width)])
+    low, high = min(values), max(values)
+    starts = [low, *range((low // width + 1) * width, high + 1, width)]
+    return groups_from(name, starts, values)
 
 
-def groups_from(attribute: Attribute, name: str, starts: Sequence[Any]) -> Level:
-    """A level from the first value, or the first edge, of each group."""
+def groups_from(
+    name: str, starts: Sequence[Any], values: Sequence[Any], edges: Sequence[float] | None = None
+) -> Level:
+    """A level from the first value, or the first edge of binned values, of each group."""
     starts = list(starts)
-    ordered = isinstance(attribute.values, range) and attribute.values.step == 1
-    if not (ordered or attribute.edges is not None):
+    ordered = isinstance(values, range) and values.step == 1
+    if not (ordered or edges is not None):
         raise DomainError(
             f"level {name!r}: group starts need integers or bins; "
             "for other attributes give a dict of label: values"
         )
-    marks = list(attribute.edges[:-1]) if attribute.edges is not None else attribute.values
+    marks = values if edges is None else list(edges[:-1])
     strange = [start for start in starts if start not in marks]
     if strange or starts != sorted(set(starts)) or not starts or starts[0] != marks[0]:
         raise DomainError(
             f"level {name!r}: starts {name_list(starts)} must increase, begin with "
-            f"{marks[0]} and be {'edges' if attribute.edges else 'values'} of the attribute"
+            f"{marks[0]} and be {'values' if edges is None else 'edges'} of the attribute"
         )
-    cuts = [marks.index(start) for start in starts] + [attribute.size]
+    cuts = [marks.index(start) for start in starts] + [len(values)]
     groups = np.repeat(np.arange(len(starts)), np.diff(cuts))
-    if attribute.edges is not None:
-        ends = [attribute.edges[cut] for cut in cuts[1:]]
+    if edges is not None:
+        ends = [edges[cut] for cut in cuts[1:]]
         pairs = zip(starts, ends, strict=True)
         labels = tuple(f"[{shown_number(lo)}, {shown_number(hi)})" for lo, hi in pairs)
     else:
-        lasts = [attribute.values[cut - 1] for cut in cuts[1:]]
+        lasts = [values[cut - 1] for cut in cuts[1:]]
         pairs = zip(starts, lasts, strict=True)
         labels = tuple(str(lo) if lo == hi else f"{lo}–{hi}" for lo, hi in pairs)
     return Level(name, frozen(groups), labels)
 
 
 def check_nested(fine: Level, coarse: Level) -> None:
-    """Every group of the finer level must lie inside one group of the coarser."""
+    """Refuse a coarser level that cuts a group of the finer one."""
     pairs = np.unique(np.stack([fine.groups, coarse.groups]), axis=1)
     for group in np.flatnonzero(np.bincount(pairs[0]) > 1)[:1]:
         label = fine.labels[int(group)]
@@ -191,3 +141,66 @@ def check_nested(fine: Level, coarse: Level) -> None:
             f"(it lies in {over}); levels go from fine to coarse, "
             "so start a group of both at the same value"
         )
+
+
+def check_value(value: Any) -> None:
+    """Refuse a value that cannot be compared with others, or has no single place among them."""
+    try:
+        hash(value)
+    except TypeError:
+        raise DomainError(f"value {value!r} cannot be a cell; use text, numbers or dates") from None
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        # Two zones can name one instant and still compare unequal (in a repeated hour).
+        raise DomainError(f"value {value!r} has a time zone; declare times in UTC, without one")
+    if isinstance(value, int) and abs(value) >= DECLARED_LIMIT:
+        raise DomainError("a declared number has over 300 digits; declare it as text")
+    odd = isinstance(value, float) and not math.isfinite(value)
+    if odd or not _equals_itself(value):
+        raise DomainError(f"value {value!r} cannot be a cell; for missing entries declare None")
+
+
+def check_unknown(policy: str, values: Sequence[Any], binned: bool, merged: bool) -> None:
+    """Refuse a policy for undeclared entries that does not fit these values."""
+    if policy not in ("drop", "clip", "other"):
+        raise DomainError(f"unknown is 'drop', 'clip' or 'other', got {policy!r}")
+    if merged:
+        if policy != "drop":
+            raise DomainError(f"set unknown = {policy!r} on the attributes before merging them")
+        return
+    whole = isinstance(values, range)
+    if policy == "clip" and not (binned or (whole and values[-1] - values[0] == len(values) - 1)):
+        raise DomainError("only integers and bins can be clipped; write 'drop' or 'other'")
+    if (policy == "other") != (not whole and values[-1] is OTHER):
+        raise DomainError("the cell OTHER is added by unknown = 'other', not listed")
+    if policy == "other" and str(OTHER) in values:
+        raise DomainError(
+            f"{str(OTHER)!r} is a declared value, and unknown = 'other' needs that label; "
+            "rename the value, or write 'drop'"
+        )
+
+
+def plain(value: Any) -> Any:
+    """Numpy scalars as the Python values they stand for."""
+    if isinstance(value, np.datetime64):
+        # Nanoseconds have no Python type and would turn into a whole number.
+        return value.astype("datetime64[us]").item()
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def shown_number(x: float) -> str:
+    """A number as people write it.
+
+    >>> shown_number(10.0), shown_number(0.5), shown_number(-math.inf)
+    ('10', '0.5', '-inf')
+    """
+    if math.isinf(x):
+        return "inf" if x > 0 else "-inf"
+    return str(int(x)) if float(x).is_integer() else repr(x)
+
+
+def _equals_itself(value: Any) -> bool:
+    """Is it equal to itself? Not-a-number is not."""
+    try:
+        return bool(value == value)
+    except (TypeError, ValueError):
+        return False

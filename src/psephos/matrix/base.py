@@ -1,4 +1,4 @@
-"""What every implicit matrix answers, and the little that each must say for itself."""
+"""The base class of implicit matrices: what each must define, and the defaults for the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
 DENSE_LIMIT = 50_000_000
-"""Entries that `dense()` writes out without being told to."""
+"""The most entries that `dense()` writes out unless its caller raises the limit."""
 
 Norm = Literal[1, 2]
 
@@ -25,10 +25,9 @@ Norm = Literal[1, 2]
 class Matrix(Value, ABC):
     """A frozen linear map, known by what it does to vectors.
 
-    A member says three things: its `shape`, and how it and its transpose act on the middle axis
-    of an array. Everything else has a default, and a closed form where there is one. What has
-    neither raises UnsupportedError: nothing is ever written out in full unless the caller says
-    `dense()`.
+    A subclass defines three things: its `shape`, and how it and its transpose act on the middle
+    axis of an array. Everything else has a default or a closed form, and where there is neither,
+    UnsupportedError is raised: nothing is written out in full unless the caller says `dense()`.
     """
 
     entry_type: np.dtype[Any] = np.dtype(np.int8)
@@ -48,7 +47,7 @@ class Matrix(Value, ABC):
         """The transpose along the middle axis: (left, m, right) → (left, n, right)."""
 
     _streams = False
-    """Does `_apply_into` write as it reads, without a vector in between?"""
+    """True where `_apply_into` writes its result directly, without a temporary array."""
 
     def _apply_into(self, x: Array, out: Array) -> None:
         """`_apply`, written to memory that x does not share."""
@@ -61,24 +60,24 @@ class Matrix(Value, ABC):
         x = self._operand(x, self.shape[1], 2)
         if x.shape[1] == 0:
             return np.empty((self.shape[0], 0), dtype=x.dtype)
-        return _own(self._apply(x[None])[0], x)
+        return _unshared(self._apply(x[None])[0], x)
 
     def rmatmat(self, y: Array) -> Array:
         """A.T @ Y for a matrix Y of m rows."""
         y = self._operand(y, self.shape[0], 2)
         if y.shape[1] == 0:
             return np.empty((self.shape[1], 0), dtype=y.dtype)
-        return _own(self._apply_t(y[None])[0], y)
+        return _unshared(self._apply_t(y[None])[0], y)
 
     def matvec(self, x: Array) -> Array:
         """A @ x, as a new vector."""
         x = self._operand(x, self.shape[1], 1)
-        return _own(self._apply(x[None, :, None])[0, :, 0], x)
+        return _unshared(self._apply(x[None, :, None])[0, :, 0], x)
 
     def rmatvec(self, y: Array) -> Array:
         """A.T @ y, as a new vector."""
         y = self._operand(y, self.shape[0], 1)
-        return _own(self._apply_t(y[None, :, None])[0, :, 0], y)
+        return _unshared(self._apply_t(y[None, :, None])[0, :, 0], y)
 
     def _operand(self, x: Any, rows: int, ndim: int) -> Array:
         array = np.asarray(x)
@@ -253,43 +252,43 @@ class Matrix(Value, ABC):
     @property
     def children(self) -> tuple[Matrix, ...]:
         """The matrices this one is made of."""
-        found: list[Matrix] = []
-        for value in self._own_fields():
+        parts: list[Matrix] = []
+        for value in self._field_values():
             if isinstance(value, Matrix):
-                found.append(value)
+                parts.append(value)
             elif isinstance(value, tuple):
-                found.extend(item for item in value if isinstance(item, Matrix))
-        return tuple(found)
+                parts.extend(item for item in value if isinstance(item, Matrix))
+        return tuple(parts)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays held, each counted once."""
-        seen: dict[int, int] = {}
+        sizes: dict[int, int] = {}
         for matrix in self.walk():
-            for value in matrix._own_fields():
+            for value in matrix._field_values():
                 for array in value if isinstance(value, tuple) else (value,):
                     if isinstance(array, np.ndarray):
-                        seen[id(array)] = array.nbytes
-            seen[id(matrix)] = matrix._hidden_bytes
-        return sum(seen.values())
+                        sizes[id(array)] = array.nbytes
+            sizes[id(matrix)] = matrix._hidden_bytes
+        return sum(sizes.values())
 
     @property
     def _hidden_bytes(self) -> int:
-        """Bytes held in other things than arrays."""
+        """Bytes held outside of array fields, e.g. in a scipy matrix."""
         return 0
 
     def walk(self) -> Iterator[Matrix]:
-        """This matrix and all it is made of, each object once."""
+        """This matrix and all matrices inside it, each object once."""
         stack: list[Matrix] = [self]
-        seen: set[int] = set()
+        visited: set[int] = set()
         while stack:
             matrix = stack.pop()
-            if id(matrix) not in seen:
-                seen.add(id(matrix))
+            if id(matrix) not in visited:
+                visited.add(id(matrix))
                 yield matrix
                 stack.extend(matrix.children)
 
-    def _own_fields(self) -> Iterator[Any]:
+    def _field_values(self) -> Iterator[Any]:
         return (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
 
     def _unsupported(self, question: str) -> UnsupportedError:
@@ -299,19 +298,19 @@ class Matrix(Value, ABC):
         )
 
     def __repr__(self) -> str:
-        shown = []
+        texts = []
         for f in fields(self):  # type: ignore[arg-type]
             value = getattr(self, f.name)
             if isinstance(value, np.ndarray):
-                shown.append(f"{f.name}: {' x '.join(map(str, value.shape))}")
+                texts.append(f"{f.name}: {' x '.join(map(str, value.shape))}")
             elif isinstance(value, Matrix):
-                shown.append(repr(value))
+                texts.append(repr(value))
             elif isinstance(value, tuple) and value and isinstance(value[0], Matrix):
-                most = ", ".join(map(repr, value[:3]))
-                shown.append(most if len(value) <= 3 else f"{most}, … {len(value)} in all")
+                first = ", ".join(map(repr, value[:3]))
+                texts.append(first if len(value) <= 3 else f"{first}, … {len(value)} in all")
             else:
-                shown.append(f"{f.name}={value!r}")
-        return f"{type(self).__name__}({', '.join(shown)})"
+                texts.append(f"{f.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(texts)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -364,13 +363,14 @@ def _transpose_of(base: Matrix) -> Matrix:
     return base.T
 
 
-def _own(out: Array, given: Array) -> Array:
-    """A result that the caller may write to without touching what it gave."""
-    return out if out.flags.writeable and not np.may_share_memory(out, given) else out.copy()
+def _unshared(result: Array, operand: Array) -> Array:
+    """The result, copied if it is read-only or shares memory with the caller's operand."""
+    shared = np.may_share_memory(result, operand)
+    return result if result.flags.writeable and not shared else result.copy()
 
 
 def square_size(matrix: Matrix) -> int:
-    """N for an n x n matrix, for questions such as the trace."""
+    """The n of an n x n matrix; one that is not square is refused, for it has no trace."""
     m, n = matrix.shape
     if m != n:
         raise ShapeError(f"{matrix} of shape {matrix.shape} is not square; it has no trace")

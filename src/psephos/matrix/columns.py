@@ -1,4 +1,4 @@
-"""Some columns of a matrix, with its structure kept."""
+"""Some columns of a matrix, in closed form where the matrix has one."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from psephos.matrix import (
 from psephos.values import Array
 
 
-def select_columns(matrix: Matrix, kept: Array) -> Matrix:
-    """The matrix with only the columns kept, one for each group, with its structure."""
+def select_columns(matrix: Matrix, columns: Array) -> Matrix:
+    """The matrix with these columns only: the first of each group of equal ones, ascending."""
     if isinstance(matrix, Ones):
-        return Ones(matrix.m, kept.size)
+        return Ones(matrix.m, columns.size)
     if isinstance(matrix, Dense):
-        return Dense(matrix.array[:, kept])
+        return Dense(matrix.array[:, columns])
     if isinstance(matrix, Sparse):
-        return Sparse(matrix.entries[:, kept])
+        return Sparse(matrix.entries[:, columns])
     if isinstance(matrix, Stack):
-        return Stack(tuple(select_columns(part, kept) for part in matrix.parts))
+        return Stack(tuple(select_columns(part, columns) for part in matrix.parts))
     if isinstance(matrix, Partition):
-        groups = matrix.groups[kept]
+        groups = matrix.groups[columns]
         return (
-            Identity(kept.size)
-            if np.array_equal(groups, np.arange(kept.size))
-            else (Partition(groups))
+            Identity(columns.size)
+            if np.array_equal(groups, np.arange(columns.size))
+            else Partition(groups)
         )
     if isinstance(matrix, WidthRange):
         starts = np.arange(matrix.shape[0])
         matrix = Ranges.intervals(matrix.n, starts, starts + matrix.width - 1)
     if isinstance(matrix, Ranges) and len(matrix.grid) == 1:
         # The first cell of a group lies in every range that holds the group, so none is empty.
-        low = np.searchsorted(kept, matrix.low)
-        high = np.searchsorted(kept, matrix.high, side="right") - 1
-        return Ranges((kept.size,), low, high)
-    return Compose((matrix, Sparse(column_selection(kept, matrix.shape[1]))))
+        low = np.searchsorted(columns, matrix.low)
+        high = np.searchsorted(columns, matrix.high, side="right") - 1
+        return Ranges((columns.size,), low, high)
+    return Compose((matrix, Sparse(column_selection(columns, matrix.shape[1]))))
 
 
-def column_selection(kept: Array, n: int) -> Any:
-    """The n x k matrix whose columns are the unit vectors of the cells kept."""
-    ones = np.ones(kept.size, dtype=np.int8)
-    return sp.csr_array((ones, (kept, np.arange(kept.size))), shape=(n, kept.size))
+def column_selection(columns: Array, n: int) -> Any:
+    """The n x k matrix S with A S = A[:, columns]: its columns are unit vectors."""
+    ones = np.ones(columns.size, dtype=np.int8)
+    return sp.csr_array((ones, (columns, np.arange(columns.size))), shape=(n, columns.size))

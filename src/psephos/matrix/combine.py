@@ -16,7 +16,7 @@ from psephos.values import Array
 
 
 def check_parts(name: str, parts: tuple[Matrix, ...]) -> None:
-    """A combination is made of at least one matrix, and of nothing else."""
+    """Refuse a combination of nothing, or of things that are not matrices."""
     if not parts:
         raise ShapeError(f"{name} needs at least one matrix, got none")
     for part in parts:
@@ -26,8 +26,8 @@ def check_parts(name: str, parts: tuple[Matrix, ...]) -> None:
             )
 
 
-def common_type(matrix: Matrix, parts: tuple[Matrix, ...]) -> None:
-    """The entries of a combination are as wide as the widest part's."""
+def set_common_type(matrix: Matrix, parts: tuple[Matrix, ...]) -> None:
+    """Set the entry type of a combination: one that holds the entries of all parts."""
     object.__setattr__(matrix, "entry_type", np.result_type(*(part.entry_type for part in parts)))
 
 
@@ -56,7 +56,7 @@ class Sum(Matrix):
         if len(shapes) > 1:
             raise ShapeError(f"Sum parts must share one shape, got {shapes}")
         object.__setattr__(self, "parts", tuple(flat))
-        common_type(self, self.parts)
+        set_common_type(self, self.parts)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -121,7 +121,7 @@ class Compose(Matrix):
                     f"{a.shape[1]} columns against {b.shape[0]} rows"
                 )
         object.__setattr__(self, "parts", tuple(flat))
-        common_type(self, self.parts)
+        set_common_type(self, self.parts)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -145,7 +145,10 @@ class Compose(Matrix):
         return all(part.is_nonnegative for part in self.parts)
 
     def _entrywise(self, question: str) -> Matrix:
-        """No entry of the product is a sum: rows are picked on the left, columns on the right."""
+        """`question` part by part: right where each entry of the product is one product of entries.
+
+        That is so where the parts before some core only pick rows and those after it columns.
+        """
         for core in range(len(self.parts)):
             before, after = self.parts[:core], self.parts[core + 1 :]
             if all(one_per_row(p) for p in before) and all(one_per_row(p.T) for p in after):
@@ -163,7 +166,7 @@ class Compose(Matrix):
 
 
 def one_per_row(matrix: Matrix) -> bool:
-    """Has every row at most one entry, by construction?"""
+    """Is it known that no row has more than one entry?"""
     from psephos.matrix.core import Diagonal
     from psephos.matrix.explicit import Partition, Sparse
     from psephos.matrix.kron import Kron
@@ -182,11 +185,11 @@ def one_per_row(matrix: Matrix) -> bool:
 
 def compose(*parts: Matrix) -> Matrix:
     """The product, without the identities in it."""
-    whole = Compose(parts)
-    kept = tuple(part for part in whole.parts if not isinstance(part, Identity))
-    if not kept:
-        return whole.parts[0]
-    return kept[0] if len(kept) == 1 else Compose(kept)
+    product = Compose(parts)
+    factors = tuple(part for part in product.parts if not isinstance(part, Identity))
+    if not factors:
+        return product.parts[0]
+    return factors[0] if len(factors) == 1 else Compose(factors)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from psephos.errors import ShapeError
-from psephos.matrix.base import Matrix, positive, square_size
+from psephos.matrix.base import Matrix, first_appearance, positive, square_size
 from psephos.values import Array, absolute, frozen, squared
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Identity(Matrix):
-    """Every cell on its own.
+    """Every cell by itself.
 
     >>> Identity(2).dense()
     array([[1., 0.],
@@ -317,6 +317,4 @@ class Diagonal(Matrix):
 
 def _join(cells: Array, same: Array) -> Array:
     """Number the marked cells as one group."""
-    from psephos.matrix.base import first_appearance
-
     return first_appearance(np.where(same, cells[same][0], cells))

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from psephos.errors import ShapeError
 from psephos.matrix.base import Matrix, first_appearance, square_size
 from psephos.matrix.products import times
-from psephos.values import Array, absolute, frozen, squared
+from psephos.values import Array, absolute, frozen, key_of, squared
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -185,8 +185,6 @@ class Sparse(Matrix):
         return int(e.data.nbytes + e.indices.nbytes + e.indptr.nbytes)
 
     def _key(self) -> Any:
-        from psephos.values import key_of
-
         e = self.entries
         where = (key_of(e.indices.astype(np.int64)), key_of(e.indptr.astype(np.int64)))
         return ("Sparse", self.shape, key_of(e.data), *where)
@@ -220,15 +218,15 @@ def _group_slices(starts: Array, indices: Array, data: Array) -> Array:
     """Number columns stored as slices by their exact content, those of one length at a time."""
     lengths = np.diff(starts)
     groups = np.empty(lengths.size, dtype=np.int64)
-    used = 0
+    count = 0
     for length in np.unique(lengths):
         columns = np.flatnonzero(lengths == length)
         at = starts[columns][:, None] + np.arange(length)
         exact = data[at].view(np.int64) if data.dtype.itemsize == 8 else data[at]
         content = np.concatenate([indices[at], exact], axis=1) if length else at
         _, same = np.unique(content, axis=0, return_inverse=True)
-        groups[columns] = same.reshape(-1) + used
-        used = int(groups[columns].max()) + 1
+        groups[columns] = same.reshape(-1) + count
+        count = int(groups[columns].max()) + 1
     return first_appearance(groups)
 
 
@@ -246,11 +244,11 @@ class Partition(Matrix):
         groups = frozen(self.groups)
         if groups.ndim != 1 or groups.size == 0 or groups.dtype.kind not in "iu":
             raise ShapeError("Partition needs a non-empty vector of whole group numbers")
-        used = np.unique(groups)
-        if used[0] != 0 or used[-1] != used.size - 1:
+        numbers = np.unique(groups)
+        if numbers[0] != 0 or numbers[-1] != numbers.size - 1:
             raise ShapeError(
-                f"groups must be numbered 0 to k-1 without gaps, got {used[0]} to {used[-1]} "
-                f"with {used.size} different numbers; renumber with np.unique(..., "
+                f"groups must be numbered 0 to k-1 without gaps, got {numbers[0]} to {numbers[-1]} "
+                f"with {numbers.size} different numbers; renumber with np.unique(..., "
                 "return_inverse=True)"
             )
         object.__setattr__(self, "groups", groups)
@@ -349,7 +347,7 @@ class Permuted(Matrix):
         return self.base.sum()
 
     def trace(self) -> float:
-        """Known when both sides are reordered alike, as in a Gram: the trace stays."""
+        """Known where rows and columns are reordered alike, as in a Gram, which keeps the trace."""
         square_size(self)
         inner = self.base.T
         if isinstance(inner, Permuted) and np.array_equal(inner.order, self.order):

@@ -20,9 +20,10 @@ from psephos.matrix.base import Matrix, first_appearance
 from psephos.matrix.core import Identity, Ones, is_total
 from psephos.values import Array
 
-MOST_BITS = 100_000
-BLOCK = 1 << 16
-"""Cells of a block: it and what is made of it stay in the second- and third-level cache."""
+KRON_BITS = 100_000
+"""The most binary digits that the size of a product may have."""
+BLOCK_CELLS = 1 << 16
+"""Cells of a block: the block and its results fit in the second- and third-level cache."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,8 +48,8 @@ class Kron(Matrix):
         if not flat:
             raise ShapeError("Kron needs at least one matrix, got none")
         object.__setattr__(self, "factors", tuple(flat))
-        if sum(max(factor.shape).bit_length() for factor in flat) > MOST_BITS:
-            raise ShapeError(f"a Kron of {len(flat):,} factors has a size of over {MOST_BITS} bits")
+        if sum(max(factor.shape).bit_length() for factor in flat) > KRON_BITS:
+            raise ShapeError(f"a Kron of {len(flat):,} factors has a size of over {KRON_BITS} bits")
         kinds = {factor.entry_type for factor in flat}
         object.__setattr__(self, "entry_type", np.result_type(*kinds))
 
@@ -112,8 +113,8 @@ class Kron(Matrix):
         groups: Array = np.zeros(1, dtype=np.int64)
         zero: Array = np.zeros(1, dtype=bool)
         for factor in self.factors:
-            own = factor.column_groups()
-            wide = groups[:, None] * (int(own.max()) + 1) + own
+            numbers = factor.column_groups()
+            wide = groups[:, None] * (int(numbers.max()) + 1) + numbers
             groups = first_appearance(wide.ravel())
             zero = (zero[:, None] | (factor.column_norms(1) == 0)).ravel()
         return first_appearance(np.where(zero, -1, groups))
@@ -157,16 +158,16 @@ class _Pass:
             x = x.reshape(left * a, sizes[i], b * right)
             sizes[i] = factor.shape[0]
             if factor._streams:
-                made = _laid(spare[step % 2], (left * a, sizes[i], b * right))
-                factor._apply_into(x, made)
-                x = made
+                result = _workspace(spare[step % 2], (left * a, sizes[i], b * right))
+                factor._apply_into(x, result)
+                x = result
             else:
                 x = factor._apply(x)
         out[...] = x.reshape(left, self.rows, right)
 
 
-def _laid(memory: Array, shape: tuple[int, ...]) -> Array:
-    """The beginning of a row of memory, in this shape."""
+def _workspace(memory: Array, shape: tuple[int, ...]) -> Array:
+    """The beginning of a row of memory, as an array of this shape."""
     return memory[: math.prod(shape)].reshape(shape)
 
 
@@ -176,23 +177,23 @@ def _shrinking_first(factors: Sequence[Matrix]) -> list[tuple[int, Matrix]]:
 
 
 def _plan(factors: Sequence[Matrix]) -> list[_Pass]:
-    """Neighbours go into one pass while their block fits in cache; a total is read on its own."""
+    """The passes in order: neighbours share one while their block fits in cache, totals do not."""
     passes: list[_Pass] = []
-    here: list[Matrix] = []
+    neighbours: list[Matrix] = []
     for i in reversed(range(len(factors))):
-        alone = is_total(factors[i]) or (bool(here) and is_total(here[0]))
-        size = math.prod(max(factor.shape) for factor in [factors[i], *here])
-        if here and (alone or size > BLOCK):
-            passes.append(_Pass(i + 1, tuple(here)))
-            here = []
-        here = [factors[i], *here]
-    passes.append(_Pass(0, tuple(here)))
+        alone = is_total(factors[i]) or (bool(neighbours) and is_total(neighbours[0]))
+        size = math.prod(max(factor.shape) for factor in [factors[i], *neighbours])
+        if neighbours and (alone or size > BLOCK_CELLS):
+            passes.append(_Pass(i + 1, tuple(neighbours)))
+            neighbours = []
+        neighbours = [factors[i], *neighbours]
+    passes.append(_Pass(0, tuple(neighbours)))
     busy = [p for p in passes if not all(isinstance(f, Identity) for f in p.factors)]
     return sorted((_trimmed(p) for p in busy), key=lambda p: p.growth)
 
 
 def _trimmed(p: _Pass) -> _Pass:
-    """The pass without identities at its ends: they belong to left and right for free."""
+    """The pass without identities at its ends, which need no work."""
     busy = [i for i, f in enumerate(p.factors) if not isinstance(f, Identity)]
     return _Pass(p.start + busy[0], p.factors[busy[0] : busy[-1] + 1])
 
@@ -213,10 +214,10 @@ def kron_apply(factors: Sequence[Matrix], x: Array) -> Array:
         shapes.append((before, after))
         sizes[p.start : end] = [factor.shape[0] for factor in p.factors]
     dtype = np.result_type(x, *(factor.entry_type for factor in factors))
-    held = [a * p.rows * b for p, (a, b) in zip(passes, shapes, strict=True)]
-    work = np.empty(max(held), dtype=dtype)
+    results = [a * p.rows * b for p, (a, b) in zip(passes, shapes, strict=True)]
+    work = np.empty(max(results), dtype=dtype)
     source = x.reshape(-1)
-    for p, (a, b), size in zip(passes, shapes, held, strict=True):
+    for p, (a, b), size in zip(passes, shapes, results, strict=True):
         _run(p, source.reshape(a, p.columns, b), work[:size].reshape(a, p.rows, b))
         source = work[:size]
     if 2 * source.size < work.size:
@@ -251,12 +252,12 @@ def _run(p: _Pass, source: Array, target: Array) -> None:
         # Long rows go through at memory speed as they are.
         p.factors[0]._apply_into(source, target)
         return
-    slabs = max(1, min(left, BLOCK // (max(n, m) * right)))
+    slabs = max(1, min(left, BLOCK_CELLS // (max(n, m) * right)))
     starts = range(0, left, slabs)
     # A slab that moves does so by whole rows, so a column only ever meets itself.
     width = right
-    if max(n, m) * right > 2 * BLOCK and right > 1:
-        width = max(1, min(max(16, BLOCK // max(n, m)), right // 8))
+    if max(n, m) * right > 2 * BLOCK_CELLS and right > 1:
+        width = max(1, min(max(16, BLOCK_CELLS // max(n, m)), right // 8))
     spare = np.empty((2, slabs * max(n, m) * width), dtype=target.dtype)
     for start in reversed(starts) if m > n else starts:
         block = source[start : start + slabs]
@@ -264,7 +265,7 @@ def _run(p: _Pass, source: Array, target: Array) -> None:
         for c in range(0, right, width):
             part = block[:, :, c : c + width]
             if in_place:
-                kept = _laid(spare[1], part.shape)
-                kept[...] = part
-                part = kept
+                copy = _workspace(spare[1], part.shape)
+                copy[...] = part
+                part = copy
             p.into(part, out[:, :, c : c + width], spare)

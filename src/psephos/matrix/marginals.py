@@ -3,7 +3,7 @@
 For a set a of axes let C(a) = ⊗ (I if i ∈ a else 11ᵀ). These matrices commute: they share
 eigenspaces, one for each set S of axes (coordinates in S orthogonal to 1, the others constant), and
 the eigenvalue of C(a) on S is Π_{i∉a} nᵢ if S ⊆ a, else 0. So Σ w_a C(a) is inverted by one
-superset sum over the 2^d sets, and products go down a tree of partial sums, each marginal made
+superset sum over the 2^d sets, and products go down a tree of partial sums, each marginal taken
 from a smaller table than the last.
 """
 
@@ -23,8 +23,8 @@ from psephos.matrix.core import totals
 from psephos.values import Array, frozen
 
 Axes = tuple[int, ...]
-MOST_AXES = 300
-"""Partial sums go down one axis after another, a call for each."""
+MARGINAL_AXES = 300
+"""The most axes of a grid: partial sums recurse once for each axis."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,18 +64,18 @@ class Marginals(Matrix):
         out = np.empty((left, self.shape[0], right), dtype=dtype)
         ends = np.cumsum([0, *self.sizes])
 
-        def down(x: Array, kept: int, axis: int, family: list[int]) -> None:
+        def down(x: Array, cells: int, axis: int, family: list[int]) -> None:
             if axis == len(self.grid):
                 for b in family:
-                    table = x.reshape(left, kept, right)
+                    table = x.reshape(left, cells, right)
                     np.multiply(self.weights[b], table, out=out[:, ends[b] : ends[b + 1]])
                 return
             n = self.grid[axis]
             keep, drop = self._split(axis, family)
             if drop:
-                down(totals(x.reshape(left * kept, n, -1)), kept, axis + 1, drop)
+                down(totals(x.reshape(left * cells, n, -1)), cells, axis + 1, drop)
             if keep:
-                down(x, kept * n, axis + 1, keep)
+                down(x, cells * n, axis + 1, keep)
 
         down(x, 1, 0, list(range(len(self.sets))))
         return out
@@ -84,15 +84,15 @@ class Marginals(Matrix):
         left, _, right = y.shape
         ends = np.cumsum([0, *self.sizes])
 
-        def up(kept: int, axis: int, family: list[int]) -> Array:
+        def up(cells: int, axis: int, family: list[int]) -> Array:
             if axis == len(self.grid):
                 tables = (self.weights[b] * y[:, ends[b] : ends[b + 1]] for b in family)
                 return np.asarray(sum(tables))
             n = self.grid[axis]
             keep, drop = self._split(axis, family)
-            part = up(kept * n, axis + 1, keep) if keep else None
-            spread = up(kept, axis + 1, drop) if drop else None
-            return _joined(part, spread, left * kept, n)
+            part = up(cells * n, axis + 1, keep) if keep else None
+            spread = up(cells, axis + 1, drop) if drop else None
+            return _merge_branches(part, spread, left * cells, n)
 
         return up(1, 0, list(range(len(self.sets)))).reshape(left, -1, right)
 
@@ -149,16 +149,16 @@ class MarginalsGram(Matrix):
     def _apply(self, x: Array) -> Array:
         left, _, right = x.shape
 
-        def go(x: Array, kept: int, axis: int, family: list[int]) -> Array:
+        def go(x: Array, cells: int, axis: int, family: list[int]) -> Array:
             if axis == len(self.grid):
                 return np.asarray(sum(self.weights[b] for b in family) * x)
             n = self.grid[axis]
             keep = [b for b in family if axis in self.sets[b]]
             drop = [b for b in family if axis not in self.sets[b]]
-            part = go(x, kept * n, axis + 1, keep) if keep else None
-            table = x.reshape(left * kept, n, -1)
-            spread = go(totals(table), kept, axis + 1, drop) if drop else None
-            return _joined(part, spread, left * kept, n)
+            part = go(x, cells * n, axis + 1, keep) if keep else None
+            table = x.reshape(left * cells, n, -1)
+            spread = go(totals(table), cells, axis + 1, drop) if drop else None
+            return _merge_branches(part, spread, left * cells, n)
 
         return go(x, 1, 0, list(range(len(self.sets)))).reshape(left, -1, right)
 
@@ -225,7 +225,7 @@ class MarginalsGram(Matrix):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Eigenspaces(Matrix):
-    """Symmetric, with a given eigenvalue on each of the 2^d eigenspaces (numbered by Σ 2^i).
+    """Symmetric, with one eigenvalue on each of the 2^d eigenspaces (numbered by Σ 2^i).
 
     Axis by axis a vector is split into its mean and the rest; no large numbers cancel, however
     far apart the eigenvalues are.
@@ -255,15 +255,15 @@ class Eigenspaces(Matrix):
     def _apply(self, x: Array) -> Array:
         left, _, right = x.shape
 
-        def go(x: Array, kept: int, axis: int, code: int) -> Array:
+        def go(x: Array, cells: int, axis: int, code: int) -> Array:
             if axis == len(self.grid):
                 return np.asarray(self.values[code] * x)
             n = self.grid[axis]
-            table = x.reshape(left * kept, n, -1)
+            table = x.reshape(left * cells, n, -1)
             mean = totals(table) / n
-            constant = go(mean, kept, axis + 1, code)
-            rest = go(table - mean, kept * n, axis + 1, code | 1 << axis)
-            return _joined(rest, constant, left * kept, n)
+            constant = go(mean, cells, axis + 1, code)
+            rest = go(table - mean, cells * n, axis + 1, code | 1 << axis)
+            return _merge_branches(rest, constant, left * cells, n)
 
         return go(x.astype(float), 1, 0, 0).reshape(left, -1, right)
 
@@ -306,13 +306,13 @@ def superset_sums(values: Array, sign: int = 1) -> Array:
     return out
 
 
-def _joined(part: Array | None, spread: Array | None, outer: int, n: int) -> Array:
-    """The kept branch of a tree plus the summed one, spread over its axis; one may be absent."""
+def _merge_branches(part: Array | None, spread: Array | None, outer: int, n: int) -> Array:
+    """The tables that keep an axis plus those summed over it, spread evenly; one may be absent."""
     branches = [b.reshape(outer, -1, 1) for b in (part, spread) if b is not None]
     if part is None:
         return np.repeat(branches[0].reshape(outer, 1, -1), n, axis=1)
-    kept = part.reshape(outer, n, -1)
-    return kept if spread is None else np.asarray(kept + branches[-1].reshape(outer, 1, -1))
+    table = part.reshape(outer, n, -1)
+    return table if spread is None else np.asarray(table + branches[-1].reshape(outer, 1, -1))
 
 
 def _check(matrix: Marginals | MarginalsGram) -> None:
@@ -323,8 +323,8 @@ def _check(matrix: Marginals | MarginalsGram) -> None:
         raise ShapeError(
             f"axes are tuples of numbers such as (0, 2), got {matrix.sets!r}"
         ) from None
-    if len(grid) > MOST_AXES:
-        raise ShapeError(f"marginals of {len(grid):,} axes are over the limit of {MOST_AXES}")
+    if len(grid) > MARGINAL_AXES:
+        raise ShapeError(f"marginals of {len(grid):,} axes are over the limit of {MARGINAL_AXES}")
     if not grid or not sets or len(sets) != len(matrix.weights):
         raise ShapeError("marginals need a grid, at least one set of axes, and a weight for each")
     for axes in sets:

@@ -8,11 +8,12 @@ from psephos.values import Array, largest
 
 FLOAT = 1 << 53
 """Every integer up to here is a float."""
-PIECE = 1 << 16
-"""Numbers turned into floats at a time: they stay in cache, and no vector is held beside x."""
+FLOATS_AT_ONCE = 1 << 16
+"""Integers turned into floats at a time, so that they stay in cache."""
 FEW = 8
-"""Vectors for which integers are multiplied as they are."""
-SHORT = 256
+"""Fewer vectors than this are multiplied as integers."""
+SHORT_RUN = 256
+"""Rows shorter than this are multiplied by one long vector of repeated weights."""
 
 
 def times(a: Array, x: Array, out: Array | None = None) -> Array:
@@ -29,7 +30,7 @@ def times(a: Array, x: Array, out: Array | None = None) -> Array:
 
 
 def _by_layout(a: Array, x: Array, out: Array | None = None) -> Array:
-    """In as few and as large products as the layout allows."""
+    """A along the middle axis of x, in as few and as large products as the layout allows."""
     left, n, right = x.shape
     if right == 1:
         flat = None if out is None else out[:, :, 0]
@@ -58,7 +59,7 @@ def _by_floats(a: Array, x: Array, out: Array | None) -> Array:
     if bits < 1:
         return _by_layout(a, x, out)
     out = np.empty((left, len(a), right), dtype=np.int64) if out is None else out
-    slabs, width = max(1, PIECE // (n * right)), max(1, PIECE // n)
+    slabs, width = max(1, FLOATS_AT_ONCE // (n * right)), max(1, FLOATS_AT_ONCE // n)
     for i in range(0, left, slabs):
         for j in range(0, right, width):
             part = slice(i, i + slabs), slice(None), slice(j, j + width)
@@ -67,7 +68,7 @@ def _by_floats(a: Array, x: Array, out: Array | None) -> Array:
 
 
 def _by_limbs(a: Array, x: Array, bits: int, out: Array) -> None:
-    """A x from pieces of so many bits, as many as the largest number has."""
+    """A x, where the numbers of x are cut into limbs of that many bits."""
     limbs = max(1, -(-largest(x).bit_length() // bits))
     if limbs == 1:
         out[...] = _by_layout(a, x.astype(float))
@@ -85,6 +86,6 @@ def weigh(weights: Array, x: Array, out: Array | None = None) -> Array:
     """diag(weights) along the middle axis of x."""
     left, _, right = x.shape
     each = weights[:, None]
-    if left > 1 < right < SHORT:
+    if left > 1 < right < SHORT_RUN:
         each = np.repeat(each, right, axis=1)  # one long run for each slab, not n short ones
     return np.asarray(np.multiply(x, each, out=out))

@@ -18,9 +18,12 @@ from psephos.matrix.explicit import sparse_times
 from psephos.values import Array, frozen
 
 GROUPING_LIMIT = 10**8
-ROWS_LIMIT = 2 * 10**9
+"""Blocks times ranges up to which `column_groups` compares which ranges cover a block."""
+RANGE_ANSWERS = 2 * 10**9
+"""The most answers that `AllRange` writes out."""
 CORNERS_LIMIT = 10**9
-MOST_AXES = 60
+"""The most corners, 2^d for each box of d axes."""
+BOX_AXES = 60
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,8 +52,8 @@ class Ranges(Matrix):
                 f"Ranges over {len(grid)} axes need two whole-number arrays of shape "
                 f"(rows, {len(grid)}), got {low.shape} and {high.shape}"
             )
-        if len(grid) > MOST_AXES:
-            raise ShapeError(f"Ranges over {len(grid)} axes are over the limit of {MOST_AXES}")
+        if len(grid) > BOX_AXES:
+            raise ShapeError(f"Ranges over {len(grid)} axes are over the limit of {BOX_AXES}")
         corners = low.shape[0] << sum(length > 1 for length in grid)
         if corners > CORNERS_LIMIT:
             raise TooLargeError(
@@ -188,11 +191,11 @@ class AllRange(Matrix):
     def _apply(self, x: Array) -> Array:
         left, n, right = x.shape
         m = self.shape[0]
-        if left * m * right > ROWS_LIMIT:
+        if left * m * right > RANGE_ANSWERS:
             raise TooLargeError(
                 f"{self} has {m:.1e} answers; work with its gram(), or ask for listed Ranges",
                 left * m * right,
-                ROWS_LIMIT,
+                RANGE_ANSWERS,
             )
         up_to = running_sums(x)
         out = np.empty((left, m, right), dtype=x.dtype)

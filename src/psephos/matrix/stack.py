@@ -1,4 +1,4 @@
-"""Matrices side by side: one below the other, or each on cells of its own."""
+"""Unions of matrices: over the same cells (Stack), or each over its own cells (DirectSum)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import numpy as np
 
 from psephos.errors import ShapeError
 from psephos.matrix.base import Matrix, square_size
-from psephos.matrix.combine import Scaled, Sum, check_parts, common_type, join_groups
+from psephos.matrix.combine import Scaled, Sum, check_parts, join_groups, set_common_type
 from psephos.matrix.kron import Kron
 from psephos.values import Array
+
+GRID_LIMIT = 10**7
+"""The most numbers that `largest_of_products` holds at once."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +39,7 @@ class Stack(Matrix):
         if len(widths) > 1:
             raise ShapeError(f"Stack parts must share one width, got {widths}")
         object.__setattr__(self, "parts", tuple(flat))
-        common_type(self, self.parts)
+        set_common_type(self, self.parts)
 
     @cached_property
     def shape(self) -> tuple[int, int]:
@@ -80,8 +83,8 @@ class Stack(Matrix):
 
     def _largest_column_sum(self) -> float:
         """From Kronecker parts with few different columns per axis, without the cells."""
-        found = largest_of_products(self.parts)
-        return super()._largest_column_sum() if found is None else found
+        largest = largest_of_products(self.parts)
+        return super()._largest_column_sum() if largest is None else largest
 
     def sum(self) -> float:
         return math.fsum(part.sum() for part in self.parts)
@@ -100,7 +103,7 @@ class Stack(Matrix):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DirectSum(Matrix):
-    """Blocks on a diagonal: each part asks about cells of its own.
+    """Blocks on a diagonal: each part counts other cells.
 
     >>> from psephos.matrix import Identity
     >>> DirectSum((Identity(1), Identity(2))).shape
@@ -112,7 +115,7 @@ class DirectSum(Matrix):
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
         check_parts("DirectSum", self.parts)
-        common_type(self, self.parts)
+        set_common_type(self, self.parts)
 
     @cached_property
     def shape(self) -> tuple[int, int]:
@@ -121,8 +124,8 @@ class DirectSum(Matrix):
     def _apply(self, x: Array) -> Array:
         ends = np.cumsum([part.shape[1] for part in self.parts])[:-1]
         pieces = np.split(x, ends, axis=1)
-        made = [part._apply(piece) for part, piece in zip(self.parts, pieces, strict=True)]
-        return np.concatenate(made, axis=1, dtype=np.result_type(self.entry_type, x))
+        blocks = [part._apply(piece) for part, piece in zip(self.parts, pieces, strict=True)]
+        return np.concatenate(blocks, axis=1, dtype=np.result_type(self.entry_type, x))
 
     def _apply_t(self, y: Array) -> Array:
         return self.T._apply(y)
@@ -162,13 +165,10 @@ class DirectSum(Matrix):
         """Columns of different parts are equal only where both are zero; those stay apart."""
         groups, start = [], 0
         for part in self.parts:
-            own = part.column_groups()
-            groups.append(own + start)
-            start += int(own.max()) + 1
+            numbers = part.column_groups()
+            groups.append(numbers + start)
+            start += int(numbers.max()) + 1
         return np.concatenate(groups)
-
-
-GRID_LIMIT = 10**7
 
 
 def largest_of_products(parts: tuple[Matrix, ...]) -> float | None:
@@ -186,8 +186,8 @@ def largest_of_products(parts: tuple[Matrix, ...]) -> float | None:
         return None
     total = np.array([float(w) for w, _ in pairs])[:, None]
     for axis in range(len(factors[0])):
-        known = {id(f[axis]): f[axis] for f in factors}
-        sums = {key: factor._column_sums() for key, factor in known.items()}
+        distinct = {id(f[axis]): f[axis] for f in factors}
+        sums = {key: factor._column_sums() for key, factor in distinct.items()}
         place = {key: j for j, key in enumerate(sums)}
         rows = np.unique(np.stack(list(sums.values())), axis=1)
         different = rows[[place[id(f[axis])] for f in factors]]

@@ -1,4 +1,4 @@
-"""What is asked: query sets, products, workloads, and the ways to write them down."""
+"""Counting queries: query sets, products, workloads, and the ways to write them down."""
 
 from psephos.workload.builders import marginals, prefix_product, range_marginals, range_product
 from psephos.workload.product import Product, product
@@ -18,8 +18,7 @@ from psephos.workload.queries import (
     total,
     width_range,
 )
-from psephos.workload.reduction import Reduction
-from psephos.workload.workload import Workload
+from psephos.workload.workload import Reduction, Workload
 
 __all__ = [
     "Product",

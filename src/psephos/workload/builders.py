@@ -1,11 +1,4 @@
-"""Named workloads: marginals, range marginals, and products of prefixes or ranges.
-
-Weights for relative error: queries that count few rows matter as much as those that count many.
-
-A selection minimises the sum of squared errors, where wide queries dominate. Dividing every query
-by its size before selecting (McKenna et al. 2018, section 9) turns that into relative error. The
-result is for selection alone; answers are asked of the workload itself.
-"""
+"""Functions that build workloads: marginals, ranges, prefixes, and one with relative weights."""
 
 from __future__ import annotations
 
@@ -20,7 +13,7 @@ from psephos.domain.domain import Domain
 from psephos.errors import WorkloadError
 from psephos.matrix import Compose, Diagonal, Matrix
 from psephos.values import Array
-from psephos.workload.product import Product, product
+from psephos.workload.product import Product, checked_weight, product
 from psephos.workload.queries import all_range, identity, prefix
 from psephos.workload.query_sets import MatrixQueries, QuerySet, SetLabels
 from psephos.workload.workload import Workload
@@ -56,7 +49,7 @@ def range_marginals(
     ordered: Sequence[str] | None = None,
     weight: float = 1.0,
 ) -> Workload:
-    """Marginals in which ordered attributes are asked for all their ranges, others for each value.
+    """Marginals with all ranges of the ordered attributes and each value of the others.
 
     Ordered are the attributes named, or else those with numbers or bins for values.
     """
@@ -81,19 +74,57 @@ def range_product(domain: Domain, names: Sequence[str] | None = None) -> Workloa
     return _one_product(domain, names, all_range())
 
 
+def relative(workload: Workload, guess: Mapping[str, Any] | None = None) -> Workload:
+    """The workload with every query divided by its expected size, to select for relative error.
+
+    Selection minimises the sum of squared errors, where wide queries dominate. Dividing every
+    query by its size turns that into relative error (McKenna et al. 2018, section 9). The result
+    is for selection alone; what is published are the answers of the workload itself.
+
+    Without a guess the size of a query is its L1 norm: the number of cells that it counts. A guess
+    gives, for some attributes, how the rows are spread over the values (any positive scale); the
+    size of a query is then what it counts if attributes are independent. A guess is declared by a
+    person and public: never computed from the data.
+
+    >>> from psephos import Domain, Workload, prefix, product
+    >>> W = relative(Workload(Domain.of(age=4), [product(age=prefix())]))
+    >>> W.matrix.dense()
+    array([[1.        , 0.        , 0.        , 0.        ],
+           [0.5       , 0.5       , 0.        , 0.        ],
+           [0.33333333, 0.33333333, 0.33333333, 0.        ],
+           [0.25      , 0.25      , 0.25      , 0.25      ]])
+    """
+    if not isinstance(workload, Workload):
+        raise WorkloadError(f"relative takes a workload, got {type(workload).__name__}")
+    shares = _shares(workload, guess)
+    products = []
+    for original in workload.products:
+        items, size = [], 1.0
+        for name, attribute in zip(workload.domain.names, workload.domain.attributes, strict=True):
+            spread = shares.get(name, np.ones(attribute.size))
+            queries = original.factors.get(name)
+            if queries is None:
+                size *= float(spread.sum())
+            else:
+                matrix = workload._factor(name, queries)
+                items.append((name, _divided(queries, matrix, attribute, spread)))
+        products.append(Product(tuple(items), original.weight / size, original.title))
+    return Workload(workload.domain, tuple(products))
+
+
 def _one_product(domain: Domain, names: Sequence[str] | None, queries: QuerySet) -> Workload:
     if isinstance(names, str):
         raise WorkloadError(f"names is a list of attributes; write [{names!r}]")
-    chosen = domain.names if names is None else tuple(names)
-    return Workload(domain, (product(dict.fromkeys(chosen, queries)),))
+    attributes = domain.names if names is None else tuple(names)
+    return Workload(domain, (product(dict.fromkeys(attributes, queries)),))
 
 
 def _over_sets(
     domain: Domain, queries: dict[str, QuerySet], sets: Iterable[tuple[str, ...]], weight: float
 ) -> Workload:
-    one = product(weight=weight).weight
+    weight = checked_weight(weight)
     return Workload(
-        domain, tuple(Product(tuple((n, queries[n]) for n in names), one) for names in sets)
+        domain, tuple(Product(tuple((n, queries[n]) for n in names), weight) for names in sets)
     )
 
 
@@ -109,74 +140,45 @@ def _sets(
     if of is not None:
         if isinstance(of, str):
             raise WorkloadError(f"of= takes a list of marginals; write of=[({of!r},)]")
-        listed = [(names,) if isinstance(names, str) else tuple(names) for names in of]
-        for names in listed:
+        tables = [(names,) if isinstance(names, str) else tuple(names) for names in of]
+        for names in tables:
             if len(set(names)) < len(names):
                 raise WorkloadError(f"the marginal {names} names an attribute twice")
-        return [tuple(sorted(names, key=domain.axis)) for names in listed]
-    most = k if k is not None else up_to
+        return [tuple(sorted(names, key=domain.axis)) for names in tables]
+    largest = k if k is not None else up_to
     d = len(domain.names)
-    if isinstance(most, bool) or not isinstance(most, int | np.integer) or not 0 <= most <= d:
-        raise WorkloadError(f"marginals of {most!r} attributes; the domain has {d}: take 0 to {d}")
-    sizes = [most] if k is not None else range(most + 1)
+    if (
+        isinstance(largest, bool)
+        or not isinstance(largest, int | np.integer)
+        or not 0 <= largest <= d
+    ):
+        raise WorkloadError(
+            f"marginals of {largest!r} attributes; the domain has {d}: take 0 to {d}"
+        )
+    sizes = [largest] if k is not None else range(largest + 1)
     return [names for size in sizes for names in combinations(domain.names, size)]
 
 
-def relative(workload: Workload, guess: Mapping[str, Any] | None = None) -> Workload:
-    """The workload with every query divided by its expected size.
-
-    Without a guess the size of a query is its L1 norm: the number of cells that it counts. A guess
-    gives, for some attributes, how the rows are spread over the values (any positive scale); the
-    size of a query is then what it counts if attributes are independent. A guess is declared by a
-    person and public: never computed from the data.
-
-    >>> from psephos import Domain, Workload, prefix, product
-    >>> W = relative(Workload(Domain.of(age=4), [product(age=prefix())]))
-    >>> W.matrix.dense()
-    array([[1.        , 0.        , 0.        , 0.        ],
-           [0.5       , 0.5       , 0.        , 0.        ],
-           [0.33333333, 0.33333333, 0.33333333, 0.        ],
-           [0.25      , 0.25      , 0.25      , 0.25      ]])
-    """
-    from psephos.workload.workload import Workload
-
-    if not isinstance(workload, Workload):
-        raise WorkloadError(f"relative takes a workload, got {type(workload).__name__}")
-    shares = _checked(workload, guess)
-    products = []
-    for asked in workload.products:
-        items, size = [], 1.0
-        for name, attribute in zip(workload.domain.names, workload.domain.attributes, strict=True):
-            spread = shares.get(name, np.ones(attribute.size))
-            queries = asked.factors.get(name)
-            if queries is None:
-                size *= float(spread.sum())
-            else:
-                matrix = workload._factor(name, queries)
-                items.append((name, _divided(queries, matrix, attribute, spread)))
-        products.append(Product(tuple(items), asked.weight / size, asked.title))
-    return Workload(workload.domain, tuple(products))
-
-
 def _divided(queries: QuerySet, matrix: Matrix, attribute: Attribute, spread: Array) -> QuerySet:
+    """The queries, each divided by what it counts if rows are spread like that."""
     sizes = matrix.abs().matvec(spread.astype(float))
     positive = sizes > 0
     weights = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=positive)
     if positive.all() and np.ptp(sizes) == 0:
-        made: Matrix = matrix if weights[0] == 1 else matrix * float(weights[0])
+        rows: Matrix = matrix if weights[0] == 1 else matrix * float(weights[0])
     else:
-        made = Compose((Diagonal(weights), matrix))
-    return MatrixQueries(made, SetLabels(queries, attribute))
+        rows = Compose((Diagonal(weights), matrix))
+    return MatrixQueries(rows, SetLabels(queries, attribute))
 
 
-def _checked(workload: Workload, guess: Mapping[str, Any] | None) -> dict[str, Array]:
+def _shares(workload: Workload, guess: Mapping[str, Any] | None) -> dict[str, Array]:
     if not isinstance(guess, Mapping | None):
         raise WorkloadError(f"a guess is a dict of attribute: numbers, got {type(guess).__name__}")
     shares = {}
-    for name, given in (guess or {}).items():
+    for name, numbers in (guess or {}).items():
         size = workload.domain[name].size
         try:
-            spread = np.asarray(given, dtype=float)
+            spread = np.asarray(numbers, dtype=float)
         except (TypeError, ValueError):
             spread = np.empty(0)
         if spread.shape != (size,) or not np.isfinite(spread).all() or (spread <= 0).any():

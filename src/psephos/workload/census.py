@@ -27,7 +27,7 @@ AGE_CUTS = (
 
 
 def person(*, state: bool = False) -> Domain:
-    """Person(sex 2, hispanic 2, race 64, relationship 17, age 115), with state 51 if wanted."""
+    """Person(sex 2, hispanic 2, race 64, relationship 17, age 115), with state 51 if `state`."""
     attributes: dict[str, Attribute | int | list[str]] = {
         "sex": ["male", "female"],
         "hispanic": ["not hispanic", "hispanic"],
@@ -60,15 +60,15 @@ def _race(boxes: int) -> str:
 
 def _race_sets() -> tuple[QuerySet, QuerySet, QuerySet]:
     boxes = np.arange(64)
-    checked = np.array([int(b).bit_count() for b in boxes])
+    race_counts = np.array([int(b).bit_count() for b in boxes])
     single = np.array([boxes == 1 << i for i in range(6)])
     others = ~single.any(axis=0)
     alone = masks(np.vstack([single, others]), [*(f"{r} alone" for r in RACES), "all others"])
     each = np.eye(64, dtype=bool)[1:]
-    by_count = np.array([checked == k for k in range(1, 7)])
+    by_count = np.array([race_counts == k for k in range(1, 7)])
     labels = [_race(b) for b in range(1, 64)]
     labels += [f"{k} race{'s' * (k > 1)}" for k in range(1, 7)] + ["two or more races"]
-    detailed = masks(np.vstack([each, by_count, checked >= 2]), labels)
+    detailed = masks(np.vstack([each, by_count, race_counts >= 2]), labels)
     return alone, detailed, masks(boxes == 1, ["White alone"])
 
 
@@ -83,45 +83,45 @@ def _tables() -> tuple[Product, ...]:
     def by_age(table: str, ages: QuerySet, not_hispanic: QuerySet) -> list[Product]:
         """Sex by age for everyone, then for each race, for hispanics, and for races of others."""
         return [
-            ask(table)(i, t, t, ages),
-            ask(table)(m, t, t, t),
-            ask(f"{table}A-G")(i, t, r1, ages),
-            ask(f"{table}A-G")(m, t, r1, t),
-            ask(f"{table}H")(i, h, t, ages),
-            ask(f"{table}H")(m, h, t, t),
-            ask(f"{table}I+")(i, n, not_hispanic, ages),
-            ask(f"{table}I+")(m, n, not_hispanic, t),
+            _table(table)(i, t, t, ages),
+            _table(table)(m, t, t, t),
+            _table(f"{table}A-G")(i, t, r1, ages),
+            _table(f"{table}A-G")(m, t, r1, t),
+            _table(f"{table}H")(i, h, t, ages),
+            _table(f"{table}H")(m, h, t, t),
+            _table(f"{table}I+")(i, n, not_hispanic, ages),
+            _table(f"{table}I+")(m, n, not_hispanic, t),
         ]
 
     return (
-        ask("P1")(t, t, t, t),
-        ask("P3")(t, t, r1, t),
-        ask("P3")(t, t, t, t),
-        ask("P4")(t, i, t, t),
-        ask("P4")(t, t, t, t),
-        ask("P5")(t, i, r1, t),
-        ask("P5")(t, m, t, t),
-        ask("P8")(t, t, r2, t),
-        ask("P8")(t, t, t, t),
-        ask("P9")(t, i, t, t),
-        ask("P9")(t, n, r2, t),
-        ask("P9")(t, t, t, t),
-        ask("P10")(t, t, r2, a18),
-        ask("P10")(t, t, t, a18),
-        ask("P11")(t, i, t, a18),
-        ask("P11")(t, n, r2, a18),
-        ask("P11")(t, t, t, a18),
+        _table("P1")(t, t, t, t),
+        _table("P3")(t, t, r1, t),
+        _table("P3")(t, t, t, t),
+        _table("P4")(t, i, t, t),
+        _table("P4")(t, t, t, t),
+        _table("P5")(t, i, r1, t),
+        _table("P5")(t, m, t, t),
+        _table("P8")(t, t, r2, t),
+        _table("P8")(t, t, t, t),
+        _table("P9")(t, i, t, t),
+        _table("P9")(t, n, r2, t),
+        _table("P9")(t, t, t, t),
+        _table("P10")(t, t, r2, a18),
+        _table("P10")(t, t, t, a18),
+        _table("P11")(t, i, t, a18),
+        _table("P11")(t, n, r2, a18),
+        _table("P11")(t, t, t, a18),
         *by_age("P12", a1, white),
         *by_age("PCT12", a3, r1),
     )
 
 
-def ask(table: str) -> Callable[[QuerySet, QuerySet, QuerySet, QuerySet], Product]:
-    """A product of one published table: sex × hispanic × race × age."""
+def _table(name: str) -> Callable[[QuerySet, QuerySet, QuerySet, QuerySet], Product]:
+    """Builds products of one published table: sex × hispanic × race × age."""
 
-    def asked(sex: QuerySet, hispanic: QuerySet, race: QuerySet, age: QuerySet) -> Product:
+    def of(sex: QuerySet, hispanic: QuerySet, race: QuerySet, age: QuerySet) -> Product:
         factors = {"sex": sex, "hispanic": hispanic, "race": race, "age": age}
-        named = {name: queries for name, queries in factors.items() if queries != total()}
-        return product(named, name=table)
+        counted = {column: queries for column, queries in factors.items() if queries != total()}
+        return product(counted, name=name)
 
-    return asked
+    return of

@@ -1,4 +1,4 @@
-"""A product: one query set for each of some attributes, all combinations asked."""
+"""A product: all combinations of query sets, one for each of some attributes."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from psephos.workload.query_sets import (
 )
 
 LIGHTEST, HEAVIEST = 1e-100, 1e100
+"""The ends of the range of weights."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,15 +41,15 @@ class Product(Value):
     def __post_init__(self) -> None:
         object.__setattr__(self, "items", tuple((n, query_set(q)) for n, q in self.items))
         object.__setattr__(self, "weight", checked_weight(self.weight))
-        twice = first_repeated([n for n, _ in self.items])
-        if twice is not None:
-            raise WorkloadError(f"attribute {twice!r} is given twice")
+        repeated = first_repeated([n for n, _ in self.items])
+        if repeated is not None:
+            raise WorkloadError(f"attribute {repeated!r} is given twice")
         if not isinstance(self.name, str):
             raise WorkloadError(f"a product's name is text, got {self.name!r}")
 
     @property
     def factors(self) -> dict[str, QuerySet]:
-        """The query set of each attribute that is asked about."""
+        """The query set of each attribute that has one."""
         return dict(self.items)
 
     def factor(self, name: str) -> QuerySet:
@@ -60,17 +61,17 @@ class Product(Value):
 
     def matrix(self, domain: Domain) -> Kron:
         """The Kronecker product of the factors' matrices, in the domain's order."""
-        own = dict(self.items)
+        factors = self.factors
         return Kron(
             tuple(
-                factor_matrix(own[name], domain, name) if name in own else total(n)
+                factor_matrix(factors[name], domain, name) if name in factors else total(n)
                 for name, n in zip(domain.names, domain.shape, strict=True)
             )
         )
 
     @property
     def title(self) -> str:
-        """The name given, or the attributes asked about."""
+        """The product's name, or else its attributes."""
         return self.name or " × ".join(name for name, _ in self.items) or "total"
 
     def __repr__(self) -> str:
@@ -79,6 +80,30 @@ class Product(Value):
         )
         weight = "" if self.weight == 1 else f"; weight {self.weight:g}"
         return f"Product({inside or 'total'}{weight})"
+
+
+@dataclass(frozen=True)
+class ProductLabels:
+    """The labels of one product's queries; `counts` has the queries of each of its query sets."""
+
+    product: Product
+    domain: Domain
+    counts: tuple[int, ...]
+
+    def by_attribute(self, i: int) -> dict[str, str]:
+        """The label of query i on each attribute that has a query set, in the domain's order."""
+        sets = zip(self.product.items, self.counts, strict=True)
+        ordered = sorted(sets, key=lambda pair: self.domain.axis(pair[0][0]))
+        labels: list[tuple[str, str]] = []
+        for (name, queries), count in reversed(ordered):
+            i, row = divmod(i, count)
+            labels.append((name, queries.label(self.domain[name], row)))
+        return dict(reversed(labels))
+
+    def __call__(self, i: int, /) -> str:
+        """The label of query i in one text."""
+        labels = self.by_attribute(i)
+        return ", ".join(f"{name}: {label}" for name, label in labels.items()) or "total"
 
 
 def product(
@@ -104,9 +129,9 @@ def product(
             f"name= is the table's name, got {name!r}; for an attribute called 'name' or 'weight' "
             "write product({'name': ...})"
         )
-    twice = [attribute for attribute in more if attribute in (factors or {})]
-    if twice:
-        raise WorkloadError(f"attribute {twice[0]!r} is given twice")
+    repeated = [attribute for attribute in more if attribute in (factors or {})]
+    if repeated:
+        raise WorkloadError(f"attribute {repeated[0]!r} is given twice")
     both = {**(factors or {}), **more}
     items = []
     for attribute, queries in both.items():
@@ -118,7 +143,7 @@ def product(
 
 
 def checked_weight(weight: Any) -> float:
-    """A weight is positive, and so that its square is far from the ends of floating point."""
+    """The weight as a float, if it is positive and its square is far from over- and underflow."""
     number = isinstance(weight, int | float | np.number) and not isinstance(weight, bool)
     if isinstance(weight, QuerySet):
         raise WorkloadError("for an attribute called 'weight' write product({'weight': ...})")
@@ -153,42 +178,42 @@ def factor_matrix(queries: QuerySet, domain: Domain, name: str) -> Matrix:
         raise WorkloadError(f"attribute {name!r}: {error}") from None
 
 
-def _check_merged(domain: Domain, merged: Domain) -> None:
-    """Is one domain the other with attributes merged?"""
-    if not isinstance(merged, Domain):
-        raise WorkloadError(f"over takes a Domain, got {type(merged).__name__}")
-    parts: list[tuple[str, object]] = []
-    for name, attribute in zip(merged.names, merged.attributes, strict=True):
-        kept = name in domain.names and domain[name] == attribute
-        parts.extend([(name, attribute)] if kept else attribute.parts)
-    if sorted(n for n, _ in parts) != sorted(domain.names) or any(domain[n] != a for n, a in parts):
-        raise WorkloadError(
-            f"{merged} is not {domain} with attributes merged; make it with domain.merge([...])"
-        )
-
-
-def regroup(asked: Product, domain: Domain, merged: Domain) -> Product:
+def regroup(original: Product, domain: Domain, merged: Domain) -> Product:
     """The same queries over a domain in which some attributes were merged.
 
     Factors that are named by a merged attribute already stay as they are.
     """
-    own = asked.factors
+    factors = original.factors
     items: list[tuple[str, QuerySet]] = []
     _check_merged(domain, merged)
     for name, attribute in zip(merged.names, merged.attributes, strict=True):
         same = name in domain.names and domain[name] == attribute
-        if name in own and (same or name not in domain.names):
-            items.append((name, own[name]))
+        if name in factors and (same or name not in domain.names):
+            items.append((name, factors[name]))
         elif not same:
-            parts = tuple(own.get(part, TotalQueries()) for part, _ in attribute.parts)
+            parts = tuple(factors.get(part, TotalQueries()) for part, _ in attribute.parts)
             if all(isinstance(part, IdentityQueries) for part in parts):
                 items.append((name, IdentityQueries()))
             elif not all(isinstance(part, TotalQueries) for part in parts):
                 items.append((name, JointQueries(parts)))
-    return Product(tuple(items), asked.weight, asked.name)
+    return Product(tuple(items), original.weight, original.name)
 
 
 def rounded_weight(weight: float) -> Fraction:
     """The nearest weight that the kernel takes: m·2^e with m < 2^20."""
     share, exponent = math.frexp(weight)
     return round(share * MANTISSA) * Fraction(2) ** exponent / MANTISSA
+
+
+def _check_merged(domain: Domain, merged: Domain) -> None:
+    """Refuse a domain that is not the other with attributes merged."""
+    if not isinstance(merged, Domain):
+        raise WorkloadError(f"over takes a Domain, got {type(merged).__name__}")
+    parts: list[tuple[str, object]] = []
+    for name, attribute in zip(merged.names, merged.attributes, strict=True):
+        same = name in domain.names and domain[name] == attribute
+        parts.extend([(name, attribute)] if same else attribute.parts)
+    if sorted(n for n, _ in parts) != sorted(domain.names) or any(domain[n] != a for n, a in parts):
+        raise WorkloadError(
+            f"{merged} is not {domain} with attributes merged; make it with domain.merge([...])"
+        )

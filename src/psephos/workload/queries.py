@@ -1,6 +1,6 @@
-"""Query sets: what may be asked of one attribute, before its size is known.
+"""Query sets by name: what may be counted of one attribute, whatever its size.
 
-A query set is a small value; these functions make and check them.
+These functions check their arguments; the classes of `query_sets` do the work.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def identity() -> QuerySet:
-    """Each value on its own."""
+    """Each value by itself."""
     return IdentityQueries()
 
 
@@ -59,7 +59,7 @@ def total() -> QuerySet:
 
 
 def identity_total() -> QuerySet:
-    """Each value on its own, and all together."""
+    """Each value by itself, and all together."""
     return StackedQueries((IdentityQueries(), TotalQueries()))
 
 
@@ -85,8 +85,8 @@ def ranges(ends: Sequence[tuple[int, int]]) -> QuerySet:
 
     Ends are values of an integer attribute, and positions (from 0) in any other.
     """
-    listed = list(ends) if isinstance(ends, Iterable) and not isinstance(ends, str) else []
-    pairs = [tuple(pair) if isinstance(pair, Iterable) else () for pair in listed]
+    items = list(ends) if isinstance(ends, Iterable) and not isinstance(ends, str) else []
+    pairs = [tuple(pair) if isinstance(pair, Iterable) else () for pair in items]
     whole = all(
         len(pair) == 2 and all(isinstance(end, int | np.integer) for end in pair) for pair in pairs
     )
@@ -129,8 +129,8 @@ def groups(of_value: Any, labels: Sequence[str]) -> QuerySet:
     labels = list(labels)
     codes = np.asarray(of_value)
     whole = codes.ndim == 1 and codes.dtype.kind in "iu"
-    used = np.unique(codes[codes != -1]) if whole else np.array([])
-    if not whole or not np.array_equal(used, np.arange(len(labels))) or not len(labels):
+    numbers = np.unique(codes[codes != -1]) if whole else np.array([])
+    if not whole or not np.array_equal(numbers, np.arange(len(labels))) or not len(labels):
         raise WorkloadError(
             f"groups takes a whole number for each value, -1 or 0 to {len(labels) - 1}, "
             "with at least one value in every group"

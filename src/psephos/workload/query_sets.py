@@ -1,11 +1,11 @@
-"""The kinds of query sets: given an attribute, each says its matrix and its queries' labels."""
+"""The kinds of query sets: each gives its matrix and its labels for an attribute."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,9 +32,6 @@ from psephos.matrix import (
 from psephos.matrix import total as total_row
 from psephos.values import Array, Value
 
-if TYPE_CHECKING:
-    from psephos.workload.workload import Workload
-
 
 class QuerySet(Value, ABC):
     """Counting queries on one attribute."""
@@ -54,7 +51,7 @@ class QuerySet(Value, ABC):
 
 @dataclass(frozen=True, eq=False)
 class IdentityQueries(QuerySet):
-    """Each value on its own."""
+    """Each value by itself."""
 
     def matrix(self, attribute: Attribute) -> Matrix:
         return Identity(attribute.size)
@@ -101,7 +98,7 @@ class AllRangeQueries(QuerySet):
 
 @dataclass(frozen=True, eq=False)
 class WidthRangeQueries(QuerySet):
-    """Every range of a given number of values."""
+    """Every range of `width` neighbouring values."""
 
     width: int
 
@@ -239,7 +236,7 @@ class PermutedQueries(QuerySet):
 class StackedQueries(QuerySet):
     """Several query sets one after the other.
 
-    A group of a level that is called like something else here has its level's name behind it.
+    Where a group of a level has the same label as another query, the level's name is added.
 
     >>> ages = Attribute.integers(8, 10).with_level("five", 5)
     >>> StackedQueries((LevelQueries("five"), IdentityQueries())).labels(ages)
@@ -252,24 +249,24 @@ class StackedQueries(QuerySet):
         return Stack(tuple(part.matrix(attribute) for part in self.parts))
 
     def label(self, attribute: Attribute, i: int) -> str:
-        own = i
+        row = i
         for part in self.parts:
             rows = part.matrix(attribute).shape[0]
-            if own < rows and isinstance(part, LevelQueries):
+            if row < rows and isinstance(part, LevelQueries):
                 return self.labels(attribute)[i]  # what it is called depends on all the others
-            if own < rows:
-                return part.label(attribute, own)
-            own -= rows
+            if row < rows:
+                return part.label(attribute, row)
+            row -= rows
         raise WorkloadError(f"no query {i}")
 
     def labels(self, attribute: Attribute) -> list[str]:
-        found = [(part, part.labels(attribute)) for part in self.parts]
-        times = Counter(label for _, labels in found for label in labels)
+        parts = [(part, part.labels(attribute)) for part in self.parts]
+        times = Counter(label for _, labels in parts for label in labels)
         return [
             f"{label} ({part.name})"
             if isinstance(part, LevelQueries) and times[label] > 1
             else label
-            for part, labels in found
+            for part, labels in parts
             for label in labels
         ]
 
@@ -287,13 +284,13 @@ class JointQueries(QuerySet):
     def label(self, attribute: Attribute, i: int) -> str:
         words = []
         for queries, (_, part) in zip(reversed(self.parts), reversed(attribute.parts), strict=True):
-            i, own = divmod(i, queries.matrix(part).shape[0])
-            words.append(queries.label(part, own))
+            i, row = divmod(i, queries.matrix(part).shape[0])
+            words.append(queries.label(part, row))
         return ", ".join(reversed(words))
 
 
-class Labels(Protocol):
-    """Gives the label of query i."""
+class QueryLabels(Protocol):
+    """Labels of queries by their number."""
 
     def __call__(self, i: int, /) -> str:
         """The label of query i."""
@@ -301,7 +298,7 @@ class Labels(Protocol):
 
 @dataclass(frozen=True)
 class SetLabels:
-    """The labels of a query set on the attribute it was written for."""
+    """The labels of a query set on an attribute, for a matrix over fewer cells of it."""
 
     queries: QuerySet
     attribute: Attribute
@@ -310,25 +307,12 @@ class SetLabels:
         return self.queries.label(self.attribute, i)
 
 
-@dataclass(frozen=True)
-class ProductLabels:
-    """The labels of one product of a workload, in one text each."""
-
-    workload: Workload
-    product: int
-
-    def __call__(self, i: int, /) -> str:
-        before = sum(self.workload.query_counts[: self.product])
-        words = self.workload.label(before + i)[1]
-        return ", ".join(f"{name}: {label}" for name, label in words.items()) or "total"
-
-
 @dataclass(frozen=True, eq=False)
 class MatrixQueries(QuerySet):
-    """Queries given by an implicit matrix, labelled by number or by what they were made from."""
+    """Queries as rows of an implicit matrix, labelled by `source`, or else by number."""
 
     rows: Matrix
-    source: Labels | None = None
+    source: QueryLabels | None = None
 
     def matrix(self, attribute: Attribute) -> Matrix:
         if self.rows.shape[1] != attribute.size:
@@ -345,16 +329,16 @@ class MatrixQueries(QuerySet):
 
 
 def total_label(attribute: Attribute) -> str:
-    """What all values together are called: "total", unless a value or a group is called so.
+    """The label of all values together: "total", unless a value or a group is called so.
 
     >>> total_label(Attribute.categories(["part", "total"]))
     '(total)'
     """
     groups = [label for level in attribute.levels for label in level.labels]
-    own = [str(v) for v in attribute.values] if isinstance(attribute.values, tuple) else []
-    taken = {*(attribute.names or own), *groups}
+    values = [str(v) for v in attribute.values] if isinstance(attribute.values, tuple) else []
+    others = {*(attribute.names or values), *groups}
     word = "total"
-    while word in taken:
+    while word in others:
         word = f"({word})"
     return word
 
@@ -370,7 +354,7 @@ def _span(attribute: Attribute, low: int, high: int) -> str:
 
 
 def _row_label(attribute: Attribute, row: Array) -> str:
-    """A row of 0 and 1 by its members, another by its weights."""
+    """The label of a row: of 0 and 1 by its members, of other numbers by its weights."""
     cells = np.flatnonzero(row)
     if (row[cells] == 1).all():
         return _members(attribute, cells)

@@ -1,34 +1,25 @@
-"""Equal cells first: merge the cells that no query of the workload tells apart.
+"""Smaller workloads with the same answers: fewer cells, or fewer products.
 
-The reduction is lossless, W x = W' x' with x' = P x (Zhang et al. 2020, section 8), and no strategy
-gets worse by it. Columns are compared by their structure, exactly, never by a hash or by floats.
+Cells that no query tells apart are merged. This is lossless, W x = W' x' with x' = P x (Zhang et
+al. 2020, section 8), and no strategy gets worse by it. Columns are compared by their structure,
+exactly, never by a hash or by floats.
 
-Fewer products for the same queries.
-
-Two products of equal weight that differ in one attribute only are one product whose query set on
-that attribute holds the queries of both. Repeated queries stay repeated, so every weighted query
-is there as often as before and the Gram is unchanged; only the order of the rows is new.
+Two products of equal weight that differ in one attribute only are one product, whose query set on
+that attribute holds the queries of both. Repeated queries stay repeated, so the Gram is unchanged;
+only the order of the rows is new.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.errors import TooLargeError, name_list
-from psephos.matrix import (
-    Compose,
-    Identity,
-    Kron,
-    Matrix,
-    Partition,
-    Sparse,
-)
+from psephos.matrix import Compose, Identity, Kron, Matrix, Partition, Sparse
 from psephos.matrix.columns import column_selection, select_columns
 from psephos.matrix.combine import join_groups
 from psephos.values import Array, frozen
@@ -37,24 +28,84 @@ from psephos.workload.queries import stacked
 from psephos.workload.query_sets import (
     MaskQueries,
     MatrixQueries,
-    ProductLabels,
+    QueryLabels,
     QuerySet,
     SetLabels,
     StackedQueries,
     TotalQueries,
 )
-from psephos.workload.workload import Workload
 
-if TYPE_CHECKING:
-    from psephos.workload.workload import Workload
+COMPARED_CELLS = 20_000_000
+"""The most cells whose columns are compared one by one."""
 
 Atoms = tuple[int, ...]
 """A query set as a sorted tuple of numbered parts: equal for equal multisets of queries."""
 
+AtomTable = list[tuple[float, tuple[Atoms, ...]]]
+"""Products as a weight and the atoms of every attribute."""
 
-def compact(workload: Workload) -> Workload:
-    """Merge products that differ in one attribute only, as long as there are any."""
-    names = workload.domain.names
+
+def merge_values(
+    domain: Domain, products: Sequence[Product], factor: Callable[[str, QuerySet], Matrix]
+) -> tuple[Domain, list[Product], Matrix]:
+    """Merge the values of each attribute that all query sets on it treat alike.
+
+    `factor` gives the matrix of a query set on a named attribute. The result is the new domain,
+    the products over it, and the map P from old cells to new ones.
+    """
+    factors: dict[str, dict[int, Matrix]] = {name: {} for name in domain.names}
+    for original in products:
+        for name, queries in original.items:
+            matrix = factor(name, queries)
+            factors[name][id(matrix)] = matrix
+    groups = {name: _groups(list(factors[name].values()), domain[name].size) for name in domain}
+    first = {name: np.unique(groups[name], return_index=True)[1] for name in domain}
+    merged = [
+        Product(
+            tuple(
+                (name, _restricted(queries, domain[name], first[name], factor(name, queries)))
+                for name, queries in original.items
+            ),
+            original.weight,
+            original.name,
+        )
+        for original in products
+    ]
+    attributes = tuple(_merged_attribute(domain[name], groups[name]) for name in domain)
+    maps = tuple(Identity(g.size) if g[-1] == g.size - 1 else Partition(g) for g in groups.values())
+    return Domain(domain.names, attributes), merged, Kron(maps)
+
+
+def merge_cells(
+    domain: Domain,
+    products: Sequence[Product],
+    kron: Callable[[int], Kron],
+    labels: Callable[[int], QueryLabels],
+) -> tuple[Domain, list[Product], Matrix]:
+    """Merge cells of the whole domain, to fewer than any product of merged values may have.
+
+    `kron` and `labels` give the unweighted matrix and the labels of a product by its number. The
+    result is as that of `merge_values`, over one attribute, "cells".
+    """
+    if domain.size > COMPARED_CELLS:
+        raise TooLargeError(
+            f"comparing {domain.size:,} cells one by one is over the limit of "
+            f"{COMPARED_CELLS:,}; use reduce() on the attributes first",
+            domain.size,
+            COMPARED_CELLS,
+        )
+    groups = join_groups([kron(i).column_groups() for i in range(len(products))])
+    first = np.unique(groups, return_index=True)[1]
+    selection = Sparse(column_selection(first, groups.size))
+    merged = []
+    for i, original in enumerate(products):
+        rows = MatrixQueries(Compose((kron(i), selection)), labels(i))
+        merged.append(Product((("cells", rows),), original.weight, original.title))
+    return Domain(("cells",), (Attribute(range(first.size)),)), merged, Partition(groups)
+
+
+def merge_products(names: Sequence[str], products: Sequence[Product]) -> list[Product]:
+    """Merge products that differ in one of the named attributes only, as long as there are any."""
     numbers: dict[QuerySet, int] = {}
 
     def atoms(queries: QuerySet) -> Atoms:
@@ -62,57 +113,54 @@ def compact(workload: Workload) -> Workload:
         pieces = [piece for part in parts for piece in _single_rows(part)]
         return tuple(sorted(numbers.setdefault(piece, len(numbers)) for piece in pieces))
 
-    known: dict[QuerySet, Atoms] = {}
-    table: list[tuple[float, tuple[Atoms, ...]]] = []
-    for asked in workload.products:
-        own = dict(asked.items)
+    atoms_of: dict[QuerySet, Atoms] = {}
+    rows: AtomTable = []
+    for original in products:
+        factors = original.factors
         row: list[Atoms] = []
         for name in names:
-            queries = own.get(name, TotalQueries())
-            if queries not in known:
-                known[queries] = atoms(queries)
-            row.append(known[queries])
-        table.append((asked.weight, tuple(row)))
+            queries = factors.get(name, TotalQueries())
+            if queries not in atoms_of:
+                atoms_of[queries] = atoms(queries)
+            row.append(atoms_of[queries])
+        rows.append((original.weight, tuple(row)))
 
-    merged = _merge(table, len(names))
     pieces = list(numbers)
-    made: dict[Atoms, QuerySet] = {}
-    products = []
-    for weight, sets in merged:
+    sets: dict[Atoms, QuerySet] = {}
+    merged = []
+    for weight, combined in _merge_rows(rows, len(names)):
         items = []
-        for name, own_atoms in zip(names, sets, strict=True):
-            if own_atoms not in made:
-                made[own_atoms] = _query_set([pieces[a] for a in own_atoms])
-            if not isinstance(made[own_atoms], TotalQueries):
-                items.append((name, made[own_atoms]))
-        products.append(Product(tuple(items), weight))
-    return Workload(workload.domain, tuple(products))
+        for name, numbered in zip(names, combined, strict=True):
+            if numbered not in sets:
+                sets[numbered] = _query_set([pieces[a] for a in numbered])
+            if not isinstance(sets[numbered], TotalQueries):
+                items.append((name, sets[numbered]))
+        merged.append(Product(tuple(items), weight))
+    return merged
 
 
-def _merge(
-    table: list[tuple[float, tuple[Atoms, ...]]], attributes: int
-) -> list[tuple[float, tuple[Atoms, ...]]]:
-    """Greedily by the attribute that saves most, until none saves anything."""
+def _merge_rows(rows: AtomTable, attributes: int) -> AtomTable:
+    """Merge rows by the attribute that saves most of them, until none saves any."""
     while True:
         best = min(
             range(attributes),
-            key=lambda i: len({(w, row[:i], row[i + 1 :]) for w, row in table}),
+            key=lambda i: len({(w, row[:i], row[i + 1 :]) for w, row in rows}),
         )
         groups: dict[tuple[float, tuple[Atoms, ...], tuple[Atoms, ...]], list[Atoms]] = defaultdict(
             list
         )
-        for weight, row in table:
+        for weight, row in rows:
             groups[weight, row[:best], row[best + 1 :]].append(row[best])
-        if len(groups) == len(table):
-            return table
-        table = [
-            (weight, (*before, tuple(sorted(a for own in parts for a in own)), *after))
+        if len(groups) == len(rows):
+            return rows
+        rows = [
+            (weight, (*before, tuple(sorted(atom for part in parts for atom in part)), *after))
             for (weight, before, after), parts in groups.items()
         ]
 
 
 def _single_rows(queries: QuerySet) -> list[QuerySet]:
-    """Masks row by row, so that equal rows are recognised in any company."""
+    """Masks as query sets of one row each, so that equal rows are equal atoms."""
     if not isinstance(queries, MaskQueries):
         return [queries]
     if (queries.rows == 1).all():
@@ -125,7 +173,7 @@ def _single_rows(queries: QuerySet) -> list[QuerySet]:
 
 
 def _query_set(pieces: list[QuerySet]) -> QuerySet:
-    """Single masks together in one array again; the rest behind it."""
+    """One query set of all pieces: single masks in one array, the others behind it."""
     rows = [piece for piece in pieces if isinstance(piece, MaskQueries)]
     rest = [piece for piece in pieces if not isinstance(piece, MaskQueries)]
     parts: list[QuerySet] = []
@@ -137,89 +185,15 @@ def _query_set(pieces: list[QuerySet]) -> QuerySet:
     return stacked(*parts, *rest)
 
 
-CELLS_LIMIT = 20_000_000
-
-
-@dataclass(frozen=True)
-class Reduction:
-    """A workload over fewer cells, and the map P from the old cells to the new."""
-
-    workload: Workload
-    partition: Matrix
-
-    @property
-    def domain(self) -> Domain:
-        return self.workload.domain
-
-    def __repr__(self) -> str:
-        new, old = self.partition.shape
-        return f"Reduction({old:,} cells to {new:,})"
-
-
-def reduce_attributes(workload: Workload) -> Reduction:
-    """Merge values of each attribute that all query sets on it treat alike.
-
-    >>> from psephos.workload import Workload, product, ranges
-    >>> domain = Domain.of(age=range(115), sex=["F", "M"])
-    >>> reduce_attributes(Workload(domain, [product(age=ranges([(0, 17), (18, 64)]))]))
-    Reduction(230 cells to 3)
-    """
-    from psephos.workload.workload import Workload
-
-    old = workload.domain
-    factors: dict[str, dict[int, Matrix]] = {name: {} for name in old.names}
-    for asked in workload.products:
-        for name, queries in asked.items:
-            factor = workload._factor(name, queries)
-            factors[name][id(factor)] = factor
-    groups = [_groups(list(factors[name].values()), old[name].size) for name in old.names]
-    attributes = [
-        _merged_attribute(attribute, g) for attribute, g in zip(old.attributes, groups, strict=True)
-    ]
-    kept = {
-        name: np.unique(g, return_index=True)[1] for name, g in zip(old.names, groups, strict=True)
-    }
-    products = []
-    for asked in workload.products:
-        items = tuple(
-            (name, _restricted(queries, old[name], kept[name], workload._factor(name, queries)))
-            for name, queries in asked.items
-        )
-        products.append(Product(items, asked.weight, asked.name))
-    maps = tuple(Identity(g.size) if g[-1] == g.size - 1 else Partition(g) for g in groups)
-    return Reduction(Workload(Domain(old.names, tuple(attributes)), tuple(products)), Kron(maps))
-
-
-def reduce_cells(workload: Workload) -> Reduction:
-    """Merge cells of the whole domain, which may be fewer than any product of merged values."""
-    from psephos.workload.workload import Workload
-
-    if workload.domain.size > CELLS_LIMIT:
-        raise TooLargeError(
-            f"comparing {workload.domain.size:,} cells one by one is over the limit of "
-            f"{CELLS_LIMIT:,}; use reduce() on the attributes first",
-            workload.domain.size,
-            CELLS_LIMIT,
-        )
-    groups = join_groups([workload.kron(i).column_groups() for i in range(len(workload.products))])
-    first = np.unique(groups, return_index=True)[1]
-    pick = Sparse(column_selection(first, groups.size))
-    products = []
-    for i, asked in enumerate(workload.products):
-        rows = MatrixQueries(Compose((workload.kron(i), pick)), ProductLabels(workload, i))
-        products.append(Product((("cells", rows),), asked.weight, asked.title))
-    domain = Domain(("cells",), (Attribute(range(first.size)),))
-    return Reduction(Workload(domain, tuple(products)), Partition(groups))
-
-
 def _groups(matrices: list[Matrix], size: int) -> Array:
-    """Which values of an attribute have equal columns in all its factors."""
+    """Numbers for the values of an attribute, the same for equal columns in all its matrices."""
     if not matrices:
         return np.zeros(size, dtype=np.int64)
     return join_groups([matrix.column_groups() for matrix in matrices])
 
 
 def _merged_attribute(attribute: Attribute, groups: Array) -> Attribute:
+    """The attribute with one value for each group, labelled by the values in it."""
     count = int(groups.max()) + 1
     if count == attribute.size:
         return attribute
@@ -236,7 +210,8 @@ def _merged_attribute(attribute: Attribute, groups: Array) -> Attribute:
     return Attribute(tuple(range(count)), tuple(labels))
 
 
-def _restricted(queries: QuerySet, old: Attribute, kept: Array, matrix: Matrix) -> QuerySet:
-    if kept.size == old.size:
+def _restricted(queries: QuerySet, attribute: Attribute, first: Array, matrix: Matrix) -> QuerySet:
+    """The queries over the first value of each group, with the labels they had."""
+    if first.size == attribute.size:
         return queries
-    return MatrixQueries(select_columns(matrix, kept), SetLabels(queries, old))
+    return MatrixQueries(select_columns(matrix, first), SetLabels(queries, attribute))

@@ -1,31 +1,41 @@
-"""The workload: what is asked, as a domain and a weighted union of products."""
+"""The workload: a domain and a weighted union of products over it."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
-from itertools import accumulate
-from typing import TYPE_CHECKING
+from itertools import accumulate, combinations
 
 import numpy as np
 
 from psephos.domain.domain import Domain
 from psephos.domain.predicate import Predicate
-from psephos.errors import ShapeError, UnsupportedError, WorkloadError
+from psephos.errors import ShapeError, TooLargeError, UnsupportedError, WorkloadError
 from psephos.inverse.axis import is_zero
 from psephos.inverse.form import Form
 from psephos.kernel.query import Query
 from psephos.matrix import Kron, Matrix, Scaled, Stack, Sum, total
 from psephos.values import Array, Value
-from psephos.workload.product import Product, checked_weight, factor_matrix, regroup, rounded_weight
+from psephos.workload.product import (
+    Product,
+    ProductLabels,
+    checked_weight,
+    factor_matrix,
+    regroup,
+    rounded_weight,
+)
 from psephos.workload.queries import QuerySet, predicates
-from psephos.workload.statistics import closure_traces, subset_traces
+from psephos.workload.reduction import merge_cells, merge_products, merge_values
+from psephos.workload.sql import compile_sql
 
-if TYPE_CHECKING:
-    from psephos.workload.reduction import Reduction
+SUBSETS_LIMIT = 1 << 24
+"""The most sets of attributes that `subset_traces` lists."""
+SHOWN_PRODUCTS = 40
+"""Rows of the table that a notebook shows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,21 +61,21 @@ class Workload(Value):
                 f"a workload needs a Domain, got {type(self.domain).__name__}; "
                 "write Domain.of({...})"
             )
-        given = self.products
-        if isinstance(given, QuerySet) or not isinstance(given, Product | Iterable):
+        parts = self.products
+        if isinstance(parts, QuerySet) or not isinstance(parts, Product | Iterable):
             raise WorkloadError(
-                f"a workload takes a list of products, got {given!r}; write [product(age=prefix())]"
+                f"a workload takes a list of products, got {parts!r}; write [product(age=prefix())]"
             )
-        products = (given,) if isinstance(given, Product) else tuple(given)
+        products = (parts,) if isinstance(parts, Product) else tuple(parts)
         if not products:
             raise WorkloadError("a workload needs at least one product, got none")
         checked: set[tuple[str, QuerySet]] = set()
-        for asked in products:
-            if not isinstance(asked, Product):
+        for product in products:
+            if not isinstance(product, Product):
                 raise WorkloadError(
-                    f"a workload is made of products, got {asked!r}; write product(age=prefix())"
+                    f"a workload is made of products, got {product!r}; write product(age=prefix())"
                 )
-            for item in asked.items:
+            for item in product.items:
                 if item not in checked:
                     factor_matrix(item[1], self.domain, item[0])
                     checked.add(item)
@@ -88,8 +98,6 @@ class Workload(Value):
             dialect: any that sqlglot reads, by its name there; DuckDB's when left out
             merge_limit: the most combinations of values that one condition may span
         """
-        from psephos.workload.sql import compile_sql
-
         return cls(*compile_sql(domain, statements, dialect=dialect, merge_limit=merge_limit))
 
     @classmethod
@@ -124,11 +132,11 @@ class Workload(Value):
         return Kron(self.factors(i))
 
     def factors(self, i: int) -> tuple[Matrix, ...]:
-        """The queries of one product on every attribute, the total where none are asked."""
-        made = list(self._totals)
+        """The matrix of product i on every attribute: the total where it has no query set."""
+        factors = list(self._totals)
         for name, queries in self.products[i].items:
-            made[self._axes[name]] = self._factor(name, queries)
-        return tuple(made)
+            factors[self._axes[name]] = self._factor(name, queries)
+        return tuple(factors)
 
     @cached_property
     def _axes(self) -> dict[str, int]:
@@ -143,11 +151,11 @@ class Workload(Value):
         return {}
 
     def _factor(self, name: str, queries: QuerySet) -> Matrix:
-        """Equal factors are one object, however many products share them."""
-        made = self._factors.get((name, queries))
-        if made is None:
-            made = self._factors[name, queries] = factor_matrix(queries, self.domain, name)
-        return made
+        """The matrix of a query set on an attribute, one object however many products share it."""
+        factor = self._factors.get((name, queries))
+        if factor is None:
+            factor = self._factors[name, queries] = factor_matrix(queries, self.domain, name)
+        return factor
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -157,13 +165,11 @@ class Workload(Value):
     @cached_property
     def query_counts(self) -> tuple[int, ...]:
         """The number of queries of each product."""
-        counts = []
-        for asked in self.products:
-            count = 1
-            for name, queries in asked.items:
-                count *= self._factor(name, queries).shape[0]
-            counts.append(count)
-        return tuple(counts)
+        return tuple(math.prod(self._set_sizes(product)) for product in self.products)
+
+    def _set_sizes(self, product: Product) -> tuple[int, ...]:
+        """The number of queries of each query set of a product."""
+        return tuple(self._factor(name, queries).shape[0] for name, queries in product.items)
 
     @property
     def nbytes(self) -> int:
@@ -171,15 +177,13 @@ class Workload(Value):
         return sum(factor.nbytes for factor in {id(f): f for f in self._all_factors()}.values())
 
     def _all_factors(self) -> Iterator[Matrix]:
-        for asked in self.products:
-            for name, queries in asked.items:
+        for product in self.products:
+            for name, queries in product.items:
                 yield self._factor(name, queries)
 
     def gram(self) -> Matrix:
         """WᵀW as a sum of Kronecker products."""
-        parts = tuple(
-            Scaled(asked.weight**2, self.kron(i).gram()) for i, asked in enumerate(self.products)
-        )
+        parts = tuple(Scaled(p.weight**2, self.kron(i).gram()) for i, p in enumerate(self.products))
         return parts[0] if len(parts) == 1 else Sum(parts)
 
     def factor_grams(self, i: int) -> tuple[Matrix, ...]:
@@ -188,12 +192,78 @@ class Workload(Value):
         return grams.factors if isinstance(grams, Kron) else (grams,)
 
     def subset_traces(self) -> Array:
-        """τ_S for every set S of attributes, numbered by Σ 2^i: see `statistics`."""
-        return subset_traces(self)
+        """τ_S for every set S of attributes, numbered by Σ_{i∈S} 2^i.
+
+        All matrices in the span of the marginal Grams share eigenspaces, one for each set S of
+        attributes (see psephos.matrix.marginals). The trace of WᵀW on each, with G_i the Gram of
+        a product's factor on attribute i, is
+
+            τ_S = Σ_products w² Π_{i∈S} (tr G_i - 1ᵀG_i1/n_i) · Π_{i∉S} 1ᵀG_i1/n_i
+
+        >>> from psephos.workload.builders import marginals
+        >>> marginals(Domain.of(a=2, b=3), up_to=1).subset_traces()
+        array([11.,  3.,  4.,  0.])
+        """
+        names, shape = self.domain.names, self.domain.shape
+        if 1 << len(names) > SUBSETS_LIMIT:
+            raise TooLargeError(
+                f"{len(names)} attributes have 2^{len(names)} subsets; use closure_traces()",
+                1 << len(names),
+                SUBSETS_LIMIT,
+            )
+        traces = np.zeros(1 << len(names))
+        for product in self.products:
+            sets = product.factors
+            tau = np.array([product.weight**2])
+            for name, n in zip(names, shape, strict=True):
+                constant, varying = (
+                    self._moments(name, sets[name]) if name in sets else (float(n), 0.0)
+                )
+                tau = np.concatenate([tau * constant, tau * varying])
+            traces += tau
+        return traces
 
     def closure_traces(self) -> dict[tuple[int, ...], float]:
-        """τ_S where it is not zero, for domains of many attributes: see `statistics`."""
-        return closure_traces(self)
+        """The τ_S of `subset_traces` that are not zero: S inside the attributes of some product."""
+        digits = math.fsum(math.log(n) for n in self.domain.shape)
+        if digits > math.log(1e300):
+            raise TooLargeError(
+                f"a domain of e^{digits:.0f} cells is beyond floating point; "
+                "leave out attributes that no query names",
+                self.domain.size,
+                10**300,
+            )
+        traces: dict[tuple[int, ...], float] = {}
+        for product in self.products:
+            factors = sorted((self._axes[n], *self._moments(n, q)) for n, q in product.items)
+            outside = self.domain.size // math.prod(self.domain.shape[i] for i, _, _ in factors)
+            scale = product.weight**2 * float(outside)
+            for k in range(len(factors) + 1):
+                for chosen in combinations(range(len(factors)), k):
+                    share = scale
+                    for j, (_, constant, varying) in enumerate(factors):
+                        share *= varying if j in chosen else constant
+                    if share:
+                        key = tuple(factors[j][0] for j in chosen)
+                        traces[key] = traces.get(key, 0.0) + share
+        return traces
+
+    def _moments(self, name: str, queries: QuerySet) -> tuple[float, float]:
+        """1ᵀG1/n and tr G - 1ᵀG1/n of a factor."""
+        moments = self._known_moments.get((name, queries))
+        if moments is None:
+            matrix = self._factor(name, queries)
+            gram = matrix.gram()
+            constant = gram.sum() / matrix.shape[1]
+            varying = max(0.0, gram.trace() - constant)
+            # A total leaves rounding dust where the exact difference is zero.
+            dust = varying < 1e-12 * gram.trace()
+            moments = self._known_moments[name, queries] = (constant, 0.0 if dust else varying)
+        return moments
+
+    @cached_property
+    def _known_moments(self) -> dict[tuple[str, QuerySet], tuple[float, float]]:
+        return {}
 
     # ---- answers and their names ---------------------------------------------------------------
 
@@ -205,21 +275,21 @@ class Workload(Value):
         return np.concatenate([self.kron(i) @ x for i in range(len(self.products))])
 
     def label(self, i: int) -> tuple[str, dict[str, str]]:
-        """The name of a query: its product, and a label for each attribute asked about."""
+        """The title of a query's product, and the query's label on each attribute."""
         if not isinstance(i, int | np.integer) or not 0 <= i < self.shape[0]:
             raise ShapeError(f"query {i!r} is not a number in 0..{self.shape[0] - 1}")
         ends = list(accumulate(self.query_counts))
         p = bisect_right(ends, i)
-        asked, i = self.products[p], i - (ends[p] - self.query_counts[p])
-        words: list[tuple[str, str]] = []
-        for name, queries in reversed(self._ordered(asked)):
-            i, own = divmod(i, self._factor(name, queries).shape[0])
-            words.append((name, queries.label(self.domain[name], own)))
-        return asked.title, dict(reversed(words))
+        first = ends[p] - self.query_counts[p]
+        return self.products[p].title, self._product_labels(p).by_attribute(i - first)
+
+    def _product_labels(self, i: int) -> ProductLabels:
+        product = self.products[i]
+        return ProductLabels(product, self.domain, self._set_sizes(product))
 
     def labels(self, i: int) -> dict[str, list[str]]:
-        """The labels of all queries of product i: one list for each attribute asked about."""
-        items = self._ordered(self.products[i])
+        """The labels of all queries of product i: a list for each attribute with a query set."""
+        items = sorted(self.products[i].items, key=lambda item: self.domain.axis(item[0]))
         lists = [queries.labels(self.domain[name]) for name, queries in items]
         grids = [grid.ravel() for grid in np.indices([len(words) for words in lists])]
         return {
@@ -227,34 +297,35 @@ class Workload(Value):
             for (name, _), words, grid in zip(items, lists, grids, strict=True)
         }
 
-    def _ordered(self, asked: Product) -> list[tuple[str, QuerySet]]:
-        return sorted(asked.items, key=lambda item: self.domain.axis(item[0]))
-
     @property
     def query(self) -> Query:
-        """The workload as it stands, to be measured: a block per product, weighted as asked."""
+        """The workload itself as what to measure: a block for each product, with its weight."""
         blocks = [(self.kron(i), rounded_weight(p.weight)) for i, p in enumerate(self.products)]
         return Query.of(blocks)
 
     # ---- other workloads -----------------------------------------------------------------------
 
     def compact(self) -> Workload:
-        """The same weighted queries in fewer products, in another order: see `compact`."""
-        from psephos.workload.reduction import compact
-
-        return compact(self)
+        """The same weighted queries in fewer products, in another order."""
+        return Workload(self.domain, merge_products(self.domain.names, self.products))
 
     def reduce(self) -> Reduction:
-        """Values that no query tells apart, merged attribute by attribute: see `reduce`."""
-        from psephos.workload.reduction import reduce_attributes
+        """Merge values that no query tells apart, attribute by attribute.
 
-        return reduce_attributes(self)
+        >>> from psephos.workload import product, ranges
+        >>> domain = Domain.of(age=range(115), sex=["F", "M"])
+        >>> Workload(domain, [product(age=ranges([(0, 17), (18, 64)]))]).reduce()
+        Reduction(230 cells to 3)
+        """
+        domain, products, partition = merge_values(self.domain, self.products, self._factor)
+        return Reduction(Workload(domain, products), partition)
 
     def reduce_cells(self) -> Reduction:
-        """Cells that no query tells apart, merged over the whole domain: see `reduce`."""
-        from psephos.workload.reduction import reduce_cells
-
-        return reduce_cells(self)
+        """Merge cells that no query tells apart, over the whole domain at once."""
+        domain, products, partition = merge_cells(
+            self.domain, self.products, self.kron, self._product_labels
+        )
+        return Reduction(Workload(domain, products), partition)
 
     def over(self, merged: Domain) -> Workload:
         """The same queries over the domain with some attributes merged."""
@@ -286,19 +357,58 @@ class Workload(Value):
         )
 
     def _repr_html_(self) -> str:
-        most = 40
         rows = "".join(
-            f"<tr><td>{escape(asked.title)}</td><td>{escape(', '.join(asked.factors) or 'total')}"
-            f"</td><td>{count:,}</td><td>{asked.weight:g}</td></tr>"
-            for asked, count in list(zip(self.products, self.query_counts, strict=True))[:most]
+            f"<tr><td>{escape(p.title)}</td><td>{escape(', '.join(p.factors) or 'total')}"
+            f"</td><td>{count:,}</td><td>{p.weight:g}</td></tr>"
+            for p, count in list(zip(self.products, self.query_counts, strict=True))[
+                :SHOWN_PRODUCTS
+            ]
         )
-        rest = len(self.products) - most
+        rest = len(self.products) - SHOWN_PRODUCTS
         more = f"<tr><td colspan=4>… {rest:,} more</td></tr>" if rest > 0 else ""
         return (
             f"<table><caption>{escape(repr(self))}</caption><thead><tr><th>table</th>"
             "<th>attributes</th><th>queries</th><th>weight</th></tr></thead>"
             f"<tbody>{rows}{more}</tbody></table>"
         )
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A workload over fewer cells, and the map P from the old cells to the new."""
+
+    workload: Workload
+    partition: Matrix
+
+    @property
+    def domain(self) -> Domain:
+        return self.workload.domain
+
+    def __repr__(self) -> str:
+        new, old = self.partition.shape
+        return f"Reduction({old:,} cells to {new:,})"
+
+
+def check_domain(workload: Workload, domain: Domain) -> None:
+    """Refuse a workload over another domain."""
+    if not isinstance(workload, Workload):
+        raise WorkloadError(f"a workload is needed, got {type(workload).__name__}")
+    if workload.domain != domain:
+        raise WorkloadError(
+            f"the workload is over {workload.domain}, this is over {domain}; bring it over with "
+            "workload.over(merged_domain)"
+        )
+
+
+def check_covered(form: Form, workload: Workload) -> None:
+    """Refuse queries that the measured blocks do not determine, by name."""
+    for i, product in enumerate(workload.products):
+        factors = workload.factors(i)
+        if not form.covers(factors) and not any(is_zero(f) for f in factors):
+            raise UnsupportedError(
+                f"table {product.title!r} is not determined by what is measured; choose a strategy "
+                "for a workload that holds it"
+            )
 
 
 def _conjunction(condition: Predicate) -> Product:
@@ -319,25 +429,3 @@ def _conjunction(condition: Predicate) -> Product:
         tuple((column, predicates(part)) for column, part in by_column.items()),
         name=repr(condition),
     )
-
-
-def check_domain(workload: Workload, domain: Domain) -> None:
-    """Refuse a workload over another domain."""
-    if not isinstance(workload, Workload):
-        raise WorkloadError(f"a workload is needed, got {type(workload).__name__}")
-    if workload.domain != domain:
-        raise WorkloadError(
-            f"the workload is over {workload.domain}, this is over {domain}; bring it over with "
-            "workload.over(merged_domain)"
-        )
-
-
-def check_covered(form: Form, workload: Workload) -> None:
-    """Refuse queries that the measured blocks do not determine, by name."""
-    for i, asked in enumerate(workload.products):
-        factors = workload.factors(i)
-        if not form.covers(factors) and not any(is_zero(f) for f in factors):
-            raise UnsupportedError(
-                f"table {asked.title!r} is not determined by what is measured; choose a strategy "
-                "for a workload that holds it"
-            )

@@ -29,8 +29,7 @@ from psephos.strategy.hdmm.union import opt_union
 from psephos.strategy.strategy import Strategy
 from psephos.strategy.terms import Terms, is_identity, picked
 from psephos.workload.product import Product
-from psephos.workload.reduction import Reduction
-from psephos.workload.workload import Workload
+from psephos.workload.workload import Reduction, Workload
 
 ANSWERS = 10**9
 """Strategies with more answers than this are not considered."""

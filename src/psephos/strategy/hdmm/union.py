@@ -39,8 +39,7 @@ from psephos.strategy.hdmm.union_pair import POWER, Pair, descend
 from psephos.strategy.hdmm.union_shared import Shared
 from psephos.strategy.terms import Terms, gram_operator, is_identity
 from psephos.values import Array
-from psephos.workload.reduction import Reduction
-from psephos.workload.workload import Workload
+from psephos.workload.workload import Reduction, Workload
 
 GROUPS = 32
 """Workloads with more kinds of products than this are not cut."""

@@ -1,11 +1,11 @@
 """SQL as a way to write workloads: counting queries in any dialect, compiled or refused in words.
 
 A statement is read by sqlglot, checked against a list of what a counting query may hold, and its
-conditions and keys are worked out by DuckDB for every declared value of the columns they name.
+conditions and keys are evaluated by DuckDB for every declared value of the columns they name.
 The table that FROM names is never opened. Text is compared letter for letter: a collation that
 ignores case is not followed, whatever the dialect.
 """
 
-from psephos.workload.sql.compile import compile_sql
+from psephos.workload.sql.compiler import compile_sql
 
 __all__ = ["compile_sql"]

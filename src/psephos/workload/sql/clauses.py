@@ -1,8 +1,8 @@
-"""Group keys: positions, aliases and expressions, and whether SELECT shows nothing but them.
+"""The clauses of a counting query: what an aggregate counts, and what GROUP BY groups by.
 
-The aggregates that count rows, each as the conditions under which a row counts.
-
-GROUP BY in all its forms, as a list of grouping sets.
+An aggregate is read as the conditions under which a row counts, GROUP BY in all its forms as a
+list of grouping sets. A group key is a position, an alias or an expression, and SELECT may show
+keys and counts only.
 """
 
 from __future__ import annotations
@@ -15,10 +15,25 @@ from itertools import chain, combinations, product
 from sqlglot import exp
 
 from psephos.errors import SqlError
-from psephos.workload.sql.columns import Columns
+from psephos.workload.sql.columns import ColumnNames
 from psephos.workload.sql.refusals import check_allowed, refuse
 
+TABLES_LIMIT = 10_000
+"""The most grouping sets of one statement."""
+
 Conditions = tuple[exp.Expr, ...]
+"""Conditions that must all hold."""
+
+Keys = tuple[exp.Expr, ...]
+"""The expressions of one grouping set."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """An expression to group by, and what to call it."""
+
+    name: str
+    expression: exp.Expr
 
 
 def conjuncts(condition: exp.Expr | None) -> Conditions:
@@ -37,24 +52,24 @@ def conjuncts(condition: exp.Expr | None) -> Conditions:
 
 
 def is_count(item: exp.Expr) -> bool:
-    """Does the item of a SELECT list look at more than one row?"""
+    """Is the item of a SELECT list an aggregate, rather than a key?"""
     node = item.unalias()
     if isinstance(node, exp.Grouping | exp.GroupingId):
         return False
     return node.find(exp.AggFunc, exp.Window, exp.Star) is not None
 
 
-def counted(item: exp.Expr, sql: str) -> Conditions:
+def count_conditions(item: exp.Expr, sql: str) -> Conditions:
     """The conditions under which the aggregate counts a row; none for COUNT(*)."""
     node = item.unalias()
     if isinstance(node, exp.Filter) and isinstance(node.expression, exp.Where):
-        return (*counted(node.this, sql), *conjuncts(node.expression.this))
+        return (*count_conditions(node.this, sql), *conjuncts(node.expression.this))
     if isinstance(node, exp.Count):
-        return _count(node, sql)
+        return _conditions_of_count(node, sql)
     if isinstance(node, exp.CountIf):
         return conjuncts(node.this)
     if isinstance(node, exp.Sum):
-        return _sum(node, sql)
+        return _conditions_of_sum(node, sql)
     if isinstance(node, exp.Window):
         raise refuse("a window function looks at other rows", sql, node, "COUNT(*) ... GROUP BY")
     if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and node.is_star):
@@ -67,58 +82,6 @@ def counted(item: exp.Expr, sql: str) -> Conditions:
         node,
         "COUNT(*), and calculate with its answers",
     )
-
-
-def _count(node: exp.Count, sql: str) -> Conditions:
-    argument = node.this
-    if argument is None or isinstance(argument, exp.Star | exp.Boolean | exp.Literal):
-        return ()
-    if isinstance(argument, exp.Distinct):
-        keys = ", ".join(key.sql(comments=False) for key in argument.expressions)
-        raise refuse(
-            f"COUNT(DISTINCT {keys}) is not a count of rows",
-            sql,
-            node,
-            f"SELECT {keys}, COUNT(*) ... GROUP BY {keys}",
-        )
-    if node.expressions:
-        raise refuse("COUNT takes one argument", sql, node, "COUNT(*)")
-    # COUNT(x) counts the rows where x is there.
-    return (exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null())),)
-
-
-def _sum(node: exp.Sum, sql: str) -> Conditions:
-    """SUM(CASE WHEN p THEN 1 ELSE 0 END) counts the rows where p holds."""
-    argument = node.this.unnest()
-    if argument.sql() == "1":
-        return ()
-    branches: list[exp.Expr] = []
-    otherwise: exp.Expr | None = None
-    if isinstance(argument, exp.Case):
-        branches, otherwise = argument.args["ifs"], argument.args.get("default")
-    elif isinstance(argument, exp.If):
-        branches, otherwise = [argument], argument.args.get("false")
-    results = [branch.args["true"].sql() for branch in branches]
-    rest = otherwise.sql() if otherwise is not None else "0"
-    if not results or not {*results, rest} <= {"0", "1"}:
-        raise _not_a_count(node, sql)
-    if results == ["1"] and rest == "0" and not (isinstance(argument, exp.Case) and argument.this):
-        return conjuncts(branches[0].this)
-    return (exp.EQ(this=argument.copy(), expression=exp.Literal.number(1)),)
-
-
-def _not_a_count(node: exp.AggFunc, sql: str) -> SqlError:
-    inner = node.this.sql(comments=False) if isinstance(node.this, exp.Expr) else "column"
-    return refuse(
-        f"{node.sql_name()}({inner}) is not a count of rows",
-        sql,
-        node,
-        f"SELECT {inner}, COUNT(*) ... GROUP BY {inner}, and work it out from the answers",
-    )
-
-
-SETS_LIMIT = 10_000
-Keys = tuple[exp.Expr, ...]
 
 
 def grouping_sets(group: exp.Group | None, selected: Keys, sql: str) -> list[Keys]:
@@ -150,60 +113,13 @@ def grouping_sets(group: exp.Group | None, selected: Keys, sql: str) -> list[Key
     return [_unique(chain.from_iterable(choice)) for choice in product(*choices)]
 
 
-def _sets(item: exp.Expr, sql: str) -> list[Keys]:
-    """The grouping sets of one item of the GROUP BY list."""
-    units = [_unit(part) for part in item.expressions]
-    if isinstance(item, exp.Rollup):
-        return [_join(units[:n]) for n in range(len(units), -1, -1)]
-    if isinstance(item, exp.Cube):
-        _check_number(2 ** len(units), sql, item)
-        sizes = range(len(units), -1, -1)
-        return [_join(chosen) for n in sizes for chosen in combinations(units, n)]
-    if isinstance(item, exp.GroupingSets):
-        return [keys for part in item.expressions for keys in _sets(part, sql)]
-    return [_unit(item)]
-
-
-def _unit(item: exp.Expr) -> Keys:
-    """(a, b) goes in and out as one; parentheses around a single key mean nothing."""
-    if isinstance(item, exp.Tuple):
-        return tuple(item.expressions)
-    return (item.unnest(),)
-
-
-def _join(units: Sequence[Keys]) -> Keys:
-    return tuple(chain.from_iterable(units))
-
-
-def _unique(keys: chain[exp.Expr]) -> Keys:
-    return tuple(dict.fromkeys(keys))
-
-
-def _check_number(sets: int, sql: str, place: exp.Expr) -> None:
-    if sets > SETS_LIMIT:
-        raise refuse(
-            f"this makes {sets:,} tables, over the limit of {SETS_LIMIT:,}",
-            sql,
-            place,
-            "GROUPING SETS with the tables that are wanted",
-        )
-
-
-@dataclass(frozen=True)
-class Key:
-    """An expression to group by, and what to call it."""
-
-    name: str
-    expression: exp.Expr
-
-
-def key_of(
+def group_key(
     expression: exp.Expr,
     select: exp.Select,
-    named: dict[str, exp.Expr],
+    aliases: dict[str, exp.Expr],
     sql: str,
     dialect: str,
-    columns: Columns,
+    columns: ColumnNames,
 ) -> Key:
     """The key that a position, an alias or an expression of GROUP BY stands for."""
     place = expression
@@ -219,10 +135,10 @@ def key_of(
             )
         expression = items[number - 1].unalias()
     elif isinstance(expression, exp.Column) and not expression.table:
-        alias = _aliased(expression, named)
+        alias = _alias_expression(expression, aliases)
         quoted = bool(expression.this.args.get("quoted"))
         if alias is not None and wording(alias, dialect).casefold() != expression.name.casefold():
-            if columns.named(expression.name, quoted):
+            if columns.sources(expression.name, quoted):
                 raise refuse(
                     f"{expression.name!r} is both a column and an alias, and dialects differ in "
                     "which of them GROUP BY means",
@@ -234,14 +150,14 @@ def key_of(
     check_allowed(expression, sql)
     if expression.find(exp.Column) is None:
         raise refuse("this key names no column", sql, place, "GROUP BY a column")
-    names = [name for name, item in named.items() if item == expression]
+    names = [name for name, item in aliases.items() if item == expression]
     return Key(names[0] if names else wording(expression, dialect), expression)
 
 
 def check_selected(
     shown: tuple[exp.Expr, ...], sets: tuple[tuple[Key, ...], ...], sql: str, dialect: str
 ) -> None:
-    """Every column of the SELECT list must be grouped by; constants and GROUPING() are let be."""
+    """Refuse columns of the SELECT list that are not grouped by; constants and GROUPING() pass."""
     keys = {wording(key.expression, dialect).casefold() for keys in sets for key in keys}
     for item in shown:
         node = item.unalias()
@@ -255,6 +171,21 @@ def check_selected(
             raise refuse(f"{text} is selected but not grouped by", sql, node, f"GROUP BY {text}")
 
 
+def check_aliases(
+    condition: exp.Expr, aliases: dict[str, exp.Expr], sql: str, columns: ColumnNames
+) -> None:
+    """Refuse a condition on an alias, which some dialects know and others do not."""
+    for column in condition.find_all(exp.Column):
+        alias = _alias_expression(column, aliases)
+        if alias is not None and not columns.sources(column.name, quoted=False):
+            raise refuse(
+                f"{column.name!r} is an alias, and SELECT comes after conditions are decided",
+                sql,
+                column,
+                alias.sql(comments=False),
+            )
+
+
 def wording(expression: exp.Expr, dialect: str) -> str:
     """The expression in the words of its dialect, without table names and comments."""
     plain = exp.Paren(this=expression.copy())
@@ -265,30 +196,100 @@ def wording(expression: exp.Expr, dialect: str) -> str:
         if isinstance(test, exp.Is) and isinstance(test.expression, exp.Null):
             # sqlglot would write NOT x IS NULL.
             negation.replace(exp.Is(this=test.this, expression=exp.Not(this=exp.Null())))
-    found = plain.this
-    return (
-        found.name
-        if isinstance(found, exp.Column)
-        else found.sql(dialect, comments=False, copy=False)
+    inner: exp.Expr = plain.this
+    if isinstance(inner, exp.Column):
+        return inner.name
+    return inner.sql(dialect, comments=False, copy=False)
+
+
+def _conditions_of_count(node: exp.Count, sql: str) -> Conditions:
+    argument = node.this
+    if argument is None or isinstance(argument, exp.Star | exp.Boolean | exp.Literal):
+        return ()
+    if isinstance(argument, exp.Distinct):
+        keys = ", ".join(key.sql(comments=False) for key in argument.expressions)
+        raise refuse(
+            f"COUNT(DISTINCT {keys}) is not a count of rows",
+            sql,
+            node,
+            f"SELECT {keys}, COUNT(*) ... GROUP BY {keys}",
+        )
+    if node.expressions:
+        raise refuse("COUNT takes one argument", sql, node, "COUNT(*)")
+    # COUNT(x) counts the rows where x is there.
+    return (exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null())),)
+
+
+def _conditions_of_sum(node: exp.Sum, sql: str) -> Conditions:
+    """SUM(CASE WHEN p THEN 1 ELSE 0 END) counts the rows where p holds."""
+    argument = node.this.unnest()
+    if argument.sql() == "1":
+        return ()
+    branches: list[exp.Expr] = []
+    otherwise: exp.Expr | None = None
+    if isinstance(argument, exp.Case):
+        branches, otherwise = argument.args["ifs"], argument.args.get("default")
+    elif isinstance(argument, exp.If):
+        branches, otherwise = [argument], argument.args.get("false")
+    results = [branch.args["true"].sql() for branch in branches]
+    rest = otherwise.sql() if otherwise is not None else "0"
+    if not results or not {*results, rest} <= {"0", "1"}:
+        raise _not_a_count(node, sql)
+    if results == ["1"] and rest == "0" and not (isinstance(argument, exp.Case) and argument.this):
+        return conjuncts(branches[0].this)
+    return (exp.EQ(this=argument.copy(), expression=exp.Literal.number(1)),)
+
+
+def _not_a_count(node: exp.AggFunc, sql: str) -> SqlError:
+    inner = node.this.sql(comments=False) if isinstance(node.this, exp.Expr) else "column"
+    return refuse(
+        f"{node.sql_name()}({inner}) is not a count of rows",
+        sql,
+        node,
+        f"SELECT {inner}, COUNT(*) ... GROUP BY {inner}, and work it out from the answers",
     )
 
 
-def _aliased(column: exp.Column, named: dict[str, exp.Expr]) -> exp.Expr | None:
-    """The expression that SELECT gave this name to."""
-    found = [item for name, item in named.items() if name.casefold() == column.name.casefold()]
-    return found[0] if found else None
+def _sets(item: exp.Expr, sql: str) -> list[Keys]:
+    """The grouping sets of one item of the GROUP BY list."""
+    units = [_unit(part) for part in item.expressions]
+    if isinstance(item, exp.Rollup):
+        return [_join(units[:n]) for n in range(len(units), -1, -1)]
+    if isinstance(item, exp.Cube):
+        _check_number(2 ** len(units), sql, item)
+        sizes = range(len(units), -1, -1)
+        return [_join(chosen) for n in sizes for chosen in combinations(units, n)]
+    if isinstance(item, exp.GroupingSets):
+        return [keys for part in item.expressions for keys in _sets(part, sql)]
+    return [_unit(item)]
 
 
-def check_aliases(
-    condition: exp.Expr, named: dict[str, exp.Expr], sql: str, columns: Columns
-) -> None:
-    """Refuses a condition on an alias, which some dialects know and others do not."""
-    for column in condition.find_all(exp.Column):
-        alias = _aliased(column, named)
-        if alias is not None and not columns.named(column.name, quoted=False):
-            raise refuse(
-                f"{column.name!r} is an alias, and SELECT comes after conditions are decided",
-                sql,
-                column,
-                alias.sql(comments=False),
-            )
+def _unit(item: exp.Expr) -> Keys:
+    """The keys that go in and out of a grouping set together: (a, b), or a single key."""
+    if isinstance(item, exp.Tuple):
+        return tuple(item.expressions)
+    return (item.unnest(),)
+
+
+def _join(units: Sequence[Keys]) -> Keys:
+    return tuple(chain.from_iterable(units))
+
+
+def _unique(keys: chain[exp.Expr]) -> Keys:
+    return tuple(dict.fromkeys(keys))
+
+
+def _check_number(sets: int, sql: str, place: exp.Expr) -> None:
+    if sets > TABLES_LIMIT:
+        raise refuse(
+            f"this makes {sets:,} tables, over the limit of {TABLES_LIMIT:,}",
+            sql,
+            place,
+            "GROUPING SETS with the tables that are wanted",
+        )
+
+
+def _alias_expression(column: exp.Column, aliases: dict[str, exp.Expr]) -> exp.Expr | None:
+    """The expression that SELECT gives this name, if there is one."""
+    name = column.name.casefold()
+    return next((item for alias, item in aliases.items() if alias.casefold() == name), None)

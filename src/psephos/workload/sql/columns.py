@@ -1,4 +1,4 @@
-"""Which attribute, or which of its levels, a name in a statement stands for."""
+"""The columns of a statement: which attribute, or which of its levels, a name stands for."""
 
 from __future__ import annotations
 
@@ -16,82 +16,83 @@ from psephos.workload.sql.refusals import refuse
 
 
 @dataclass(frozen=True)
-class Source:
-    """An attribute's own values, or the group labels of one of its levels."""
+class ColumnSource:
+    """What a column holds: an attribute's values, or the group labels of one of its levels."""
 
     name: str
     level: str | None = None
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The names that statements about a domain may use.
+class ColumnNames:
+    """The names of columns that statements about a domain may use.
 
-    An attribute goes before a level, the exact spelling before another case.
+    Where a name fits several, an attribute goes before a level, the exact spelling before another
+    case.
 
     >>> from psephos.domain import Attribute
     >>> age = Attribute.integers(0, 99).with_level("broad", [0, 18, 65])
-    >>> Columns(Domain.of(age=age)).named("BROAD", quoted=False)
-    [Source(name='age', level='broad')]
+    >>> ColumnNames(Domain.of(age=age)).sources("BROAD", quoted=False)
+    [ColumnSource(name='age', level='broad')]
     """
 
     domain: Domain
 
-    def named(self, name: str, quoted: bool) -> list[Source]:
+    def sources(self, name: str, quoted: bool) -> list[ColumnSource]:
         """What the name may stand for: one source, none, or several that tie."""
-        exact, alike = self._spellings
-        return exact.get(name) or ([] if quoted else alike.get(name.casefold(), []))
+        exact, any_case = self._spellings
+        return exact.get(name) or ([] if quoted else any_case.get(name.casefold(), []))
 
     @cached_property
-    def _spellings(self) -> tuple[dict[str, list[Source]], dict[str, list[Source]]]:
+    def _spellings(self) -> tuple[dict[str, list[ColumnSource]], dict[str, list[ColumnSource]]]:
         """The sources of every name as it is spelled, and of every name in any case."""
-        exact: dict[str, list[Source]] = {}
-        alike: dict[str, list[Source]] = {}
-        for source in (*map(Source, self.domain), *self._levels()):
+        exact: dict[str, list[ColumnSource]] = {}
+        any_case: dict[str, list[ColumnSource]] = {}
+        for source in (*map(ColumnSource, self.domain), *self._levels()):
             for spellings, name in (
                 (exact, _spelling(source)),
-                (alike, _spelling(source).casefold()),
+                (any_case, _spelling(source).casefold()),
             ):
                 tied = spellings.setdefault(name, [])
                 if not tied or (tied[0].level is None) == (source.level is None):
                     tied.append(source)
-        return exact, alike
+        return exact, any_case
 
-    def resolve(self, column: exp.Column, sql: str, tables: frozenset[str]) -> Source:
+    def resolve(self, column: exp.Column, sql: str, tables: frozenset[str]) -> ColumnSource:
         """The source of a column; `tables` are the names that may stand before its dot."""
         identifier = column.this
         if not isinstance(identifier, exp.Identifier):
             raise refuse("a star is not a column", sql, column, "the name of a column, or COUNT(*)")
-        found = self.named(identifier.name, bool(identifier.args.get("quoted")))
+        sources = self.sources(identifier.name, bool(identifier.args.get("quoted")))
         table = column.table
         if table and table.casefold() not in tables:
             # age.broad names a level of an attribute, which also tells apart levels that tie.
-            found = [s for s in self._levels() if s == Source(table, identifier.name)]
-            if not found:
+            sources = [s for s in self._levels() if s == ColumnSource(table, identifier.name)]
+            if not sources:
                 raise refuse(
                     f"no table {table!r} in FROM; have {name_list(sorted(tables))}",
                     sql,
                     column.args["table"],
                     identifier.name,
                 )
-        if not found:
+        if not sources:
             raise self._unknown(identifier, sql)
-        if len(found) > 1:
+        if len(sources) > 1:
             choices = " or ".join(
-                f'"{s.name}"."{s.level}"' if s.level else f'"{s.name}"' for s in found
+                f'"{s.name}"."{s.level}"' if s.level else f'"{s.name}"' for s in sources
             )
             raise refuse(
-                f"{identifier.name!r} may stand for {len(found)} columns", sql, column, choices
+                f"{identifier.name!r} may stand for {len(sources)} columns", sql, column, choices
             )
-        return found[0]
+        return sources[0]
 
-    def attribute(self, source: Source) -> Attribute:
+    def attribute(self, source: ColumnSource) -> Attribute:
         return self.domain[source.name]
 
-    def _levels(self) -> Iterator[Source]:
+    def _levels(self) -> Iterator[ColumnSource]:
         for name, attribute in zip(self.domain.names, self.domain.attributes, strict=True):
             for level in attribute.levels:
-                yield Source(name, level.name)
+                yield ColumnSource(name, level.name)
 
     def _unknown(self, identifier: exp.Identifier, sql: str) -> SqlError:
         name = identifier.name
@@ -104,14 +105,14 @@ class Columns:
                     "the domain as it was before attributes were merged",
                 )
         levels = [s.level for s in self._levels() if s.level]
-        known = {n.casefold(): n for n in (*reversed(levels), *self.domain.names)}
-        close = get_close_matches(name.casefold(), known, n=3)
+        spellings = {n.casefold(): n for n in (*reversed(levels), *self.domain.names)}
+        close = get_close_matches(name.casefold(), spellings, n=3)
         have = name_list(self.domain.names) + (f"; levels {name_list(levels)}" if levels else "")
-        remedy = " or ".join(known[c] for c in close) if close else "one of these columns"
+        remedy = " or ".join(spellings[c] for c in close) if close else "one of these columns"
         if identifier.args.get("quoted") and not close:
             remedy = f"'{name}' in single quotes if it is text, else one of these columns"
         return refuse(f"no column {name!r}; have {have}", sql, identifier, remedy)
 
 
-def _spelling(source: Source) -> str:
+def _spelling(source: ColumnSource) -> str:
     return source.level if source.level is not None else source.name

@@ -1,11 +1,11 @@
-"""Constants that a column is set equal to but can never take: most likely typos.
+"""Constants in conditions, compared with the values that are declared.
 
-Conditions on binned columns, decided exactly or refused.
+A constant that a column is set equal to but can never take is refused: most likely a typo.
 
-A condition that only compares the column with numbers sees nothing but the order of the column
-and these numbers. So the column and the numbers are replaced by ranks on the line of all marks
-(edges and numbers): mark k has rank 2k + 1, the gap below it rank 2k. A bin is then a run of
-ranks, infinite or not, and a condition that is not the same on all of them cuts the bin.
+A condition on a binned column may compare it with numbers only, and is decided exactly or refused.
+It depends on nothing but the order of the column and these numbers, so they are replaced by ranks
+among all marks (edges and numbers): mark k has rank 2k + 1, the gap below it rank 2k. A bin is
+then a run of ranks, and a condition that is not the same on all of them cuts the bin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from psephos.domain.attribute import Attribute
 from psephos.domain.values import OTHER, shown_number
 from psephos.errors import SqlError, name_list
 from psephos.values import Array
-from psephos.workload.sql.columns import Columns, Source
+from psephos.workload.sql.columns import ColumnNames, ColumnSource
 from psephos.workload.sql.refusals import refuse
 from psephos.workload.sql.statement import Statement
 
@@ -32,18 +32,18 @@ COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ
 
 @dataclass(frozen=True)
 class Ranks:
-    """The marks on the line of one binned attribute.
+    """The marks of one binned attribute, and the ranks (`points`) that its bins span.
 
-    >>> line = Ranks.of(Attribute.bins([0, 10, math.inf]), [5])
-    >>> line.marks, line.of_number(5)
+    >>> ranks = Ranks.of(Attribute.bins([0, 10, math.inf]), [5])
+    >>> ranks.marks, ranks.of_number(5)
     ((0, 5, 10), 3)
-    >>> line.points, line.starts                 # [0, 10) holds 0, the gap, 5, the gap
+    >>> ranks.points, ranks.starts                 # [0, 10) holds 0, the gap, 5, the gap
     (array([1, 2, 3, 4, 5, 6]), array([0, 4]))
     """
 
     marks: tuple[float, ...]
     points: Array
-    starts: Array  # of each bin's run; a cell for undeclared entries is one point of rank -1
+    starts: Array  # where each bin begins in `points`; undeclared entries are one point of rank -1
 
     @classmethod
     def of(cls, attribute: Attribute, numbers: Sequence[float]) -> Ranks:
@@ -66,13 +66,8 @@ class Ranks:
         return np.repeat(np.arange(len(self.starts)), np.diff([*self.starts, len(self.points)]))
 
 
-def _rank(marks: Sequence[float], mark: float) -> int:
-    """2k + 1 for mark k; marks ascend."""
-    return 2 * bisect_left(marks, mark) + 1
-
-
 def compared_numbers(column: exp.Column, name: str, sql: str) -> list[exp.Expr]:
-    """The nodes of the numbers that the binned column is compared with, or a refusal."""
+    """The nodes of the numbers that a binned column is compared with; all else is refused."""
     node: exp.Expr = column
     while isinstance(node.parent, exp.Paren):
         node = node.parent
@@ -110,21 +105,21 @@ def number_of(node: exp.Expr) -> float | None:
         return None
 
 
-def whole_bins(codes: Array, axis: int, line: Ranks) -> tuple[Array, int | None]:
-    """Codes per bin instead of per point, and the first bin that is cut, if one is."""
-    low = np.minimum.reduceat(codes, line.starts, axis=axis)
-    high = np.maximum.reduceat(codes, line.starts, axis=axis)
-    cut = np.flatnonzero(np.moveaxis(low != high, axis, 0).reshape(len(line.starts), -1).any(1))
+def whole_bins(codes: Array, axis: int, ranks: Ranks) -> tuple[Array, int | None]:
+    """Codes of bins instead of points, and the first bin whose points differ, if there is one."""
+    low = np.minimum.reduceat(codes, ranks.starts, axis=axis)
+    high = np.maximum.reduceat(codes, ranks.starts, axis=axis)
+    cut = np.flatnonzero(np.moveaxis(low != high, axis, 0).reshape(len(ranks.starts), -1).any(1))
     return low, int(cut[0]) if len(cut) else None
 
 
-def cut_message(name: str, attribute: Attribute, line: Ranks, where: int) -> tuple[str, str]:
+def cut_message(name: str, attribute: Attribute, ranks: Ranks, cell: int) -> tuple[str, str]:
     """Why a cut bin cannot be counted, and which comparisons would do."""
-    lo, hi = attribute.values[where]
-    inside = [mark for mark in line.marks if lo < mark < hi]
+    lo, hi = attribute.values[cell]
+    inside = [mark for mark in ranks.marks if lo < mark < hi]
     at = f"at {inside[0]:g}" if inside else f"at its lower edge {lo:g}, which belongs to it"
     edges = " or ".join(f"{edge:g}" for edge in (lo, hi) if math.isfinite(edge))
-    reason = f"this cuts the bin {attribute.label(where)} of {name!r} {at}"
+    reason = f"this cuts the bin {attribute.label(cell)} of {name!r} {at}"
     remedy = f"{name} < edge or {name} >= edge, the nearest being {edges}"
     return reason, remedy if inside == [] else f"{remedy}; or declare an edge at {inside[0]:g}"
 
@@ -132,10 +127,10 @@ def cut_message(name: str, attribute: Attribute, line: Ranks, where: int) -> tup
 def check_constants(
     expression: exp.Expr,
     statement: Statement,
-    columns: Columns,
+    columns: ColumnNames,
     possible: Callable[[exp.Expr], bool],
 ) -> None:
-    """Refuses sex = 'X' unless 'X' is declared; `possible` tells if a condition ever holds."""
+    """Refuse sex = 'X' unless 'X' is declared; `possible` tells if a condition ever holds."""
     for column, constants in _equalities(expression):
         if not isinstance(column, exp.Column):
             continue
@@ -158,8 +153,30 @@ def check_constants(
                 raise _undeclared(source, constant, attribute, statement)
 
 
+def some_values(attribute: Attribute) -> str:
+    """The declared values as SQL would write them, with their labels.
+
+    >>> some_values(Attribute.categories({"F": "Female", "M": "Male", None: "unknown"}))
+    "'F' (Female), 'M' (Male), NULL (unknown)"
+    """
+    values = attribute.values
+    if attribute.edges is not None or (isinstance(values, range) and values.step == 1):
+        return attribute.some_values()
+    labels = attribute.names or ("",) * len(values)
+    return name_list(
+        _literal(value) + (f" ({label})" if label and label != str(value) else "")
+        for value, label in zip(values, labels, strict=True)
+        if value is not OTHER
+    )
+
+
+def _rank(marks: Sequence[float], mark: float) -> int:
+    """2k + 1 for mark k; marks ascend."""
+    return 2 * bisect_left(marks, mark) + 1
+
+
 def _check_label(name: str, constant: exp.Expr, attribute: Attribute, statement: Statement) -> None:
-    """Refuses a label in place of its value, and says the value."""
+    """Refuse a label in place of its value, and say the value."""
     labels = attribute.names or ()
     if constant.name not in labels or attribute.values[labels.index(constant.name)] is OTHER:
         return
@@ -191,8 +208,8 @@ def _equalities(expression: exp.Expr) -> Iterator[tuple[exp.Expr, list[exp.Expr]
             yield node.this.unnest(), [branch.this.unnest() for branch in node.args["ifs"]]
 
 
-def _listed(source: Source, constant: exp.Expr, columns: Columns) -> bool:
-    """A quick yes for the plain case; only DuckDB knows what '7' means to a number."""
+def _listed(source: ColumnSource, constant: exp.Expr, columns: ColumnNames) -> bool:
+    """Is the constant plainly one of the values? If not, DuckDB may still find it equal to one."""
     attribute = columns.attribute(source)
     if source.level is not None:
         return constant.is_string and constant.name in attribute.level(source.level).labels
@@ -202,23 +219,6 @@ def _listed(source: Source, constant: exp.Expr, columns: Columns) -> bool:
     if isinstance(attribute.values, range):
         return number in attribute.values
     return type(number) is int and number in attribute._positions
-
-
-def some_values(attribute: Attribute) -> str:
-    """The declared values as SQL would write them, with their labels.
-
-    >>> some_values(Attribute.categories({"F": "Female", "M": "Male", None: "unknown"}))
-    "'F' (Female), 'M' (Male), NULL (unknown)"
-    """
-    values = attribute.values
-    if attribute.edges is not None or (isinstance(values, range) and values.step == 1):
-        return attribute.some_values()
-    labels = attribute.names or ("",) * len(values)
-    return name_list(
-        _literal(value) + (f" ({label})" if label and label != str(value) else "")
-        for value, label in zip(values, labels, strict=True)
-        if value is not OTHER
-    )
 
 
 def _literal(value: Any) -> str:
@@ -231,7 +231,7 @@ def _literal(value: Any) -> str:
 
 
 def _undeclared(
-    source: Source, constant: exp.Expr, attribute: Attribute, statement: Statement
+    source: ColumnSource, constant: exp.Expr, attribute: Attribute, statement: Statement
 ) -> SqlError:
     if source.level is not None:
         name = source.level

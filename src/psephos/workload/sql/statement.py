@@ -1,4 +1,4 @@
-"""Statements as data: what is counted, under which conditions, by which keys."""
+"""Statements as data: what they count, under which conditions, grouped by which keys."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from psephos.workload.sql.clauses import (
     check_aliases,
     check_selected,
     conjuncts,
-    counted,
+    count_conditions,
+    group_key,
     grouping_sets,
     is_count,
-    key_of,
 )
-from psephos.workload.sql.columns import Columns
+from psephos.workload.sql.columns import ColumnNames
 from psephos.workload.sql.refusals import (
     check_allowed,
     check_depth,
@@ -32,19 +32,19 @@ from psephos.workload.sql.refusals import (
     unreadable,
 )
 
-# What a counting query may not hold: the words it is known by, the reason, the remedy.
-FIRST = (
+FIRST_GROUPS = (
     "which groups come first depends on the true counts, which are private",
     "the query without it; every group is answered",
 )
-CLAUSES: dict[str, tuple[str, str, str]] = {
+# Clauses that a counting query may not have: the words they are known by, the reason, the remedy.
+REFUSED_CLAUSES: dict[str, tuple[str, str, str]] = {
     "having": (
         "HAVING",
         "HAVING chooses groups by their true counts, which are private",
         "the query without HAVING, and choose among its answers",
     ),
-    "limit": ("LIMIT TOP FETCH", *FIRST),
-    "offset": ("OFFSET", *FIRST),
+    "limit": ("LIMIT TOP FETCH", *FIRST_GROUPS),
+    "offset": ("OFFSET", *FIRST_GROUPS),
     "distinct": ("DISTINCT", "DISTINCT does nothing here: each group comes once", "SELECT alone"),
     "joins": (
         "",
@@ -54,7 +54,7 @@ CLAUSES: dict[str, tuple[str, str, str]] = {
     "with_": ("WITH", "WITH is not supported", "one SELECT over the table itself"),
     "qualify": ("QUALIFY", "QUALIFY looks at other rows", "a condition in WHERE"),
 }
-PLAIN = frozenset({"expressions", "from_", "where", "group", "order"})
+ALLOWED_CLAUSES = frozenset({"expressions", "from_", "where", "group", "order"})
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Statement:
     sets: tuple[tuple[Key, ...], ...]
 
 
-def read_statements(text: str, dialect: str, columns: Columns) -> Iterator[Statement]:
+def read_statements(text: str, dialect: str, columns: ColumnNames) -> Iterator[Statement]:
     """The counting queries of a text, between semicolons."""
     try:
         reader = Dialect.get_or_raise(dialect)
@@ -130,7 +130,7 @@ def _parse(sql: str, reader: Dialect, dialect: str) -> exp.Select:
     return tree
 
 
-def _statement(select: exp.Select, sql: str, dialect: str, columns: Columns) -> Statement:
+def _statement(select: exp.Select, sql: str, dialect: str, columns: ColumnNames) -> Statement:
     _check_clauses(select, sql)
     table = _table(select, sql)
     where = select.args.get("where")
@@ -140,40 +140,42 @@ def _statement(select: exp.Select, sql: str, dialect: str, columns: Columns) -> 
             "this query counts nothing", sql, "SELECT", "SELECT ..., COUNT(*) FROM ... GROUP BY ..."
         )
     shown = tuple(item for item in select.expressions if not is_count(item))
-    named = {item.alias: item.unalias() for item in shown if item.alias}
+    aliases = {item.alias: item.unalias() for item in shown if item.alias}
     selected = tuple(item.unalias() for item in shown if item.find(exp.Column))
 
     def key(expression: exp.Expr) -> Key:
-        return key_of(expression, select, named, sql, dialect, columns)
+        return group_key(expression, select, aliases, sql, dialect, columns)
 
     sets = grouping_sets(select.args.get("group"), selected, sql)
-    keyed = tuple(tuple(key(expression) for expression in keys) for keys in sets)
-    check_selected(shown, keyed, sql, dialect)
+    key_sets = tuple(tuple(key(expression) for expression in keys) for keys in sets)
+    check_selected(shown, key_sets, sql, dialect)
     statement = Statement(
         sql=sql,
         dialect=dialect,
         table=table.name,
         tables=frozenset({table.alias_or_name.casefold()}),
         conditions=conjuncts(where.this if where else None),
-        counts=tuple(Count(item.alias or item.sql(dialect), counted(item, sql)) for item in counts),
-        sets=keyed,
+        counts=tuple(
+            Count(item.alias or item.sql(dialect), count_conditions(item, sql)) for item in counts
+        ),
+        sets=key_sets,
     )
     for count in statement.counts:
         for condition in (*statement.conditions, *count.conditions):
             check_allowed(condition, sql)
-            check_aliases(condition, named, sql, columns)
+            check_aliases(condition, aliases, sql, columns)
     return statement
 
 
 def _check_clauses(select: exp.Select, sql: str) -> None:
-    for clause, found in select.args.items():
-        if clause in PLAIN or not found:
+    for clause, content in select.args.items():
+        if clause in ALLOWED_CLAUSES or not content:
             continue
         name = clause.strip("_").upper()
-        words, reason, remedy = CLAUSES.get(
+        words, reason, remedy = REFUSED_CLAUSES.get(
             clause, (name, f"{name} is not part of a counting query", "the query without it")
         )
-        parts = found if isinstance(found, list) else [found]
+        parts = content if isinstance(content, list) else [content]
         place = parts[0] if isinstance(parts[0], exp.Expr) else "SELECT"
         present = [word for word in words.split() if re.search(rf"\b{word}\b", sql, re.IGNORECASE)]
         raise refuse(reason, sql, present[0] if present else place, remedy)

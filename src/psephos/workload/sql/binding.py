@@ -1,6 +1,8 @@
-"""Expressions over columns, made into expressions over the declared values of attributes.
+"""Expressions over columns, rewritten as DuckDB's expressions over declared values.
 
-Long alternatives as lists: a = 1 OR a = 2 OR b = 3 is a IN (1, 2) OR b = 3.
+No name of the schema enters the text: columns are numbered, numbers that a binned column is
+compared with become ranks, and long alternatives become lists, so that a = 1 OR a = 2 OR b = 3 is
+a IN (1, 2) OR b = 3.
 """
 
 from __future__ import annotations
@@ -17,17 +19,98 @@ from sqlglot.optimizer.annotate_types import annotate_types
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.values import OTHER
-from psephos.workload.sql.columns import Columns, Source
+from psephos.workload.sql.columns import ColumnNames, ColumnSource
 from psephos.workload.sql.declared_values import Ranks, compared_numbers, number_of
-from psephos.workload.sql.refusals import FRACTIONS, INTEGERS, refuse
+from psephos.workload.sql.refusals import FRACTION_TYPES, INTEGER_TYPES, refuse
 from psephos.workload.sql.statement import Statement
 
-Connector: TypeAlias = type[exp.Or] | type[exp.And]
-Comparison: TypeAlias = type[exp.EQ] | type[exp.NEQ]
+ConnectorType: TypeAlias = type[exp.Or] | type[exp.And]
+EqualityType: TypeAlias = type[exp.EQ] | type[exp.NEQ]
+
+# fmt: off
+NULL_TESTS = (
+    exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Coalesce, exp.Concat, exp.Greatest, exp.Least,
+)
+# fmt: on
+"""Expressions that tell NULL from values."""
+
+
+@dataclass(frozen=True)
+class BoundExpression:
+    """An expression as DuckDB's text over a table t, and what each column of t stands for.
+
+    `axes` are the attributes that decide it, in the domain's order; `ranks` stand for the values
+    of those that are binned.
+    """
+
+    text: str
+    axes: tuple[str, ...]
+    columns: dict[str, ColumnSource]
+    ranks: dict[str, Ranks]
+
+
+def bind(expression: exp.Expr, statement: Statement, columns: ColumnNames) -> BoundExpression:
+    """The expression over numbered columns; what declared values cannot decide is refused."""
+    root = exp.Paren(this=expression.copy())
+    names: dict[ColumnSource, str] = {}
+    numbers: dict[str, list[exp.Expr]] = {}
+    clear: set[int] = set()
+    for column in list(root.find_all(exp.Column)):
+        source = columns.resolve(column, statement.sql, statement.tables)
+        attribute = columns.attribute(source)
+        if source.level is None and attribute.unknown == "other":
+            _check_null_tests(source.name, column, statement, clear)
+        if source.level is None and attribute.edges is not None:
+            nodes = compared_numbers(column, source.name, statement.sql)
+            numbers.setdefault(source.name, []).extend(nodes)
+        if source not in names:
+            if not source_type(source, columns):
+                raise _undecidable(source.name, attribute, column, statement)
+            names[source] = _column_name(source, columns)
+        column.replace(exp.column(names[source], table="t"))
+    ranks: dict[str, Ranks] = {}
+    for binned, nodes in numbers.items():
+        values = [number_of(node) or 0 for node in nodes]
+        ranks[binned] = Ranks.of(columns.domain[binned], values)
+        for node, value in zip(nodes, values, strict=True):
+            rank = exp.Literal.number(ranks[binned].of_number(value))
+            if isinstance(node, exp.Literal):
+                node.set("this", rank.this)  # replacing it would look through all of a long IN
+            else:
+                node.replace(rank)
+    sources = {name: source for source, name in names.items()}
+    attributes = {source.name for source in names}
+    axes = tuple(name for name in columns.domain.names if name in attributes)
+    types = {name: source_type(source, columns) for name, source in sources.items()}
+    return BoundExpression(_duckdb(root, types, expression, statement), axes, sources, ranks)
+
+
+def column_type(values: Sequence[Any]) -> str | None:
+    """DuckDB's type for declared values, or None where they have no single one."""
+    if isinstance(values, range):
+        return "BIGINT"
+    values = [value for value in values if value is not OTHER]
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int} and any(value is not None and abs(value) >= 2**63 for value in values):
+        return None
+    if any(isinstance(value, datetime) and value.tzinfo is not None for value in values):
+        return None
+    names = {int: "BIGINT", str: "VARCHAR", bool: "BOOLEAN", date: "DATE", datetime: "TIMESTAMP"}
+    if kinds and kinds <= {int, float}:
+        return "BIGINT" if kinds == {int} else "DOUBLE"
+    return names.get(kinds.pop()) if len(kinds) == 1 else None
+
+
+def source_type(source: ColumnSource, columns: ColumnNames) -> str:
+    """The type of a source's column, or "": ranks are whole numbers and levels are text."""
+    attribute = columns.attribute(source)
+    if source.level is not None:
+        return "VARCHAR"
+    return "BIGINT" if attribute.edges is not None else column_type(attribute.values) or ""
 
 
 def list_values(root: exp.Expr, types: Mapping[str, str]) -> None:
-    """Rewrites a = 1 OR a = 2 as IN, and a <> 1 AND a <> 2 as NOT IN, below the root.
+    """Rewrite a = 1 OR a = 2 as IN, and a <> 1 AND a <> 2 as NOT IN, below the root.
 
     A list is looked up once, however long; where a is NULL, both forms are. Only whole numbers
     for a column of whole numbers and texts for one of texts are listed, so that no type changes.
@@ -38,7 +121,7 @@ def list_values(root: exp.Expr, types: Mapping[str, str]) -> None:
     >>> tree.sql()
     'SELECT (a IN (1, 3) OR b < 2)'
     """
-    pairs: tuple[tuple[Connector, Comparison], ...] = ((exp.Or, exp.EQ), (exp.And, exp.NEQ))
+    pairs: tuple[tuple[ConnectorType, EqualityType], ...] = ((exp.Or, exp.EQ), (exp.And, exp.NEQ))
     for connector, comparison in pairs:
         tops = [n for n in root.find_all(connector) if not isinstance(n.parent, connector)]
         for top in tops:
@@ -46,7 +129,7 @@ def list_values(root: exp.Expr, types: Mapping[str, str]) -> None:
 
 
 def _list_parts(
-    top: exp.Expr, connector: Connector, comparison: Comparison, types: Mapping[str, str]
+    top: exp.Expr, connector: ConnectorType, comparison: EqualityType, types: Mapping[str, str]
 ) -> None:
     lists: dict[str, exp.In] = {}
     parts: list[exp.Expr] = []
@@ -66,7 +149,7 @@ def _list_parts(
 
 
 def _is_plain(comparison: exp.Binary, types: Mapping[str, str]) -> bool:
-    """Does it compare a column with a constant of the column's own type?"""
+    """Does it compare a column with a constant of the column's type?"""
     column, value = comparison.left, comparison.right
     if not isinstance(column, exp.Column) or not isinstance(value, exp.Literal):
         return False
@@ -74,89 +157,7 @@ def _is_plain(comparison: exp.Binary, types: Mapping[str, str]) -> bool:
     return types.get(column.name) == kind
 
 
-# fmt: off
-NULL_TESTS = (
-    exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Coalesce, exp.Concat, exp.Greatest, exp.Least,
-)
-# fmt: on
-
-
-@dataclass(frozen=True)
-class Bound:
-    """DuckDB's text of an expression over table t, whose columns stand for sources.
-
-    `axes` are the attributes that decide it, in the domain's order; `lines` has the ranks that
-    stand for the values of those that are binned.
-    """
-
-    text: str
-    axes: tuple[str, ...]
-    columns: dict[str, Source]
-    lines: dict[str, Ranks]
-
-
-def bind(expression: exp.Expr, statement: Statement, columns: Columns) -> Bound:
-    """The expression with columns renamed, so that no name of the schema enters SQL text."""
-    root = exp.Paren(this=expression.copy())
-    names: dict[Source, str] = {}
-    numbers: dict[str, list[exp.Expr]] = {}
-    clear: set[int] = set()
-    for column in list(root.find_all(exp.Column)):
-        source = columns.resolve(column, statement.sql, statement.tables)
-        attribute = columns.attribute(source)
-        if source.level is None and attribute.unknown == "other":
-            _check_null_tests(source.name, column, statement, clear)
-        if source.level is None and attribute.edges is not None:
-            found = compared_numbers(column, source.name, statement.sql)
-            numbers.setdefault(source.name, []).extend(found)
-        if source not in names:
-            if not source_type(source, columns):
-                raise _undecidable(source.name, attribute, column, statement)
-            names[source] = _column_name(source, columns)
-        column.replace(exp.column(names[source], table="t"))
-    lines = {}
-    for binned, nodes in numbers.items():
-        values = [number_of(node) or 0 for node in nodes]
-        line = Ranks.of(columns.domain[binned], values)
-        for node, value in zip(nodes, values, strict=True):
-            rank = exp.Literal.number(line.of_number(value))
-            if isinstance(node, exp.Literal):
-                node.set("this", rank.this)  # replacing it would look through all of a long IN
-            else:
-                node.replace(rank)
-        lines[binned] = line
-    sources = {name: source for source, name in names.items()}
-    used = {source.name for source in names}
-    axes = tuple(name for name in columns.domain.names if name in used)
-    types = {name: source_type(source, columns) for name, source in sources.items()}
-    return Bound(_duckdb(root, types, expression, statement), axes, sources, lines)
-
-
-def column_type(values: Sequence[Any]) -> str | None:
-    """DuckDB's type for declared values, or None where they have no single one."""
-    if isinstance(values, range):
-        return "BIGINT"
-    values = [value for value in values if value is not OTHER]
-    kinds = {type(value) for value in values if value is not None}
-    if kinds == {int} and any(value is not None and abs(value) >= 2**63 for value in values):
-        return None
-    if any(isinstance(value, datetime) and value.tzinfo is not None for value in values):
-        return None
-    names = {int: "BIGINT", str: "VARCHAR", bool: "BOOLEAN", date: "DATE", datetime: "TIMESTAMP"}
-    if kinds and kinds <= {int, float}:
-        return "BIGINT" if kinds == {int} else "DOUBLE"
-    return names.get(kinds.pop()) if len(kinds) == 1 else None
-
-
-def source_type(source: Source, columns: Columns) -> str:
-    """The type of a source's column, or "": ranks are whole numbers and levels are text."""
-    attribute = columns.attribute(source)
-    if source.level is not None:
-        return "VARCHAR"
-    return "BIGINT" if attribute.edges is not None else column_type(attribute.values) or ""
-
-
-def _column_name(source: Source, columns: Columns) -> str:
+def _column_name(source: ColumnSource, columns: ColumnNames) -> str:
     axis = columns.domain.axis(source.name)
     if source.level is None:
         return f"c{axis}"
@@ -164,22 +165,22 @@ def _column_name(source: Source, columns: Columns) -> str:
     return f"c{axis}_{levels.index(source.level)}"
 
 
-def _duckdb(root: exp.Expr, types: dict[str, str], shown: exp.Expr, statement: Statement) -> str:
-    """The expression in DuckDB's dialect; types decide what / means in the statement's own."""
+def _duckdb(root: exp.Expr, types: dict[str, str], place: exp.Expr, statement: Statement) -> str:
+    """The expression in DuckDB's dialect; `types` decide what / means in that of the statement."""
     try:
         select = exp.Select(expressions=[root], from_=exp.From(this=exp.to_table("t")))
         list_values(select, types)
         annotate_types(select, schema={"t": {"i": "BIGINT", **types}}, dialect=statement.dialect)
         if statement.dialect != "duckdb":
-            _check_rounding(select, shown, statement)
+            _check_rounding(select, place, statement)
             _divide_integers(select)
-        written: exp.Expr = select.expressions[0]
-        return written.sql("duckdb", comments=False, unsupported_level=ErrorLevel.RAISE, copy=False)
+        result: exp.Expr = select.expressions[0]
+        return result.sql("duckdb", comments=False, unsupported_level=ErrorLevel.RAISE, copy=False)
     except SqlglotError:
         raise refuse(
             f"this part of {statement.dialect} SQL has no counterpart in DuckDB, which decides it",
             statement.sql,
-            shown,
+            place,
             "it with comparisons, IN, LIKE, CASE and arithmetic",
         ) from None
 
@@ -188,30 +189,34 @@ def _divide_integers(select: exp.Expr) -> None:
     """7 / 2 is 3 in the dialects that mark it as typed; DuckDB writes that 7 // 2."""
     for division in list(select.find_all(exp.Div)):
         left, right = division.left, division.right
-        if division.args.get("typed") and left.is_type(*INTEGERS) and right.is_type(*INTEGERS):
+        if (
+            division.args.get("typed")
+            and left.is_type(*INTEGER_TYPES)
+            and right.is_type(*INTEGER_TYPES)
+        ):
             if division.args.get("safe"):
                 right = exp.Nullif(this=right, expression=exp.Literal.number(0))
             whole = exp.IntDiv(this=exp.Paren(this=left), expression=exp.Paren(this=right))
             division.replace(exp.Paren(this=whole))
 
 
-def _check_rounding(select: exp.Expr, shown: exp.Expr, statement: Statement) -> None:
+def _check_rounding(select: exp.Expr, place: exp.Expr, statement: Statement) -> None:
     for cast in select.find_all(exp.Cast):
         inner = cast.this.unnest()
         whole = isinstance(inner, exp.Floor | exp.Ceil | exp.Round)
-        if cast.to.this in INTEGERS and inner.is_type(*FRACTIONS) and not whole:
+        if cast.to.this in INTEGER_TYPES and inner.is_type(*FRACTION_TYPES) and not whole:
             raise refuse(
                 "dialects differ in whether a CAST of a fraction to a whole number rounds or cuts",
                 statement.sql,
-                shown,
+                place,
                 "CAST(FLOOR(...) AS INT) or CAST(ROUND(...) AS INT)",
             )
 
 
 def _check_null_tests(name: str, column: exp.Column, statement: Statement, clear: set[int]) -> None:
-    """Refuses what would take undeclared entries, which compare as NULL does, for missing ones.
+    """Refuse a test for NULL of a column with undeclared entries, which compare as NULL does.
 
-    `clear` has the nodes that no such test surrounds, so that a long OR is climbed once.
+    `clear` has the nodes known to be in no such test, so that a long OR is climbed once.
     """
     node: exp.Expr | None = column
     while node is not None and id(node) not in clear and not isinstance(node, NULL_TESTS):

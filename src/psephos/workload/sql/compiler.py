@@ -13,9 +13,9 @@ from psephos.errors import SqlError
 from psephos.values import Array
 from psephos.workload.product import Product, product, regroup
 from psephos.workload.queries import QuerySet, groups, identity, level, masks
-from psephos.workload.sql.columns import Columns
-from psephos.workload.sql.evaluate import Evaluator
-from psephos.workload.sql.pieces import Piece, Table, never, tables_of
+from psephos.workload.sql.columns import ColumnNames
+from psephos.workload.sql.count_tables import CountTable, TablePiece, always_zero, tables_of
+from psephos.workload.sql.evaluator import Evaluator
 from psephos.workload.sql.refusals import refuse, too_deep
 from psephos.workload.sql.statement import Statement, read_statements
 
@@ -29,7 +29,7 @@ def compile_sql(
 ) -> tuple[Domain, list[Product]]:
     """One product for every grouping set of every statement, and the domain they are over.
 
-    The domain is the one given, unless a condition or a key looks at several attributes at once
+    The domain is unchanged, unless a condition or a key looks at several attributes at once
     in a way that is no product of single-attribute conditions: these attributes are then merged,
     up to `merge_limit` combinations.
 
@@ -53,14 +53,16 @@ def compile_sql(
         raise SqlError(f"statements must be text or a list of texts, got {statements!r}")
     texts = [statements] if isinstance(statements, str) else list(statements)
     try:
-        tables = _tables(Columns(domain), texts, dialect or "duckdb", merge_limit)
-    except RecursionError:  # the caller's own calls left too few for the parser
+        tables = _tables(ColumnNames(domain), texts, dialect or "duckdb", merge_limit)
+    except RecursionError:  # the caller's calls left too few for the parser
         raise too_deep() from None
     merged, blocks = _merge(domain, tables, merge_limit)
     return merged, [_product(table, domain, merged, blocks) for table in tables]
 
 
-def _tables(columns: Columns, texts: Sequence[str], dialect: str, limit: int) -> list[Table]:
+def _tables(
+    columns: ColumnNames, texts: Sequence[str], dialect: str, limit: int
+) -> list[CountTable]:
     """The tables that all statements ask for."""
     statements: list[Statement] = []
     for text in texts:
@@ -87,7 +89,7 @@ def _check_statements(statements: Sequence[Statement]) -> None:
 
 
 def _merge(
-    domain: Domain, tables: Sequence[Table], limit: int
+    domain: Domain, tables: Sequence[CountTable], limit: int
 ) -> tuple[Domain, tuple[tuple[str, ...], ...]]:
     """The domain with every set of attributes joined that some piece looks at together."""
     blocks: list[tuple[str, ...]] = []
@@ -95,8 +97,8 @@ def _merge(
         for piece in table.pieces:
             if len(piece.axes) < 2 or any(set(piece.axes) <= set(block) for block in blocks):
                 continue
-            met = [block for block in blocks if set(block) & set(piece.axes)]
-            union = set(piece.axes).union(*met)
+            touched = [block for block in blocks if set(block) & set(piece.axes)]
+            union = set(piece.axes).union(*touched)
             joined = tuple(name for name in domain.names if name in union)
             cells = math.prod(domain[name].size for name in joined)
             if cells > limit:
@@ -108,18 +110,18 @@ def _merge(
                     "conditions on single columns joined by AND, workloads with fewer statements, "
                     "or a higher merge_limit=",
                 )
-            blocks = [block for block in blocks if block not in met] + [joined]
+            blocks = [block for block in blocks if block not in touched] + [joined]
     for block in blocks:
         domain = domain.merge(block)
     return domain, tuple(blocks)
 
 
 def _product(
-    table: Table, domain: Domain, merged: Domain, blocks: Sequence[tuple[str, ...]]
+    table: CountTable, domain: Domain, merged: Domain, blocks: Sequence[tuple[str, ...]]
 ) -> Product:
-    """The table's query sets, joint where its own pieces are and Kronecker products elsewhere."""
-    used = {name for piece in table.pieces for name in piece.axes}
-    names = [name for name in domain.names if name in used]
+    """The table as a product: a joint query set where a piece needs several attributes at once."""
+    attributes = {name for piece in table.pieces for name in piece.axes}
+    names = [name for name in domain.names if name in attributes]
     factors: dict[str, QuerySet] = {}
     for block in blocks:
         if any(len(piece.axes) > 1 and set(piece.axes) <= set(block) for piece in table.pieces):
@@ -130,8 +132,8 @@ def _product(
     return regroup(product(factors, name=table.name), domain, merged)
 
 
-def _query_set(table: Table, block: tuple[str, ...], domain: Domain) -> QuerySet:
-    """What the table asks of a block of attributes: one query per group that can be met."""
+def _query_set(table: CountTable, block: tuple[str, ...], domain: Domain) -> QuerySet:
+    """The table's query set on a block of attributes: a query for each group that can occur."""
     keys = [piece for piece in table.keys if set(piece.axes) <= set(block)]
     conditions = [piece for piece in table.conditions if set(piece.axes) <= set(block)]
     if len(block) == 1 and len(keys) == 1 and not conditions and keys[0].codes is None:
@@ -141,37 +143,37 @@ def _query_set(table: Table, block: tuple[str, ...], domain: Domain) -> QuerySet
     for piece in conditions:
         truth = truth & _spread(_codes(piece, domain)[0], piece.axes, block)
     if not truth.any():
-        raise never(table.statement, "WHERE", ", all conditions taken together")
+        raise always_zero(table.statement, "WHERE", ", all conditions taken together")
     if not keys:
         labels = _condition_label(conditions)
         cells = np.flatnonzero(truth)
         if labels and len(block) == len(cells) == 1 and _has_labels(domain[block[0]]):
             labels = [f"{block[0]} = {domain[block[0]].label(int(cells[0]))}"]
         return masks(truth.reshape(1, -1), labels=labels)
-    written = [_codes(piece, domain) for piece in keys]
+    coded = [_codes(piece, domain) for piece in keys]
     spread = [
         np.broadcast_to(_spread(codes, piece.axes, block), shape)[truth]
-        for piece, (codes, _) in zip(keys, written, strict=True)
+        for piece, (codes, _) in zip(keys, coded, strict=True)
     ]
-    met, of_cell = np.unique(np.stack(spread, axis=1), axis=0, return_inverse=True)
+    groups_of_codes, of_cell = np.unique(np.stack(spread, axis=1), axis=0, return_inverse=True)
     group_of_cell = np.full(truth.size, -1)
     group_of_cell[np.flatnonzero(truth)] = of_cell.ravel()
     labels = [
-        ", ".join(names[code] for (_, names), code in zip(written, group, strict=True))
-        for group in met.tolist()
+        ", ".join(names[code] for (_, names), code in zip(coded, group, strict=True))
+        for group in groups_of_codes.tolist()
     ]
     return groups(group_of_cell, labels)
 
 
 def _has_labels(attribute: Attribute) -> bool:
-    """Are values called something else than what they are?"""
+    """Do the values have labels that differ from them?"""
     if attribute.names is None or attribute.edges is not None:
         return False
     return attribute.names != tuple(str(value) for value in attribute.values)
 
 
-def _condition_label(conditions: Sequence[Piece]) -> list[str] | None:
-    """All conditions in words, or None where the values that meet them say it better."""
+def _condition_label(conditions: Sequence[TablePiece]) -> list[str] | None:
+    """All conditions as one label, or None where a condition has no text of its own."""
     if not all(piece.texts for piece in conditions):
         return None
     texts = list(dict.fromkeys(text for piece in conditions for text in piece.texts))
@@ -179,15 +181,15 @@ def _condition_label(conditions: Sequence[Piece]) -> list[str] | None:
     return [" AND ".join(mixed)]
 
 
-def _codes(piece: Piece, domain: Domain) -> tuple[Array, Sequence[str]]:
+def _codes(piece: TablePiece, domain: Domain) -> tuple[Array, Sequence[str]]:
     """The piece's codes and labels, with a column or a level written out."""
     if piece.codes is not None:
         return piece.codes, piece.labels
     attribute = domain[piece.axes[0]]
     if piece.level is None:
         return np.arange(attribute.size), attribute.labels
-    found = attribute.level(piece.level)
-    return found.groups, found.labels
+    grouping = attribute.level(piece.level)
+    return grouping.groups, grouping.labels
 
 
 def _spread(codes: Array, axes: Sequence[str], block: Sequence[str]) -> Array:

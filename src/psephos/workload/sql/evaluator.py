@@ -1,7 +1,7 @@
-"""Conditions and keys worked out for every declared value, by a DuckDB that can reach nothing.
+"""Conditions and keys, evaluated for every declared value by a DuckDB that can reach nothing.
 
-The table that is asked holds declared values only, never data. A cell for undeclared entries is
-NULL in it: no comparison holds.
+Its tables hold declared values only, never data. A cell for undeclared entries is NULL in them, so
+that no comparison holds.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from sqlglot import exp
 from psephos.domain.values import OTHER
 from psephos.errors import SqlError
 from psephos.values import Array
-from psephos.workload.sql.bind import Bound, bind, source_type
-from psephos.workload.sql.columns import Columns, Source
+from psephos.workload.sql.binding import BoundExpression, bind, source_type
+from psephos.workload.sql.columns import ColumnNames, ColumnSource
 from psephos.workload.sql.declared_values import (
     check_constants,
     cut_message,
@@ -30,7 +30,7 @@ from psephos.workload.sql.declared_values import (
 from psephos.workload.sql.refusals import refuse
 from psephos.workload.sql.statement import Statement
 
-LOCKED = {
+LOCKED_CONFIG = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -43,7 +43,7 @@ LOCKED = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an expression gives for every combination of its attributes' cells.
+    """The value of an expression for every combination of its attributes' cells.
 
     `codes` has one axis per attribute; code k stands for `labels[k]`, or is the truth itself.
     """
@@ -54,13 +54,13 @@ class Outcome:
 
 
 class Evaluator:
-    """Answers by DuckDB about the declared values of a domain; each question is asked once."""
+    """Evaluates expressions over the declared values of a domain, each once."""
 
-    def __init__(self, columns: Columns, merge_limit: int) -> None:
+    def __init__(self, columns: ColumnNames, merge_limit: int) -> None:
         self.columns = columns
         self.merge_limit = merge_limit
-        self._connection = duckdb.connect(":memory:", config=dict(LOCKED))
-        self._tables: dict[Source, str] = {}
+        self._connection = duckdb.connect(":memory:", config=dict(LOCKED_CONFIG))
+        self._tables: dict[ColumnSource, str] = {}
         self._outcomes: dict[Any, Outcome] = {}
 
     def __enter__(self) -> Self:
@@ -98,8 +98,8 @@ class Evaluator:
 
     def _outcome(self, kind: str, expression: exp.Expr, statement: Statement) -> Outcome:
         bound = bind(expression, statement, self.columns)
-        asked = (kind, bound.text, *((n, line.marks) for n, line in bound.lines.items()))
-        if asked not in self._outcomes:
+        key = (kind, bound.text, *((name, ranks.marks) for name, ranks in bound.ranks.items()))
+        if key not in self._outcomes:
             self._check_size(bound, expression, statement)
             try:
                 points, shape = self._points(bound)
@@ -111,24 +111,24 @@ class Evaluator:
             except duckdb.Error as error:
                 raise self._failure(error, bound, expression, statement) from None
             codes = self._cells(codes.reshape(shape), bound, expression, statement)
-            self._outcomes[asked] = Outcome(bound.axes, codes, labels)
-        return self._outcomes[asked]
+            self._outcomes[key] = Outcome(bound.axes, codes, labels)
+        return self._outcomes[key]
 
     def _truth(self, text: str, points: str) -> Array:
-        found = self._connection.execute(
+        rows = self._connection.execute(
             f"SELECT COALESCE(CAST({text} AS BOOLEAN), FALSE) AS v FROM ({points}) AS t ORDER BY i"
         ).fetchnumpy()
-        return np.asarray(found["v"], dtype=bool)
+        return np.asarray(rows["v"], dtype=bool)
 
     def _groups(self, text: str, points: str) -> tuple[Array, tuple[str, ...]]:
         run = self._connection.execute
         run(f"CREATE OR REPLACE TEMP TABLE e AS SELECT i, {text} AS v FROM ({points}) AS t")
         groups = run("SELECT MIN(i) AS first, v FROM e GROUP BY v ORDER BY first").fetchall()
-        found = run("SELECT MIN(i) OVER (PARTITION BY v) AS first FROM e ORDER BY i").fetchnumpy()
-        codes = np.searchsorted([first for first, _ in groups], found["first"])
+        rows = run("SELECT MIN(i) OVER (PARTITION BY v) AS first FROM e ORDER BY i").fetchnumpy()
+        codes = np.searchsorted([first for first, _ in groups], rows["first"])
         return codes, tuple("(null)" if v is None else str(v) for _, v in groups)
 
-    def _points(self, bound: Bound) -> tuple[str, list[int]]:
+    def _points(self, bound: BoundExpression) -> tuple[str, list[int]]:
         """A query for all combinations of declared values, numbered by i, and their shape."""
         columns: list[str] = []
         tables: list[str] = []
@@ -136,16 +136,16 @@ class Evaluator:
         for axis, name in enumerate(bound.axes):
             base = f"b{axis}"
             size = self.columns.domain[name].size
-            if name in bound.lines:
-                line = bound.lines[name]
-                size = len(line.points)
-                ranks = [None if rank < 0 else rank for rank in line.points.tolist()]
-                self._fill(base, "BIGINT", ranks, line.bins.tolist())
+            if name in bound.ranks:
+                ranks = bound.ranks[name]
+                size = len(ranks.points)
+                points = [None if rank < 0 else rank for rank in ranks.points.tolist()]
+                self._fill(base, "BIGINT", points, ranks.bins.tolist())
                 tables.append(base)
             else:
                 tables.append(f"(SELECT range AS i, range AS cell FROM range({size})) AS {base}")
             for column, source in bound.columns.items():
-                if source == Source(name) and name in bound.lines:
+                if source == ColumnSource(name) and name in bound.ranks:
                     columns.append(f"{base}.v AS {column}")
                 elif source.name == name:
                     table = self._table(source)
@@ -153,11 +153,11 @@ class Evaluator:
                     columns.append(f"{table}.v AS {column}")
             index = f"({index} * {size} + {base}.i)"
             shape.append(size)
-        chosen = ", ".join([f"{index} AS i", *columns])
+        select_list = ", ".join([f"{index} AS i", *columns])
         source_text = f" FROM {' CROSS JOIN '.join(tables)}" if tables else ""
-        return f"SELECT {chosen}{source_text}", shape
+        return f"SELECT {select_list}{source_text}", shape
 
-    def _table(self, source: Source) -> str:
+    def _table(self, source: ColumnSource) -> str:
         """The table of an attribute's declared values, or of a level's labels."""
         if source not in self._tables:
             table = f"s{len(self._tables)}"
@@ -165,8 +165,8 @@ class Evaluator:
             values = attribute.values
             if source.level is not None:
                 level = attribute.level(source.level)
-                listed: list[Any] = [level.labels[group] for group in level.groups]
-                self._fill(table, "VARCHAR", listed, None)
+                entries: list[Any] = [level.labels[group] for group in level.groups]
+                self._fill(table, "VARCHAR", entries, None)
             elif isinstance(values, range):
                 self._connection.execute(
                     f"CREATE TABLE {table} AS SELECT range AS i, range AS cell, "
@@ -174,8 +174,8 @@ class Evaluator:
                     {"start": values.start, "step": values.step, "size": len(values)},
                 )
             else:
-                listed = [None if value is OTHER else value for value in values]
-                self._fill(table, source_type(source, self.columns), listed, None)
+                entries = [None if value is OTHER else value for value in values]
+                self._fill(table, source_type(source, self.columns), entries, None)
             self._tables[source] = table
         return self._tables[source]
 
@@ -188,17 +188,19 @@ class Evaluator:
         )
 
     def _cells(
-        self, codes: Array, bound: Bound, expression: exp.Expr, statement: Statement
+        self, codes: Array, bound: BoundExpression, expression: exp.Expr, statement: Statement
     ) -> Array:
-        """Codes per cell: the points of a bin must agree."""
-        for name, line in bound.lines.items():
-            codes, cut = whole_bins(codes, bound.axes.index(name), line)
+        """Codes of cells instead of points; a bin whose points differ is refused."""
+        for name, ranks in bound.ranks.items():
+            codes, cut = whole_bins(codes, bound.axes.index(name), ranks)
             if cut is not None:
-                reason, remedy = cut_message(name, self.columns.domain[name], line, cut)
+                reason, remedy = cut_message(name, self.columns.domain[name], ranks, cut)
                 raise refuse(reason, statement.sql, expression, remedy)
         return codes
 
-    def _check_size(self, bound: Bound, expression: exp.Expr, statement: Statement) -> None:
+    def _check_size(
+        self, bound: BoundExpression, expression: exp.Expr, statement: Statement
+    ) -> None:
         sizes = [self.columns.domain[name].size for name in bound.axes]
         if len(sizes) > 1 and math.prod(sizes) > self.merge_limit:
             raise refuse(
@@ -211,16 +213,20 @@ class Evaluator:
             )
 
     def _failure(
-        self, error: duckdb.Error, bound: Bound, expression: exp.Expr, statement: Statement
+        self,
+        error: duckdb.Error,
+        bound: BoundExpression,
+        expression: exp.Expr,
+        statement: Statement,
     ) -> SqlError:
-        """DuckDB's reason, with the names of the schema in place of our own."""
+        """The error with DuckDB's reason, in which columns have the names of the schema again."""
         first = str(error).strip().splitlines()[0]
         text = first.split("Error: ", 1)[-1]
         for column, source in bound.columns.items():
             name = (source.level or source.name).replace("\\", r"\\")
             text = re.sub(rf"\b(t\.)?{column}\b", name, text)
-        own = [source.name for source in bound.columns.values() if source.level is None]
-        have = "; ".join(f"{n} has {some_values(self.columns.domain[n])}" for n in own)
+        names = [source.name for source in bound.columns.values() if source.level is None]
+        have = "; ".join(f"{n} has {some_values(self.columns.domain[n])}" for n in names)
         return refuse(
             f"this cannot be worked out: {text}",
             statement.sql,

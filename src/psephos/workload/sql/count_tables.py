@@ -1,4 +1,4 @@
-"""What a statement asks, in pieces: each condition and key over as few attributes as decide it."""
+"""The tables of counts of a statement, in pieces over as few attributes as decide each of them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from psephos.errors import SqlError
 from psephos.values import Array
 from psephos.workload.sql.clauses import Conditions, Key, conjuncts, wording
 from psephos.workload.sql.declared_values import some_values
-from psephos.workload.sql.evaluate import Evaluator
+from psephos.workload.sql.evaluator import Evaluator
 from psephos.workload.sql.refusals import refuse
 from psephos.workload.sql.statement import Count, Statement
 
-# Conditions that one question to DuckDB decides; if one is at fault, so many are asked again.
-TOGETHER = 256
+CONDITIONS_AT_ONCE = 256
+"""Conditions that DuckDB evaluates together; after an error they are evaluated one by one."""
 
 
 @dataclass(frozen=True)
-class Piece:
+class TablePiece:
     """A condition or a group key, over the attributes that decide it.
 
     `codes` has one axis per attribute: the truth of a condition, the group of a key; None stands
-    for the column itself, or for a level of it, which are not written out. `texts` name it, and
-    are empty for a share of a condition.
+    for the column itself, or for a level of it, which are not written out. `texts` describe it,
+    and are empty for a part of a condition.
     """
 
     axes: tuple[str, ...]
@@ -39,20 +39,20 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Table:
+class CountTable:
     """One table of counts: the keys of a grouping set, and the conditions on its rows."""
 
     name: str
     statement: Statement
-    keys: tuple[Piece, ...]
-    conditions: tuple[Piece, ...]
+    keys: tuple[TablePiece, ...]
+    conditions: tuple[TablePiece, ...]
 
     @property
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[TablePiece, ...]:
         return (*self.keys, *self.conditions)
 
 
-def tables_of(statement: Statement, evaluator: Evaluator) -> Iterator[Table]:
+def tables_of(statement: Statement, evaluator: Evaluator) -> Iterator[CountTable]:
     """One table per grouping set and count."""
     where = list(_conditions(statement.conditions, statement, evaluator))
     keys = {key: _key(key, statement, evaluator) for keys in statement.sets for key in keys}
@@ -60,28 +60,30 @@ def tables_of(statement: Statement, evaluator: Evaluator) -> Iterator[Table]:
         count: list(_conditions(count.conditions, statement, evaluator))
         for count in statement.counts
     }
-    for chosen in statement.sets:
+    for grouping_set in statement.sets:
         for count in statement.counts:
-            pieces = _different(keys[key] for key in chosen)
+            pieces = _different(keys[key] for key in grouping_set)
             conditions = (*where, *filters[count])
             hidden = _hidden(pieces, conditions, statement.dialect)
-            name = _name(chosen, count, statement, hidden)
-            yield Table(name, statement, pieces, conditions)
+            name = _name(grouping_set, count, statement, hidden)
+            yield CountTable(name, statement, pieces, conditions)
 
 
-def _different(keys: Iterable[Piece]) -> tuple[Piece, ...]:
+def _different(keys: Iterable[TablePiece]) -> tuple[TablePiece, ...]:
     """The keys without repetitions: age, AGE and p.age are one column."""
-    seen = {
+    by_content = {
         (key.axes, key.level, key.texts if key.codes is not None else None): key for key in keys
     }
-    return tuple(seen.values())
+    return tuple(by_content.values())
 
 
-def _hidden(keys: Sequence[Piece], conditions: Sequence[Piece], dialect: str) -> list[str]:
+def _hidden(
+    keys: Sequence[TablePiece], conditions: Sequence[TablePiece], dialect: str
+) -> list[str]:
     """Conditions that no label will show: on an attribute that is grouped by, or on several."""
     grouped = {name for key in keys for name in key.axes}
-    lost = [c for c in conditions if len(c.axes) > 1 or grouped & set(c.axes)]
-    texts = (c.texts or (wording(part, dialect) for part in conjuncts(c.place)) for c in lost)
+    unlabelled = [c for c in conditions if len(c.axes) > 1 or grouped & set(c.axes)]
+    texts = (c.texts or (wording(part, dialect) for part in conjuncts(c.place)) for c in unlabelled)
     return list(dict.fromkeys(chain.from_iterable(texts)))
 
 
@@ -94,21 +96,21 @@ def _name(keys: Sequence[Key], count: Count, statement: Statement, hidden: Seque
 
 def _conditions(
     conditions: Conditions, statement: Statement, evaluator: Evaluator
-) -> Iterator[Piece]:
+) -> Iterator[TablePiece]:
     """All conditions as pieces; those on the same columns are worked out together."""
     by_columns: dict[frozenset[str], list[exp.Expr]] = {}
     for condition in conditions:
         names = frozenset(column.name.casefold() for column in condition.find_all(exp.Column))
         by_columns.setdefault(names, []).append(condition)
-    for alike in by_columns.values():
-        for first in range(0, len(alike), TOGETHER):
-            yield from _together(alike[first : first + TOGETHER], statement, evaluator)
+    for group in by_columns.values():
+        for first in range(0, len(group), CONDITIONS_AT_ONCE):
+            yield from _together(group[first : first + CONDITIONS_AT_ONCE], statement, evaluator)
 
 
 def _together(
     conditions: Sequence[exp.Expr], statement: Statement, evaluator: Evaluator
-) -> Iterator[Piece]:
-    """The pieces of conditions that must all hold; what is wrong is told of one, if one is."""
+) -> Iterator[TablePiece]:
+    """The pieces of conditions that must all hold; an error names the one at fault, if one is."""
     if len(conditions) == 1:
         return _condition(conditions[0], conditions, statement, evaluator)
     try:
@@ -117,52 +119,52 @@ def _together(
         for condition in conditions:
             for _ in _condition(condition, [condition], statement, evaluator):
                 pass
-    raise never(statement, "WHERE", ", all conditions taken together")
+    raise always_zero(statement, "WHERE", ", all conditions taken together")
 
 
 def _condition(
     condition: exp.Expr, parts: Sequence[exp.Expr], statement: Statement, evaluator: Evaluator
-) -> Iterator[Piece]:
+) -> Iterator[TablePiece]:
     """The condition as pieces that must all hold, each over as few attributes as it can be."""
-    found = evaluator.condition(condition, statement)
+    outcome = evaluator.condition(condition, statement)
     texts = tuple(wording(part, statement.dialect) for part in parts)
-    axes, truth = found.axes, found.codes.astype(bool)
+    axes, truth = outcome.axes, outcome.codes.astype(bool)
     if not truth.any():
         domain = evaluator.columns.domain
         values = "; ".join(f"{name} is declared as {some_values(domain[name])}" for name in axes)
-        raise never(statement, condition, f" ({values})" if values else "")
+        raise always_zero(statement, condition, f" ({values})" if values else "")
     axis = 0
     while len(axes) > 1 and axis < len(axes):
-        # An attribute splits off if the truth is its own share times that of the others.
+        # An attribute splits off if the truth is a condition on it AND one on the others.
         others = tuple(i for i in range(len(axes)) if i != axis)
-        own, rest = (np.asarray(truth.any(axis=gone)) for gone in (others, axis))
-        if np.array_equal(np.expand_dims(rest, axis) & np.expand_dims(own, others), truth):
-            if not own.all():
-                yield Piece((axes[axis],), condition, (), own)
+        single, rest = (np.asarray(truth.any(axis=summed)) for summed in (others, axis))
+        if np.array_equal(np.expand_dims(rest, axis) & np.expand_dims(single, others), truth):
+            if not single.all():
+                yield TablePiece((axes[axis],), condition, (), single)
             axes, truth = tuple(axes[i] for i in others), rest
         else:
             axis += 1
     if not truth.all():
-        # What is left of a condition that was split is no longer said by its text.
-        yield Piece(axes, condition, texts if axes == found.axes else (), truth)
+        # The text of a condition that was split does not describe the rest of it.
+        yield TablePiece(axes, condition, texts if axes == outcome.axes else (), truth)
 
 
-def _key(key: Key, statement: Statement, evaluator: Evaluator) -> Piece:
+def _key(key: Key, statement: Statement, evaluator: Evaluator) -> TablePiece:
     expression = key.expression
     if isinstance(expression, exp.Column):
         source = evaluator.columns.resolve(expression, statement.sql, statement.tables)
-        return Piece((source.name,), expression, (key.name,), level=source.level)
-    found = evaluator.key(expression, statement)
-    axes, codes = found.axes, found.codes
+        return TablePiece((source.name,), expression, (key.name,), level=source.level)
+    outcome = evaluator.key(expression, statement)
+    axes, codes = outcome.axes, outcome.codes
     for axis in reversed(range(len(axes))):
         first = codes.take([0], axis=axis)
         if len(axes) > 1 and (codes == first).all():
             axes, codes = axes[:axis] + axes[axis + 1 :], first.squeeze(axis)
-    return Piece(axes, expression, (key.name,), codes, found.labels)
+    return TablePiece(axes, expression, (key.name,), codes, outcome.labels)
 
 
-def never(statement: Statement, place: exp.Expr | str, why: str) -> SqlError:
-    """The refusal of a query that could count nothing."""
+def always_zero(statement: Statement, place: exp.Expr | str, why: str) -> SqlError:
+    """The error of a query whose answer is zero whatever the data."""
     return refuse(
         f"the answer is 0 whatever the data: no declared value meets the condition{why}",
         statement.sql,
