@@ -55,8 +55,7 @@ from psephos.release.spec.entries import View
 from psephos.release.spec.file import checked_release
 from psephos.release.views import Views, possible_views, table_schema
 from psephos.report import charts
-from psephos.report.html import plain_table
-from psephos.report.matplotlib_charts import draw
+from psephos.report.html import HtmlTable, notebook_html
 from psephos.report.points import Points
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
@@ -173,7 +172,7 @@ class Bundle:
         data = self.table(name, view)
         (own,) = [table for table in self.job.tables if table.name == name]
         mark = "Rehearsal: " if self.simulation else ""
-        return draw(Points.of(data), mark + own.title, axes)
+        return charts.draw_table(Points.of(data), mark + own.title, axes)
 
     def answer(self, workload: Workload) -> Answers:
         """The answers of another workload over the same domain, free of charge."""
@@ -191,7 +190,8 @@ class Bundle:
             for shift in table.get("shifts", [])
         ] or [[table["name"], "", "–"] for table in self.manifest["tables"]]
         heads = ["table", "by", "published minus consistent, mean (estimate)"]
-        return plain_table(f"{self.manifest['title']}: {self!r}", heads, rows)
+        caption = f"{self.manifest['title']}: {self!r}"
+        return notebook_html(HtmlTable.of(caption, heads, rows))
 
 
 def write_bundle(
