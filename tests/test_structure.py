@@ -10,19 +10,9 @@ ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "psephos"
 
 # A room may import itself and the rooms before it.
-ORDER = ["errors", "variances", "values", "domain", "matrix", "inverse", "kernel", "engines"]
-ORDER += [
-    "protect",
-    "workload",
-    "strategy",
-    "report",
-    "infer",
-    "plans",
-    "version",
-    "release",
-    "audit",
-]
-ORDER += ["cli"]
+ORDER = ["errors", "report", "variances", "values", "domain", "matrix", "inverse", "kernel"]
+ORDER += ["engines", "protect", "workload", "strategy", "infer", "plans", "version", "release"]
+ORDER += ["audit", "cli"]
 ROOMS = {
     "duckdb": {"workload", "engines"},
     "sqlglot": {"workload"},

@@ -13,7 +13,7 @@ from psephos.release.run import rehearse, release
 from psephos.release.spec.file import parse_release
 from psephos.release.verify import verify
 from psephos.release.views import block_labels, table_labels
-from psephos.report.points import NUMBERS, Points
+from psephos.report.points import NUMBER_COLUMNS, Points
 from tests.release.conftest import RELEASE
 
 SELECTION = RELEASE.index("[selection]")
@@ -145,5 +145,5 @@ def test_a_value_called_total_is_no_total():
     assert found["each"]["sum"].count("total") == 1
     assert found["each"]["sum"].count("(total)") == len(found["each"]["sum"]) - 2
     assert "total" in found["each"]["pet"]
-    table = pa.table({**found["sums"], **{name: [1.0, 2.0, 3.0] for name in NUMBERS}})
+    table = pa.table({**found["sums"], **{name: [1.0, 2.0, 3.0] for name in NUMBER_COLUMNS}})
     assert Points.of(table).without_totals().labels == {"sum": ["part", "total"]}

@@ -15,12 +15,11 @@ import pytest
 from psephos.errors import ReleaseError, UnsupportedError
 from psephos.release.forecast import plan
 from psephos.release.page import write_report
-from psephos.release.pages.numbers import ROWS, _whole
+from psephos.release.page_results import PAGE_ROWS, published_count
 from psephos.release.preflight import create_ledger
 from psephos.release.request import Job
 from psephos.release.run import rehearse, release
 from psephos.report import charts
-from psephos.report.matplotlib_charts import draw
 from psephos.report.points import Points
 from tests.release.conftest import RELEASE, write_job
 
@@ -108,7 +107,7 @@ class Reader(HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.open, self.text, self.ids, self.links, self.seen = [], [], [], [], []
+        self.open, self.text, self.ids, self.links, self.elements = [], [], [], [], []
         self.feed(page)
         self.close()
         assert self.open == []
@@ -119,7 +118,7 @@ class Reader(HTMLParser):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
+        self.elements.append((tag, dict(attrs)))
         for name, value in attrs:
             assert not name.startswith("on"), name
             self.ids += [value] if name == "id" else []
@@ -136,7 +135,7 @@ class Reader(HTMLParser):
         return " ".join("".join(self.text).split())
 
     def count(self, tag):
-        return sum(seen == tag for seen, _ in self.seen)
+        return sum(name == tag for name, _ in self.elements)
 
 
 def test_the_page_is_sound(page):
@@ -144,7 +143,7 @@ def test_the_page_is_sound(page):
     assert len(read.ids) == len(set(read.ids))
     assert read.count("h1") == 1
     assert read.count("caption") == read.count("table") > 5
-    for tag, attrs in read.seen:
+    for tag, attrs in read.elements:
         assert tag not in ("script", "link", "iframe", "img", "object")
         if tag == "th":
             assert attrs["scope"] in ("row", "col")
@@ -165,23 +164,27 @@ def test_the_page_holds_every_table(bundle):
     read = Reader(bundle.report.read_text())
     for table in bundle.job.tables:
         assert table.title in read.words
-        shown = bundle.table(table.name, "published").slice(0, ROWS)
-        for number in shown["count"].to_pylist():
+        rows = bundle.table(table.name, "published").slice(0, PAGE_ROWS)
+        for number in rows["count"].to_pylist():
             assert f"{number:,}" in read.words
     assert "published/all.csv holds them all" in read.words
-    assert f"the first {ROWS} of 465 rows" in read.words
+    assert f"the first {PAGE_ROWS} of 465 rows" in read.words
 
 
 def test_the_page_says_what_was_asked_and_spent(bundle):
     words = Reader(bundle.report.read_text()).words
-    said = ["Homes & <owners>", "Office of <i>Counts</i>", "And who does not.", "Age in years"]
-    said += ["birthdays are public", "Everyone lives somewhere.", "age < 2 AND own = 1"]
-    said += ["SELECT own, COUNT(*) FROM t WHERE age < 20 GROUP BY own", "rows: age.broad"]
-    said += ["ε = 0.5", "all rows of one person added or removed", "at most 2 rows", "entry 1"]
-    said += ["Pr[M(D) ∈ S] ≤ eε · Pr[M(D′) ∈ S]", "psephos verify BUNDLE", "psephos ask BUNDLE"]
-    said += ["every cell (Identity)", "estimates the bias", bundle.receipt["charge"]["time"]]
-    said += [f"Office of <i>Counts</i> ({bundle.receipt['charge']['time'][:4]})"]
-    for text in said:
+    sentences = ["Homes & <owners>", "Office of <i>Counts</i>", "And who does not.", "Age in years"]
+    sentences += ["birthdays are public", "Everyone lives somewhere.", "age < 2 AND own = 1"]
+    sentences += ["SELECT own, COUNT(*) FROM t WHERE age < 20 GROUP BY own", "rows: age.broad"]
+    sentences += ["ε = 0.5", "all rows of one person added or removed", "at most 2 rows", "entry 1"]
+    sentences += [
+        "Pr[M(D) ∈ S] ≤ eε · Pr[M(D′) ∈ S]",
+        "psephos verify BUNDLE",
+        "psephos ask BUNDLE",
+    ]
+    sentences += ["every cell (Identity)", "estimates the bias", bundle.receipt["charge"]["time"]]
+    sentences += [f"Office of <i>Counts</i> ({bundle.receipt['charge']['time'][:4]})"]
+    for text in sentences:
         assert text in words, text
     assert "REHEARSAL" not in words
 
@@ -201,14 +204,14 @@ def test_counts_outside_their_interval_are_marked(tmp_path):
     assert marks - notes >= outside
     assert bool(marks) == bool(notes)
     aloud = [
-        attrs for tag, attrs in page.seen if tag == "caption" and attrs.get("class") == "aloud"
+        attrs for tag, attrs in page.elements if tag == "caption" and attrs.get("class") == "aloud"
     ]
     assert len(aloud) == len(job.tables)
 
 
-@pytest.mark.parametrize(("number", "shown"), [(0, "†\N{NO-BREAK SPACE}0"), (3, "3"), (50, "50")])
-def test_a_mark_is_for_what_is_shown(number, shown):
-    assert _whole({"count": number, "low": 3.4, "high": 49.2, "stderr": 12.0}) == shown
+@pytest.mark.parametrize(("number", "text"), [(0, "†\N{NO-BREAK SPACE}0"), (3, "3"), (50, "50")])
+def test_a_mark_is_for_what_is_shown(number, text):
+    assert published_count({"count": number, "low": 3.4, "high": 49.2, "stderr": 12.0}) == text
 
 
 def test_a_rehearsal_says_so(rehearsal):
@@ -235,8 +238,8 @@ def test_without_plots_the_page_has_bars(bundle, tmp_path, without_plots):
     read = Reader((tmp_path / "report.html").read_text())
     assert "psephos[plots]" in read.words
     assert read.count("figure") == 0
-    bars = sum(min(ROWS, bundle.table(t.name).num_rows) for t in bundle.job.tables)
-    assert sum(attrs.get("class") == "bar" for _, attrs in read.seen) == bars
+    bars = sum(min(PAGE_ROWS, bundle.table(t.name).num_rows) for t in bundle.job.tables)
+    assert sum(attrs.get("class") == "bar" for _, attrs in read.elements) == bars
     with pytest.raises(UnsupportedError, match="psephos\\[plots\\]"):
         bundle.plot("t1")
 
@@ -244,7 +247,7 @@ def test_without_plots_the_page_has_bars(bundle, tmp_path, without_plots):
 # ---- charts ------------------------------------------------------------------------------------
 
 
-def made(**columns):
+def table_of(**columns):
     rows = list(itertools.product(*columns.values()))
     count = np.arange(len(rows)) * 10.0 - 5
     labels = {name: [str(row[i]) for row in rows] for i, name in enumerate(columns)}
@@ -256,43 +259,43 @@ def made(**columns):
 def marks(chart):
     """How many marks of each kind the picture has, legends and axes aside."""
     root = ElementTree.fromstring(charts.inline_svg(chart, "x", "words"))
-    found = {}
+    numbers = {}
     for node in root.iter():
         words = node.get("class", "").split()
         if "role-mark" in words and len(node):
-            found[words[0]] = found.get(words[0], 0) + len(node)
-    return found
+            numbers[words[0]] = numbers.get(words[0], 0) + len(node)
+    return numbers
 
 
 CASES = {
-    "bars": (made(own=["rents", ODD]), (), {"mark-rect": 2, "mark-rule": 2}),
-    "total": (made(), (), {"mark-rect": 1, "mark-rule": 1}),
-    "totals": (made(own=["rents", "owns", "total"]), (), {"mark-rect": 2, "mark-rule": 2}),
-    "many": (made(own=range(70)), (), {"mark-rect": 40, "mark-rule": 40}),
-    "same": (made(own=["a", "a", "b"]), (), {"mark-rect": 3, "mark-rule": 3}),
-    "line": (made(age=range(50)), ("age",), {"mark-area": 1, "mark-line": 1}),
-    "groups": (made(age="abc", own="xy"), (), {"mark-rect": 6, "mark-rule": 6}),
-    "lines": (made(age=range(50), own="xy"), ("age",), {"mark-area": 2, "mark-line": 2}),
-    "heat": (made(age=range(30), own="uvwxyz"), ("age",), {"mark-rect": 180}),
-    "panels": (made(sex="fm", age="abc", own="xy"), (), {"mark-rect": 12, "mark-rule": 12}),
+    "bars": (table_of(own=["rents", ODD]), (), {"mark-rect": 2, "mark-rule": 2}),
+    "total": (table_of(), (), {"mark-rect": 1, "mark-rule": 1}),
+    "totals": (table_of(own=["rents", "owns", "total"]), (), {"mark-rect": 2, "mark-rule": 2}),
+    "many": (table_of(own=range(70)), (), {"mark-rect": 40, "mark-rule": 40}),
+    "same": (table_of(own=["a", "a", "b"]), (), {"mark-rect": 3, "mark-rule": 3}),
+    "line": (table_of(age=range(50)), ("age",), {"mark-area": 1, "mark-line": 1}),
+    "groups": (table_of(age="abc", own="xy"), (), {"mark-rect": 6, "mark-rule": 6}),
+    "lines": (table_of(age=range(50), own="xy"), ("age",), {"mark-area": 2, "mark-line": 2}),
+    "heat": (table_of(age=range(30), own="uvwxyz"), ("age",), {"mark-rect": 180}),
+    "panels": (table_of(sex="fm", age="abc", own="xy"), (), {"mark-rect": 12, "mark-rule": 12}),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_charts_have_a_mark_for_each_count(case):
-    table, ordered, wanted = CASES[case]
+    table, ordered, numbers = CASES[case]
     chart = charts.table_chart(table, "Some <title>", ordered=ordered, titles={"age": "Age.[0]"})
-    found = {name: n for name, n in marks(chart).items() if name != "mark-group"}
-    assert found == wanted
+    counts = {name: n for name, n in marks(chart).items() if name != "mark-group"}
+    assert counts == numbers
 
 
 def test_column_names_need_no_quoting():
-    chart = charts.table_chart(made(**{"a.b[0]:N 'x'": "pqr", "count_": "xy"}), "")
+    chart = charts.table_chart(table_of(**{"a.b[0]:N 'x'": "pqr", "count_": "xy"}), "")
     assert marks(chart)["mark-rect"] == 6
 
 
 def test_parts_have_a_chart_each():
-    one, two = made(age="abc"), made(own="xy")
+    one, two = table_of(age="abc"), table_of(own="xy")
     names = ("count", "stderr", "low", "high")
     numbers = {n: one[n].to_pylist() + two[n].to_pylist() for n in names}
     labels = {"part": ["age"] * 3 + ["own"] * 2, "age": [*"abc", "total", "total"]}
@@ -303,9 +306,9 @@ def test_parts_have_a_chart_each():
 
 
 def test_rivals_have_a_bar_each(bundle):
-    planned = plan(bundle.job)
-    errors = [("used", planned.rmse), *((r.name, r.rmse) for r in planned.rivals)]
-    assert marks(charts.errors_chart(errors))["mark-rect"] == 1 + len(planned.rivals)
+    forecast = plan(bundle.job)
+    errors = [("used", forecast.rmse), *((r.name, r.rmse) for r in forecast.rivals)]
+    assert marks(charts.errors_chart(errors))["mark-rect"] == 1 + len(forecast.rivals)
 
 
 def test_ids_of_two_pictures_differ(bundle):
@@ -313,8 +316,8 @@ def test_ids_of_two_pictures_differ(bundle):
     ids = re.findall(r' id="([^"]*)"', svg)
     assert all(name.startswith("one-") for name in ids)
     assert all(name.startswith("one-") for name in re.findall(r"url\(#([^)]*)\)", svg))
-    assert charts._own_reference("id", "clip0", "one") == "one-clip0"
-    assert charts._own_reference("clip-path", "url(#clip0)", "one") == "url(#one-clip0)"
+    assert charts._prefixed_reference("id", "clip0", "one") == "one-clip0"
+    assert charts._prefixed_reference("clip-path", "url(#clip0)", "one") == "url(#one-clip0)"
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "html", "json"])
@@ -342,11 +345,11 @@ def test_plots_of_unknown_tables_are_refused(bundle):
 
 
 def test_values_show_themselves_in_notebooks(bundle):
-    planned = plan(bundle.job)
-    for shown, word in [(bundle, "t1"), (planned, "Owners <all>"), (bundle.strategy, "answers")]:
-        read = Reader(shown._repr_html_())
+    forecast = plan(bundle.job)
+    for value, word in [(bundle, "t1"), (forecast, "Owners <all>"), (bundle.strategy, "answers")]:
+        read = Reader(value._repr_html_())
         assert word in read.words
-    assert "every cell (Identity)" in Reader(planned._repr_html_()).words
+    assert "every cell (Identity)" in Reader(forecast._repr_html_()).words
 
 
 def test_a_page_without_a_publisher_and_with_a_cap(bundle, tmp_path):
@@ -374,5 +377,5 @@ def test_tables_are_drawn_with_matplotlib_too(release_path, tmp_path):
     assert (tmp_path / "pets.png").stat().st_size > 1000
     assert bundle.draw("young", axes=axes) is axes
     many = {"count": [1.0] * 99, "low": [0.0] * 99, "high": [2.0] * 99, "stderr": [1.0] * 99}
-    line = draw(Points({"age": [str(i) for i in range(99)]}, many), "ages")
+    line = charts.draw_table(Points({"age": [str(i) for i in range(99)]}, many), "ages")
     assert line.get_xticklabels()[-1].get_text() == "98"

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from html import escape
 
 from psephos.audit.behaviour import checks
 from psephos.audit.draws import SPENDS, choices, draws_fit
@@ -21,6 +20,7 @@ from psephos.audit.exact import exact_losses
 from psephos.audit.runs import TESTS, TRIALS, lower_bound
 from psephos.audit.stage import Finding, Kind, Stage, stage
 from psephos.errors import BudgetError
+from psephos.report.html import Cell, HtmlTable, notebook_html
 
 __all__ = ["AuditReport", "Finding", "audit"]
 
@@ -89,22 +89,18 @@ class AuditReport:
         return json.dumps(content, indent=1, ensure_ascii=False)
 
     def _repr_html_(self) -> str:
-        parts = [f"<p><strong>{escape(self.summary)}</strong></p>"]
+        tables = []
         for kind, heading in HEADINGS.items():
             rows = [_row(finding) for finding in self.findings if finding.kind == kind]
-            body = "".join(_html_row(row) for row in rows)
-            parts.append(f"<table><caption>{escape(heading)}</caption>{body}</table>")
-        return "\n".join([*parts, f"<p>{escape(self.remark)}</p>", f"<p>{escape(LAST)}</p>"])
+            cells = [[cell.strip() for cell in row] for row in rows]
+            tables.append(HtmlTable.of(heading, [], cells))
+        return notebook_html(Cell(self.summary, look="strong"), *tables, self.remark, LAST)
 
 
 def _row(finding: Finding) -> tuple[str, str, str, str, str]:
     runs = f"{finding.runs:,} runs" if finding.runs > 1 else ""
     mark = "  " if finding.ok else "!!"
     return mark, finding.name, finding.claimed, runs, finding.verdict
-
-
-def _html_row(row: Iterable[str]) -> str:
-    return "<tr>" + "".join(f"<td>{escape(cell.strip())}</td>" for cell in row) + "</tr>"
 
 
 @dataclass(frozen=True)

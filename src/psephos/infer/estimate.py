@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from psephos.domain.domain import Domain
 from psephos.errors import UnsupportedError
 from psephos.inverse.form import Fitted, Form
 from psephos.kernel.measurement import Measurement
+from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array
 from psephos.workload.workload import Workload, check_covered, check_domain
 
@@ -109,17 +109,10 @@ class Answers:
         return f"{mark}({len(self.values):,} of {self.workload})"
 
     def _repr_html_(self) -> str:
-        most = 20
         rows = []
-        for i in range(min(most, len(self.values))):
-            title, words = self.workload.label(i)
-            named = ", ".join(f"{k}: {v}" for k, v in words.items())
-            rows.append(
-                f"<tr><td>{escape(title)}</td><td>{escape(named)}</td>"
-                f"<td>{self.values[i]:,.1f}</td><td>± {self.stderr[i]:,.1f}</td></tr>"
-            )
-        return (
-            f"<table><caption>{escape(repr(self))}</caption><thead><tr><th>table</th><th>query</th>"
-            f"<th>estimate</th><th>standard error</th></tr></thead><tbody>{''.join(rows)}</tbody>"
-            "</table>"
-        )
+        for i in range(min(20, len(self.values))):
+            title, labels = self.workload.label(i)
+            query = ", ".join(f"{name}: {label}" for name, label in labels.items())
+            rows.append([title, query, f"{self.values[i]:,.1f}", f"± {self.stderr[i]:,.1f}"])
+        heads = ["table", "query", "estimate", "standard error"]
+        return notebook_html(HtmlTable.of(repr(self), heads, rows))

@@ -26,7 +26,7 @@ from psephos.release.spec.entries import TargetEntry
 from psephos.release.spec.tables import Table
 from psephos.release.targets import check_draws, least_budget
 from psephos.release.views import Views, marked, table_labels
-from psephos.report.html import plain_table
+from psephos.report.html import HtmlTable, notebook_html
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.workload.product import regroup
@@ -57,7 +57,7 @@ class Reply:
             [f"{x:,.4g}" if isinstance(x, float) else str(x) for x in row.values()]
             for row in self.table.slice(0, ROWS).to_pylist()
         ]
-        return plain_table(repr(self), heads, rows)
+        return notebook_html(HtmlTable.of(repr(self), heads, rows))
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,7 @@ from psephos.release.spec.file import checked_release
 from psephos.release.spec.tables import Table
 from psephos.release.views import Views, possible_views, table_schema
 from psephos.report import charts
-from psephos.report.html import plain_table
-from psephos.report.matplotlib_charts import draw
+from psephos.report.html import HtmlTable, notebook_html
 from psephos.report.points import Points
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
@@ -187,7 +186,7 @@ class Bundle:
         The figure is saved as matplotlib does it: `bundle.draw("ages").figure.savefig("ages.pdf")`.
         """
         data = self.table(name, view)
-        return draw(Points.of(data), self._title(self._table(name)), axes)
+        return charts.draw_table(Points.of(data), self._title(self._table(name)), axes)
 
     def _table(self, name: str) -> Table:
         (table,) = [table for table in self.job.tables if table.name == name]
@@ -212,7 +211,8 @@ class Bundle:
             for shift in table.get("shifts", [])
         ] or [[table["name"], "", "–"] for table in self.manifest["tables"]]
         heads = ["table", "by", "published minus consistent, mean (estimate)"]
-        return plain_table(f"{self.manifest['title']}: {self!r}", heads, rows)
+        caption = f"{self.manifest['title']}: {self!r}"
+        return notebook_html(HtmlTable.of(caption, heads, rows))
 
 
 def write_bundle(

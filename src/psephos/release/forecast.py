@@ -30,7 +30,7 @@ from psephos.release.targets import (
     rounded_up,
     widths_at,
 )
-from psephos.report.html import plain_table
+from psephos.report.html import HtmlTable, notebook_html
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
@@ -119,11 +119,14 @@ class Forecast:
             for t in self.tables
         ]
         spread = f"± at {float(self.job.file.output.confidence) * 100:g} %"
-        tables = plain_table(f"{self.strategy!r} at {self.budget}; {spread}", heads, rows)
+        caption = f"{self.strategy!r} at {self.budget}; {spread}"
         ways = [(f"{self.strategy.name} (chosen)", self.rmse)]
         ways += [(rival.name, rival.rmse) for rival in self.rivals]
         errors = [[name, f"{error:,.4g}"] for name, error in ways]
-        return tables + plain_table("error at the same budget", ["way", "RMSE"], errors)
+        return notebook_html(
+            HtmlTable.of(caption, heads, rows),
+            HtmlTable.of("error at the same budget", ["way", "RMSE"], errors),
+        )
 
 
 def plan(

@@ -12,7 +12,7 @@ from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition
 from psephos.report.points import TOTAL
 from psephos.values import Array
 
-WRITTEN = 2_000_000
+FACTOR_ENTRIES = 2_000_000
 """The most entries of a factor that are looked at one by one."""
 
 
@@ -47,34 +47,35 @@ def row_words(factor: Matrix, labels: Sequence[str]) -> list[str]:
         return row_words(inner, row_words(factor.parts[-1], labels))
     if isinstance(factor, Partition):
         members = [np.flatnonzero(factor.groups == g) for g in range(factor.shape[0])]
-        return [_joined(own, labels) or f"group {g + 1}" for g, own in enumerate(members)]
+        return [_label_range(cells, labels) or f"group {g + 1}" for g, cells in enumerate(members)]
     rows, cells = factor.shape
-    if rows * cells > WRITTEN:
+    if rows * cells > FACTOR_ENTRIES:
         return [f"combination {i + 1}" for i in range(rows)]
     words, sums = [], 0
-    for row in factor.dense(limit=WRITTEN):
-        said = _row(row, labels)
-        sums += said is None
-        words.append(f"weighted sum {sums}" if said is None else said)
+    for row in factor.dense(limit=FACTOR_ENTRIES):
+        text = _row_text(row, labels)
+        sums += text is None
+        words.append(f"weighted sum {sums}" if text is None else text)
     return words
 
 
-def _row(row: Array, labels: Sequence[str]) -> str | None:
-    counted = np.flatnonzero(row)
-    if counted.size == 0 or np.ptp(row[counted]):
+def _row_text(row: Array, labels: Sequence[str]) -> str | None:
+    """The cells that a row counts, and how often; None if some count more often than others."""
+    cells = np.flatnonzero(row)
+    if cells.size == 0 or np.ptp(row[cells]):
         return None
-    said, times = _joined(counted, labels), row[counted[0]]
-    return said if said is None or times == 1 else f"{times:,.0f} × {said}"
+    text, times = _label_range(cells, labels), row[cells[0]]
+    return text if text is None or times == 1 else f"{times:,.0f} × {text}"
 
 
-def _joined(counted: Array, labels: Sequence[str]) -> str | None:
-    """The labels of neighbouring cells."""
-    first, last = int(counted[0]), int(counted[-1])
-    if counted.size == len(labels) > 1:
+def _label_range(cells: Array, labels: Sequence[str]) -> str | None:
+    """The first and last label of neighbouring cells; None if they are no neighbours."""
+    first, last = int(cells[0]), int(cells[-1])
+    if cells.size == len(labels) > 1:
         return TOTAL
-    if counted.size == 1:
+    if cells.size == 1:
         return labels[first]
-    return f"{labels[first]} to {labels[last]}" if last - first == counted.size - 1 else None
+    return f"{labels[first]} to {labels[last]}" if last - first == cells.size - 1 else None
 
 
 def largest_entry(matrix: Matrix) -> float:
@@ -83,6 +84,6 @@ def largest_entry(matrix: Matrix) -> float:
         return math.prod(largest_entry(factor) for factor in matrix.factors)
     if isinstance(matrix, Compose) and isinstance(matrix.parts[-1], Partition):
         return math.prod(largest_entry(part) for part in matrix.parts[:-1])
-    if isinstance(matrix, Identity | Ones | Partition) or math.prod(matrix.shape) > WRITTEN:
+    if isinstance(matrix, Identity | Ones | Partition) or math.prod(matrix.shape) > FACTOR_ENTRIES:
         return 1.0
-    return float(np.abs(matrix.dense(limit=WRITTEN)).max())
+    return float(np.abs(matrix.dense(limit=FACTOR_ENTRIES)).max())

@@ -48,7 +48,7 @@ from psephos.release.files import (
 )
 from psephos.release.requests import FILES, OLDEST_FORMAT, REQUESTS, request_folders
 from psephos.release.views import Shift, Views, possible_views
-from psephos.report.html import plain_table
+from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array
 
 FOUND_ANEW = 2_000_000
@@ -167,7 +167,8 @@ class Verification:
     def _repr_html_(self) -> str:
         rows = [[c.name, "ok" if c.ok else "FAILED", c.text] for c in self.checks]
         rows += [["cannot be shown", "–", text] for text in self.cannot]
-        return plain_table(repr(self), ["check", "result", "what was found"], rows)
+        heads = ["check", "result", "what was found"]
+        return notebook_html(HtmlTable.of(repr(self), heads, rows))
 
     def __str__(self) -> str:
         lines = [f"{'ok    ' if c.ok else 'FAILED'}  {c.name}: {c.text}" for c in self.checks]

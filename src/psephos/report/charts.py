@@ -1,7 +1,7 @@
 """Charts of a release, each from one Vega-Lite spec: for a notebook, a file or the report.
 
 They need altair and vl-convert, which the extra `plots` installs; both are imported when a chart is
-made and not before.
+made and not before. `draw_table` is for those who set their papers with matplotlib.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pyarrow as pa
 
-from psephos.errors import UnsupportedError
+from psephos.errors import ReleaseError, UnsupportedError
 from psephos.report.points import PART, TOTAL, Points, shape_of
 
-BARS = 40
-PANELS = 6
-SIDE = 120  # the most rows or columns of a heat map
+MOST_BARS = 40
+MOST_PANELS = 6
+HEAT_MAP_SIDE = 120  # the most rows or columns of a heat map
 COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee"]  # Tol's bright scheme
 FONT = "Arial, Liberation Sans, Helvetica, sans-serif"  # one width for all, so labels fit
 WIDTH = 400
-EXTRA = "pip install 'psephos[plots]'"
+PLOTS_EXTRA = "pip install 'psephos[plots]'"
+MATPLOTLIB = "pip install matplotlib"
+LISTED_COUNTS = 60  # on matplotlib's axes, the most counts one below the other; more are a line
 
 
 @dataclass(frozen=True)
@@ -78,15 +81,16 @@ def table_chart(
     style = Style(_module("altair"), tuple(ordered), titles or {})
     points = Points.of(table)
     if PART not in points.labels:
-        return _configured(_titled(points.without_totals().distinct(), title, style))
+        return _configured(_titled_chart(points.without_totals().distinct(), title, style))
     parts = list(points.split([PART]))
     charts = [
-        _titled(part.without_totals().distinct(), name, style) for (name,), part in parts[:PANELS]
+        _titled_chart(part.without_totals().distinct(), name, style)
+        for (name,), part in parts[:MOST_PANELS]
     ]
-    note = f"the first {PANELS} of {len(parts):,} parts" if len(parts) > PANELS else ""
-    whole = style.alt.vconcat(*charts, title=_title(title, note), spacing=28)
-    own = dict.fromkeys(("color", "opacity", "yOffset"), "independent")
-    return _configured(whole.resolve_scale(**own))
+    note = f"the first {MOST_PANELS} of {len(parts):,} parts" if len(parts) > MOST_PANELS else ""
+    column = style.alt.vconcat(*charts, title=_title(title, note), spacing=28)
+    scales = dict.fromkeys(("color", "opacity", "yOffset"), "independent")
+    return _configured(column.resolve_scale(**scales))
 
 
 def errors_chart(errors: Sequence[tuple[str, float]]) -> Any:
@@ -146,28 +150,66 @@ def inline_svg(chart: Any, prefix: str, description: str) -> str:
             bare = name.rpartition("}")[2]
             if bare == "role" or bare.startswith("aria-"):
                 continue
-            node.set(bare, _own_reference(bare, value, prefix))
+            node.set(bare, _prefixed_reference(bare, value, prefix))
     root.set("role", "img")
     root.set("aria-label", description)
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _own_reference(name: str, value: str, prefix: str) -> str:
+def _prefixed_reference(name: str, value: str, prefix: str) -> str:
     if name == "id":
         return f"{prefix}-{value}"
     if name == "href":
         return re.sub(r"^#", f"#{prefix}-", value)
     value = re.sub(r"url\(([\"']?)#", rf"url(\1#{prefix}-", value)
     if name in ("d", "transform"):
-        return re.sub(r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}", value)
+        return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", value)
     return value
+
+
+# ---- matplotlib --------------------------------------------------------------------------------
+
+
+def draw_table(points: Points, title: str, axes: Any = None) -> Any:
+    """Counts and their noise intervals on matplotlib's axes, without totals; returns the axes."""
+    cells = points.without_totals()
+    if axes is None:
+        axes = _new_axes(len(cells))
+    count, low, high = (np.array(cells.numbers[name]) for name in ("count", "low", "high"))
+    columns = [name for name in cells.labels if name != PART] or list(cells.labels)
+    rows = zip(*(cells.labels[name] for name in columns), strict=True)
+    words = [", ".join(row) for row in rows] or ["all"]
+    if len(cells) <= LISTED_COUNTS:
+        place = np.arange(len(cells))[::-1]
+        axes.hlines(place, low, high, color="tab:blue", alpha=0.5, linewidth=3)
+        axes.plot(count, place, "o", color="tab:blue", markersize=4)
+        axes.set_yticks(place, words)
+        axes.set_xlabel("count")
+    else:
+        axes.fill_between(np.arange(len(cells)), low, high, alpha=0.3, linewidth=0)
+        axes.plot(count, linewidth=1)
+        ticks = np.linspace(0, len(cells) - 1, 6).astype(int)
+        axes.set_xticks(ticks, [words[i] for i in ticks])
+        axes.set_ylabel("count")
+        axes.set_xlabel(", ".join(columns))
+    axes.set_title(title)
+    return axes
+
+
+def _new_axes(counts: int) -> Any:
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ReleaseError(f"matplotlib is not installed: {MATPLOTLIB}") from None
+    height = 1 + 0.25 * counts if counts <= LISTED_COUNTS else 4.0
+    return plt.subplots(figsize=(7, max(2.0, height)), layout="constrained")[1]
 
 
 # ---- shapes ------------------------------------------------------------------------------------
 
 
-def _titled(points: Points, title: str, style: Style) -> Any:
-    chart, note = _drawn(points, style)
+def _titled_chart(points: Points, title: str, style: Style) -> Any:
+    chart, note = _chart_of(points, style)
     constant = [
         f"{style.title(name)}: {words[0]}"
         for name, words in points.labels.items()
@@ -177,19 +219,19 @@ def _titled(points: Points, title: str, style: Style) -> Any:
     return chart.properties(title=_title(title, "; ".join(notes)))
 
 
-def _drawn(points: Points, style: Style) -> tuple[Any, str]:
+def _chart_of(points: Points, style: Style) -> tuple[Any, str]:
     """The chart of some points, and what it leaves out."""
     shape, columns = shape_of(points, style.ordered)
     style = replace(style, order=style.order or {n: points.values(n) for n in points.labels})
     if shape == "bars":
-        cut = points.largest(BARS)
+        cut = points.largest(MOST_BARS)
         return _bars(cut, columns[0], style), cut.note.removeprefix(points.note).strip(", ")
     if shape == "line":
         return _line(points, columns[0], style), ""
     if shape == "panels":
         return _panels(points, columns, style)
     if shape == "heat":
-        cut = points.first(columns[0], SIDE).first(columns[1], SIDE)
+        cut = points.first(columns[0], HEAT_MAP_SIDE).first(columns[1], HEAT_MAP_SIDE)
         return _heat(cut, columns[0], columns[1], style), cut.note.removeprefix(points.note).strip(
             ", "
         )
@@ -200,7 +242,7 @@ def _drawn(points: Points, style: Style) -> tuple[Any, str]:
 def _bars(points: Points, name: str, style: Style) -> Any:
     alt = style.alt
     y = alt.Y("a0:N", sort=points.values(name), title=style.title(name), axis=_rows(alt))
-    step = alt.Step(22 if len(points) <= BARS // 2 else 16)
+    step = alt.Step(22 if len(points) <= MOST_BARS // 2 else 16)
     base = alt.Chart(_data(alt, points, [name]), width=style.width, height=step)
     base = base.encode(y=y, tooltip=_tooltip(alt, [name], style))
     x = alt.X("count:Q", title="count", scale=style.count())
@@ -284,10 +326,10 @@ def _panels(points: Points, columns: list[str], style: Style) -> tuple[Any, str]
     parts = list(points.split(names))
     narrow = replace(style, extent=points.extent, width=WIDTH // 2)
     charts = []
-    for key, part in parts[:PANELS]:
+    for key, part in parts[:MOST_PANELS]:
         words = [f"{style.title(name)}: {label}" for name, label in zip(names, key, strict=True)]
-        charts.append(_drawn(part, narrow)[0].properties(title=", ".join(words)))
-    note = f"the first {PANELS} of {len(parts):,} panels" if len(parts) > PANELS else ""
+        charts.append(_chart_of(part, narrow)[0].properties(title=", ".join(words)))
+    note = f"the first {MOST_PANELS} of {len(parts):,} panels" if len(parts) > MOST_PANELS else ""
     return style.alt.concat(*charts, columns=2).resolve_scale(opacity="shared"), note
 
 
@@ -355,4 +397,4 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise UnsupportedError(f"plots need altair and vl-convert: {EXTRA}") from None
+        raise UnsupportedError(f"plots need altair and vl-convert: {PLOTS_EXTRA}") from None

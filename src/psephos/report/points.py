@@ -13,8 +13,8 @@ import pyarrow as pa
 TOTAL = "total"
 
 
-Shape = Literal["bars", "line", "groups", "lines", "heat", "panels"]
-NUMBERS = ("count", "low", "high", "stderr")
+ChartShape = Literal["bars", "line", "groups", "lines", "heat", "panels"]
+NUMBER_COLUMNS = ("count", "low", "high", "stderr")
 PART = "part"
 SERIES = 5  # as many colours as can be told apart
 LINE = 20  # ordered values from which a line reads better than bars
@@ -35,7 +35,7 @@ class Points:
         """The rows of a view's table; labels are the columns before the count."""
         names = table.column_names[: table.column_names.index("count")]
         labels = {name: [str(label) for label in table[name].to_pylist()] for name in names}
-        numbers = {name: [float(x) for x in table[name].to_pylist()] for name in NUMBERS}
+        numbers = {name: [float(x) for x in table[name].to_pylist()] for name in NUMBER_COLUMNS}
         return cls(labels, numbers)
 
     def __len__(self) -> int:
@@ -87,8 +87,8 @@ class Points:
         values = self.values(name)
         if len(values) <= most:
             return self
-        kept = set(values[:most])
-        rows = [i for i, label in enumerate(self.labels[name]) if label in kept]
+        labels = set(values[:most])
+        rows = [i for i, label in enumerate(self.labels[name]) if label in labels]
         return self.pick(rows, f"the first {most} of {len(values):,} values of {name}")
 
     def split(self, names: Sequence[str]) -> Iterator[tuple[tuple[str, ...], Points]]:
@@ -106,13 +106,13 @@ class Points:
         """Points that share all their labels get a number each, so that none hides another."""
         if not self.labels:
             return Points({"": [TOTAL] * len(self)}, self.numbers, self.note).distinct()
-        seen: Counter[tuple[str, ...]] = Counter()
+        times: Counter[tuple[str, ...]] = Counter()
         last = list(self.labels)[-1]
         words = list(self.labels[last])
         for i, key in enumerate(zip(*self.labels.values(), strict=True)):
-            seen[key] += 1
-            if seen[key] > 1:
-                words[i] = f"{words[i]} ({seen[key]})"
+            times[key] += 1
+            if times[key] > 1:
+                words[i] = f"{words[i]} ({times[key]})"
         return Points({**self.labels, last: words}, self.numbers, self.note)
 
     def rows(self, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ class Points:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def shape_of(points: Points, ordered: Sequence[str]) -> tuple[Shape, list[str]]:
+def shape_of(points: Points, ordered: Sequence[str]) -> tuple[ChartShape, list[str]]:
     """The shape for some points, and the columns it draws, the long one first."""
     columns = points.columns or list(points.labels)[:1]
     sizes = {name: len(points.values(name)) for name in columns}

@@ -1,0 +1,351 @@
+"""What the page of a release says of it, tables aside: numbers as text, words that depend on it.
+
+All of it is public: what was asked, the noisy numbers and what follows from them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from psephos.domain.attribute import Attribute
+from psephos.kernel.budget import Budget
+from psephos.kernel.unit import Unit
+from psephos.matrix import Identity, Kron, Matrix, Ones
+from psephos.release.bundle import distance
+from psephos.release.forecast import Forecast, TableError
+from psephos.release.raw_labels import largest_entry
+from psephos.release.request import Job, column_titles
+from psephos.release.spec.entries import ReleaseFile, TableEntry, View
+from psephos.release.views import Views, possible_views
+from psephos.report import charts
+from psephos.report.html import Cell, HtmlTable
+from psephos.report.number_format import amount, count, digits_for, upwards
+from psephos.report.page import (
+    Guarantee,
+    IntervalMethod,
+    Pairs,
+    Questions,
+    Rivals,
+    Shifts,
+    Spending,
+)
+
+READOUT_DELTA = "1e-6"
+"""The δ at which a guarantee in ρ is read out as ε."""
+CURRENCY_SYMBOLS = {"epsilon": "ε", "rho": "ρ"}
+NOISE_NAMES = {"laplace": "discrete Laplace", "gaussian": "discrete Gaussian"}
+UNKNOWN_ENTRIES = {
+    "drop": "their rows are left out",
+    "clip": "numbers beyond the ends count in the first or last cell, all else is left out",
+    "other": "they count in a cell of their own, “(other)”",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseFacts:
+    """What was planned, what came out, and the charge if there is one."""
+
+    forecast: Forecast
+    views: Views
+    receipt: Mapping[str, Any]
+
+    @property
+    def job(self) -> Job:
+        return self.forecast.job
+
+    @property
+    def file(self) -> ReleaseFile:
+        return self.job.file
+
+    @property
+    def simulation(self) -> bool:
+        return self.views.simulation
+
+    @cached_property
+    def bundle_views(self) -> tuple[View, ...]:
+        """The views that are part of the bundle."""
+        return possible_views(self.job, self.file.output.views)
+
+    @property
+    def view(self) -> View:
+        """The view that the page shows."""
+        return "published" if "published" in self.bundle_views else "consistent"
+
+    @cached_property
+    def titles(self) -> Mapping[str, str]:
+        """What attributes are called."""
+        return column_titles(self.job)
+
+    @property
+    def confidence(self) -> str:
+        return f"{float(self.file.output.confidence) * 100:g} %"
+
+    @property
+    def charge(self) -> Mapping[str, Any] | None:
+        """The ledger's own record, if it was handed in."""
+        charge: Mapping[str, Any] | None = self.receipt.get("charge")
+        return charge
+
+    @cached_property
+    def plots(self) -> bool:
+        """Are the packages there that make charts?"""
+        return charts.available()
+
+
+# ---- what was asked ----------------------------------------------------------------------------
+
+
+def questions_of(release: ReleaseFacts) -> Questions:
+    """Schema, facts, impossible cells and tables."""
+    return Questions(
+        cells=f"{release.job.domain.size:,}",
+        schema=_schema(release),
+        facts=tuple(release.file.facts),
+        zeros=tuple(release.file.zeros),
+        tables=_question_table(release),
+    )
+
+
+def _schema(release: ReleaseFacts) -> HtmlTable:
+    rows: list[list[str | Cell]] = []
+    for name, entry in release.file.attributes.items():
+        attribute = release.job.domain[name]
+        rows.append(
+            [
+                Cell(release.titles[name], name=name),
+                attribute.some_values(),
+                _levels(attribute),
+                UNKNOWN_ENTRIES[entry.unknown],
+                entry.fact or "–",
+                f"{attribute.size:,}",
+            ]
+        )
+    heads = ["Attribute", "Values", "Groupings", "Entries that are not declared"]
+    heads += ["Why this is public", "Cells"]
+    return HtmlTable.of("Public schema", heads, rows, text_columns=5)
+
+
+def _levels(attribute: Attribute) -> str:
+    levels = [f"{level.name} ({len(level.labels):,})" for level in attribute.levels]
+    return ", ".join(levels) or "–"
+
+
+def _question_table(release: ReleaseFacts) -> HtmlTable:
+    rows = [
+        [
+            Cell(entry.title or entry.name, name=entry.name),
+            question(entry),
+            _target_text(entry, error),
+            f"{entry.weight:g}",
+            f"{error.queries:,}",
+        ]
+        for entry, error in zip(release.file.tables, release.forecast.tables, strict=True)
+    ]
+    heads = ["Table", "Question", "Target", "Weight", "Numbers"]
+    return HtmlTable.of("Tables", heads, rows, text_columns=3)
+
+
+def _target_text(entry: TableEntry, error: TableError) -> str:
+    if error.target is None:
+        return "–"
+    confidence = ""
+    if entry.target is not None:
+        together = ", all at once" if entry.target.simultaneous else ""
+        confidence = f"{float(entry.target.confidence) * 100:g} %{together}"
+    return f"± {error.target.half_width:g} at {confidence}"
+
+
+def question(entry: TableEntry) -> str | Cell:
+    """What a table asks, as it was written."""
+    if entry.sql is not None:
+        return Cell(entry.sql.strip(), look="code")
+    if entry.queries is not None:
+        return "queries: " + ", ".join(f"{name}: {text}" for name, text in entry.queries.items())
+    if entry.builder is not None:
+        size = f"of {entry.k}" if entry.k is not None else f"of up to {entry.up_to}"
+        size = "" if entry.builder == "sf1" else f" {size} attributes"
+        among = f" among {', '.join(entry.attributes)}" if entry.attributes else ""
+        return f"{entry.builder.replace('_', ' ')}{size}{among}"
+    parts = {"rows": entry.rows, "columns": entry.columns, "broken down by": entry.breakdowns}
+    words = "; ".join(f"{name}: {', '.join(names)}" for name, names in parts.items() if names)
+    return f"{words}; with{'' if entry.totals else 'out'} totals"
+
+
+# ---- what was spent ----------------------------------------------------------------------------
+
+
+def spending_of(release: ReleaseFacts) -> Spending:
+    """The charge, and the blocks it was spent on."""
+    forecast, past = release.forecast, release.job.past
+    edition = release.file.edition
+    names = "; ".join(f"{each.name} ({budget_text(each.spend)})" for each in past)
+    facts = [
+        ("Spent on this release", budget_text(forecast.budget)),
+        ("Unit of privacy", unit_text(release.job.unit)),
+        *([("Edition of the data", edition)] if edition else []),
+        ("Noise", f"{NOISE_NAMES[forecast.strategy.noise]}, exact, in whole numbers"),
+        ("Chosen strategy", forecast.strategy.name),
+        *([("Builds on measurements of", f"{names}, each charged when it was made")] * bool(past)),
+        *_ledger_facts(release),
+    ]
+    weighted = any(largest_entry(block.matrix) > 1 for block in release.views.blocks)
+    return Spending(tuple(facts), _blocks(release), weighted)
+
+
+def _ledger_facts(release: ReleaseFacts) -> Pairs:
+    if release.simulation:
+        return (("Ledger", "none: a rehearsal costs nothing"),)
+    charge, receipt = release.charge, release.receipt
+    if charge is None:
+        return ()
+    cost, anchor = amount_text(charge["booked"]), receipt["anchor"]
+    return (
+        ("Data set", str(receipt["dataset"])),
+        ("Budget for all its releases", amount_text(receipt["budget"])),
+        ("Spent of it, this release included", amount_text(receipt["spent"])),
+        ("Charge in the ledger", f"{cost}, entry {charge['number']}, {charge['time']}"),
+        ("Ledger's head after it", f"{anchor['entries']} entries, {str(anchor['head'])[:16]}…"),
+    )
+
+
+def _blocks(release: ReleaseFacts) -> HtmlTable:
+    rows = []
+    blocks = zip(release.forecast.blocks(), release.views.blocks, strict=True)
+    for (_, answers, share), block in blocks:
+        spread = math.sqrt(block.noise.exact_variance) / largest_entry(block.matrix)
+        words = block_text(block.matrix, release)
+        rows.append(
+            [words, f"{answers:,}", count(spread, digits_for(spread)), f"{share * 100:.3g} %"]
+        )
+    heads = ["What was counted", "Noisy numbers", "Standard deviation of the noise, in rows"]
+    return HtmlTable.of("Measured blocks", [*heads, "Share of the budget"], rows)
+
+
+def block_text(matrix: Matrix, release: ReleaseFacts) -> str:
+    """What a block counts, in words where it has a product form."""
+    domain = release.job.workload.domain
+    fits = isinstance(matrix, Kron) and tuple(f.shape[1] for f in matrix.factors) == domain.shape
+    if not fits or not isinstance(matrix, Kron):
+        sums = matrix.shape[0]
+        return f"{sums:,} sums over cells" if sums > 1 else "one sum over cells"
+    words = []
+    for name, factor in zip(domain.names, matrix.factors, strict=True):
+        title = release.titles.get(name, name)
+        if isinstance(factor, Identity):
+            words.append(f"every value of {title}")
+        elif not (isinstance(factor, Ones) and factor.shape[0] == 1):
+            words.append(f"{factor.shape[0]:,} sums over values of {title}")
+    return " × ".join(words) or "all rows together"
+
+
+def rivals_of(release: ReleaseFacts) -> Rivals:
+    """The error of other strategies at the same budget."""
+    forecast = release.forecast
+    errors = [(forecast.strategy.name, forecast.rmse), *((r.name, r.rmse) for r in forecast.rivals)]
+    digits = digits_for(min(error for _, error in errors))
+    rows = [
+        [
+            Cell(f"{name} (used)", look="strong") if k == 0 else name,
+            count(error, digits),
+            f"{error / forecast.rmse:,.2f} ×" if forecast.rmse > 0 else "–",
+        ]
+        for k, (name, error) in enumerate(errors)
+    ]
+    heads = ["Way of measuring", "Error", "Beside the one used"]
+    chart = None
+    if release.plots:
+        ways = f"{len(forecast.rivals)} other ways"
+        words = f"Bars: {forecast.strategy.name}, which was used, beside {ways}."
+        chart = charts.inline_svg(charts.errors_chart(errors), "rivals", words)
+    table = HtmlTable.of("Error at the same budget", heads, rows)
+    return Rivals(table, chart, _errors_by_table(forecast))
+
+
+def _errors_by_table(forecast: Forecast) -> HtmlTable | None:
+    """The plain mechanisms, table by table."""
+    rivals = [rival for rival in forecast.rivals if rival.tables]
+    if not rivals:
+        return None
+    rows = []
+    for k, table in enumerate(forecast.tables):
+        errors = [table.rmse, *(rival.tables[k] for rival in rivals)]
+        rows.append([table.title, *(count(error, digits_for(table.rmse)) for error in errors)])
+    heads = ["Table", f"{forecast.strategy.name} (used)", *(rival.name for rival in rivals)]
+    return HtmlTable.of("Error of each table at the same budget", heads, rows)
+
+
+# ---- how to read them --------------------------------------------------------------------------
+
+
+def shifts_of(release: ReleaseFacts) -> Shifts:
+    """How far the published view is from the unbiased one."""
+    rows = [
+        [table.title, _by(release, shift.by), f"{shift.numbers:,}", _gap_text(shift.mean)]
+        for table in release.job.tables
+        for shift in release.views.shifts(table)
+    ]
+    heads = ["Table", "Counts by", "Numbers", "Mean shift (estimate)"]
+    gaps = distance(release.views)
+    distances = (
+        ("Largest distance between the two views", _gap_text(gaps["largest"])),
+        ("Root mean square distance", _gap_text(gaps["root_mean_square"])),
+        ("Largest distance, in standard errors", count(gaps["in_standard_errors"], 2)),
+    )
+    caption = "Estimated shift of the published view, in rows"
+    return Shifts(HtmlTable.of(caption, heads, rows), distances)
+
+
+def _by(release: ReleaseFacts, names: tuple[str, ...]) -> str:
+    return " × ".join(release.titles.get(name, name) for name in names) or "nothing: the total"
+
+
+def _gap_text(gap: float) -> str:
+    return count(gap, digits_for(abs(gap)))
+
+
+def guarantee_of(budget: Budget) -> Guarantee:
+    """The ε of a budget, and about how much its power of e is."""
+    concentrated = budget.currency == "rho"
+    if concentrated:
+        text = upwards(budget.at_delta(READOUT_DELTA).amount)
+        bound = float(text)
+    else:
+        text, bound = amount(budget.amount), float(budget.amount)
+    factor = f"{math.exp(bound):,.3g}" if bound < 10 else f"{math.exp(min(bound, 700)):.1e}"
+    return Guarantee(concentrated, text, factor)
+
+
+def interval_method(release: ReleaseFacts) -> IntervalMethod:
+    """How the noise intervals were computed."""
+    widths, misses = release.views.widths, 1 - float(release.file.output.confidence)
+    return IntervalMethod(widths.method, widths.draws, f"{misses * 100:.3g}")
+
+
+# ---- budgets and units -------------------------------------------------------------------------
+
+
+def budget_text(budget: Budget) -> str:
+    """`ε = 0.1`."""
+    return f"{CURRENCY_SYMBOLS[budget.currency]} = {amount(budget.amount)}"
+
+
+def amount_text(entry: Sequence[str]) -> str:
+    """A budget as receipts write it: its currency and its amount."""
+    currency, value = entry
+    return f"{CURRENCY_SYMBOLS[currency]} = {amount(Fraction(value))}"
+
+
+def unit_text(unit: Unit) -> str:
+    """How neighbouring data sets differ, in words."""
+    row = "one row" if unit.person is None else "all rows of one person"
+    verb = "replaced by others" if unit.person is not None else "replaced by another"
+    text = f"{row} {'added or removed' if unit.change == 'add_remove' else verb}"
+    if unit.person is None:
+        return text
+    cap = f"at most {unit.max_rows} row{'s' * (unit.max_rows > 1)}"
+    return f"{text} (persons are named by “{unit.person}”; {cap} of each are counted)"
