@@ -178,7 +178,7 @@ NOTEBOOK_VALUES = {
     "Bundle": lambda bundle: bundle,
     "CheckReport": lambda bundle: owner_check.CheckReport(3, (MISMATCH,)),
     "Domain": lambda bundle: PETS,
-    "Plan": lambda bundle: plan(bundle.job, draws=19),
+    "Forecast": lambda bundle: plan(bundle.job, draws=19),
     "Reply": lambda bundle: ask(bundle, SQL.replace("<> '&<i>'", "= 'dog'"), draws=19),
     "Strategy": lambda bundle: replace(bundle.strategy, name=HOSTILE),
     "Verification": lambda bundle: Verification("b", (Check(HOSTILE, True, HOSTILE),)),

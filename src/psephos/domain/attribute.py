@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from itertools import pairwise
 from typing import Any, TypeAlias, Union
 
@@ -27,6 +26,7 @@ from psephos.domain.values import (
     shown_number,
 )
 from psephos.errors import DomainError, name_list
+from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Value, frozen
 
 Spec: TypeAlias = Union["Attribute", int, range, Sequence[Any], Mapping[Any, str]]
@@ -334,18 +334,13 @@ class Attribute(Value):
 
     def _repr_html_(self) -> str:
         most = 50
-        heads = "".join(
-            f"<th>{escape(name)}</th>" for name in ("cell", "value", *self._level_names)
-        )
-        rows = "".join(
-            f"<tr><td>{i}</td><td>{escape(self.label(i))}</td>"
-            + "".join(f"<td>{escape(lv.labels[int(lv.groups[i])])}</td>" for lv in self.levels)
-            + "</tr>"
+        rows = [
+            [f"{i}", self.label(i), *(level.labels[int(level.groups[i])] for level in self.levels)]
             for i in range(min(most, self.size))
-        )
+        ]
+        table = HtmlTable.of(repr(self), ["cell", "value", *self._level_names], rows)
         rest = self.size - most
-        more = f"<tr><td colspan=9>… {rest:,} more</td></tr>" if rest > 0 else ""
-        return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}{more}</tbody></table>"
+        return notebook_html(table, f"… {rest:,} more") if rest > 0 else notebook_html(table)
 
     @property
     def _level_names(self) -> list[str]:

@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from psephos.domain.attribute import Attribute, Spec, TupleValues, first_repeated
 from psephos.errors import DomainError, ShapeError, name_list
+from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array, Value
 
 
@@ -215,12 +215,9 @@ class Domain(Value):
         return f"Domain({sizes}; {self.size:,} cells)"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{escape(name)}</td><td>{a.size:,}</td><td>{escape(a.some_values())}</td>"
-            f"<td>{escape(', '.join(level.name for level in a.levels))}</td></tr>"
+        rows = [
+            [name, f"{a.size:,}", a.some_values(), ", ".join(level.name for level in a.levels)]
             for name, a in zip(self.names, self.attributes, strict=True)
-        )
-        return (
-            f"<table><caption>Domain of {self.size:,} cells</caption><thead><tr><th>attribute</th>"
-            f"<th>cells</th><th>values</th><th>levels</th></tr></thead><tbody>{rows}</tbody></table>"
-        )
+        ]
+        heads = ["attribute", "cells", "values", "levels"]
+        return notebook_html(HtmlTable.of(f"Domain of {self.size:,} cells", heads, rows))

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any, Literal
 
 from psephos.errors import ShapeError
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -98,6 +99,8 @@ def render(template: str, **context: Any) -> str:
 @cache
 def environment() -> Environment:
     """How templates are read: everything is escaped, nothing may be undefined."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only when there is a page
+
     return Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

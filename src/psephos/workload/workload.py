@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from itertools import accumulate, combinations
 
 import numpy as np
@@ -19,6 +18,7 @@ from psephos.inverse.axis import is_zero
 from psephos.inverse.form import Form
 from psephos.kernel.query import Query
 from psephos.matrix import Kron, Matrix, Scaled, Stack, Sum, total
+from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array, Value
 from psephos.workload.product import (
     Product,
@@ -357,20 +357,15 @@ class Workload(Value):
         )
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{escape(p.title)}</td><td>{escape(', '.join(p.factors) or 'total')}"
-            f"</td><td>{count:,}</td><td>{p.weight:g}</td></tr>"
-            for p, count in list(zip(self.products, self.query_counts, strict=True))[
-                :SHOWN_PRODUCTS
-            ]
-        )
+        first = list(zip(self.products, self.query_counts, strict=True))[:SHOWN_PRODUCTS]
+        rows = [
+            [p.title, ", ".join(p.factors) or "total", f"{count:,}", f"{p.weight:g}"]
+            for p, count in first
+        ]
+        heads = ["table", "attributes", "queries", "weight"]
+        table = HtmlTable.of(repr(self), heads, rows)
         rest = len(self.products) - SHOWN_PRODUCTS
-        more = f"<tr><td colspan=4>… {rest:,} more</td></tr>" if rest > 0 else ""
-        return (
-            f"<table><caption>{escape(repr(self))}</caption><thead><tr><th>table</th>"
-            "<th>attributes</th><th>queries</th><th>weight</th></tr></thead>"
-            f"<tbody>{rows}{more}</tbody></table>"
-        )
+        return notebook_html(table, f"… {rest:,} more") if rest > 0 else notebook_html(table)
 
 
 @dataclass(frozen=True)
