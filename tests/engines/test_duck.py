@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.engines import as_source, duck
+from psephos.engines import as_source
+from psephos.engines.duckdb import reader
+from psephos.engines.duckdb.rows import first_of_each
 from psephos.engines.owner_check import check
-from psephos.engines.rows import first_of_each
 from psephos.errors import DomainError, ShapeError, SourceError
 from psephos.kernel.source import Cap, Conjunct
 from psephos.kernel.unit import person
@@ -251,7 +252,7 @@ def test_order_of_rows_and_way_of_adding_do_not_matter(folder, data):
     counts = made("arrow", names, rows, folder).count(domain, domain.names, keep, cap)
     shuffled = made("arrow", names, data.draw(st.permutations(rows)), folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(duck, "GROUP_LIMIT", 0)
+        patch.setattr(reader, "GROUP_LIMIT", 0)
         again = shuffled.count(domain, domain.names, keep, cap)
     np.testing.assert_array_equal(counts, again)
 
@@ -331,11 +332,15 @@ def shown(value):
 
 def counts_of_each(source, name, schemas):
     """Counts by each schema, with one connection for all of them."""
-    with source.opened([name]) as rows:
+
+    def count(rows):
         for attribute in schemas:
             domain = Domain.of({name: attribute})
             cells = rows.run(rows.indices(domain, [domain.names], None)).fetchall()
             yield domain, np.bincount([i for (i,) in cells], minlength=attribute.size)
+
+    with source.snapshot() as snapshot:
+        return snapshot.read([name], lambda rows: list(count(rows)))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "pandas", "polars"])
@@ -392,7 +397,7 @@ def test_what_frames_may_hold():
     ]
     found = {}
     for source in map(as_source, frames):
-        for name in source.columns():
+        for name in source.columns.names:
             for domain, counts in counts_of_each(source, name, SCHEMAS):
                 assert counts.sum() <= 2
                 found[name, domain] = counts.tolist()
@@ -421,7 +426,7 @@ def test_names_are_quoted_and_merged_attributes_are_read_from_their_parts(folder
     merged = domain.merge(["age", "_"]).merge(["age*_", "Age"], "both")
     for kind in KINDS:
         source = made(kind, names, rows, folder)
-        assert source.columns() == tuple(names)
+        assert source.columns.names == tuple(names)
         counts = source.count(domain, (names[0], "_"), (), None)
         assert counts.tolist() == [[1, 0], [0, 1]]
         joined = source.count(merged, ("both",), (), None)
@@ -489,7 +494,7 @@ def test_the_engine_reaches_nothing_but_its_file(tmp_path):
     frame = pd.DataFrame({"a": [1]})
     assert as_source(path).count(Domain.of(a=2), ("a",), (), None).tolist() == [1, 1]
     for source in (as_source(path), as_source(frame)):
-        with source.opened(["a"]) as rows:
+        with source.snapshot() as snapshot, snapshot.opened(["a"]) as rows:
             for text in (
                 f"SELECT * FROM read_csv('{other}')",
                 f"COPY (SELECT 1) TO '{other}'",

@@ -11,6 +11,7 @@ import pytest
 
 from psephos.domain.domain import Domain
 from psephos.engines import as_source, row_cache
+from psephos.engines.duckdb.reader import Snapshot
 from psephos.errors import SourceError
 from psephos.kernel.source import Cap, Conjunct
 
@@ -18,22 +19,22 @@ DOMAIN = Domain.of(a=300, b=["x", "y"])
 ROWS = {"a": [299, 0, 7, 7, -1], "b": ["x", "y", "y", None, "x"], "who": [1, 1, 1, 2, 2]}
 
 
-def readings(source, monkeypatch):
+def readings(monkeypatch):
     """How often rows are read."""
-    read = []
-    opened = type(source).opened
+    number = []
+    opened = Snapshot.opened
 
     def counted(self, needed, **options):
-        read.append(1)
+        number.append(1)
         return opened(self, needed, **options)
 
-    monkeypatch.setattr(type(source), "opened", counted)
-    return read
+    monkeypatch.setattr(Snapshot, "opened", counted)
+    return number
 
 
 def test_many_counts_take_two_readings(monkeypatch):
     source = as_source(pa.table(ROWS))
-    read = readings(source, monkeypatch)
+    read = readings(monkeypatch)
     for _ in range(5):
         counts = source.count(DOMAIN, ("b",), (), None)
         np.testing.assert_array_equal(counts, [1, 2])
@@ -60,7 +61,7 @@ def test_another_domain_or_cap_is_read_anew():
 def test_large_tables_are_read_for_every_count(monkeypatch):
     monkeypatch.setattr(row_cache, "MOST_BYTES", 8)  # two rows of three bytes
     source = as_source(pa.table(ROWS))
-    read = readings(source, monkeypatch)
+    read = readings(monkeypatch)
     for _ in range(3):
         np.testing.assert_array_equal(source.count(DOMAIN, ("b",), (), None), [1, 2])
     assert len(read) == 4  # one of them to find out
@@ -109,7 +110,7 @@ def test_slices_count_every_row_once(monkeypatch):
     wanted = np.histogram2d(*rows, bins=[range(4), range(3)])[0]
     for size in (1, 7, 1000, 10_000):
         monkeypatch.setattr(row_cache, "SLICE", size)
-        found = row_cache.KeptRows.of(domain, [rows])
+        found = row_cache.RowCache.of(domain, [rows])
         np.testing.assert_array_equal(found.count(("a", "b"), ()), wanted)
         np.testing.assert_array_equal(found.count(("b",), (few,)), wanted[1:].sum(axis=0))
         assert found.count((), ()) == 1000
@@ -118,7 +119,7 @@ def test_slices_count_every_row_once(monkeypatch):
 def test_counting_takes_little_memory_whatever_the_rows():
     domain, rows = Domain.of(a=5, b=2), 1 << 23
     column = np.zeros(rows, dtype=np.uint8)
-    found = row_cache.KeptRows(domain, (column, column))
+    found = row_cache.RowCache(domain, (column, column))
     tracemalloc.start()
     few = Conjunct(("b",), np.array([True, False]))
     assert found.count(("a",), (few,))[0] == rows

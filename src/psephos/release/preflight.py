@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from psephos.engines import CheckReport, as_source, check
-from psephos.engines.owner_check import Finding
+from psephos.engines import CheckReport, check
+from psephos.engines.protocol import Mismatch
 from psephos.errors import LedgerError, ReleaseError
 from psephos.kernel.ledger import Ledger
 from psephos.release.request import Job
@@ -31,7 +31,7 @@ def check_job(job: Job, *, max_rows_total: int | None = None) -> CheckReport:
         if entry.unknown == "drop" and "unknown" in entry.model_fields_set
     ]
     report = check(
-        as_source(job.source),
+        job.source,
         job.domain,
         unit=job.unit,
         max_rows_total=max_rows_total,
@@ -52,7 +52,7 @@ def ledger_trouble(job: Job) -> LedgerError | None:
     return None
 
 
-def _edition_notes(job: Job) -> tuple[Finding, ...]:
+def _edition_notes(job: Job) -> tuple[Mismatch, ...]:
     """What an edition is for, where earlier charges may be for other rows."""
     try:
         earlier = job.ledger.exists() and bool(Ledger.open(job.ledger).history())
@@ -65,7 +65,7 @@ def _edition_notes(job: Job) -> tuple[Finding, ...]:
         'since, write edition = "2025", or what you call it: what was measured on different states '
         "of the data is then kept apart, under the same budget"
     )
-    return (Finding("edition", "edition", "note", text),)
+    return (Mismatch("edition", "edition", "note", text),)
 
 
 def require_check(job: Job, ledger: Ledger) -> None:
