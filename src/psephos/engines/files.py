@@ -16,7 +16,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,8 +147,8 @@ class CsvFile:
     def snapshot(self) -> Iterator[Batches]:
         if csv_header(self._path) != self._header:
             raise SourceError(COLUMNS_CHANGED)
-        with connect(self.files) as connection:
-            yield CsvBatches(connection, self._header.names, self._lines())
+        with ExitStack() as connections:
+            yield CsvBatches(connections, self._path, self._header.names, self._lines())
 
     @property
     def files(self) -> Sequence[Path]:
@@ -212,10 +212,13 @@ class CsvFile:
 class CsvBatches:
     """A CSV file as DuckDB reads it, handed over as Arrow text."""
 
-    __slots__ = ("_connection", "_lines", "_names")
+    __slots__ = ("_connections", "_lines", "_names", "_path")
 
-    def __init__(self, connection: Any, names: tuple[str, ...], lines: str) -> None:
-        self._connection = connection
+    def __init__(
+        self, connections: ExitStack, path: Path, names: tuple[str, ...], lines: str
+    ) -> None:
+        self._connections = connections
+        self._path = path
         self._names = names
         self._lines = lines
 
@@ -225,8 +228,9 @@ class CsvBatches:
 
     def read(self, names: Sequence[str]) -> pa.RecordBatchReader:
         columns = ", ".join(f"c{self._names.index(name)}" for name in names)
-        # A cursor for each, because a connection gives one result at a time.
-        lines = self._connection.cursor().sql(f"SELECT {columns} FROM {self._lines}")
+        # One for each reader, because a connection gives one result at a time.
+        connection = self._connections.enter_context(connect([self._path]))
+        lines = connection.sql(f"SELECT {columns} FROM {self._lines}")
         schema = pa.schema([(name, pa.large_string()) for name in names])
         batches = (
             pa.RecordBatch.from_arrays(batch.columns, schema=schema)
