@@ -24,7 +24,7 @@ import pyarrow.parquet
 from benchmarks.measure import table
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.engines.duck import source
+from psephos.engines import as_source
 from psephos.kernel.source import Cap
 
 SIZES = {"sex": 2, "hispanic": 2, "race": 64, "relation": 17, "age": 115, "state": 51}
@@ -64,7 +64,7 @@ def plain(path: Path) -> int:
 
 
 def ours(path: Path, names: tuple[str, ...], cap: Cap | None) -> int:
-    return int(source(path).count(domain(), names, (), cap).sum())
+    return int(as_source(path).count(domain(), names, (), cap).sum())
 
 
 def one(job: str, path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import psephos as ps
 from psephos import matrix as mx
-from psephos.engines.duck import DuckSource
+from psephos.engines.duckdb.reader import Reader
 from psephos.errors import BudgetExceededError, DomainError, LedgerError, PsephosError
 from psephos.kernel import noise
 from psephos.kernel.budget import epsilon, rho
@@ -370,4 +370,4 @@ def test_simulations_take_counts_or_frames(people):
 def test_the_source_is_the_engine_default(people):
     from psephos.engines import as_source
 
-    assert isinstance(as_source(people), DuckSource)
+    assert isinstance(as_source(people), Reader)

@@ -31,7 +31,8 @@ def protect(
     """A handle to sensitive data; every look at it is charged to the ledger.
 
     Args:
-        source: a path to a CSV or Parquet file, a pandas or Polars frame, or an Arrow table
+        source: a path to a CSV or Parquet file, a pandas or Polars frame, an Arrow table, or an
+            engine (`psephos.engines.Engine`)
         domain: the public schema; values outside it go where it says
         ledger: an existing ledger or its path; a missing one is refused, so that a mistyped
             path never mints a fresh budget
@@ -77,7 +78,7 @@ def check(
     if max_rows_total is not None and not _is_whole(max_rows_total):
         raise DomainError(f"max_rows_total is a whole number from 0, got {max_rows_total!r}")
     return engines.check(
-        as_source(source),
+        source,
         domain,
         unit=unit,
         max_rows_total=max_rows_total,

@@ -20,7 +20,7 @@ import psephos as ps
 from psephos import matrix as mx
 from psephos.domain.attribute import Attribute
 from psephos.engines import as_source
-from psephos.engines.row_cache import KeptRows
+from psephos.engines.row_cache import RowCache
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.unit import Cap
 
@@ -161,7 +161,7 @@ def test_a_failure_tells_nothing_of_what_was_counted(tmp_path, monkeypatch):
 
     failures = []
     source.count(WORDS, ("a",), (), None)
-    monkeypatch.setattr(KeptRows, "count", fails)
+    monkeypatch.setattr(RowCache, "count", fails)
     for spoil in (lambda: None, path.unlink):
         spoil()
         with pytest.raises(SourceError) as caught:

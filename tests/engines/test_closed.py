@@ -9,8 +9,8 @@ import pytest
 
 from psephos.domain.domain import Domain
 from psephos.engines import as_source
-from psephos.engines.columns import file_columns
-from psephos.engines.row_cache import KeptRows
+from psephos.engines.files import file_columns
+from psephos.engines.row_cache import RowCache
 
 DOMAIN = Domain.of(a=["x"], b=300)
 ROWS = {"a": ["x", "secret"] * 1234, "b": [7] * 2468}
@@ -25,10 +25,15 @@ def values(tmp_path):
         for _ in range(3):
             source.count(DOMAIN, ("a",), (), None)
         yield source
-        yield source._seen
-        with source.opened(["a"]) as rows:
-            yield rows
-    yield KeptRows(DOMAIN, (np.zeros(1234, np.uint8), np.full(1234, 7, np.uint16)))
+        yield source.engine
+        yield source._caches
+        with source.snapshot() as snapshot:
+            yield snapshot
+            yield snapshot.batches
+            for safe in (False, True):
+                with snapshot.opened(["a"], safe=safe) as rows:
+                    yield rows
+    yield RowCache(DOMAIN, (np.zeros(1234, np.uint8), np.full(1234, 7, np.uint16)))
 
 
 def test_no_value_of_the_engines_shows_what_it_holds(tmp_path):
@@ -41,12 +46,18 @@ def test_no_value_of_the_engines_shows_what_it_holds(tmp_path):
 def test_what_holds_rows_is_no_dataclass(tmp_path):
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table(ROWS), path)
-    for value in (as_source(path), KeptRows(DOMAIN, (np.zeros(1), np.zeros(1)))):
+    for value in (
+        as_source(path),
+        as_source(path).engine,
+        as_source(pa.table(ROWS)).engine,
+        RowCache(DOMAIN, (np.zeros(1), np.zeros(1))),
+    ):
         assert not dataclasses.is_dataclass(value)
         with pytest.raises(TypeError):
             vars(value)
 
 
 def test_shown_by_what_is_public():
-    assert repr(KeptRows(DOMAIN, (np.zeros(5), np.zeros(5)))) == "KeptRows(2 attributes)"
-    assert repr(as_source(pa.table(ROWS))) == "DuckSource(2 columns: a, b)"
+    assert repr(RowCache(DOMAIN, (np.zeros(5), np.zeros(5)))) == "RowCache(2 attributes)"
+    assert repr(as_source(pa.table(ROWS))) == "Reader(2 columns: a, b)"
+    assert repr(as_source(pa.table(ROWS)).engine) == "ArrowTable(2 columns: a, b)"

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.engines import as_source, duck
+from psephos.engines import as_source
+from psephos.engines.duckdb import reader
+from psephos.engines.duckdb.rows import first_of_each
 from psephos.engines.owner_check import check
-from psephos.engines.rows import first_of_each
 from psephos.errors import DomainError, ShapeError, SourceError
 from psephos.kernel.source import Cap, Conjunct
 from psephos.kernel.unit import person
@@ -117,8 +118,8 @@ def readings(attribute, text):
         spelled = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
         return [spelled.get(text.lower())]
     if kinds == {datetime.date}:
-        found = moment(text)
-        return [found and found.date()]
+        time = moment(text)
+        return [time and time.date()]
     if kinds == {datetime.datetime}:
         return [moment(text)]
     return [v for v in attribute.declared if v is not None and str(v) == text]
@@ -159,8 +160,8 @@ def slow_count(domain, rows, attributes, keep=(), cap=None):
             placed.append((who, tuple(cells)))
     if cap is not None:
         people = {who for who, _ in placed}
-        kept = [sorted(c for w, c in placed if w == who)[: cap.max_rows] for who in people]
-        placed = [(None, cells) for rows in kept for cells in rows]
+        first_rows = [sorted(c for w, c in placed if w == who)[: cap.max_rows] for who in people]
+        placed = [(None, cells) for rows in first_rows for cells in rows]
     counts = np.zeros([domain[name].size for name in attributes], dtype=np.int64)
     for _, cells in placed:
         if all(c.mask[tuple(cells[domain.axis(n)] for n in c.names)] for c in keep):
@@ -178,7 +179,7 @@ def separated(rows, names, mark):
     return "".join(mark.join(map(field, row)) + "\n" for row in [names, *rows])
 
 
-def made(kind, names, rows, folder):
+def source_of(kind, names, rows, folder):
     columns = {n: [row[i] for row in rows] for i, n in enumerate(names)}
     table = pa.table({n: pa.array(c, pa.string()) for n, c in columns.items()})
     path = folder / f"rows.{kind}"
@@ -231,14 +232,14 @@ def keeps(draw, domain):
 @given(data=st.data())
 def test_every_source_counts_as_the_rules_say(kind, folder, data):
     domain, rows = data.draw(tables())
-    asked = tuple(data.draw(st.lists(st.sampled_from(domain.names), unique=True)))
+    names = tuple(data.draw(st.lists(st.sampled_from(domain.names), unique=True)))
     keep = data.draw(keeps(domain))
     cap = data.draw(st.none() | st.builds(Cap, st.just("who"), st.integers(1, 3)))
-    source = made(kind, ["who", *domain.names], rows, folder)
+    source = source_of(kind, ["who", *domain.names], rows, folder)
     for _ in range(3):  # from the second count on, of rows that were kept
-        counts = source.count(domain, asked, keep, cap)
+        counts = source.count(domain, names, keep, cap)
         assert counts.dtype == np.int64
-        np.testing.assert_array_equal(counts, slow_count(domain, rows, asked, keep, cap))
+        np.testing.assert_array_equal(counts, slow_count(domain, rows, names, keep, cap))
 
 
 @given(data=st.data())
@@ -248,10 +249,10 @@ def test_order_of_rows_and_way_of_adding_do_not_matter(folder, data):
     cap = Cap("who", 1)
     keep = data.draw(keeps(domain))
     names = ["who", *domain.names]
-    counts = made("arrow", names, rows, folder).count(domain, domain.names, keep, cap)
-    shuffled = made("arrow", names, data.draw(st.permutations(rows)), folder)
+    counts = source_of("arrow", names, rows, folder).count(domain, domain.names, keep, cap)
+    shuffled = source_of("arrow", names, data.draw(st.permutations(rows)), folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(duck, "GROUP_LIMIT", 0)
+        patch.setattr(reader, "GROUP_LIMIT", 0)
         again = shuffled.count(domain, domain.names, keep, cap)
     np.testing.assert_array_equal(counts, again)
 
@@ -264,7 +265,7 @@ def test_a_person_moves_only_their_own_rows(folder, data):
     names = ["who", *domain.names]
 
     def count(some):
-        source = made("arrow", names, some, folder)
+        source = source_of("arrow", names, some, folder)
         return source.count(domain, domain.names, (), Cap("who", most))
 
     people = {row[0] for row in rows} - {None}
@@ -303,8 +304,8 @@ def test_the_cap_goes_on_where_a_batch_ends(people, cuts):
         pa.record_batch({"i": list(range(a, b)), "who": pa.array(people[a:b], pa.string())})
         for a, b in zip([0, *ends], ends, strict=False)
     ]
-    kept = [i for (column,) in first_of_each(batches, 2) for i in column.tolist()]
-    assert kept == [i for i in range(len(people)) if people[: i + 1].count(people[i]) <= 2]
+    rows = [i for (column,) in first_of_each(batches, 2) for i in column.tolist()]
+    assert rows == [i for i in range(len(people)) if people[: i + 1].count(people[i]) <= 2]
 
 
 # columns with types of their own -------------------------------------------------------------
@@ -331,11 +332,15 @@ def shown(value):
 
 def counts_of_each(source, name, schemas):
     """Counts by each schema, with one connection for all of them."""
-    with source.opened([name]) as rows:
+
+    def count(rows):
         for attribute in schemas:
             domain = Domain.of({name: attribute})
             cells = rows.run(rows.indices(domain, [domain.names], None)).fetchall()
             yield domain, np.bincount([i for (i,) in cells], minlength=attribute.size)
+
+    with source.snapshot() as snapshot:
+        return snapshot.read([name], lambda rows: list(count(rows)))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "pandas", "polars"])
@@ -390,13 +395,13 @@ def test_what_frames_may_hold():
         pl.DataFrame({"object": pl.Series([1, "x"], dtype=pl.Object)}),
         pd.DataFrame({"category": pd.Categorical(["1", None]), 7: pd.array([1, None], "Int64")}),
     ]
-    found = {}
+    counts_by = {}
     for source in map(as_source, frames):
-        for name in source.columns():
+        for name in source.columns.names:
             for domain, counts in counts_of_each(source, name, SCHEMAS):
                 assert counts.sum() <= 2
-                found[name, domain] = counts.tolist()
-    cells = {name: found[name, Domain.of({name: 3})] for name, _ in found}
+                counts_by[name, domain] = counts.tolist()
+    cells = {name: counts_by[name, Domain.of({name: 3})] for name, _ in counts_by}
     assert {name for name, counts in cells.items() if counts[1] == 1} == {
         *("half", "wide", "coded", "bytes", "torn", "object", "category", "7")
     }
@@ -420,8 +425,8 @@ def test_names_are_quoted_and_merged_attributes_are_read_from_their_parts(folder
     domain = Domain.of(dict.fromkeys(names, 2))
     merged = domain.merge(["age", "_"]).merge(["age*_", "Age"], "both")
     for kind in KINDS:
-        source = made(kind, names, rows, folder)
-        assert source.columns() == tuple(names)
+        source = source_of(kind, names, rows, folder)
+        assert source.columns.names == tuple(names)
         counts = source.count(domain, (names[0], "_"), (), None)
         assert counts.tolist() == [[1, 0], [0, 1]]
         joined = source.count(merged, ("both",), (), None)
@@ -489,7 +494,7 @@ def test_the_engine_reaches_nothing_but_its_file(tmp_path):
     frame = pd.DataFrame({"a": [1]})
     assert as_source(path).count(Domain.of(a=2), ("a",), (), None).tolist() == [1, 1]
     for source in (as_source(path), as_source(frame)):
-        with source.opened(["a"]) as rows:
+        with source.snapshot() as snapshot, snapshot.opened(["a"]) as rows:
             for text in (
                 f"SELECT * FROM read_csv('{other}')",
                 f"COPY (SELECT 1) TO '{other}'",

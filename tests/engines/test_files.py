@@ -3,8 +3,8 @@
 import pytest
 
 from psephos.domain.domain import Domain
-from psephos.engines import as_source
-from psephos.engines.columns import file_columns
+from psephos.engines import as_source, files
+from psephos.engines.files import csv_header, file_columns
 from psephos.engines.owner_check import check
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.source import Cap
@@ -30,7 +30,7 @@ def findings(path, domain=DOMAIN):
 def test_the_separator_is_found_in_the_header(tmp_path, mark, name, end, start):
     lines = [f"age{mark}pet", f"3{mark}cat", f"4{mark}dog", f"4{mark}dog"]
     path = write(tmp_path, start + end.join(lines) + end, name)
-    assert as_source(path).columns() == ("age", "pet")
+    assert as_source(path).columns.names == ("age", "pet")
     assert [column for column, _ in column_types(path)] == ["age", "pet"]
     assert as_source(path).count(DOMAIN, ("pet",), (), None).tolist() == [1, 2]
     assert check(as_source(path), DOMAIN).ok
@@ -54,8 +54,8 @@ def test_headers(tmp_path, header, names):
 
 def test_rows_do_not_decide_how_a_file_is_read(tmp_path):
     for rows in (b"3;cat\n", b"3,cat,3,cat\n", b"\xff\xfe\x00;;;;\n", b"", b'"\n' * 99):
-        found = file_columns(write(tmp_path, b"age,pet\n" + rows))
-        assert (found.names, found.separator) == (("age", "pet"), ",")
+        header = csv_header(write(tmp_path, b"age,pet\n" + rows))
+        assert (header.names, header.separator) == (("age", "pet"), ",")
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,6 @@ def test_a_well_formed_file_has_no_broken_lines(tmp_path):
 
 
 def test_very_many_broken_lines_are_counted_so_far(tmp_path, monkeypatch):
-    from psephos.engines import owner_check
-
-    monkeypatch.setattr(owner_check, "MOST", 50)
+    monkeypatch.setattr(files, "MAX_REJECTS", 50)
     path = write(tmp_path, "age,pet\n" + "7\n" * 500)
     assert findings(path)["lines left out"].text.startswith("50 or more lines have fewer fields")

@@ -50,8 +50,8 @@ def test_an_entry_reads_the_same_beside_any_other(place):
 
 def test_what_an_entry_of_no_single_type_reads_as():
     entries = [Colour.RED, b"x", 7, 7.5, True, Decimal("1.50"), "\ud800", Silent(), float("nan")]
-    wanted = [b"red", b"x", b"7", b"7.5", b"True", b"1.50", b"\xed\xa0\x80", None, None]
-    assert texts(entries) == wanted
+    expected = [b"red", b"x", b"7", b"7.5", b"True", b"1.50", b"\xed\xa0\x80", None, None]
+    assert texts(entries) == expected
 
 
 FRAMES = {

@@ -11,6 +11,7 @@ import pytest
 
 from psephos.domain.domain import Domain
 from psephos.engines import as_source, row_cache
+from psephos.engines.duckdb.reader import Snapshot
 from psephos.errors import SourceError
 from psephos.kernel.source import Cap, Conjunct
 
@@ -18,22 +19,22 @@ DOMAIN = Domain.of(a=300, b=["x", "y"])
 ROWS = {"a": [299, 0, 7, 7, -1], "b": ["x", "y", "y", None, "x"], "who": [1, 1, 1, 2, 2]}
 
 
-def readings(source, monkeypatch):
+def readings(monkeypatch):
     """How often rows are read."""
-    read = []
-    opened = type(source).opened
+    number = []
+    opened = Snapshot.opened
 
     def counted(self, needed, **options):
-        read.append(1)
+        number.append(1)
         return opened(self, needed, **options)
 
-    monkeypatch.setattr(type(source), "opened", counted)
-    return read
+    monkeypatch.setattr(Snapshot, "opened", counted)
+    return number
 
 
 def test_many_counts_take_two_readings(monkeypatch):
     source = as_source(pa.table(ROWS))
-    read = readings(source, monkeypatch)
+    number = readings(monkeypatch)
     for _ in range(5):
         counts = source.count(DOMAIN, ("b",), (), None)
         np.testing.assert_array_equal(counts, [1, 2])
@@ -41,29 +42,29 @@ def test_many_counts_take_two_readings(monkeypatch):
     assert source.count(DOMAIN, (), (), None) == 3
     few = Conjunct(("a",), np.arange(300) < 100)
     np.testing.assert_array_equal(source.count(DOMAIN, ("b",), (few,), None), [0, 2])
-    assert len(read) == 2
+    assert len(number) == 2
 
 
 def test_another_domain_or_cap_is_read_anew():
     source = as_source(pa.table(ROWS))
     small = Domain.of(b=["x", "y"])
     for _ in range(3):
-        for domain, cap, wanted in [
+        for domain, cap, expected in [
             (DOMAIN, None, [1, 2]),
             (small, None, [2, 2]),
             (DOMAIN, Cap("who", 1), [0, 1]),
         ]:
             for _ in range(2):
-                np.testing.assert_array_equal(source.count(domain, ("b",), (), cap), wanted)
+                np.testing.assert_array_equal(source.count(domain, ("b",), (), cap), expected)
 
 
 def test_large_tables_are_read_for_every_count(monkeypatch):
     monkeypatch.setattr(row_cache, "MOST_BYTES", 8)  # two rows of three bytes
     source = as_source(pa.table(ROWS))
-    read = readings(source, monkeypatch)
+    number = readings(monkeypatch)
     for _ in range(3):
         np.testing.assert_array_equal(source.count(DOMAIN, ("b",), (), None), [1, 2])
-    assert len(read) == 4  # one of them to find out
+    assert len(number) == 4  # one of them to find out
 
 
 def test_a_file_that_changes_is_read_again(tmp_path):
@@ -106,22 +107,22 @@ def test_slices_count_every_row_once(monkeypatch):
     rows = [rng.integers(0, 3, 1000), rng.integers(0, 2, 1000)]
     domain = Domain.of(a=3, b=2)
     few = Conjunct(("a",), np.arange(3) > 0)
-    wanted = np.histogram2d(*rows, bins=[range(4), range(3)])[0]
+    expected = np.histogram2d(*rows, bins=[range(4), range(3)])[0]
     for size in (1, 7, 1000, 10_000):
         monkeypatch.setattr(row_cache, "SLICE", size)
-        found = row_cache.KeptRows.of(domain, [rows])
-        np.testing.assert_array_equal(found.count(("a", "b"), ()), wanted)
-        np.testing.assert_array_equal(found.count(("b",), (few,)), wanted[1:].sum(axis=0))
-        assert found.count((), ()) == 1000
+        cache = row_cache.RowCache.of(domain, [rows])
+        np.testing.assert_array_equal(cache.count(("a", "b"), ()), expected)
+        np.testing.assert_array_equal(cache.count(("b",), (few,)), expected[1:].sum(axis=0))
+        assert cache.count((), ()) == 1000
 
 
 def test_counting_takes_little_memory_whatever_the_rows():
     domain, rows = Domain.of(a=5, b=2), 1 << 23
     column = np.zeros(rows, dtype=np.uint8)
-    found = row_cache.KeptRows(domain, (column, column))
+    cache = row_cache.RowCache(domain, (column, column))
     tracemalloc.start()
     few = Conjunct(("b",), np.array([True, False]))
-    assert found.count(("a",), (few,))[0] == rows
+    assert cache.count(("a",), (few,))[0] == rows
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 48 * row_cache.SLICE  # and not of every row

@@ -12,7 +12,7 @@ import pytest
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.engines import as_source
-from psephos.engines.arrow import native_kind
+from psephos.engines.duckdb.arrow import native_kind
 from psephos.engines.owner_check import check
 from psephos.errors import DomainError
 from psephos.kernel.unit import Cap, person
@@ -87,17 +87,17 @@ def test_every_kind_of_attribute_counts_every_type(name, kind, tmp_path):
 def test_both_readings_of_a_file_agree(name, tmp_path):
     """Entry by entry: DuckDB alone gives up, or reads what Arrow reads."""
     source = source_of(CASES[name].column, FEW.names, "parquet", tmp_path)
-    told = {}
-    for by_arrow in (False, True):
+    cells = {}
+    for safe in (False, True):
         try:
-            with source.opened(FEW.names, by_arrow=by_arrow) as rows:
+            with source.snapshot() as snapshot, snapshot.opened(FEW.names, safe=safe) as rows:
                 text = rows.indices(FEW, [(attribute,) for attribute in FEW.names], None)
-                told[by_arrow] = sorted(rows.run(text).fetchall())
+                cells[safe] = sorted(rows.run(text).fetchall())
         except duckdb.Error:
-            told[by_arrow] = None
+            cells[safe] = None
     gives_up = any(word in name for word in ("timestamp", "string", "text"))
-    assert told[False] == (None if gives_up else told[True])
-    assert told[True] is not None
+    assert cells[False] == (None if gives_up else cells[True])
+    assert cells[True] is not None
 
 
 @pytest.mark.parametrize("name", [name for name in BY_DUCKDB if name.startswith("timestamp")])
@@ -106,13 +106,13 @@ def test_both_readings_of_known_times_agree(name, tmp_path):
     known = [i for i, text in enumerate(case.texts) if text is None or " " not in text[-3:]]
     column = case.column.take(pa.array(known))
     source = source_of(column, ["a"], "parquet", tmp_path)
-    told = []
-    for by_arrow in (False, True):
-        with source.opened(["a"], by_arrow=by_arrow) as rows:
+    entries = []
+    for safe in (False, True):
+        with source.snapshot() as snapshot, snapshot.opened(["a"], safe=safe) as rows:
             text = f"SELECT CAST(c0 AS VARCHAR) FROM {rows.relation}"
-            told.append([entry for (entry,) in rows.run(text).fetchall()])
-    assert told[0] == told[1]
-    assert [entry and entry.removesuffix("+00") for entry in told[0]] == [
+            entries.append([entry for (entry,) in rows.run(text).fetchall()])
+    assert entries[0] == entries[1]
+    assert [entry and entry.removesuffix("+00") for entry in entries[0]] == [
         case.texts[i] for i in known
     ]
 

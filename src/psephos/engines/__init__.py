@@ -1,7 +1,16 @@
-"""Where counts come from: a query in, integer counts out; engines decide nothing."""
+"""Where counts come from: engines hand over rows, one reader counts their cells."""
 
-from psephos.engines.duck import DuckSource
-from psephos.engines.duck import source as as_source
 from psephos.engines.owner_check import CheckReport, check
+from psephos.engines.protocol import Batches, Columns, Engine
+from psephos.engines.registry import as_engine, as_source, register
 
-__all__ = ["CheckReport", "DuckSource", "as_source", "check"]
+__all__ = [
+    "Batches",
+    "CheckReport",
+    "Columns",
+    "Engine",
+    "as_engine",
+    "as_source",
+    "check",
+    "register",
+]

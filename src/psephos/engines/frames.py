@@ -1,47 +1,73 @@
-"""Frames as Arrow tables, column by column; what Arrow has no type for goes by its text."""
+"""Frames as engines: Arrow tables made column by column; what Arrow has no type for is text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from psephos.engines.arrow import reading
+from psephos.engines.duckdb.arrow import reading
+from psephos.engines.protocol import Columns
 from psephos.errors import DomainError
 
 
-def as_table(data: Any) -> pa.Table:
-    """A pandas or Polars frame, or an Arrow table, as an Arrow table.
+class ArrowTable:
+    """A table in memory, which is its own snapshot: it never changes."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def columns(self) -> Columns:
+        schema = self._table.schema.remove_metadata()
+        return Columns(tuple(schema.names), schema)
+
+    def version(self) -> tuple[()]:
+        return ()
+
+    def snapshot(self) -> AbstractContextManager[ArrowTable]:
+        return nullcontext(self)
+
+    @property
+    def kinds(self) -> Sequence[pa.DataType]:
+        return list(self._table.schema.types)
+
+    def read(self, names: Sequence[str]) -> pa.RecordBatchReader:
+        # By place: other columns may have one name twice.
+        places = [self._table.column_names.index(name) for name in names]
+        return self._table.select(places).to_reader()
+
+    def __repr__(self) -> str:
+        return f"ArrowTable({self.columns().summary})"
+
+
+def open_frame(data: Any) -> ArrowTable | None:
+    """The engine of a pandas or Polars frame or an Arrow table; None for anything else."""
+    table = as_table(data)
+    return None if table is None else ArrowTable(table)
+
+
+def as_table(data: Any) -> pa.Table | None:
+    """A pandas or Polars frame, or an Arrow table, as an Arrow table; None if it is none of them.
 
     In pandas NaN stands for a missing entry, and so it becomes NULL here.
     """
     library, kind = type(data).__module__.split(".")[0], type(data).__name__
-    read: Callable[[Any], pa.Table]
-    if isinstance(data, pa.Table):
-        read = _checked
-    elif (library, kind) == ("pandas", "DataFrame"):
-        read = _pandas_table
-    elif (library, kind) == ("polars", "DataFrame"):
-        read = _polars_table
-    else:
-        raise _not_a_table(library, kind)
+    makers = {("pandas", "DataFrame"): _pandas_table, ("polars", "DataFrame"): _polars_table}
+    make = _checked if isinstance(data, pa.Table) else makers.get((library, kind))
+    if make is None:
+        return None
     try:
-        return read(data)
+        return make(data)
     except Exception:  # noqa: BLE001 - the words of a library may hold an entry
         pass
     raise DomainError(  # outside the handler, so that it has no context
         f"the {library} {kind} cannot be read: a column of it is damaged, or has a name that is no "
         "text; write it to a Parquet file, and that file's path here"
-    )
-
-
-def _not_a_table(library: str, kind: str) -> DomainError:
-    remedy = "write frame.collect()" if kind == "LazyFrame" else "write its path, or a frame"
-    return DomainError(
-        f"cannot count a {library}.{kind}; have CSV, TSV and Parquet files, pandas and Polars "
-        f"frames and Arrow tables; {remedy}"
     )
 
 

@@ -2,7 +2,7 @@
 
 A strategy of thousands of marginals counts as often. From its second count on a source keeps the
 rows that stay, one small integer for each attribute, if they fit in memory; a count is then a
-`bincount`. What is counted is the same, row by row (tests/engines/test_kept.py).
+`bincount`. What is counted is the same, row by row (tests/engines/test_row_cache.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SLICE = 1 << 20
 """So many rows are counted at once, which takes some 30 bytes for each."""
 
 
-class KeptRows:
+class RowCache:
     """One array of cell indices for each attribute of the domain, in its order.
 
     No dataclass, and shown without what it holds, not even the number of rows.
@@ -35,7 +35,7 @@ class KeptRows:
         self._columns = columns
 
     @classmethod
-    def of(cls, domain: Domain, batches: Iterable[list[Array]]) -> KeptRows | None:
+    def of(cls, domain: Domain, batches: Iterable[list[Array]]) -> RowCache | None:
         """From batches of one index for each attribute; None if all rows would be too large."""
         kinds = [np.min_scalar_type(n) for n in domain.shape]
         width = sum(kind.itemsize for kind in kinds)
@@ -75,4 +75,4 @@ class KeptRows:
         return flat
 
     def __repr__(self) -> str:
-        return f"KeptRows({len(self._domain.names)} attributes)"
+        return f"RowCache({len(self._domain.names)} attributes)"

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from psephos.engines import CheckReport, as_source, check
-from psephos.engines.owner_check import Finding
+from psephos.engines import CheckReport, check
+from psephos.engines.protocol import Mismatch
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, ReleaseError
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
@@ -50,7 +50,7 @@ def check_release(
         if entry.unknown == "drop" and "unknown" in entry.model_fields_set
     ]
     report = check(
-        as_source(job.source),
+        job.source,
         job.domain,
         unit=job.unit,
         max_rows_total=max_rows_total,
@@ -71,7 +71,7 @@ def ledger_trouble(job: Job) -> LedgerError | None:
     return None
 
 
-def _edition_notes(job: Job) -> tuple[Finding, ...]:
+def _edition_notes(job: Job) -> tuple[Mismatch, ...]:
     """What an edition is for, where earlier charges may be for other rows."""
     try:
         earlier = job.ledger.exists() and bool(Ledger.open(job.ledger).history())
@@ -84,7 +84,7 @@ def _edition_notes(job: Job) -> tuple[Finding, ...]:
         'since, write edition = "2025", or what you call it: what was measured on different states '
         "of the data is then kept apart, under the same budget"
     )
-    return (Finding("edition", "edition", "note", text),)
+    return (Mismatch("edition", "edition", "note", text),)
 
 
 def require_check(job: Job) -> None:

@@ -62,7 +62,7 @@ def _entries(attribute: Attribute, picked: Array) -> list[Any]:
         ]
     low, high = np.array(attribute.edges[:-1]), np.array(attribute.edges[1:])
     inside = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high - 1, 0.0))
-    made: list[Any] = [float(x) if math.isfinite(x) else 0.0 for x in inside]
-    if attribute.size > len(made):  # the cell OTHER comes last and has no edges
-        made.append(None)
-    return [made[int(i)] for i in picked]
+    entries: list[Any] = [float(x) if math.isfinite(x) else 0.0 for x in inside]
+    if attribute.size > len(entries):  # the cell OTHER comes last and has no edges
+        entries.append(None)
+    return [entries[int(i)] for i in picked]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from psephos.engines.columns import checked_file, file_columns
+from psephos.engines.files import checked_file, file_columns
 from psephos.errors import ReleaseError, SourceError
 
 
@@ -62,12 +62,12 @@ def draft(
 
 def column_types(place: Path) -> list[tuple[str, str]]:
     """Names and kinds of a table's columns: bool, int, float, text or unknown."""
-    found = file_columns(checked_file(place))
-    if not found.names:
+    columns = file_columns(checked_file(place))
+    names = columns.names
+    if not names:
         raise SourceError(f"{place} has no columns")
-    if found.types is not None:
-        return [(field.name, _kind(field.type)) for field in found.types]
-    names = found.names
+    if columns.types is not None:
+        return [(field.name, _kind(field.type)) for field in columns.types]
     if any(not name or _is_number(name) for name in names) or len(set(names)) < len(names):
         # The names are not repeated here: without a header they would be a row of the data.
         raise SourceError(

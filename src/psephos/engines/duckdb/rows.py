@@ -1,22 +1,72 @@
-"""Rows as cell indices: the SQL that makes them, and the cap on the rows of a person."""
+"""Rows as cell indices: the SQL that makes them, and the cap on the rows of a person.
+
+Every reading opens a DuckDB of its own that can reach the files it counts, or nothing at all, and
+keeps nothing on disk.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow.compute as pc
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.engines.cells import INTEGERS, CellSql, cell_sql, flat
 from psephos.engines.columns import columns_of
+from psephos.engines.duckdb.cells import INTEGER_KINDS, CellSql, cell_sql, flat
 from psephos.kernel.unit import Cap
 from psephos.values import Array
+
+SETTINGS = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+    "temp_directory": "",  # rows are never spilled to disk
+}
+
+
+@contextmanager
+def connect(files: Sequence[Path] = ()) -> Iterator[Any]:
+    """A DuckDB in memory that can open these files and nothing else, until the block ends."""
+    connection = duckdb.connect(":memory:", config=dict(SETTINGS))
+    try:
+        connection.execute("SET TimeZone = 'UTC'")
+        # Else long texts, 2 GB of them in a batch, would make it fail.
+        connection.execute("SET arrow_large_buffer_size = true")
+        connection.execute(f"SET disabled_optimizers = '{_harmful_optimizers(connection)}'")
+        if files:
+            paths = ", ".join(quote(str(path)) for path in files)
+            connection.execute(f"SET allowed_paths = [{paths}]")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        yield connection
+    finally:
+        connection.close()
+
+
+def quote(text: str) -> str:
+    """Text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _harmful_optimizers(connection: Any) -> str:
+    """The optimizers to do without, of those that this DuckDB has.
+
+    Two move a TRY_CAST into a CSV's reader, where a bad entry drops its row; one may build a
+    join's hash table of the rows, for a CSV whose size it underrates, and not of the small table.
+    """
+    names = {name for (name,) in connection.execute("FROM duckdb_optimizers()").fetchall()}
+    harmful = {"type_pushdown", "scalar_fn_pushdown", "build_side_probe_side"}
+    return ", ".join(sorted(names & harmful))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,8 +102,8 @@ class Rows:
         column = self.column(cap.column)
         person = f"p{column[1:]}"
         column = person if person in self.kinds else column
-        whole = self.kinds[column] in (*INTEGERS, "BLOB")
-        return column if whole else f"CAST({column} AS VARCHAR)"
+        is_exact = self.kinds[column] in (*INTEGER_KINDS, "BLOB")
+        return column if is_exact else f"CAST({column} AS VARCHAR)"
 
     def cell(self, name: str, attribute: Attribute, alias: str) -> CellSql:
         """The expressions of a column; its lookup table, if it has one, is made."""
@@ -71,9 +121,9 @@ class Rows:
 
     def entries(self, cells: Sequence[CellSql]) -> str:
         """The source with its entries read, joined to the lookup tables."""
-        read = ", ".join(["*", *(cell.columns for cell in cells)])
+        columns = ", ".join(["*", *(cell.columns for cell in cells)])
         joins = "".join(cell.join for cell in cells)
-        return f"(SELECT {read} FROM {self.relation}){joins}"
+        return f"(SELECT {columns} FROM {self.relation}){joins}"
 
     def indices(self, domain: Domain, axes: list[tuple[str, ...]], cap: Cap | None) -> str:
         """A query for the rows that stay, as row-major indices in each group of attributes.
@@ -90,16 +140,16 @@ class Rows:
             where = [first + i for first, count in starts for i in range(count)]
             return flat([f"k{i}" for i in where], [columns[i][1].size for i in where])
 
-        chosen = ", ".join(f"{cell.cell} AS k{i}" for i, cell in enumerate(cells))
+        cell_columns = ", ".join(f"{cell.cell} AS k{i}" for i, cell in enumerate(cells))
         person = f", {self.person(cap)} AS person" if cap else ""
         stay = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(cells)))
-        asked = ", ".join(f"{index(names)} AS i{j}" for j, names in enumerate(axes))
-        text = f"SELECT {chosen}{person} FROM {self.entries(cells)}"
+        indices = ", ".join(f"{index(names)} AS i{j}" for j, names in enumerate(axes))
+        text = f"SELECT {cell_columns}{person} FROM {self.entries(cells)}"
         if cap is None:
-            return f"SELECT {asked} FROM ({text}) WHERE {stay}"
+            return f"SELECT {indices} FROM ({text}) WHERE {stay}"
         order = ", ".join(_words([attribute.size for _, attribute in columns]))
         return (
-            f"SELECT {asked}, person FROM ({text}) WHERE {stay} AND person IS NOT NULL "
+            f"SELECT {indices}, person FROM ({text}) WHERE {stay} AND person IS NOT NULL "
             f"ORDER BY person, {order}"
         )
 
@@ -109,7 +159,7 @@ def first_of_each(batches: Iterable[Any], most: int) -> Iterator[list[Array]]:
 
     A person's rows may go on in the next batch, so their number so far is carried along.
     """
-    last, seen = None, 0
+    last, last_rows = None, 0
     for batch in batches:
         *columns, who = batch.columns
         if len(who) == 0:
@@ -117,9 +167,9 @@ def first_of_each(batches: Iterable[Any], most: int) -> Iterator[list[Array]]:
         new = np.ones(len(who), dtype=bool)
         new[0] = who[0].as_py() != last
         new[1:] = pc.not_equal(who[1:], who[:-1]).to_numpy(zero_copy_only=False)
-        starts = np.append(-seen, np.flatnonzero(new))
+        starts = np.append(-last_rows, np.flatnonzero(new))
         place = np.arange(len(who)) - starts[np.cumsum(new)]
-        last, seen = who[-1].as_py(), int(place[-1]) + 1
+        last, last_rows = who[-1].as_py(), int(place[-1]) + 1
         yield [column.to_numpy()[place < most] for column in columns]
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from psephos.domain.attribute import Attribute
 
-SIGNED = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
-INTEGERS = SIGNED | {"UTINYINT", "USMALLINT", "UINTEGER"}
+INTEGER_KINDS = frozenset(
+    {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
+)
 WORD = range(-(2**62), 2**62)
 
 
@@ -30,24 +31,24 @@ class Lookup:
 
 @dataclass(frozen=True)
 class CellSql:
-    """Expressions for one column: the entry as it was read, and the cell it belongs to.
+    """Expressions for one column: the entry as a value and a number, and the cell it belongs to.
 
-    `found` and `cell` speak of the columns {alias}_r, the entry as the declared values are
+    `match` and `cell` speak of the columns {alias}_r, the entry as the declared values are
     read, and {alias}_n, the entry as a number. The first is NULL where the entry is not of that
-    kind, `found` where no declared value fits, `cell` where the row is dropped. `lookup`, if any,
+    kind, `match` where no declared value fits, `cell` where the row is dropped. `lookup`, if any,
     is joined as table `alias` on its column v; it holds every key once, so joining adds no rows.
     """
 
     alias: str
-    read: str
+    value: str
     number: str
-    found: str
+    match: str
     cell: str
     lookup: Lookup | None = None
 
     @property
     def columns(self) -> str:
-        return f"{self.read} AS {self.alias}_r, {self.number} AS {self.alias}_n"
+        return f"{self.value} AS {self.alias}_r, {self.number} AS {self.alias}_n"
 
     @property
     def join(self) -> str:
@@ -58,32 +59,32 @@ class CellSql:
 def cell_sql(attribute: Attribute, column: str, kind: str, alias: str) -> CellSql:
     """The expressions for an attribute in a column of that DuckDB type."""
     declared = attribute.declared
-    in_a_row = isinstance(declared, range) and declared.step == 1
+    is_run = isinstance(declared, range) and declared.step == 1
     # A range may be long, so it is not listed.
-    values = declared if in_a_row else [v for v in declared if v is not None]
-    found, lookup = f"{alias}.k", None
-    read = number = _number(column, kind)
+    values = declared if is_run else [v for v in declared if v is not None]
+    match, lookup = f"{alias}.k", None
+    value = number = _number(column, kind)
     missing = None if isinstance(declared, range) or None not in declared else declared.index(None)
     if attribute.edges is not None:
-        found = _binned(f"{alias}_r", attribute.edges, attribute.unknown == "clip")
+        match = _bin(f"{alias}_r", attribute.edges, attribute.unknown == "clip")
     else:
-        wanted = value_kind([values[0], values[-1]] if in_a_row else values)
-        read = _read(column, kind, wanted)
-        low, high = (values[0], values[-1]) if wanted == "BIGINT" else (0, -1)
-        if wanted == "BIGINT" and _is_run(declared[: len(values)], low, high):
-            found = _counted_from(f"{alias}_r", low, high)
+        target = value_kind([values[0], values[-1]] if is_run else values)
+        value = _value(column, kind, target)
+        low, high = (values[0], values[-1]) if target == "BIGINT" else (0, -1)
+        if target == "BIGINT" and _is_run(declared[: len(values)], low, high):
+            match = _distance_from(low, high, f"{alias}_r")
             if attribute.unknown == "clip":
-                found = _clipped(found, f"{alias}_n", low, high)
+                match = _clip(match, f"{alias}_n", low, high)
         else:
             keys: dict[Any, int] = {}
-            for i, value in enumerate(declared):
-                if value is not None:
-                    keys.setdefault(_key(value, wanted), i)
-            lookup = Lookup(wanted, tuple(keys), tuple(keys.values()))
+            for i, each in enumerate(declared):
+                if each is not None:
+                    keys.setdefault(_key(each, target), i)
+            lookup = Lookup(target, tuple(keys), tuple(keys.values()))
     if missing is not None:
-        found = f"CASE WHEN {column} IS NULL THEN {missing} ELSE {found} END"
-    cell = found if attribute.unknown != "other" else f"COALESCE({found}, {attribute.size - 1})"
-    return CellSql(alias, read, number, found, cell, lookup)
+        match = f"CASE WHEN {column} IS NULL THEN {missing} ELSE {match} END"
+    cell = match if attribute.unknown != "other" else f"COALESCE({match}, {attribute.size - 1})"
+    return CellSql(alias, value, number, match, cell, lookup)
 
 
 def _is_run(values: Sequence[Any], low: int, high: int) -> bool:
@@ -121,55 +122,57 @@ def _text(column: str, kind: str) -> str:
 
 def _number(column: str, kind: str) -> str:
     """The entry as a DOUBLE; NaN is no number, and 1e400 is infinite."""
-    if kind in INTEGERS:
+    if kind in INTEGER_KINDS:
         return f"CAST({column} AS DOUBLE)"
-    read = column if kind == "DOUBLE" else f"TRY_CAST({_text(column, kind)} AS DOUBLE)"
-    return f"CASE WHEN NOT isnan({read}) THEN {read} END"
+    number = column if kind == "DOUBLE" else f"TRY_CAST({_text(column, kind)} AS DOUBLE)"
+    return f"CASE WHEN NOT isnan({number}) THEN {number} END"
 
 
-def _read(column: str, kind: str, wanted: str) -> str:
-    if wanted == "DOUBLE":
+def _value(column: str, kind: str, target: str) -> str:
+    """The entry as the target type of the declared values; NULL where it is not of that type."""
+    if target == "DOUBLE":
         return _number(column, kind)
-    if wanted == "BIGINT" and kind in INTEGERS:
+    if target == "BIGINT" and kind in INTEGER_KINDS:
         return f"CAST({column} AS BIGINT)"
-    if wanted == kind:
+    if target == kind:
         return column
-    entry = column if wanted == "BIGINT" and kind == "DOUBLE" else _text(column, kind)
-    if wanted == "VARCHAR":
+    entry = column if target == "BIGINT" and kind == "DOUBLE" else _text(column, kind)
+    if target == "VARCHAR":
         return entry
-    if wanted == "BOOLEAN":
+    if target == "BOOLEAN":
         # Spelled out, because what a cast takes for true differs between versions.
         yes = f"lower({entry}) IN ('true', 't', '1')"
         no = f"lower({entry}) IN ('false', 'f', '0')"
         return f"CASE WHEN {yes} THEN TRUE WHEN {no} THEN FALSE END"
-    read = f"TRY_CAST({entry} AS {wanted})"
-    if wanted == "BIGINT":
+    value = f"TRY_CAST({entry} AS {target})"
+    if target == "BIGINT":
         # A cast alone would round 7.5 to 8.
-        whole = f"CAST({read} AS DOUBLE) = TRY_CAST({entry} AS DOUBLE)"
-        return f"CASE WHEN {whole} THEN {read} END"
-    return read
+        is_whole = f"CAST({value} AS DOUBLE) = TRY_CAST({entry} AS DOUBLE)"
+        return f"CASE WHEN {is_whole} THEN {value} END"
+    return value
 
 
-def _key(value: Any, wanted: str) -> Any:
-    if wanted == "VARCHAR":
+def _key(value: Any, target: str) -> Any:
+    if target == "VARCHAR":
         return str(value)
-    return float(value) if wanted == "DOUBLE" else value
+    return float(value) if target == "DOUBLE" else value
 
 
-def _counted_from(read: str, low: int, high: int) -> str:
+def _distance_from(low: int, high: int, number: str) -> str:
+    """The place of a whole number in the run from low to high."""
     # The difference is taken of a number in range, so it cannot overflow wherever it is evaluated.
-    inside = f"least(greatest({read}, {_whole(low)}), {_whole(high)}) - {_whole(low)}"
-    return f"CASE WHEN {read} BETWEEN {_whole(low)} AND {_whole(high)} THEN {inside} END"
+    inside = f"least(greatest({number}, {_whole(low)}), {_whole(high)}) - {_whole(low)}"
+    return f"CASE WHEN {number} BETWEEN {_whole(low)} AND {_whole(high)} THEN {inside} END"
 
 
-def _clipped(found: str, number: str, low: int, high: int) -> str:
+def _clip(match: str, number: str, low: int, high: int) -> str:
     return (
         f"CASE WHEN {number} < {double(low)} THEN 0 "
-        f"WHEN {number} > {double(high)} THEN {high - low} ELSE {found} END"
+        f"WHEN {number} > {double(high)} THEN {high - low} ELSE {match} END"
     )
 
 
-def _binned(number: str, edges: tuple[float, ...], clip: bool) -> str:
+def _bin(number: str, edges: tuple[float, ...], clip: bool) -> str:
     """A search tree over the edges: bin i holds edges[i] <= x < edges[i + 1]."""
 
     def between(first: int, last: int) -> str:

@@ -3,15 +3,25 @@
 DuckDB is handed truth values, numbers, days, text and bytes; times as integers, decimals as text.
 What has no text that a schema could speak of (lists, structs, durations, …) is refused by its type
 alone. A time outside the years 1 to 9999 is undeclared; its text is its number with the unit.
+
+There are two readings. The fast one takes text for UTF-8, or lets DuckDB read a Parquet file by
+itself, and fails on an entry that is not so. Then the count starts again with the safe one, which
+reads everything. Both read every entry alike that the fast one can read, or another row would
+decide what becomes of a row (tests/engines/test_types.py::test_both_readings_of_a_file_agree,
+tests/contracts/test_engines.py::test_the_fast_and_the_safe_reading_agree).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from psephos.engines.protocol import Batches
+from psephos.errors import SourceError
 
 NATIVE = {
     pa.bool_(): "BOOLEAN",
@@ -31,17 +41,23 @@ NATIVE = {
 STORED = ("arrow.json", "arrow.bool8")
 """Extension types that mean what they are stored as."""
 UUID = "arrow.uuid"
-FIRST, LAST = -62_135_596_800, 253_402_300_800
-"""The years 1 to 9999, in seconds since 1970: from the first, up to the last."""
+YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800
+"""Where the years 1 to 9999 begin and end, in seconds since 1970."""
+BATCH_ROWS = 2**17
+COLUMNS_CHANGED = "the columns of the source have changed since it was opened"
+ROW = ("row", pa.bool_())
+"""A column that is always there, so that rows can be counted where no other is needed."""
+Relation = tuple[str, Callable[[], Any] | None]
+"""What stands behind FROM, and what gives the frame that it speaks of, if it does."""
 TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 DAY = 86_400
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A type that DuckDB is handed, and the entry in it as SQL of the column {c}."""
+    """The Arrow type in which DuckDB gets a column, and the entry as SQL of that column {c}."""
 
-    handed: pa.DataType
+    arrow_type: pa.DataType
     entry: str = "{c}"
     is_text: bool = False
     """Whether it is text that may not be UTF-8; persons are then told apart by its bytes."""
@@ -51,7 +67,7 @@ def reading(kind: pa.DataType) -> Reading | None:
     """How a column of that type is read; None if it is not.
 
     >>> reading(pa.float16())
-    Reading(handed=DataType(float), entry='{c}', is_text=False)
+    Reading(arrow_type=DataType(float), entry='{c}', is_text=False)
     >>> reading(pa.list_(pa.int8())) is None
     True
     """
@@ -77,8 +93,8 @@ def reading(kind: pa.DataType) -> Reading | None:
     if pa.types.is_date64(kind):
         return Reading(pa.int64(), _day())
     if pa.types.is_time(kind):
-        handed = pa.int32() if pa.types.is_time32(kind) else pa.int64()
-        return Reading(handed, _time(kind.unit))
+        ticks = pa.int32() if pa.types.is_time32(kind) else pa.int64()
+        return Reading(ticks, _time(kind.unit))
     return None
 
 
@@ -96,6 +112,61 @@ make of it a column of text, numbers, dates or times"
         f"column {name!r} is of type {shown}, whose entries are no values of an attribute; make of "
         "it a column of text, numbers, dates or times"
     )
+
+
+def arrow_relation(
+    batches: Batches, names: Sequence[str], needed: Sequence[str], *, safe: bool
+) -> Relation:
+    """Some of the named columns, as entries that no query can fail on: in the safe reading."""
+    if len(batches.kinds) != len(names):
+        raise SourceError(COLUMNS_CHANGED)
+    places = [names.index(name) for name in needed]
+    kinds = [batches.kinds[i] for i in places]
+    readings = [_reading_now(kind, safe) for kind in kinds]
+    target = pa.schema(
+        [*((f"x{i}", how.arrow_type) for i, how in zip(places, readings, strict=True)), ROW]
+    )
+
+    def converted() -> Iterator[pa.RecordBatch]:
+        reader = batches.read(needed or names[:1])  # some column, so that rows can be counted
+        if needed and (reader.schema.names, reader.schema.types) != (list(needed), kinds):
+            raise SourceError(COLUMNS_CHANGED)
+        for batch in reader:
+            batch.validate()
+            columns = zip(batch.columns, readings, strict=True) if needed else ()
+            arrays = [_handover(column, how.arrow_type) for column, how in columns]
+            arrays.append(pa.nulls(batch.num_rows, pa.bool_()))
+            whole = pa.RecordBatch.from_arrays(arrays, schema=target)
+            for start in range(0, batch.num_rows, BATCH_ROWS):  # a thread takes one of them
+                yield whole.slice(start, BATCH_ROWS)
+
+    entries = [ROW[0]]
+    for i, how in zip(places, readings, strict=True):
+        entries.append(f"{how.entry.format(c=f'x{i}')} AS c{i}")
+        if how.is_text:
+            entries.append(f"x{i} AS p{i}")
+    return (
+        f"(SELECT {', '.join(entries)} FROM frame) AS t",
+        lambda: pa.RecordBatchReader.from_batches(target, converted()),
+    )
+
+
+def _reading_now(kind: pa.DataType, safe: bool) -> Reading:
+    """How a column is read; in the fast reading text is taken for UTF-8."""
+    how = reading(kind)
+    if how is None:  # when the source was opened it was of another type
+        raise SourceError(COLUMNS_CHANGED)
+    if safe or not how.is_text:
+        return how
+    return Reading(kind if is_text(kind) else pa.large_string())
+
+
+def _handover(column: pa.Array, target: pa.DataType) -> pa.Array:
+    """The column in the type in which DuckDB gets it; text is checked to be UTF-8."""
+    array = convert(column, target)
+    if is_text(target):
+        array.validate(full=True)
+    return array
 
 
 def native_kind(kind: pa.DataType) -> str | None:
@@ -146,37 +217,25 @@ def is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-def handed(column: Any, target: pa.DataType) -> Any:
-    """An array, or an array in chunks, as the type that DuckDB is handed."""
+def convert(column: Any, target: pa.DataType) -> Any:
+    """An array, or an array in chunks, in the type in which DuckDB gets it."""
     kind = column.type
     if kind == target:
         return column
     if isinstance(kind, pa.BaseExtensionType):
-        return handed(column.cast(kind.storage_type), target)
+        return convert(column.cast(kind.storage_type), target)
     if pa.types.is_run_end_encoded(kind):
-        return handed(pc.run_end_decode(column), target)
+        return convert(pc.run_end_decode(column), target)
     if pa.types.is_dictionary(kind):
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        parts = [_decoded(chunk, target) for chunk in chunks]
+        parts = [_decode(chunk, target) for chunk in chunks]
         return pa.chunked_array(parts, target) if isinstance(column, pa.ChunkedArray) else parts[0]
     return column.cast(target, safe=False)
 
 
-def as_text(column: Any) -> Any:
-    """A column of text as text that DuckDB can be handed; None if some of it is not UTF-8."""
-    if not is_text(column.type):
-        chunks = handed(column, pa.large_binary()).chunks
-        column = pa.chunked_array([c.view(pa.large_string()) for c in chunks], pa.large_string())
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        return None
-    return column
-
-
-def _decoded(column: pa.DictionaryArray, target: pa.DataType) -> pa.Array:
+def _decode(column: pa.DictionaryArray, target: pa.DataType) -> pa.Array:
     """The values behind the codes; a code without a value is missing."""
-    values = handed(column.dictionary, target)
+    values = convert(column.dictionary, target)
     codes = column.indices.cast(pa.int64(), safe=False)
     known = pc.and_(pc.greater_equal(codes, 0), pc.less(codes, len(values)))
     return values.take(pc.if_else(known, codes, pa.scalar(None, pa.int64())))
@@ -194,27 +253,27 @@ def _bare(kind: pa.DataType) -> pa.DataType:
 def _ends(unit: str) -> tuple[int, int]:
     if unit == "ns":  # 64 bits hold fewer years, and DuckDB takes the outermost for infinite
         return -(2**63) + 2, 2**63 - 2
-    return FIRST * TICKS[unit], LAST * TICKS[unit] - 1
+    return YEAR_1 * TICKS[unit], YEAR_10000 * TICKS[unit] - 1
 
 
 def _moment(unit: str, zone: str) -> str:
     low, high = _ends(unit)
-    text = f"CAST({_timestamp(_within(low, high), unit)} AS VARCHAR)"
-    return _told(low, high, f"{text} || {zone}" if zone else text, unit)
+    text = f"CAST({_timestamp(_clamp(low, high), unit)} AS VARCHAR)"
+    return _text_or_ticks(low, high, f"{text} || {zone}" if zone else text, unit)
 
 
 def _day() -> str:
     low, high = _ends("ms")
     # Counted from the first day, because division rounds towards 0.
-    days = f"CAST(({_within(low, high)} - ({low})) // {DAY * TICKS['ms']} AS INTEGER)"
-    return _told(low, high, f"CAST(DATE '0001-01-01' + {days} AS VARCHAR)", "ms")
+    days = f"CAST(({_clamp(low, high)} - ({low})) // {DAY * TICKS['ms']} AS INTEGER)"
+    return _text_or_ticks(low, high, f"CAST(DATE '0001-01-01' + {days} AS VARCHAR)", "ms")
 
 
 def _time(unit: str) -> str:
     """A time of day: what follows the day in the text of that time on a day."""
     high = DAY * TICKS[unit] - 1
-    moment = _timestamp(f"CAST({_within(0, high)} AS BIGINT)", unit)
-    return _told(0, high, f"substr(CAST({moment} AS VARCHAR), 12)", unit)
+    moment = _timestamp(f"CAST({_clamp(0, high)} AS BIGINT)", unit)
+    return _text_or_ticks(0, high, f"substr(CAST({moment} AS VARCHAR), 12)", unit)
 
 
 def _timestamp(ticks: str, unit: str) -> str:
@@ -223,11 +282,11 @@ def _timestamp(ticks: str, unit: str) -> str:
     return f"make_timestamp({ticks} * {TICKS['us'] // TICKS[unit]})"
 
 
-def _within(low: int, high: int) -> str:
+def _clamp(low: int, high: int) -> str:
     # So that what is computed of it cannot overflow wherever it is evaluated.
     return f"least(greatest({{c}}, {low}), {high})"
 
 
-def _told(low: int, high: int, text: str, unit: str) -> str:
+def _text_or_ticks(low: int, high: int, text: str, unit: str) -> str:
     other = f"WHEN {{c}} IS NOT NULL THEN CAST({{c}} AS VARCHAR) || ' {unit}'"
     return f"CASE WHEN {{c}} BETWEEN {low} AND {high} THEN {text} {other} END"

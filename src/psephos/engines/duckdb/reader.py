@@ -1,0 +1,201 @@
+"""Counts of cells over any engine: DuckDB turns rows into cell indices, numpy adds them up.
+
+DuckDB is handed the columns that are needed and no others. Adding up in numpy takes a fraction of
+the time and memory of grouping by millions of cells. A small table is read once for many counts
+(`row_cache`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from psephos.domain.domain import Domain
+from psephos.engines.columns import column_problems, needed_columns
+from psephos.engines.duckdb.arrow import COLUMNS_CHANGED, Relation, arrow_relation
+from psephos.engines.duckdb.rows import Rows, connect, first_of_each
+from psephos.engines.protocol import Batches, Columns, Engine, NativeRelation
+from psephos.engines.row_cache import RowCache
+from psephos.errors import DomainError, PsephosError, ShapeError, SourceError
+from psephos.kernel.source import Cells
+from psephos.kernel.unit import Cap
+from psephos.values import Array
+
+GROUP_LIMIT = 2**14  # up to this many cells DuckDB adds up, beyond it numpy does
+INDEX_BATCH_ROWS = 2**20
+T = TypeVar("T")
+UNCOUNTABLE = (
+    "the source could not be counted; the owner finds out why with check(source, domain), "
+    "whose output is private"
+)
+
+
+class Reader:
+    """An engine, its columns when it was opened, and perhaps its rows as cells."""
+
+    __slots__ = ("_caches", "columns", "engine")
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.columns = _columns(engine)
+        # What was counted last, and its rows: None after the first count, False if too many.
+        self._caches: dict[Any, RowCache | Literal[False] | None] = {}
+
+    def check_columns(self, needed: tuple[str, ...]) -> None:
+        """Refuses, before anything is charged, if one is missing, there twice or of no use."""
+        problems = column_problems(self.columns, needed)
+        if problems:
+            named = all(self.columns.names.count(name) == 1 for name in problems)
+            hint = "" if named else "; name attributes and person as the source does"
+            raise DomainError("; ".join(problems.values()) + hint)
+
+    def count(
+        self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
+    ) -> Array:
+        """See `psephos.kernel.source.Source.count`."""
+        self.check_columns(needed_columns(domain, cap))
+        shape = tuple(domain[name].size for name in attributes)
+        for conjunct in keep:
+            sizes = tuple(domain[name].size for name in conjunct.names)
+            if conjunct.mask.shape != sizes:
+                raise ShapeError(f"a mask over {conjunct.names} has shape {conjunct.mask.shape}")
+        counts = self._counts(domain, attributes, keep, cap)
+        if counts is None:  # told from a frame that holds no count, and without a context
+            raise SourceError(UNCOUNTABLE)
+        return counts.reshape(shape)
+
+    def _counts(
+        self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
+    ) -> Array | None:
+        """The counts, or None where they cannot be had."""
+        try:
+            cache = self._row_cache(domain, cap)
+            if cache is not None:
+                return cache.count(attributes, keep)
+            with self.snapshot() as snapshot:
+                return snapshot.read(
+                    needed_columns(domain, cap),
+                    lambda rows: _add_up(rows, domain, attributes, keep, cap),
+                )
+        except Exception:  # noqa: BLE001 - an engine's words may hold an entry
+            pass
+        return None
+
+    def _row_cache(self, domain: Domain, cap: Cap | None) -> RowCache | None:
+        """All rows as cells, from the second count of an unchanged table on, if they are few."""
+        version = self.engine.version()
+        if version is None:
+            self._caches.clear()
+            return None
+        key = (domain, cap, version)
+        if key not in self._caches:
+            self._caches.clear()
+            self._caches[key] = None  # a table that is counted once is not kept
+        elif self._caches[key] is None:
+
+            def cached(rows: Rows) -> RowCache | None:
+                text = rows.indices(domain, [(name,) for name in domain.names], cap)
+                return RowCache.of(domain, _index_columns(rows, text, cap))
+
+            with self.snapshot() as snapshot:
+                cache = snapshot.read(needed_columns(domain, cap), cached)
+            self._caches[key] = cache or False
+        return self._caches[key] or None
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """The rows in one state, until the block ends; refused if there are other columns now."""
+        with self.engine.snapshot() as batches:
+            if self.engine.columns() != self.columns:
+                raise SourceError(COLUMNS_CHANGED)
+            yield Snapshot(self.engine, self.columns.names, batches)
+
+    def __repr__(self) -> str:
+        return f"Reader({self.columns.summary})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Snapshot:
+    """The rows of an engine in one state."""
+
+    engine: Engine
+    names: tuple[str, ...]
+    batches: Batches
+
+    def read(self, needed: Sequence[str], work: Callable[[Rows], T]) -> T:
+        """What the work makes of the rows, by the fast reading or, where that fails, the safe one.
+
+        Privacy: both readings agree, so no entry decides how others are read (`arrow`).
+        """
+        try:
+            with self.opened(needed) as rows:
+                return work(rows)
+        except Exception:  # noqa: BLE001 - an entry that the fast reading gives up on
+            pass
+        with self.opened(needed, safe=True) as rows:
+            return work(rows)
+
+    @contextmanager
+    def opened(self, needed: Sequence[str], *, safe: bool = False) -> Iterator[Rows]:
+        """The needed columns of the rows, readable until the block ends."""
+        native = self.engine if isinstance(self.engine, NativeRelation) and not safe else None
+        with connect(() if native is None else native.files) as connection:
+            relation: Relation | None = None
+            if native is not None:
+                text = native.relation(connection, [self.names.index(name) for name in needed])
+                relation = None if text is None else (text, None)
+            if relation is None:
+                relation = arrow_relation(self.batches, self.names, needed, safe=safe)
+            yield Rows(connection, self.names, *relation)
+
+
+def _columns(engine: Engine) -> Columns:
+    """The columns of an engine, whoever wrote it."""
+    columns: Any = None
+    try:
+        columns = engine.columns()
+    except PsephosError:
+        raise
+    except Exception:  # noqa: BLE001 - its words may hold an entry
+        pass
+    if isinstance(columns, Columns) and all(isinstance(name, str) for name in columns.names):
+        return columns
+    raise SourceError(  # outside the handler, so that it has no context
+        f"the engine {type(engine).__name__} does not tell its columns; let its method columns() "
+        "give Columns((name, ...))"
+    )
+
+
+def _add_up(
+    rows: Rows, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
+) -> Array:
+    """The counts of all cells of some attributes, of the rows that all of `keep` allow."""
+    counts = np.zeros(math.prod(domain[name].size for name in attributes), dtype=np.int64)
+    axes = [attributes, *(conjunct.names for conjunct in keep)]
+    few = math.prod([counts.size, *(c.mask.size for c in keep)]) <= GROUP_LIMIT
+    weighted = few and cap is None
+    masks = [np.ravel(conjunct.mask) for conjunct in keep]
+    text = rows.indices(domain, axes, cap)
+    if weighted:
+        text = f"SELECT *, COUNT(*) AS n FROM ({text}) GROUP BY ALL"
+    for index, *others in _index_columns(rows, text, cap):
+        weight = others.pop() if weighted else np.broadcast_to(1, index.shape)
+        for mask, cell in zip(masks, others, strict=True):
+            weight = weight * mask[cell]
+        np.add.at(counts, index, weight)
+    return counts
+
+
+def _index_columns(rows: Rows, text: str, cap: Cap | None) -> Iterator[list[Array]]:
+    """The columns of a query for indices, a batch at a time; under a cap of the rows that stay."""
+    batches = rows.run(text).to_arrow_reader(INDEX_BATCH_ROWS)
+    if cap is not None:
+        yield from first_of_each(batches, cap.max_rows)
+    else:
+        for batch in batches:
+            yield [column.to_numpy() for column in batch.columns]

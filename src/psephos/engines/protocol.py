@@ -1,0 +1,114 @@
+"""What an engine is: a table somewhere that hands over its rows as Arrow batches.
+
+An engine moves rows and decides nothing: what an entry is, which cell it belongs to and which rows
+of a person stay are rules of the one reader (`duckdb/`), the same for all engines. So an engine
+only tells its columns, when its rows may have changed, and gives the columns it is asked for.
+
+It may be able to do more, and says so by having one more method: `NativeRelation` for files that
+DuckDB reads faster by itself, `LineFindings` for what the owner should hear of a file's lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The public names of a table's columns in their order, and Arrow's schema where it is known.
+
+    >>> Columns(("age", "sex")).summary
+    '2 columns: age, sex'
+    """
+
+    names: tuple[str, ...]
+    types: pa.Schema | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def summary(self) -> str:
+        """How many columns and which; nothing of the rows."""
+        number = f"{len(self.names)} column{'' if len(self.names) == 1 else 's'}"
+        return f"{number}: {', '.join(self.names)}"
+
+
+class Batches(Protocol):
+    """The rows in one state of the data; reading them twice gives the same rows."""
+
+    @property
+    def kinds(self) -> Sequence[pa.DataType]:
+        """The Arrow type of each column of the table, from its schema and never from an entry."""
+
+    def read(self, names: Sequence[str]) -> pa.RecordBatchReader:
+        """These columns of all rows, in this order and of these kinds: a fresh reader each time.
+
+        `names` may be empty; batches then have no columns but still their numbers of rows.
+        """
+
+
+class Engine(Protocol):
+    """A table of rows that can be counted.
+
+    Privacy: an engine's `columns` and `kinds` say what the schema says, whatever rows there are.
+    Its `repr` shows no entry and no number of rows.
+    """
+
+    def columns(self) -> Columns:
+        """The columns as they are now."""
+
+    def version(self) -> Hashable | None:
+        """What is another value after the rows have changed; None if rows may never be kept."""
+
+    def snapshot(self) -> AbstractContextManager[Batches]:
+        """One read-only, repeatable view of the rows, for the whole of a count."""
+
+
+@runtime_checkable
+class NativeRelation(Protocol):
+    """The ability of an engine whose files DuckDB reads by itself."""
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """All files that DuckDB may open."""
+
+    def relation(self, connection: Any, places: Sequence[int]) -> str | None:
+        """What stands behind FROM, with column i called c{i}; None if DuckDB reads it differently.
+
+        Reading may fail on an entry; then the count starts again with `snapshot`.
+        """
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """One finding: where, what, and the entries it is about with their numbers of rows.
+
+    An `error` is to be mended before anything is spent: rows would be lost that nobody spoke of,
+    or nothing could be counted. A `warning` tells of rows that are left out as the schema says. A
+    `note` costs no row.
+    """
+
+    column: str
+    kind: str
+    level: Severity
+    text: str
+    entries: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"{entry!r} ({number:,})" for entry, number in self.entries)
+        return f"{self.column}: {self.text}{': ' if listed else ''}{listed}"
+
+
+Severity = Literal["error", "warning", "note"]
+
+
+@runtime_checkable
+class LineFindings(Protocol):
+    """The ability of an engine whose rows are lines of text, which may be broken."""
+
+    def line_findings(self, names: Sequence[str]) -> Iterable[Mismatch]:
+        """What the owner should know of the lines, where these columns are read."""
