@@ -18,7 +18,7 @@ from psephos.errors import ReleaseError, UnsupportedError
 from psephos.infer.merged_attributes import regrouped
 from psephos.kernel.budget import Budget
 from psephos.release.bundle import Bundle
-from psephos.release.files import sha256_of, told_of
+from psephos.release.files import report_damage, sha256_of
 from psephos.release.measured import FILES, PAST
 from psephos.release.request import Job
 from psephos.release.spec.entries import TargetEntry
@@ -109,7 +109,7 @@ def _opened(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
     held = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
     past = [f"{PAST}/{i + 1}/{name}" for i in range(len(held.job.past)) for name in FILES]
     for name in ("release.json", *FILES, *past):
-        with told_of(held.path / name):
+        with report_damage(held.path / name):
             mark = sha256_of(held.path / name)
         if mark != held.manifest["files"].get(name):
             raise ReleaseError(

@@ -28,7 +28,7 @@ from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import root_name
 from psephos.kernel.measurement import Measurement, noise_for, pack, request_fingerprint
 from psephos.kernel.unit import Unit
-from psephos.release.files import read_integers, read_json, told_of, write_json
+from psephos.release.files import read_integers, read_json, report_damage, write_json
 from psephos.release.shapes import (
     ManifestShape,
     MeasuredShape,
@@ -57,7 +57,7 @@ class Measured:
     @classmethod
     def open(cls, folder: Path, domain: Domain, unit: Unit) -> Measured:
         """The one in a folder, if it is of this domain and unit."""
-        with told_of(folder):
+        with report_damage(folder):
             return cls._open(folder, domain, unit)
 
     @classmethod
