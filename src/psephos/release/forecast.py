@@ -335,7 +335,7 @@ def _outward(width: float) -> float:
 
 def beyond(made: Plan, left: Budget | None) -> str | None:
     """That a plan costs more than is left, or than the ledger will hold once it is made."""
-    held = made.job.file.ledger.made() if left is None else left
+    held = made.job.file.ledger.budget() if left is None else left
     asked = made.budget
     cost = asked.amount if asked.currency == held.currency else asked.amount**2 / 2
     if cost <= held.amount:

@@ -79,7 +79,7 @@ class Job:
                     asked,
                     NUMBERS,
                 )
-        unit = file.privacy.made()
+        unit = file.privacy.privacy_unit()
         known = {}
         for name in file.builds_on:
             for each in read_past(folder / name, workload.domain, unit, file.edition):
@@ -93,17 +93,17 @@ class Job:
     @cached_property
     def unit(self) -> Unit:
         """Whose presence is protected."""
-        return self.file.privacy.made()
+        return self.file.privacy.privacy_unit()
 
     @cached_property
     def budget(self) -> Budget | None:
         """What may be spent, or None if it follows from targets."""
-        return None if self.file.budget is None else self.file.budget.made()
+        return None if self.file.budget is None else self.file.budget.budget()
 
     @property
     def noise(self) -> Noise:
         """Laplace for epsilon, Gaussian for rho; targets are paid in the ledger's currency."""
-        currency = (self.budget or self.file.ledger.made()).currency
+        currency = (self.budget or self.file.ledger.budget()).currency
         return "laplace" if currency == "epsilon" else "gaussian"
 
     def paid(self, amount: Fraction) -> Budget:

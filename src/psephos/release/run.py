@@ -27,7 +27,7 @@ from psephos.release.measured import Measured, booked, receipt_of
 from psephos.release.page import write_report
 from psephos.release.request import Job
 from psephos.release.selection import keep_request, kept_request
-from psephos.release.synthetic_rows import made_up
+from psephos.release.synthetic_rows import synthetic_rows
 from psephos.release.views import Views
 from psephos.strategy.strategy import Strategy
 
@@ -91,8 +91,8 @@ def rehearse(
     say("looking for the best strategy")
     made = plan(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}× better than cells"))
     say("making up data")
-    source = made_up(job, rows, seed)
-    currency = job.file.ledger.made().currency
+    source = synthetic_rows(job, rows, seed)
+    currency = job.file.ledger.budget().currency
     budget = booked(made.budget, currency)
     for past in job.past:
         budget += booked(past.spend, currency)
@@ -149,7 +149,7 @@ def open_ledger(job: Job) -> Ledger:
             f"{job.ledger} protects by {ledger.unit!s}, the release file says {job.unit!s}; the "
             "unit of a ledger is for life, so correct [privacy]"
         )
-    limit = job.file.ledger.made()
+    limit = job.file.ledger.budget()
     if ledger.budget != limit:
         raise LedgerError(
             f"{job.ledger} holds {ledger.budget} for life, the release file says {limit}; correct "
@@ -175,7 +175,7 @@ def create_ledger(job: Job) -> Ledger:
         job.ledger,
         dataset=job.file.ledger.dataset,
         unit=job.unit,
-        budget=job.file.ledger.made(),
+        budget=job.file.ledger.budget(),
     )
 
 

@@ -274,7 +274,7 @@ def _request(bundle: Bundle) -> str:
         return "a rehearsal of what release.json asks"
     if manifest["key"] != job.key:
         raise _WrongError("the key is not that of this request")
-    held, limit = bundle.receipt, job.file.ledger.made()
+    held, limit = bundle.receipt, job.file.ledger.budget()
     if [held["dataset"], held["budget"]] != [
         job.file.ledger.dataset,
         [limit.currency, str(limit.amount)],

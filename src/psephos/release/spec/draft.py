@@ -1,7 +1,7 @@
-"""A first release file from a table's own schema: names and types, never an entry.
+"""A first release file from the names and types of a table's columns, never from its entries.
 
 Of a CSV file only the header line is read, of a Parquet file only its schema. What the values can
-be is public knowledge that a person has to bring: every such fact is left open and marked.
+be is public knowledge that a person has to bring: every such fact is left open and marked CONFIRM.
 """
 
 from __future__ import annotations
@@ -16,85 +16,6 @@ import pyarrow as pa
 from psephos.engines.columns import checked_file, file_columns
 from psephos.errors import ReleaseError, SourceError
 
-
-def write_draft(source: str | os.PathLike[str], output: Path) -> None:
-    """Write the draft of a release file; what is there already stays."""
-    if output.suffix != ".toml":
-        raise ReleaseError(
-            f"a draft is TOML; give --output a name that ends in .toml, not {output}"
-        )
-    if output.exists():
-        raise ReleaseError(f"{output} is there already; choose another --output")
-    text = draft(source, beside=output.parent, name=str(output))
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ReleaseError(
-            f"{output} cannot be written: {error.strerror}; choose another --output"
-        ) from None
-
-
-def draft(
-    source: str | os.PathLike[str],
-    *,
-    beside: str | os.PathLike[str] = ".",
-    name: str = "release.toml",
-) -> str:
-    """The text of a release file for a table, with every public fact left for a person to confirm.
-
-    Args:
-        source: a CSV or Parquet file
-        beside: the folder in which the release file will lie
-        name: the release file as its commands will name it
-    """
-    place = Path(source)
-    columns = column_types(place)
-    shown = os.path.relpath(place, beside)
-    head = HEAD.format(
-        commands=_commands(shlex.quote(name)),
-        name=_text(place.stem),
-        source=_text(shown),
-        ledger=_text(f"{place.stem}.ledger"),
-        table=_text(columns[0][0]),
-    )
-    return head + "\n".join(_attribute(column, kind) for column, kind in columns)
-
-
-def column_types(place: Path) -> list[tuple[str, str]]:
-    """Names and kinds of a table's columns: bool, int, float, text or unknown."""
-    found = file_columns(checked_file(place))
-    if not found.names:
-        raise SourceError(f"{place} has no columns")
-    if found.types is not None:
-        return [(field.name, _kind(field.type)) for field in found.types]
-    names = found.names
-    if any(not name or _is_number(name) for name in names) or len(set(names)) < len(names):
-        # The names are not repeated here: without a header they would be a row of the data.
-        raise SourceError(
-            f"the first line of {place} does not look like column names (a name is empty, a number "
-            "or there twice); add a header line"
-        )
-    return [(name, "unknown") for name in names]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _kind(arrow: pa.DataType) -> str:
-    if pa.types.is_boolean(arrow):
-        return "bool"
-    if pa.types.is_integer(arrow):
-        return "int"
-    if pa.types.is_floating(arrow) or pa.types.is_decimal(arrow):
-        return "float"
-    return "text" if pa.types.is_string(arrow) or pa.types.is_large_string(arrow) else "unknown"
-
-
 SUGGESTIONS = {
     "bool": "values = [false, true]",
     "int": "integers = [0, 99]                # first and last, both included",
@@ -102,46 +23,13 @@ SUGGESTIONS = {
     "text": 'values = ["a", "b"]                # every value that can occur',
     "unknown": 'values = ["a", "b"]                # or integers = [0, 99], or bins = [0, 10, inf]',
 }
-
-
-def _attribute(name: str, kind: str) -> str:
-    return (
-        f"[schema.{_key(name)}]\n"
-        "confirmed = false                  # CONFIRM: write what can occur, delete this line\n"
-        f"# {SUGGESTIONS[kind]}\n"
-        '# unknown = "other"                # entries not declared: drop (default), clip or other\n'
-        '# fact = ""                        # why this is public knowledge, e.g. "the code book"\n'
-    )
-
-
-def _key(name: str) -> str:
-    bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
-    return name if bare else _text(name)
-
-
-def _text(text: str) -> str:
-    """A basic string of TOML: JSON's escapes are among its own."""
-    if any(ord(c) == 0x7F for c in text):
-        raise ReleaseError(f"{text!r} holds a control character; rename it")
-    return json.dumps(text, ensure_ascii=False)
-
-
-STEPS = {
+COMMANDS = {
     "check {file} --create-ledger": "the owner compares schema and data, in private",
     "plan {file}": "the error of every table, before anything is spent",
     "rehearse {file}": "the whole run on made-up data",
     "release {file}": "the real one",
 }
-
-
-def _commands(file: str) -> str:
-    written = [step.format(file=file) for step in STEPS]
-    width = max(map(len, written)) + 4
-    lines = zip(written, STEPS.values(), strict=True)
-    return "\n".join(f"#   psephos {step:<{width}}{what}" for step, what in lines)
-
-
-HEAD = """\
+TEMPLATE_HEAD = """\
 # A draft, made from the names and types of the columns alone: no entry of the data was read.
 # What is marked CONFIRM is for a person who knows what may be public. Then:
 {commands}
@@ -175,3 +63,110 @@ rows = [{table}]
 # ---- the columns: delete those that no table asks about -----------------------------------------
 
 """
+
+
+def write_draft(source: str | os.PathLike[str], output: Path) -> None:
+    """Write the draft of a release file; a file that exists is not overwritten."""
+    if output.suffix != ".toml":
+        raise ReleaseError(
+            f"a draft is TOML; give --output a name that ends in .toml, not {output}"
+        )
+    if output.exists():
+        raise ReleaseError(f"{output} is there already; choose another --output")
+    text = draft(source, beside=output.parent, name=str(output))
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReleaseError(
+            f"{output} cannot be written: {error.strerror}; choose another --output"
+        ) from None
+
+
+def draft(
+    source: str | os.PathLike[str],
+    *,
+    beside: str | os.PathLike[str] = ".",
+    name: str = "release.toml",
+) -> str:
+    """The text of a release file for a table, with every public fact left for a person to confirm.
+
+    Args:
+        source: a CSV or Parquet file
+        beside: the folder in which the release file will lie
+        name: the release file as its commands will name it
+    """
+    place = Path(source)
+    columns = column_types(place)
+    relative = os.path.relpath(place, beside)
+    head = TEMPLATE_HEAD.format(
+        commands=_commands(shlex.quote(name)),
+        name=_text(place.stem),
+        source=_text(relative),
+        ledger=_text(f"{place.stem}.ledger"),
+        table=_text(columns[0][0]),
+    )
+    return head + "\n".join(_attribute(column, kind) for column, kind in columns)
+
+
+def column_types(place: Path) -> list[tuple[str, str]]:
+    """Names and kinds of a table's columns: bool, int, float, text or unknown."""
+    columns = file_columns(checked_file(place))
+    names = columns.names
+    if not names:
+        raise SourceError(f"{place} has no columns")
+    if columns.types is not None:
+        return [(field.name, _kind(field.type)) for field in columns.types]
+    if any(not name or _is_number(name) for name in names) or len(set(names)) < len(names):
+        # The names are not repeated here: without a header they would be a row of the data.
+        raise SourceError(
+            f"the first line of {place} does not look like column names (a name is empty, a number "
+            "or there twice); add a header line"
+        )
+    return [(name, "unknown") for name in names]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _kind(arrow: pa.DataType) -> str:
+    if pa.types.is_boolean(arrow):
+        return "bool"
+    if pa.types.is_integer(arrow):
+        return "int"
+    if pa.types.is_floating(arrow) or pa.types.is_decimal(arrow):
+        return "float"
+    return "text" if pa.types.is_string(arrow) or pa.types.is_large_string(arrow) else "unknown"
+
+
+def _attribute(name: str, kind: str) -> str:
+    return (
+        f"[schema.{_key(name)}]\n"
+        "confirmed = false                  # CONFIRM: write what can occur, delete this line\n"
+        f"# {SUGGESTIONS[kind]}\n"
+        '# unknown = "other"                # entries not declared: drop (default), clip or other\n'
+        '# fact = ""                        # why this is public knowledge, e.g. "the code book"\n'
+    )
+
+
+def _key(name: str) -> str:
+    bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
+    return name if bare else _text(name)
+
+
+def _text(text: str) -> str:
+    """A text as TOML writes it, which knows all escapes of JSON."""
+    if any(ord(c) == 0x7F for c in text):
+        raise ReleaseError(f"{text!r} holds a control character; rename it")
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _commands(file: str) -> str:
+    commands = [command.format(file=file) for command in COMMANDS]
+    width = max(map(len, commands)) + 4
+    lines = zip(commands, COMMANDS.values(), strict=True)
+    return "\n".join(f"#   psephos {command:<{width}}{what}" for command, what in lines)
