@@ -1,7 +1,7 @@
 """Writing the files of a bundle to disk, and reading them from a bundle that nobody vouches for.
 
-Files are read strictly, sizes are looked at before memory is taken for
-what lies in a file, and whatever is wrong is a ReleaseError that names the file.
+Files are read strictly, sizes are looked at before memory is taken for what lies in a file, and
+whatever is wrong is a ReleaseError that names the file.
 
 Arrow ends the process when it is asked how a column with a damaged footer is packed, so the few
 numbers that are looked at before a Parquet file is read are read here, without Arrow: the footer is

@@ -36,7 +36,7 @@ RESERVED_FOLDER = ".psephos"
 
 
 def refuse_unprintable(content: Any, place: str = "") -> None:
-    """Refuse control characters and half characters, anywhere, by their place."""
+    """Refuse control characters and half characters anywhere in the file, and name the place."""
     if isinstance(content, str) and UNPRINTABLE.search(content):
         raise ValueError(f"{place or 'text'}: {content!r} holds a character that cannot be shown")
     if isinstance(content, dict):
@@ -82,16 +82,23 @@ Number = Annotated[
     WithJsonSchema({"type": "number"}),
 ]
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_plain_number)]
+View = Literal["raw", "consistent", "published"]
+Format = Literal["csv", "parquet"]
+Amount = Annotated[
+    str,
+    BeforeValidator(lambda x: str(x) if type(x) in (int, Decimal) else x),
+    WithJsonSchema({"type": ["string", "number"], "description": 'e.g. "0.5" or "1/3"'}),
+]
 
 
 class FileEntry(BaseModel):
-    """What every part of the file has in common: no unknown keys, no changes."""
+    """A part of a release file: it refuses unknown keys, and does not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class EqualBins(FileEntry):
-    """Bins of one width from `first` to `last`; below and above, where `open` says so."""
+    """Bins of one width from `first` to `last`, and one more above them if `open`."""
 
     first: Number
     last: Number
@@ -165,15 +172,6 @@ class AttributeEntry(FileEntry):
         return attribute if self.unknown == "drop" else attribute.with_unknown(self.unknown)
 
 
-View = Literal["raw", "consistent", "published"]
-Format = Literal["csv", "parquet"]
-Amount = Annotated[
-    str,
-    BeforeValidator(lambda x: str(x) if type(x) in (int, Decimal) else x),
-    WithJsonSchema({"type": ["string", "number"], "description": 'e.g. "0.5" or "1/3"'}),
-]
-
-
 class PrivacyEntry(FileEntry):
     """Whose presence the release must not betray; there is no default."""
 
@@ -222,14 +220,6 @@ class BudgetEntry(FileEntry):
     def budget(self) -> Budget:
         """The amount as a budget."""
         return _budget(self.epsilon, self.rho, self.delta)
-
-
-@cache
-def _budget(eps: str | None, in_rho: str | None, delta: str | None) -> Budget:
-    """The budget of amounts as written; cached, for a conversion takes a third of a second."""
-    if in_rho is not None:
-        return rho(in_rho)
-    return epsilon(eps) if delta is None else epsilon_delta(eps, delta)
 
 
 class LedgerEntry(BudgetEntry):
@@ -334,14 +324,6 @@ class OutputEntry(FileEntry):
     confidence: Number = Field(0.95, gt=0, lt=1)
 
 
-def _selection() -> SelectionEntry:
-    return SelectionEntry.model_validate({})
-
-
-def _output() -> OutputEntry:
-    return OutputEntry.model_validate({})
-
-
 class ReleaseFile(FileEntry):
     """A whole release."""
 
@@ -357,7 +339,7 @@ class ReleaseFile(FileEntry):
     privacy: PrivacyEntry
     ledger: LedgerEntry
     budget: BudgetEntry | None = Field(None, description="leave it out if tables have targets")
-    # `schema` is a method of pydantic's own
+    # `schema` is also a method of pydantic's models
     attributes: dict[str, AttributeEntry] = Field(alias="schema", min_length=1)
     builds_on: tuple[str, ...] = Field(
         (), description="bundles of the same data set, whose measurements count too"
@@ -366,8 +348,8 @@ class ReleaseFile(FileEntry):
         (), description='conditions in SQL that no row can meet, e.g. "age < 12 AND married = 1"'
     )
     tables: tuple[TableEntry, ...] = Field(min_length=1)
-    selection: SelectionEntry = Field(default_factory=_selection)
-    output: OutputEntry = Field(default_factory=_output)
+    selection: SelectionEntry = Field(default_factory=lambda: SelectionEntry.model_validate({}))
+    output: OutputEntry = Field(default_factory=lambda: OutputEntry.model_validate({}))
 
     @model_validator(mode="before")
     @classmethod
@@ -441,3 +423,11 @@ class ReleaseFile(FileEntry):
             except PsephosError as error:
                 raise ReleaseError(f"schema.{name}: {error}") from None
         return Domain.of(attributes)
+
+
+@cache
+def _budget(eps: str | None, in_rho: str | None, delta: str | None) -> Budget:
+    """The budget of amounts as written; cached, for a conversion takes a third of a second."""
+    if in_rho is not None:
+        return rho(in_rho)
+    return epsilon(eps) if delta is None else epsilon_delta(eps, delta)
