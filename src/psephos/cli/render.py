@@ -31,10 +31,10 @@ QUERY_LABEL = re.compile(r"Query\(([\d,]+) answers .*\)")
 NUMBER_COLUMNS = ("part", "count", "consistent", "stderr", "low", "high", "made_up")
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Budgets in a text with their long fractions as decimals; the exact ones are in JSON.
 
-    >>> shortened("rho 101742996697/549755813888 (~0.185069) of epsilon 1/2 (~0.5)")
+    >>> shorten("rho 101742996697/549755813888 (~0.185069) of epsilon 1/2 (~0.5)")
     'rho ~0.18507 of epsilon 1/2 (~0.5)'
     """
     return LONG_BUDGET.sub(lambda match: f"{match[1]} ~{float(Fraction(match[2])):.5g}", text)
@@ -96,7 +96,7 @@ def plain_plan(plan: Plan) -> dict[str, Any]:
     }
 
 
-def shown_plan(plan: Plan) -> RenderableType:
+def rich_plan(plan: Plan) -> RenderableType:
     """A plan for people: tables, rivals, what is measured and what it takes."""
     percent = f"{plan.widths.confidence:.0%}"
     spend = _with_epsilon(plan.budget)
@@ -118,7 +118,7 @@ def shown_plan(plan: Plan) -> RenderableType:
     return Group(tables, *_targets(plan), rivals, Text(_notes(plan)))
 
 
-def shown_comparison(plans: Sequence[Plan]) -> RenderableType:
+def rich_comparison(plans: Sequence[Plan]) -> RenderableType:
     """The ± of every table at several budgets."""
     first = plans[0]
     table = Table(title=f"± at {first.widths.confidence:.0%} for every number, by budget")
@@ -130,7 +130,7 @@ def shown_comparison(plans: Sequence[Plan]) -> RenderableType:
     return table
 
 
-def shown_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> RenderableType:
+def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> RenderableType:
     """A table of a release: labels, number, ± and interval."""
     columns = [name for name in numbers.column_names if name not in NUMBER_COLUMNS]
     constant = [name for name in columns if len(set(numbers[name].to_pylist())) == 1]
@@ -152,14 +152,14 @@ def shown_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> Rend
     return table
 
 
-def shown_reply(reply: Reply, *, made_up: bool, most: int = 200) -> RenderableType:
+def rich_reply(reply: Reply, *, simulation: bool, most: int = 200) -> RenderableType:
     """Free answers, and which view they belong to."""
-    title = "made up" if made_up else "free: answered from past measurements"
+    title = "made up" if simulation else "free: answered from past measurements"
     note = (
         "These are numbers of the consistent view: unbiased, so they may be negative or "
         "fractional, and published tables differ from them by their rounding."
     )
-    return Group(shown_numbers(title, reply.table, most), Text(note))
+    return Group(rich_numbers(title, reply.table, most), Text(note))
 
 
 def plain_price(bundle: Bundle, cost: Price) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def plain_price(bundle: Bundle, cost: Price) -> dict[str, Any]:
     }
 
 
-def shown_price(bundle: Bundle, sql: str, cost: Price) -> str:
+def price_words(bundle: Bundle, sql: str, cost: Price) -> str:
     """What a question would cost, and how to buy it."""
     if not cost.budget.amount:
         return "free: past measurements are that precise; leave --plus-minus out"
@@ -224,7 +224,7 @@ def plain_ledger(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def shown_ledger(ledger: Ledger) -> RenderableType:
+def rich_ledger(ledger: Ledger) -> RenderableType:
     """A ledger for people."""
     table = Table(title=f"{ledger.dataset} ({ledger.unit})")
     table.add_column("no.", justify="right", no_wrap=True)
@@ -247,7 +247,7 @@ def shown_ledger(ledger: Ledger) -> RenderableType:
 def ledger_words(ledger: Ledger) -> str:
     """What was spent and what is left, in one line; of rho also what it means in epsilon."""
     budget, rest = _with_epsilon(ledger.budget), _with_epsilon(ledger.remaining())
-    return shortened(f"spent {ledger.spent()} of {budget}; left {rest}")
+    return shorten(f"spent {ledger.spent()} of {budget}; left {rest}")
 
 
 def _targets(plan: Plan) -> list[RenderableType]:
@@ -297,7 +297,7 @@ def _notes(plan: Plan) -> str:
         "draws).",
     ]
     if plan.job.past:
-        names = ", ".join(f"{past.name!r} ({shortened(str(past.spend))})" for past in plan.job.past)
+        names = ", ".join(f"{past.name!r} ({shorten(str(past.spend))})" for past in plan.job.past)
         lines.append(f"Builds on what is known from {names}; the other ways start afresh.")
     if not plan.strategy.complete:
         lines.append("A time limit cut the search short; more time may find less error.")
@@ -315,7 +315,7 @@ def _with_epsilon(budget: Budget) -> str:
     text = str(budget)
     if budget.currency == "rho" and budget.amount:
         text += f" (at delta 1e-6: {budget.at_delta('1e-6')})"
-    return shortened(text)
+    return shorten(text)
 
 
 def _release(entry: Entry) -> str | None:
