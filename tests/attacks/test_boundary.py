@@ -1,12 +1,12 @@
-"""Every attack on the kernel's boundary fails, one at a time; their stories are in their files."""
+"""Every attack on the kernel's boundary fails, one at a time; each tells its own story."""
 
 import pytest
 
-from psephos.audit import boundary
-from psephos.audit.stage import stage
+from psephos.audit.boundary import BOUNDARY_ATTACKS
+from psephos.audit.stage import temporary_stage
 
 
-@pytest.mark.parametrize("attack", boundary.ATTACKS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", BOUNDARY_ATTACKS, ids=lambda attack: attack.name)
 def test_the_attack_fails(attack):
-    with stage() as place:
-        attack.attempt(place)
+    with temporary_stage() as stage:
+        attack.attempt(stage)

@@ -12,10 +12,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from psephos.audit import audit as audits
+from psephos.audit import audit as audit_module
 from psephos.audit import behaviour, cases, draws, exact, runs, stage
-from psephos.audit.audit import LAST, AuditReport, Finding, audit
-from psephos.audit.draws import SPENDS, choices, draws_fit
+from psephos.audit.audit import CAVEAT, AttackResult, AuditReport, audit
+from psephos.audit.draws import SPENDS, check_choices, check_draws
 from psephos.errors import BudgetError
 from psephos.kernel import measurement, noise, vault
 from psephos.kernel.ledger import Ledger
@@ -29,8 +29,8 @@ ALPHA = 1e-9
 
 @pytest.fixture
 def place():
-    with stage.stage() as made:
-        yield made
+    with stage.temporary_stage() as temporary:
+        yield temporary
 
 
 @pytest.mark.slow
@@ -40,27 +40,29 @@ def test_this_installation_withstands(tmp_path, monkeypatch):
     steps = []
     report = audit(seconds=1, confidence=SURE, progress=lambda *step: steps.append(step))
     assert report.ok, str(report)
-    assert {f.kind for f in report.findings} == set(audits.HEADINGS)
+    assert {f.kind for f in report.findings} == set(audit_module.HEADINGS)
     assert steps[-1] == ("done", 1.0)
     assert [share for _, share in steps] == sorted(share for _, share in steps)
     assert list(tmp_path.iterdir()) == []
     for text in (str(report), report._repr_html_(), report.to_json()):
         assert "is private" not in text
-        assert LAST in text
-    assert str(report).splitlines()[-1] == LAST
-    kept = json.loads(report.to_json())
-    assert kept["ok"]
-    assert len(kept["findings"]) == len(report.findings)
+        assert CAVEAT in text
+    assert str(report).splitlines()[-1] == CAVEAT
+    content = json.loads(report.to_json())
+    assert content["ok"]
+    assert len(content["findings"]) == len(report.findings)
     bounds = [f for f in report.findings if f.kind == "lower bound"]
     assert len(bounds) == runs.TESTS
     # The first runs on counts come near the charge, or the attack would be too weak to fail.
     assert max(f.found / f.charge for f in bounds) > 0.8
-    assert all(f.delta == float(runs.DELTA) for f in bounds if "rho" in f.claimed)
+    assert all(f.delta == float(runs.AUDIT_DELTA) for f in bounds if "rho" in f.claimed)
 
 
 def test_a_report_of_failure():
-    bad = Finding("exact loss", "a count", "epsilon 1", "exact loss 2 > charge 1", False, 1, 1, 2)
-    good = Finding("draws", "<draws>", "as they are", "p = 0.5", True, 10)
+    bad = AttackResult(
+        "exact loss", "a count", "epsilon 1", "exact loss 2 > charge 1", False, 1, 1, 2
+    )
+    good = AttackResult("draws", "<draws>", "as they are", "p = 0.5", True, 10)
     report = AuditReport((bad, good), 0.999, 1.0)
     assert not report.ok
     assert str(report).startswith("NOT ok: 1 of 2 attacks")
@@ -149,7 +151,7 @@ def test_a_broken_rule_is_found_exactly(monkeypatch, place, broken):
         (halve_drawn_noise, runs.TRIALS[0]),
         (halve_drawn_noise, runs.TRIALS[2]),
         (halve_drawn_noise, runs.Trial(cases.STRATEGY["epsilon"], exact.UNITS[0], SPENDS[0])),
-        (forget_stability, runs.Trial(cases.GROUPS, exact.UNITS[0], SPENDS[0])),
+        (forget_stability, runs.Trial(cases.GROUP_BY, exact.UNITS[0], SPENDS[0])),
         (forget_stability, runs.Trial(cases.SCALED, exact.UNITS[0], SPENDS[0])),
         (forget_distance, runs.Trial(cases.HISTOGRAM, exact.UNITS[1], SPENDS[0])),
         (forget_distance, runs.Trial(cases.COUNT, exact.UNITS[2], SPENDS[0])),
@@ -159,21 +161,21 @@ def test_a_broken_rule_is_found_exactly(monkeypatch, place, broken):
 )
 def test_a_broken_rule_is_found_by_runs(monkeypatch, place, broken, trial):
     broken(monkeypatch)
-    found = runs.lower_bound(place, trial, until=0.0, alpha=ALPHA)
-    assert not found.ok, found
+    result = runs.lower_bound(place, trial, until=0.0, alpha=ALPHA)
+    assert not result.ok, result
 
 
 def test_draws_that_are_not_what_the_record_says(monkeypatch, place):
     halve_drawn_noise(monkeypatch)
     for spend in SPENDS:
-        assert not list(draws_fit(place, 0.0, spend))[-1].ok, spend
+        assert not list(check_draws(place, 0.0, spend))[-1].ok, spend
 
 
 def test_draws_that_repeat(monkeypatch, place):
     true = noise.DiscreteLaplace.draw
     twice = lambda self, size: np.repeat(true(self, size), 2)[:size]  # noqa: E731
     monkeypatch.setattr(noise.DiscreteLaplace, "draw", twice)
-    pairs, _ = draws_fit(place, 0.0, SPENDS[0])
+    pairs, _ = check_draws(place, 0.0, SPENDS[0])
     assert not pairs.ok
 
 
@@ -181,8 +183,8 @@ def test_choices_that_tell_too_much(monkeypatch, place):
     true = vault.Draws.choice
     sharp = lambda self, scores, e, *rest: true(self, scores, 3 * e, *rest)  # noqa: E731
     monkeypatch.setattr(vault.Draws, "choice", sharp)
-    monkeypatch.setattr(draws, "CHOICES", 400)
-    assert not all(f.ok for f in choices(place, 0.0, ALPHA))
+    monkeypatch.setattr(draws, "FEWEST_CHOICES", 400)
+    assert not all(f.ok for f in check_choices(place, 0.0, ALPHA))
 
 
 def seeded(monkeypatch):
@@ -207,7 +209,7 @@ def show_handles(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("broken", "attack"),
+    ("broken", "name"),
     [
         (seeded, "a forked child"),
         (constant, "the same request on new ledgers"),
@@ -218,18 +220,19 @@ def show_handles(monkeypatch):
         (refund_charges, "a ledger opened again"),
     ],
 )
-def test_attacks_get_through_a_broken_kernel(monkeypatch, place, broken, attack):
+def test_attacks_get_through_a_broken_kernel(monkeypatch, place, broken, name):
     broken(monkeypatch)
-    (tried,) = (a for a in behaviour.ATTACKS if a.name == attack)
+    (attack,) = (a for a in behaviour.BEHAVIOUR_ATTACKS if a.name == name)
     with pytest.raises(behaviour.GotThrough):
-        tried.attempt(place)
+        attack.attempt(place)
 
 
 def test_what_breaks_off_is_a_finding(monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(audits, "_steps", lambda _, steps=audits._steps: [*steps(ALPHA)][1:4])
+    groups = [*audit_module._groups(ALPHA)][1:4]
+    monkeypatch.setattr(audit_module, "_groups", lambda alpha: groups)
     monkeypatch.setattr(vault.Draws, "noise", fail)
     report = audit(seconds=0)
     assert not report.ok
@@ -269,24 +272,24 @@ def test_bounds_hold_as_often_as_they_say():
     """Of 2,000 bounds at 95 %, from 200 runs with a loss of ln 2, about 5 % may be wrong."""
     rng = np.random.default_rng(0)
     often, rarely = rng.binomial(200, 0.5, 2000), rng.binomial(200, 0.25, 2000)
-    found = stage.lower_bounds(often, rarely, 200, 0.025)
-    assert (found > math.log(2)).mean() < 0.05
+    bounds = stage.lower_bounds(often, rarely, 200, 0.025)
+    assert (bounds > math.log(2)).mean() < 0.05
     none = np.array([0])
     assert stage.lower_bounds(none, none, 200, 0.025)[0] == 0
     assert stage.lower_bounds(np.array([200]), none, 200, 0.025, 0.5)[0] > 3
 
 
 def test_the_stage_is_cleared(monkeypatch):
-    monkeypatch.setattr(stage, "ROOMY", 2**80)  # never in memory
-    with stage.stage() as made:
-        assert str(made.folder).startswith(tempfile.gettempdir())
-        ledger = made.rich(add_remove_row(), "epsilon")
+    monkeypatch.setattr(stage, "MEMORY_NEEDED", 2**80)  # never in memory
+    with stage.temporary_stage() as temporary:
+        assert str(temporary.folder).startswith(tempfile.gettempdir())
+        ledger = temporary.endless_ledger(add_remove_row(), "epsilon")
         assert Ledger.open(ledger.path).spent().amount == 0
-    assert not made.folder.exists()
+    assert not temporary.folder.exists()
 
 
 def test_an_audit_keeps_its_time(monkeypatch):
     start = time.monotonic()
-    monkeypatch.setattr(audits, "_steps", lambda alpha: [])
+    monkeypatch.setattr(audit_module, "_groups", lambda alpha: [])
     assert audit(seconds=5).findings == ()
     assert time.monotonic() - start < 5

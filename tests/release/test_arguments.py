@@ -23,12 +23,13 @@ def job_of(bundle):
     return bundle.path.parent
 
 
-def simulated(bundle, **options):
-    given = {"unit": ps.add_remove_row(), "budget": ps.epsilon("1"), "seed": 0, **options}
-    return ps.simulate(bundle.path.parent / "people.csv", bundle.job.domain, **given)
+def simulate(bundle, **options):
+    defaults = {"unit": ps.add_remove_row(), "budget": ps.epsilon("1"), "seed": 0}
+    source = bundle.path.parent / "people.csv"
+    return ps.simulate(source, bundle.job.domain, **{**defaults, **options})
 
 
-def checked(bundle, **options):
+def check(bundle, **options):
     return ps.check(bundle.path.parent / "people.csv", bundle.job.domain, **options)
 
 
@@ -69,10 +70,10 @@ CALLS = [
     (lambda b: ps.select.low_rank(WORKLOAD, share="a"), "share is a number above 0"),
     (lambda b: ps.select.low_rank(WORKLOAD, rounds=1.5), "rounds is a whole number"),
     (lambda b: ps.select.matrix_mechanism(WORKLOAD, restarts=-1), "restarts is a whole number"),
-    (lambda b: simulated(b, seed="a"), "seed is a whole number from 0, got 'a'"),
-    (lambda b: simulated(b, seed=-1), "seed is a whole number from 0, got -1"),
-    (lambda b: checked(b, unit=5), r"unit is written add_remove_row\(\)"),
-    (lambda b: checked(b, max_rows_total="a"), "max_rows_total is a whole number from 0, got 'a'"),
+    (lambda b: simulate(b, seed="a"), "seed is a whole number from 0, got 'a'"),
+    (lambda b: simulate(b, seed=-1), "seed is a whole number from 0, got -1"),
+    (lambda b: check(b, unit=5), r"unit is written add_remove_row\(\)"),
+    (lambda b: check(b, max_rows_total="a"), "max_rows_total is a whole number from 0, got 'a'"),
     (lambda b: DOMAIN.index(5), "a cell is a dict of attribute: value, got 5"),
     (lambda b: DOMAIN.merge(5), "merge takes a list of attributes, got 5"),
     (lambda b: DOMAIN.project(5), "project takes a list of attributes, got 5"),
@@ -91,16 +92,16 @@ def test_wrong_arguments_are_told_by_name(bundle, call, words):
 
 
 def test_results_are_shown_in_one_line(bundle):
-    made = ps.plan(job_of(bundle), draws=19)
-    assert repr(made).startswith("Plan('pets': 2 tables at epsilon 1/2 (~0.5), OPT_⊗, error ")
+    plan = ps.plan(job_of(bundle), draws=19)
+    assert repr(plan).startswith("Plan('pets': 2 tables at epsilon 1/2 (~0.5), OPT_⊗, error ")
     reply = ps.ask(bundle, "SELECT pet, COUNT(*) FROM people GROUP BY pet", draws=19)
     assert repr(reply).startswith("Reply(4 answers, free, at most ± ")
     assert "<td>horse</td>" in reply._repr_html_()
-    found = ps.verify(bundle.path)
-    assert repr(found) == f"Verification({str(bundle.path)!r}: ok, 7 checks)"
-    assert "<td>receipt</td>" in found._repr_html_()
-    for each in (made, reply, found):
-        assert len(repr(each).splitlines()) == 1
+    verification = ps.verify(bundle.path)
+    assert repr(verification) == f"Verification({str(bundle.path)!r}: ok, 7 checks)"
+    assert "<td>receipt</td>" in verification._repr_html_()
+    for result in (plan, reply, verification):
+        assert len(repr(result).splitlines()) == 1
 
 
 def test_a_price_is_the_same_for_sql_and_for_its_workload(bundle):

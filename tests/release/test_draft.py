@@ -15,7 +15,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "message"),
     [
         ("nowhere/r.toml", "nowhere/r.toml cannot be written: No such file or directory"),
         ("people.csv/r.toml", "cannot be written: Not a directory"),
@@ -24,8 +24,8 @@ def folder(tmp_path, monkeypatch):
         ("r", "a draft is TOML"),
     ],
 )
-def test_a_place_where_no_draft_can_be_is_refused(folder, output, said):
-    assert said in told("init", "people.csv", "-o", output, code=2)["error"]["message"]
+def test_a_place_where_no_draft_can_be_is_refused(folder, output, message):
+    assert message in told("init", "people.csv", "-o", output, code=2)["error"]["message"]
     assert [p.name for p in folder.iterdir()] == ["people.csv"]
 
 
@@ -42,10 +42,10 @@ def test_a_spreadsheet_is_no_table(folder):
     content = b"PK\x03\x04\x14\x00\x06\x00\x08\x00rest of a zip file\n"
     (folder / "people.xlsx").write_bytes(content)
     (folder / "renamed.csv").write_bytes(content)
-    said = told("init", "people.xlsx", code=2)["error"]["message"]
-    assert "export the table as CSV or Parquet" in said
-    said = told("init", "renamed.csv", code=5)["error"]["message"]
-    assert "'renamed.csv' is not a CSV or Parquet file" in said
+    message = told("init", "people.xlsx", code=2)["error"]["message"]
+    assert "export the table as CSV or Parquet" in message
+    message = told("init", "renamed.csv", code=5)["error"]["message"]
+    assert "'renamed.csv' is not a CSV or Parquet file" in message
     assert not (folder / "release.toml").exists()
 
 
@@ -63,7 +63,7 @@ def test_what_is_drafted_is_what_is_checked(folder):
 
 
 @pytest.mark.parametrize(
-    ("ledger", "budget", "said"),
+    ("ledger", "budget", "reason"),
     [
         (
             'epsilon = "1"',
@@ -76,13 +76,13 @@ def test_what_is_drafted_is_what_is_checked(folder):
         ('epsilon = "1"', "epsilon = 1", None),
     ],
 )
-def test_a_budget_is_within_its_ledger(folder, ledger, budget, said):
+def test_a_budget_is_within_its_ledger(folder, ledger, budget, reason):
     text = RELEASE.replace('epsilon = "2"', ledger).replace("epsilon = 0.5", budget)
     (folder / "r.toml").write_text(text)
-    if said is None:
+    if reason is None:
         assert parse_release(text)
     else:
         for command in ("check", "plan", "rehearse", "release"):
             message = told(command, "r.toml", code=2)["error"]["message"]
             assert message.startswith("r.toml: budget: ")
-            assert said in message
+            assert reason in message

@@ -11,9 +11,13 @@ import psephos as ps
 from psephos.release.request import Job
 from psephos.release.run import rehearse
 from psephos.release.selection import choose
+from psephos.release.spec import tables
 from psephos.release.spec.draft import draft
+from psephos.release.spec.entries import TableEntry
 from psephos.release.spec.file import json_schema, parse_release, read_release
-from psephos.release.synthetic_rows import made_up
+from psephos.release.synthetic_rows import synthetic_rows
+from psephos.workload.sql import compile_sql, read_sql
+from psephos.workload.workload import Workload
 from tests.release.conftest import RELEASE, write_job
 
 
@@ -30,8 +34,8 @@ def test_a_file_says_domain_workload_budget_and_unit(tmp_path):
 
 
 def test_numbers_with_a_point_are_exact():
-    assert parse_release(RELEASE.replace("0.5", "0.1")).budget.made().amount == Fraction(1, 10)
-    assert parse_release(RELEASE.replace("0.5", '"1/3"')).budget.made().amount == Fraction(1, 3)
+    assert parse_release(RELEASE.replace("0.5", "0.1")).budget.budget().amount == Fraction(1, 10)
+    assert parse_release(RELEASE.replace("0.5", '"1/3"')).budget.budget().amount == Fraction(1, 3)
 
 
 def test_yaml_and_json_say_the_same():
@@ -40,7 +44,7 @@ def test_yaml_and_json_say_the_same():
     assert parse_release(text, "release.json") == file
     assert parse_release(text, "release.yaml") == file  # JSON is YAML too
     yaml = parse_release(RELEASE_YAML, "release.yaml")
-    assert yaml.budget.made().amount == Fraction(1, 10)
+    assert yaml.budget.budget().amount == Fraction(1, 10)
     assert yaml.domain().shape == (2, 3)
 
 
@@ -136,29 +140,29 @@ MISTAKES = [
 PYTHON = ("tuple", "dict", "instance", "Entry", "after validation", "valid", "str ", "integer,")
 
 
-def planned(place):
+def plan(place):
     job = Job.read(place)
     _ = job.zeros
     choose(job, job.workload)
 
 
-@pytest.mark.parametrize(("old", "new", "said"), MISTAKES)
-def test_mistakes_are_told_by_their_place(tmp_path, old, new, said):
+@pytest.mark.parametrize(("old", "new", "phrases"), MISTAKES)
+def test_mistakes_are_told_by_their_place(tmp_path, old, new, phrases):
     assert old in RELEASE
     place = write_job(tmp_path, RELEASE.replace(old, new))
-    with pytest.raises(ps.ReleaseError) as told:
-        planned(place)
-    for words in said:
-        assert words in str(told.value)
-    assert not [word for word in PYTHON if word in str(told.value)]
-    assert "\n" not in str(told.value) or "^" in str(told.value)  # one mistake, told once
+    with pytest.raises(ps.ReleaseError) as refusal:
+        plan(place)
+    for phrase in phrases:
+        assert phrase in str(refusal.value)
+    assert not [word for word in PYTHON if word in str(refusal.value)]
+    assert "\n" not in str(refusal.value) or "^" in str(refusal.value)  # one mistake, told once
 
 
 def test_yes_and_no_in_yaml_want_quotes():
     text = RELEASE_YAML.replace("values: [F, M]", "values: [0, 1], labels: [no, yes]")
-    with pytest.raises(ps.ReleaseError, match=r"labels\[1\]: must be text in quotes") as told:
+    with pytest.raises(ps.ReleaseError, match=r"labels\[1\]: must be text in quotes") as refusal:
         parse_release(text, "release.yaml")
-    assert "got false; YAML takes yes, no, on, off" in str(told.value)
+    assert "got false; YAML takes yes, no, on, off" in str(refusal.value)
     for empty, place in (("tables: []", "tables"), ("schema: {}", "schema")):
         with pytest.raises(ps.ReleaseError, match=rf"{place}: at least one is needed, such as \["):
             parse_release(RELEASE_YAML[: RELEASE_YAML.index("schema:")] + empty, "release.yaml")
@@ -193,10 +197,10 @@ def test_a_release_file_is_a_path(path):
 def test_made_up_rows_and_seeds_are_whole_numbers(tmp_path, wrong):
     job = Job.read(write_job(tmp_path))
     with pytest.raises(ps.ReleaseError, match="rows is a whole number from 0, got"):
-        made_up(job, wrong, 0)
+        synthetic_rows(job, wrong, 0)
     with pytest.raises(ps.ReleaseError, match="seed is a whole number from 0, got"):
-        made_up(job, 10, wrong)
-    assert made_up(job, 0, 0).sum() == 0
+        synthetic_rows(job, 10, wrong)
+    assert synthetic_rows(job, 0, 0).sum() == 0
 
 
 def test_a_table_of_a_trillion_cells_is_refused_at_once(tmp_path):
@@ -207,6 +211,31 @@ def test_a_table_of_a_trillion_cells_is_refused_at_once(tmp_path):
         Job.read(write_job(tmp_path, text + wide))
     narrow = '[[tables]]\nname = "some"\nrows = ["a"]\ncolumns = ["b"]\n'
     assert Job.read(write_job(tmp_path, text + narrow)).domain.size == 10**12
+
+
+MERGING = [
+    "SELECT pet, COUNT(*) FROM people WHERE age < 12 GROUP BY pet",
+    "SELECT COUNT(*) FROM people WHERE age < 6 OR pet = 'cat'",
+    "SELECT age, COUNT(*) FROM people GROUP BY age",
+]
+
+
+@pytest.mark.parametrize("statements", [MERGING[:1], MERGING[::2], MERGING[1:2], MERGING])
+def test_sql_is_read_once_whether_attributes_are_merged_or_not(monkeypatch, statements):
+    texts = []
+
+    def read(domain, sql, **options):
+        texts.append(sql)
+        return read_sql(domain, sql, **options)
+
+    monkeypatch.setattr(tables, "read_sql", read)
+    entries = [TableEntry(name=f"table {i}", sql=sql) for i, sql in enumerate(statements)]
+    domain = parse_release(RELEASE).domain()
+    workload, _ = tables.compile_tables(domain, entries)
+    assert texts == statements
+    merged, products = compile_sql(domain, statements)
+    assert workload.domain == merged
+    assert (workload.matrix.dense() == Workload(merged, products).matrix.dense()).all()
 
 
 def test_a_missing_or_empty_file(tmp_path):
@@ -237,22 +266,22 @@ def test_made_up_entries_of_bins_may_be_missing(tmp_path, rows):
     binned = RELEASE.replace("integers = [0, 19]", 'bins = [0, 6, 12, inf]\nunknown = "other"')
     person = 'unit = "person"\ncolumn = "id"\nmax_rows = 2'
     place = write_job(tmp_path, binned.replace('unit = "add_remove_row"', person))
-    made = made_up(Job.read(place), rows, 0)
-    assert set(made["age"].to_pylist()) <= {0.0, 6.0, 12.0, None}
+    table = synthetic_rows(Job.read(place), rows, 0)
+    assert set(table["age"].to_pylist()) <= {0.0, 6.0, 12.0, None}
     assert rehearse(place, rows=rows).simulation
 
 
 def test_all_mistakes_are_listed_at_once():
     text = RELEASE.replace("weight = 2", "weigth = 2").replace('name = "pets"\ntitle', "title")
-    with pytest.raises(ps.ReleaseError) as told:
+    with pytest.raises(ps.ReleaseError) as refusal:
         parse_release(text)
-    assert len(str(told.value).splitlines()) == 2
+    assert len(str(refusal.value).splitlines()) == 2
 
 
 def test_the_json_schema_names_every_part():
-    made = json.dumps(json_schema())
+    schema = json.dumps(json_schema())
     for word in ("privacy", "ledger", "tables", "plus_minus", "schema", "max_rows"):
-        assert f'"{word}"' in made
+        assert f'"{word}"' in schema
 
 
 def test_a_draft_holds_names_only_and_waits_for_a_person(tmp_path):
@@ -273,17 +302,17 @@ def test_a_draft_holds_names_only_and_waits_for_a_person(tmp_path):
 def test_a_file_without_a_header_is_not_repeated(tmp_path, text):
     place = tmp_path / "people.csv"
     place.write_text(text)
-    with pytest.raises(ps.SourceError) as told:
+    with pytest.raises(ps.SourceError) as refusal:
         draft(place)
-    assert "newt" not in str(told.value)
+    assert "newt" not in str(refusal.value)
 
 
 def test_a_header_with_an_overlong_name_is_refused(tmp_path):
     place = tmp_path / "people.csv"
     place.write_text("age," + "x" * (csv.field_size_limit() + 1) + "\n")
-    with pytest.raises(ps.SourceError, match="cannot be read as column names") as told:
+    with pytest.raises(ps.SourceError, match="cannot be read as column names") as refusal:
         draft(place)
-    assert "xxx" not in str(told.value)
+    assert "xxx" not in str(refusal.value)
 
 
 def test_a_draft_of_parquet_knows_types(tmp_path):

@@ -60,10 +60,16 @@ def test_the_same_release_is_replayed_from_its_ledger(old):
     assert ledger.spent() == before
 
 
+def test_a_manifest_that_says_more_is_damaged(old):
+    place = old / "second" / "past/1/manifest.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "title": "more"}))
+    with pytest.raises(ps.ReleaseError, match="is damaged: 'title' does not belong there"):
+        ps.verify(old / "second")
+
+
 @pytest.mark.parametrize(
     ("file", "change"),
     [
-        ("past/1/manifest.json", {"title": "more"}),
         ("past/1/manifest.json", {"name": "other"}),
         ("past/1/receipt.json", {"dataset": "others"}),
         ("manifest.json", {"key": "release pets 0"}),
@@ -72,10 +78,7 @@ def test_the_same_release_is_replayed_from_its_ledger(old):
 def test_forgeries_are_found(old, file, change):
     place = old / "second" / file
     place.write_text(json.dumps({**json.loads(place.read_text()), **change}))
-    try:
-        assert not ps.verify(old / "second").ok
-    except ps.ReleaseError as error:
-        assert "is damaged" in str(error)
+    assert not ps.verify(old / "second").ok
 
 
 def test_other_formats_are_told_by_version(old):

@@ -1,1 +1,1 @@
-"""Attacks on this installation, with made-up neighbours."""
+"""Attacks on this installation, with synthetic neighbouring tables."""

@@ -1,8 +1,8 @@
-"""`psephos audit`: attack this installation with made-up neighbours.
+"""`psephos audit`: attack this installation with synthetic neighbouring tables.
 
-No source and no ledger of the user is opened: tables are made up, ledgers are temporary, and all
-requests take the real private path, with the operating system's entropy. What is reported are
-losses that were found, to be held against what was charged for them.
+No source and no ledger of the user is opened: tables are synthetic, ledgers are temporary, and all
+requests take the real private path, with the operating system's entropy. The report sets the
+privacy loss that each attack measured beside what the ledger charged for it.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from psephos.audit.behaviour import checks
-from psephos.audit.draws import SPENDS, choices, draws_fit
+from psephos.audit.behaviour import check_behaviour
+from psephos.audit.draws import SPENDS, check_choices, check_draws
 from psephos.audit.exact import exact_losses
 from psephos.audit.runs import TESTS, TRIALS, lower_bound
-from psephos.audit.stage import Finding, Kind, Stage, stage
+from psephos.audit.stage import AttackKind, AttackResult, Stage, temporary_stage
 from psephos.errors import BudgetError
 from psephos.report.html import Cell, HtmlTable, notebook_html
 
-__all__ = ["AuditReport", "Finding", "audit"]
+__all__ = ["AttackResult", "AuditReport", "audit"]
 
-Progress = Callable[[str, float], None]
+AuditProgress = Callable[[str, float], None]
 """Called with what is tried next and the share of the audit that is done."""
 
-LAST = (
+CAVEAT = (
     "A passed audit shows only that these attacks failed. Others may not: the promise rests on the "
     "proofs in docs/privacy.md, not on this page."
 )
-HEADINGS: dict[Kind, str] = {
+HEADINGS: dict[AttackKind, str] = {
     "behaviour": "Attacks that need no statistics",
     "exact loss": "Exact loss: the noise attached, against all neighbours of a small table",
     "lower bound": "Lower bounds from real runs on two neighbours",
@@ -41,9 +41,9 @@ HEADINGS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What every attack found; bounds hold together with the stated confidence."""
+    """The results of all attacks; bounds hold together with the stated confidence."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[AttackResult, ...]
     confidence: float
     seconds: float
 
@@ -73,7 +73,7 @@ class AuditReport:
             widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
             lines += ["", heading] if rows else []
             lines += ["  ".join(map(str.ljust, row, (*widths, 0))).rstrip() for row in rows]
-        return "\n".join([*lines, "", self.remark, LAST])
+        return "\n".join([*lines, "", self.remark, CAVEAT])
 
     __repr__ = __str__
 
@@ -84,7 +84,7 @@ class AuditReport:
             "confidence": self.confidence,
             "seconds": round(self.seconds, 3),
             "findings": [asdict(finding) for finding in self.findings],
-            "note": LAST,
+            "note": CAVEAT,
         }
         return json.dumps(content, indent=1, ensure_ascii=False)
 
@@ -94,44 +94,13 @@ class AuditReport:
             rows = [_row(finding) for finding in self.findings if finding.kind == kind]
             cells = [[cell.strip() for cell in row] for row in rows]
             tables.append(HtmlTable.of(heading, [], cells))
-        return notebook_html(Cell(self.summary, look="strong"), *tables, self.remark, LAST)
-
-
-def _row(finding: Finding) -> tuple[str, str, str, str, str]:
-    runs = f"{finding.runs:,} runs" if finding.runs > 1 else ""
-    mark = "  " if finding.ok else "!!"
-    return mark, finding.name, finding.claimed, runs, finding.verdict
-
-
-@dataclass(frozen=True)
-class _Step:
-    """A group of attacks, and its share of the time that attacks by many runs may take."""
-
-    kind: Kind
-    name: str
-    share: float
-    attack: Callable[[Stage, float], Iterable[Finding]]
-
-
-def _steps(alpha: float) -> Iterator[_Step]:
-    yield _Step("behaviour", "attacks that need no statistics", 0, lambda s, _: checks(s))
-    yield _Step("exact loss", "exact losses", 0, lambda s, _: exact_losses(s))
-    yield _Step("lower bound", "choose", 3, partial(choices, alpha=alpha))
-    for trial in TRIALS:
-        attack = partial(_one, partial(lower_bound, trial=trial, alpha=alpha))
-        yield _Step("lower bound", trial.name, 1, attack)
-    for spend in SPENDS:
-        yield _Step("draws", f"draws at {spend}", 1 / 4, partial(draws_fit, spend=spend))
-
-
-def _one(attack: Callable[..., Finding], at: Stage, until: float) -> list[Finding]:
-    return [attack(at, until=until)]
+        return notebook_html(Cell(self.summary, look="strong"), *tables, self.remark, CAVEAT)
 
 
 def audit(
-    *, seconds: float = 20.0, confidence: float = 0.999, progress: Progress | None = None
+    *, seconds: float = 20.0, confidence: float = 0.999, progress: AuditProgress | None = None
 ) -> AuditReport:
-    """Attack this installation, and hold the losses found against what was charged.
+    """Attack this installation, and compare the losses measured with what was charged.
 
     Args:
         seconds: how long to take, about; what needs no statistics takes some seconds in any case,
@@ -142,27 +111,62 @@ def audit(
     """
     _check(seconds, confidence)
     start = time.monotonic()
-    steps = list(_steps((1 - confidence) / (2 * TESTS)))  # two probabilities in each test
-    findings: list[Finding] = []
-    with stage() as at:
-        for i, step in enumerate(steps):
+    groups = list(_groups((1 - confidence) / (2 * TESTS)))  # two probabilities in each test
+    findings: list[AttackResult] = []
+    with temporary_stage() as stage:
+        for i, group in enumerate(groups):
             if progress is not None:
-                progress(step.name, i / len(steps))
-            now, ahead = time.monotonic(), sum(later.share for later in steps[i:])
-            left = max(0.0, start + seconds - now)
-            findings += _attempted(step, at, now + left * step.share / ahead)
+                progress(group.name, i / len(groups))
+            now, shares = time.monotonic(), sum(later.share for later in groups[i:])
+            remaining = max(0.0, start + seconds - now)
+            findings += _attempt(group, stage, now + remaining * group.share / shares)
     if progress is not None:
         progress("done", 1.0)
     return AuditReport(tuple(findings), confidence, time.monotonic() - start)
 
 
-def _attempted(step: _Step, at: Stage, until: float) -> Iterator[Finding]:
-    """The findings of a step; one that breaks off is a finding too."""
+def _row(finding: AttackResult) -> tuple[str, str, str, str, str]:
+    runs = f"{finding.runs:,} runs" if finding.runs > 1 else ""
+    mark = "  " if finding.ok else "!!"
+    return mark, finding.name, finding.claimed, runs, finding.verdict
+
+
+@dataclass(frozen=True)
+class _AttackGroup:
+    """A group of attacks, and its share of the time that attacks by many runs may take."""
+
+    kind: AttackKind
+    name: str
+    share: float
+    attack: Callable[[Stage, float], Iterable[AttackResult]]
+
+
+def _groups(alpha: float) -> Iterator[_AttackGroup]:
+    """All attacks, in the order of the report; alpha is the error rate of each probability."""
+    behaviour = "attacks that need no statistics"
+    yield _AttackGroup("behaviour", behaviour, 0, lambda stage, _: check_behaviour(stage))
+    yield _AttackGroup("exact loss", "exact losses", 0, lambda stage, _: exact_losses(stage))
+    yield _AttackGroup("lower bound", "choose", 3, partial(check_choices, alpha=alpha))
+    for trial in TRIALS:
+        attack = partial(_single_result, partial(lower_bound, trial=trial, alpha=alpha))
+        yield _AttackGroup("lower bound", trial.name, 1, attack)
+    for spend in SPENDS:
+        yield _AttackGroup("draws", f"draws at {spend}", 1 / 4, partial(check_draws, spend=spend))
+
+
+def _single_result(
+    attack: Callable[..., AttackResult], stage: Stage, until: float
+) -> list[AttackResult]:
+    return [attack(stage, until=until)]
+
+
+def _attempt(group: _AttackGroup, stage: Stage, until: float) -> Iterator[AttackResult]:
+    """The results of a group; an error that ends it is a result too."""
     try:
-        yield from step.attack(at, until)
+        yield from group.attack(stage, until)
     except Exception as error:  # noqa: BLE001 - a broken installation may fail anyhow
         text = f"IT BROKE OFF: {type(error).__name__}: {error}"
-        yield Finding(step.kind, step.name, "an answer", text, ok=False, runs=1)
+        yield AttackResult(group.kind, group.name, "an answer", text, ok=False, runs=1)
 
 
 def _check(seconds: float, confidence: float) -> None:

@@ -1,4 +1,4 @@
-"""Kinds of requests, each beside its answers computed apart: no rule of the kernel is used.
+"""Kinds of requests, each beside its answers, which are computed without any rule of the kernel.
 
 A request is asked of many copies of one small table at once, `copies` x 4 x 2 cells. Each answer
 depends on one copy, and each block lists its answers copy by copy: every copy is a run of its own.
@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import psephos.matrix as mx
 from psephos.domain.domain import Domain
@@ -23,16 +22,28 @@ from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.query import Query
 from psephos.strategy import select
 from psephos.strategy.factors import Noise
+from psephos.values import Array
 from psephos.workload.product import product
 from psephos.workload.queries import identity, prefix, total
 from psephos.workload.workload import Workload
 
-SHAPE = (4, 2)
-CELLS = 8
-MOST = 3
-Integers = NDArray[Any]
-Ask = Callable[[ProtectedTable, Budget, int], Sequence[Measurement]]
-Answers = Callable[[Integers], Sequence[Integers]]
+COPY_SHAPE = (4, 2)
+COPY_CELLS = 8
+GROUP_CAP = 3
+EYE = np.eye(COPY_CELLS, dtype=int)
+SIGNED_ROWS = [[1, -1, 0, 0, 2, 0, 0, -3], [0, 1, 0, -1, 0, 1, 0, -1], [0, 0, 5, 0, 0, 0, -2, 0]]
+X_RANGES = [
+    [int(a <= i // 2 <= b) for i in range(COPY_CELLS)] for a in range(4) for b in range(a, 4)
+]
+DIFFERENCE_ROWS = EYE - np.eye(COPY_CELLS, k=-1, dtype=int)
+CELL_ORDER = [3, 1, 0, 2, 7, 6, 5, 4]
+ORDERED_PREFIXES = np.tri(COPY_CELLS, dtype=int)[:, np.argsort(CELL_ORDER)]
+WAVELET_ROWS = [
+    [1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, -1, -1, -1, -1],
+    [1, 1, -1, -1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, -1, -1],
+    [1, -1, 0, 0, 0, 0, 0, 0], [0, 0, 1, -1, 0, 0, 0, 0],
+    [0, 0, 0, 0, 1, -1, 0, 0], [0, 0, 0, 0, 0, 0, 1, -1],
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,17 +55,17 @@ class Case:
     """
 
     name: str
-    ask: Ask
-    answers: Answers
+    ask: Callable[[ProtectedTable, Budget, int], Sequence[Measurement]]
+    answers: Callable[[Array], Sequence[Array]]
 
 
 def small_domain(copies: int) -> Domain:
     """The cells of all copies."""
-    return Domain.of(copy=copies, x=SHAPE[0], y=SHAPE[1])
+    return Domain.of(copy=copies, x=COPY_SHAPE[0], y=COPY_SHAPE[1])
 
 
-def _all(copies: int, matrix: mx.Matrix) -> mx.Matrix:
-    """The matrix, asked of every copy."""
+def _every_copy(copies: int, matrix: mx.Matrix) -> mx.Matrix:
+    """The matrix, applied to every copy."""
     return mx.Kron((mx.Identity(copies), matrix))
 
 
@@ -62,158 +73,166 @@ def _linear(name: str, small: mx.Matrix, dense: Any) -> Case:
     """One matrix on the cells of a copy, and its entries written by hand."""
 
     def ask(t: ProtectedTable, spend: Budget, n: int) -> list[Measurement]:
-        return [t.vectorise().measure(_all(n, small), spend=spend)]
+        return [t.vectorise().measure(_every_copy(n, small), spend=spend)]
 
-    return Case(name, ask, lambda x: [x.reshape(-1, CELLS) @ np.array(dense).T])
+    return Case(name, ask, lambda x: [x.reshape(-1, COPY_CELLS) @ np.array(dense).T])
 
 
-def _after(name: str, change: mx.Matrix, small: mx.Matrix, dense: Any) -> Case:
-    """A matrix asked of a transformed vector; `dense` is both together."""
+def _transformed(name: str, transform: mx.Matrix, small: mx.Matrix, dense: Any) -> Case:
+    """One matrix on a transformed vector; `dense` is the product of both."""
 
     def ask(t: ProtectedTable, spend: Budget, n: int) -> list[Measurement]:
-        changed = t.vectorise().transform(_all(n, change))
-        return [changed.measure(_all(n, small), spend=spend)]
+        vector = t.vectorise().transform(_every_copy(n, transform))
+        return [vector.measure(_every_copy(n, small), spend=spend)]
 
-    return Case(name, ask, lambda x: [x.reshape(-1, CELLS) @ np.array(dense).T])
+    return Case(name, ask, lambda x: [x.reshape(-1, COPY_CELLS) @ np.array(dense).T])
 
 
 def _weighted(t: ProtectedTable, spend: Budget, n: int) -> list[Measurement]:
-    blocks = [(mx.Identity(CELLS), "1"), (mx.total(CELLS), "3"), (mx.Prefix(CELLS), "1/2")]
-    query = Query.of([(_all(n, matrix), weight) for matrix, weight in blocks])
+    blocks = [
+        (mx.Identity(COPY_CELLS), "1"),
+        (mx.total(COPY_CELLS), "3"),
+        (mx.Prefix(COPY_CELLS), "1/2"),
+    ]
+    query = Query.of([(_every_copy(n, matrix), weight) for matrix, weight in blocks])
     return [t.vectorise().measure(query, spend=spend)]
 
 
-def _weighted_answers(x: Integers) -> list[Integers]:
-    cells = x.reshape(-1, CELLS)
+def _weighted_answers(x: Array) -> list[Array]:
+    cells = x.reshape(-1, COPY_CELLS)
     return [cells, cells.sum(axis=1, keepdims=True), np.cumsum(cells, axis=1)]
 
 
 def _groups(t: ProtectedTable, spend: Budget, n: int) -> list[Measurement]:
-    grouped = t.group_by("copy", "x", most=MOST).vectorise()
-    return [grouped.measure(mx.Identity(grouped.size), spend=spend)]
+    sizes = t.group_by("copy", "x", most=GROUP_CAP).vectorise()
+    return [sizes.measure(mx.Identity(sizes.size), spend=spend)]
 
 
-def _groups_answers(x: Integers) -> list[Integers]:
-    counts = np.minimum(x.sum(axis=2), MOST)
-    return [(counts[:, :, None] == np.arange(MOST + 1)).astype(int).reshape(len(x), -1)]
+def _groups_answers(x: Array) -> list[Array]:
+    counts = np.minimum(x.sum(axis=2), GROUP_CAP)
+    return [(counts[:, :, None] == np.arange(GROUP_CAP + 1)).astype(int).reshape(len(x), -1)]
 
 
 def _where(t: ProtectedTable, spend: Budget, n: int) -> list[Measurement]:
-    some = t.where((col("x") >= 1) & ~((col("x") == 2) & (col("y") == 0))).vectorise()
-    return [some.measure(mx.Identity(CELLS * n), spend=spend)]
+    condition = (col("x") >= 1) & ~((col("x") == 2) & (col("y") == 0))
+    vector = t.where(condition).vectorise()
+    return [vector.measure(mx.Identity(COPY_CELLS * n), spend=spend)]
 
 
-def _where_answers(x: Integers) -> list[Integers]:
-    stays = np.array([[0, 0], [1, 1], [0, 1], [1, 1]])
-    return [(x * stays).reshape(-1, CELLS)]
+def _where_answers(x: Array) -> list[Array]:
+    mask = np.array([[0, 0], [1, 1], [0, 1], [1, 1]])
+    return [(x * mask).reshape(-1, COPY_CELLS)]
 
 
-def _keep(t: ProtectedTable, spend: Budget, n: int) -> list[Measurement]:
+def _projection(t: ProtectedTable, spend: Budget, n: int) -> list[Measurement]:
     return [t.keep("copy", "y").vectorise().measure(mx.Identity(2 * n), spend=spend)]
 
 
 def _parts(t: ProtectedTable, spend: Budget, n: int) -> list[Measurement]:
-    """The dearest part pays: the second, which is measured twice."""
+    """Parts of a table cost what the most expensive one does: the second, measured twice."""
     first, second = (part.vectorise() for part in t.split("y").values())
-    whole, halves = mx.Identity(4 * n), mx.Kron((mx.Identity(n), mx.Prefix(4)))
+    cells, prefixes = mx.Identity(4 * n), mx.Kron((mx.Identity(n), mx.Prefix(4)))
     return [
-        first.measure(whole, spend=spend / 2),
-        second.measure(whole, spend=spend / 2),
-        second.measure(halves, spend=spend / 2),
+        first.measure(cells, spend=spend / 2),
+        second.measure(cells, spend=spend / 2),
+        second.measure(prefixes, spend=spend / 2),
     ]
 
 
-def _parts_answers(x: Integers) -> list[Integers]:
+def _parts_answers(x: Array) -> list[Array]:
     return [x[:, :, 0], x[:, :, 1], np.cumsum(x[:, :, 1], axis=1)]
 
 
 def _cell_parts(t: ProtectedTable, spend: Budget, n: int) -> list[Measurement]:
-    groups = np.tile(np.arange(CELLS) % 3, n)
+    groups = np.tile(np.arange(COPY_CELLS) % 3, n)
     parts = t.vectorise().split(mx.Partition(groups))
     return [part.measure(mx.Identity(part.size), spend=spend) for part in parts]
 
 
-def _cell_parts_answers(x: Integers) -> list[Integers]:
-    cells = x.reshape(-1, CELLS)
+def _cell_parts_answers(x: Array) -> list[Array]:
+    cells = x.reshape(-1, COPY_CELLS)
     return [cells[:, first::3] for first in range(3)]
 
 
 def _sequence(t: ProtectedTable, spend: Budget, n: int) -> list[Measurement]:
     v = t.vectorise()
     return [
-        v.measure(_all(n, mx.total(CELLS)), spend=spend / 3),
-        v.reduce(mx.Partition(np.arange(n).repeat(CELLS))).measure(mx.Identity(n), spend=spend / 3),
-        v.measure(mx.Identity(CELLS * n), spend=spend / 3),
+        v.measure(_every_copy(n, mx.total(COPY_CELLS)), spend=spend / 3),
+        v.reduce(mx.Partition(np.arange(n).repeat(COPY_CELLS))).measure(
+            mx.Identity(n), spend=spend / 3
+        ),
+        v.measure(mx.Identity(COPY_CELLS * n), spend=spend / 3),
     ]
 
 
-def _sequence_answers(x: Integers) -> list[Integers]:
-    cells = x.reshape(-1, CELLS)
+def _sequence_answers(x: Array) -> list[Array]:
+    cells = x.reshape(-1, COPY_CELLS)
     return [cells.sum(axis=1, keepdims=True), cells.sum(axis=1, keepdims=True), cells]
 
 
 @cache
-def _selected(noise: Noise) -> Query:
-    """What a search finds for a union of two products."""
-    domain = Domain.of(x=SHAPE[0], y=SHAPE[1])
-    asked = [product(x=prefix(), y=total()), product(x=total(), y=identity(), weight=2.0)]
-    return select.opt_union(Workload(domain, asked), noise, restarts=1, seed=0, cores=1).query
+def _union_query(noise: Noise) -> Query:
+    """The strategy that a search selects for a union of two products."""
+    domain = Domain.of(x=COPY_SHAPE[0], y=COPY_SHAPE[1])
+    products = [product(x=prefix(), y=total()), product(x=total(), y=identity(), weight=2.0)]
+    return select.opt_union(Workload(domain, products), noise, restarts=1, seed=0, cores=1).query
 
 
 def _strategy(noise: Noise) -> Case:
     def ask(t: ProtectedTable, spend: Budget, n: int) -> list[Measurement]:
-        blocks = [(_all(n, block.matrix), block.weight) for block in _selected(noise).blocks]
+        blocks = [
+            (_every_copy(n, block.matrix), block.weight) for block in _union_query(noise).blocks
+        ]
         return [t.vectorise().measure(Query.of(blocks), spend=spend)]
 
-    def answers(x: Integers) -> list[Integers]:
-        dense = [block.matrix.dense() for block in _selected(noise).blocks]
-        return [x.reshape(-1, CELLS) @ np.asarray(a).astype(np.int64).T for a in dense]
+    def answers(x: Array) -> list[Array]:
+        dense = [block.matrix.dense() for block in _union_query(noise).blocks]
+        return [x.reshape(-1, COPY_CELLS) @ np.asarray(a).astype(np.int64).T for a in dense]
 
     return Case("a strategy from select.opt_union", ask, answers)
 
 
-EYE = np.eye(CELLS, dtype=int)
-SIGNED = [[1, -1, 0, 0, 2, 0, 0, -3], [0, 1, 0, -1, 0, 1, 0, -1], [0, 0, 5, 0, 0, 0, -2, 0]]
-RANGES = [[int(a <= i // 2 <= b) for i in range(CELLS)] for a in range(4) for b in range(a, 4)]
-STEPS = EYE - np.eye(CELLS, k=-1, dtype=int)
-ORDER = [3, 1, 0, 2, 7, 6, 5, 4]
-MIXED = np.tri(CELLS, dtype=int)[:, np.argsort(ORDER)]
-WAVES = [
-    [1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, -1, -1, -1, -1],
-    [1, 1, -1, -1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, -1, -1],
-    [1, -1, 0, 0, 0, 0, 0, 0], [0, 0, 1, -1, 0, 0, 0, 0],
-    [0, 0, 0, 0, 1, -1, 0, 0], [0, 0, 0, 0, 0, 0, 1, -1],
-]  # fmt: skip
-
-COUNT = _linear("a count", mx.total(CELLS), [[1] * CELLS])
-HISTOGRAM = _linear("a histogram", mx.Identity(CELLS), EYE)
-SCALED = _after(
-    "a transform scaled by 7", mx.Scaled(7, mx.Identity(CELLS)), mx.Identity(CELLS), 7 * EYE
+COUNT = _linear("a count", mx.total(COPY_CELLS), [[1] * COPY_CELLS])
+HISTOGRAM = _linear("a histogram", mx.Identity(COPY_CELLS), EYE)
+SCALED = _transformed(
+    "a transform scaled by 7",
+    mx.Scaled(7, mx.Identity(COPY_CELLS)),
+    mx.Identity(COPY_CELLS),
+    7 * EYE,
 )
-GROUPS = Case("group_by", _groups, _groups_answers)
-PARTS = Case("parts of a split table", _parts, _parts_answers)
+GROUP_BY = Case("group_by", _groups, _groups_answers)
+SPLIT_TABLE = Case("parts of a split table", _parts, _parts_answers)
 STRATEGY = {"epsilon": _strategy("laplace"), "rho": _strategy("gaussian")}
 
 CASES = (
     COUNT,
     HISTOGRAM,
-    _linear("prefix counts", mx.Prefix(CELLS), np.tri(CELLS, dtype=int)),
-    _linear("all ranges of x", mx.Kron((mx.AllRange(4), mx.total(2))), RANGES),
-    _linear("a wavelet", mx.Haar(CELLS), WAVES),
-    _linear("signed entries", mx.Dense(np.array(SIGNED)), SIGNED),
+    _linear("prefix counts", mx.Prefix(COPY_CELLS), np.tri(COPY_CELLS, dtype=int)),
+    _linear("all ranges of x", mx.Kron((mx.AllRange(4), mx.total(2))), X_RANGES),
+    _linear("a wavelet", mx.Haar(COPY_CELLS), WAVELET_ROWS),
+    _linear("signed entries", mx.Dense(np.array(SIGNED_ROWS)), SIGNED_ROWS),
     _linear(
         "a stack of marginals",
         mx.Stack((mx.Kron((mx.Identity(4), mx.total(2))), mx.Kron((mx.total(4), mx.Identity(2))))),
         np.vstack([np.kron(np.eye(4, dtype=int), [[1, 1]]), np.tile(np.eye(2, dtype=int), 4)]),
     ),
-    _linear("cells in another order", mx.Permuted(mx.Prefix(CELLS), np.array(ORDER)), MIXED),
+    _linear(
+        "cells in another order",
+        mx.Permuted(mx.Prefix(COPY_CELLS), np.array(CELL_ORDER)),
+        ORDERED_PREFIXES,
+    ),
     Case("weighted blocks", _weighted, _weighted_answers),
     SCALED,
-    _after("a transform by differences", mx.Difference(CELLS), mx.Identity(CELLS), STEPS),
-    GROUPS,
+    _transformed(
+        "a transform by differences",
+        mx.Difference(COPY_CELLS),
+        mx.Identity(COPY_CELLS),
+        DIFFERENCE_ROWS,
+    ),
+    GROUP_BY,
     Case("where", _where, _where_answers),
-    Case("kept columns", _keep, lambda x: [x.sum(axis=1)]),
-    PARTS,
+    Case("kept columns", _projection, lambda x: [x.sum(axis=1)]),
+    SPLIT_TABLE,
     Case("parts of a split vector", _cell_parts, _cell_parts_answers),
     Case("three measurements in a row", _sequence, _sequence_answers),
 )

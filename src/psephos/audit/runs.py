@@ -1,10 +1,10 @@
-"""Lower bounds on the loss from real runs on two neighbours, whatever the kernel says of itself.
+"""Lower bounds on the loss from real runs on two neighbours, whatever the kernel records.
 
 Each copy of a small table is a run: one measurement answers for many thousand of them. The attacker
 looks at the log-likelihood ratio of a copy's answers, takes from half of the runs the interval of
 it that tells the neighbours apart best (a threshold, or one bar of a histogram), and counts on the
-other half how often it is hit. Copies are runs of their own only if their noise is independent of
-each other and of the counts, which `draws` looks at.
+other half how often it is hit. Copies are independent runs only if their noise is independent of
+each other and of the counts, which `draws` tests.
 """
 
 from __future__ import annotations
@@ -18,26 +18,25 @@ from typing import Any
 import numpy as np
 
 from psephos.audit import cases
-from psephos.audit.cases import SHAPE, Case, small_domain
-from psephos.audit.exact import UNITS, Pair, attached, worst_pair
+from psephos.audit.cases import COPY_SHAPE, Case, small_domain
+from psephos.audit.exact import UNITS, noises_of, worst_pair
 from psephos.audit.stage import (
-    Finding,
-    Floats,
-    Integers,
+    AttackResult,
     Stage,
-    copies_of,
     lower_bounds,
-    opened,
+    protect_rows,
+    rows_of_copies,
     verdict,
 )
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.noise import DiscreteLaplace
 from psephos.kernel.unit import Unit
+from psephos.values import Array
 
-ROW, OTHER_ROW, PERSON, _ = UNITS
-ANSWERS = 100_000
-DELTA = "0.01"
+ADDED_ROW, OTHER_ROW, PERSON, _ = UNITS
+ANSWERS_PER_RUN = 100_000
+AUDIT_DELTA = "0.01"
 EDGES = 200
 
 
@@ -56,124 +55,123 @@ class Trial:
 
 
 TRIALS = (
-    Trial(cases.COUNT, ROW, epsilon("1")),
-    Trial(cases.COUNT, ROW, epsilon("1/10")),
-    Trial(cases.COUNT, ROW, rho("1/2")),
+    Trial(cases.COUNT, ADDED_ROW, epsilon("1")),
+    Trial(cases.COUNT, ADDED_ROW, epsilon("1/10")),
+    Trial(cases.COUNT, ADDED_ROW, rho("1/2")),
     Trial(cases.COUNT, PERSON, epsilon("1")),
     Trial(cases.COUNT, PERSON, rho("1/2")),
     Trial(cases.HISTOGRAM, OTHER_ROW, epsilon("1")),
     Trial(cases.HISTOGRAM, OTHER_ROW, rho("1/2")),
-    Trial(cases.SCALED, ROW, epsilon("1")),
-    Trial(cases.GROUPS, ROW, epsilon("1")),
-    Trial(cases.PARTS, PERSON, epsilon("1")),
-    Trial(cases.STRATEGY["epsilon"], ROW, epsilon("1")),
-    Trial(cases.STRATEGY["rho"], ROW, rho("1/2")),
+    Trial(cases.SCALED, ADDED_ROW, epsilon("1")),
+    Trial(cases.GROUP_BY, ADDED_ROW, epsilon("1")),
+    Trial(cases.SPLIT_TABLE, PERSON, epsilon("1")),
+    Trial(cases.STRATEGY["epsilon"], ADDED_ROW, epsilon("1")),
+    Trial(cases.STRATEGY["rho"], ADDED_ROW, rho("1/2")),
 )
-TESTS = len(TRIALS) + 1  # `chosen` is one more
+TESTS = len(TRIALS) + 1  # `check_choices` is one more
 
 
-@dataclass
+@dataclass(frozen=True)
 class Samples:
-    """What was seen on two neighbours: for choosing an event, and for judging it."""
+    """Statistics of runs on either neighbour: half for selecting an event, half for testing it."""
 
-    choosing: tuple[list[Floats], list[Floats]] = field(default_factory=lambda: ([], []))
-    judging: tuple[list[Floats], list[Floats]] = field(default_factory=lambda: ([], []))
+    training: tuple[list[Array], list[Array]] = field(default_factory=lambda: ([], []))
+    holdout: tuple[list[Array], list[Array]] = field(default_factory=lambda: ([], []))
 
-    def add(self, side: int, seen: Floats) -> None:
-        half = seen.size // 2
-        self.choosing[side].append(seen[:half])
-        self.judging[side].append(seen[half : 2 * half])
+    def add(self, side: int, statistics: Array) -> None:
+        """More runs on one of the neighbours."""
+        half = statistics.size // 2
+        self.training[side].append(statistics[:half])
+        self.holdout[side].append(statistics[half : 2 * half])
 
     def lower_bound(self, alpha: float, delta: float) -> tuple[float, int]:
-        """The loss that is shown, and the number of runs on both neighbours."""
-        chosen, judged = (
+        """The lower bound on the loss, and the number of runs on both neighbours."""
+        training, holdout = (
             [np.sort(np.concatenate(side)) for side in half]
-            for half in (self.choosing, self.judging)
+            for half in (self.training, self.holdout)
         )
-        low, high, more = _best_interval(chosen, alpha, delta)
-        hits = [np.array(_inside(judged[side], low, high)) for side in (more, 1 - more)]
-        runs = min(side.size for side in judged)
-        found = float(lower_bounds(hits[0], hits[1], runs, alpha, delta))
-        return found, 2 * sum(side.size for side in judged)
+        low, high, frequent = _best_interval(training, alpha, delta)
+        hits = [np.array(_hits(holdout[side], low, high)) for side in (frequent, 1 - frequent)]
+        runs = min(side.size for side in holdout)
+        bound = float(lower_bounds(hits[0], hits[1], runs, alpha, delta))
+        return bound, 2 * sum(side.size for side in holdout)
 
 
-def _inside(ordered: Floats, low: Any, high: Any) -> Integers:
-    return np.asarray(np.searchsorted(ordered, high) - np.searchsorted(ordered, low))
-
-
-def _best_interval(chosen: Sequence[Floats], alpha: float, delta: float) -> tuple[Any, Any, int]:
-    """The interval [low, high) that shows most, and the neighbour that hits it more often."""
-    steps = np.linspace(0, 1, EDGES)
-    edges = np.unique(np.quantile(np.concatenate(chosen), steps, method="nearest"))
-    open_end, open_start = np.full(edges.size, np.inf), np.full(edges.size, -np.inf)
-    low = np.concatenate([edges, open_start, edges])
-    high = np.concatenate([open_end, edges, np.append(edges[1:], np.inf)])
-    hits, runs = [_inside(side, low, high) for side in chosen], min(s.size for s in chosen)
-    shown = [lower_bounds(hits[i], hits[1 - i], runs, alpha, delta) for i in (0, 1)]
-    more = int(shown[1].max() > shown[0].max())
-    best = int(shown[more].argmax())
-    return low[best], high[best], more
-
-
-def lower_bound(stage: Stage, trial: Trial, until: float, alpha: float) -> Finding:
-    """What runs until a moment show of one request."""
+def lower_bound(stage: Stage, trial: Trial, until: float, alpha: float) -> AttackResult:
+    """The lower bound on the loss of one request, from as many runs as fit in until a moment."""
     case, unit, spend = trial.case, trial.unit, trial.spend
-    ledger = stage.rich(unit, spend.currency)
+    ledger = stage.endless_ledger(unit, spend.currency)
     nobody = np.empty(0, int)
-    probe = opened(small_domain(1), nobody, nobody, ledger)
-    pair = worst_pair(case, unit, attached(case.ask(probe, spend, 1)))
-    answers = [case.answers((pair.base + one).reshape(1, *SHAPE)) for one in _sides(pair)]
-    copies = ANSWERS // sum(a.size for a in answers[0])
+    empty = protect_rows(small_domain(1), nobody, nobody, ledger)
+    pair = worst_pair(case, unit, noises_of(case.ask(empty, spend, 1)))
+    sides = (pair.first, pair.second)
+    answers = [case.answers((pair.base + hidden).reshape(1, *COPY_SHAPE)) for hidden in sides]
+    copies = ANSWERS_PER_RUN // sum(a.size for a in answers[0])
     tables = [
-        opened(small_domain(copies), *copies_of(pair.base, one, unit, copies), ledger)
-        for one in _sides(pair)
+        protect_rows(small_domain(copies), *rows_of_copies(pair.base, hidden, unit, copies), ledger)
+        for hidden in sides
     ]
     samples = Samples()
     charges: list[Fraction] = []
     while not charges or time.monotonic() < until:
         for side, table in enumerate(tables):
             before = ledger.spent()
-            seen = _log_ratio(case.ask(table, spend, copies), answers, copies)
+            ratios = _log_ratios(case.ask(table, spend, copies), answers, copies)
             charges.append((ledger.spent() - before).amount)
-            samples.add(side, seen)
-    return bounded(trial.name, spend, min(charges), samples, alpha)
+            samples.add(side, ratios)
+    return bound_result(trial.name, Budget(spend.currency, min(charges)), samples, alpha)
 
 
-def _sides(pair: Pair) -> tuple[Integers, Integers]:
-    return pair.first, pair.second
+def bound_result(name: str, charge: Budget, samples: Samples, alpha: float) -> AttackResult:
+    """The result; a charge in rho is turned into the epsilon that it certifies at a delta."""
+    pure = charge.currency == "epsilon"
+    claim = charge if pure or not charge.amount else charge.at_delta(AUDIT_DELTA)
+    limit = float(claim.amount)
+    delta = 0.0 if pure else float(AUDIT_DELTA)
+    bound, runs = samples.lower_bound(alpha, delta)
+    return AttackResult(
+        kind="lower bound",
+        name=name,
+        claimed=f"{charge}" if pure else f"{charge}: epsilon {limit:.4g} at delta {AUDIT_DELTA}",
+        verdict=verdict("lower bound", bound, limit, bound <= limit),
+        ok=bound <= limit,
+        runs=runs,
+        charge=limit,
+        found=bound,
+        delta=None if pure else delta,
+    )
 
 
-def _log_ratio(
-    measurements: Sequence[Measurement], answers: Sequence[Sequence[Integers]], copies: int
-) -> Floats:
-    """The log-ratio of what was seen, second to first, of each copy, if the record is right."""
+def _hits(ordered: Array, low: Any, high: Any) -> Array:
+    """How many of the ordered numbers lie in [low, high)."""
+    return np.asarray(np.searchsorted(ordered, high) - np.searchsorted(ordered, low))
+
+
+def _best_interval(training: Sequence[Array], alpha: float, delta: float) -> tuple[Any, Any, int]:
+    """The interval [low, high) of the largest bound, and the neighbour that hits it more often."""
+    steps = np.linspace(0, 1, EDGES)
+    edges = np.unique(np.quantile(np.concatenate(training), steps, method="nearest"))
+    open_end, open_start = np.full(edges.size, np.inf), np.full(edges.size, -np.inf)
+    low = np.concatenate([edges, open_start, edges])
+    high = np.concatenate([open_end, edges, np.append(edges[1:], np.inf)])
+    hits, runs = [_hits(side, low, high) for side in training], min(s.size for s in training)
+    bounds = [lower_bounds(hits[i], hits[1 - i], runs, alpha, delta) for i in (0, 1)]
+    frequent = int(bounds[1].max() > bounds[0].max())
+    best = int(bounds[frequent].argmax())
+    return low[best], high[best], frequent
+
+
+def _log_ratios(
+    measurements: Sequence[Measurement], answers: Sequence[Sequence[Array]], copies: int
+) -> Array:
+    """The log-likelihood ratio of each copy's answers, second to first, if the record is right."""
     values = np.concatenate([m.values for m in measurements])
-    ratio, start = np.zeros(copies), 0
-    for noise, a, b in zip(attached(measurements), *answers, strict=True):
+    ratios, start = np.zeros(copies), 0
+    for noise, a, b in zip(noises_of(measurements), *answers, strict=True):
         y = values[start : start + copies * a.size].reshape(copies, a.size)
         start += y.size
         if isinstance(noise, DiscreteLaplace):
-            ratio += (abs(y - a) - abs(y - b)).sum(axis=1) / float(noise.scale)
+            ratios += (abs(y - a) - abs(y - b)).sum(axis=1) / float(noise.scale)
         else:
-            ratio += ((y - a) ** 2 - (y - b) ** 2).sum(axis=1) / float(2 * noise.variance)
-    return ratio.round(9)
-
-
-def bounded(name: str, spend: Budget, charged: Fraction, samples: Samples, alpha: float) -> Finding:
-    """The finding; a charge in rho is turned into the epsilon that it certifies at a delta."""
-    paid = Budget(spend.currency, charged)
-    pure = paid.currency == "epsilon"
-    charge = float((paid if pure or not charged else paid.at_delta(DELTA)).amount)
-    delta = 0.0 if pure else float(DELTA)
-    found, runs = samples.lower_bound(alpha, delta)
-    return Finding(
-        kind="lower bound",
-        name=name,
-        claimed=f"{paid}" if pure else f"{paid}: epsilon {charge:.4g} at delta {DELTA}",
-        verdict=verdict("lower bound", found, charge, found <= charge),
-        ok=found <= charge,
-        runs=runs,
-        charge=charge,
-        found=found,
-        delta=None if pure else delta,
-    )
+            ratios += ((y - a) ** 2 - (y - b) ** 2).sum(axis=1) / float(2 * noise.variance)
+    return ratios.round(9)

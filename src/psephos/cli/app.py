@@ -145,7 +145,7 @@ def plan(
             left = _left(job)
             each = [{**render.plain_plan(p), "shortage": budget_shortage(p, left)} for p in plans]
             over = "\n".join(filter(None, (p["shortage"] for p in each)))
-            _show(as_json, each, render.shown_comparison(plans), over)
+            _show(as_json, each, render.rich_comparison(plans), over)
             return
         with _progress(as_json) as say:
             made = plan_job(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×"))
@@ -155,7 +155,7 @@ def plan(
         short = ""
         if left is not None and left.currency == made.budget.currency and made.budget > left:
             short = found["shortage"] = shortage(made, left)
-        _show(as_json, found, render.shown_plan(made), short)
+        _show(as_json, found, render.rich_plan(made), short)
 
 
 @app.command()
@@ -223,11 +223,11 @@ def ask(
         held = Bundle.open(bundle)
         if plus_minus is not None:
             cost = price(held, sql, plus_minus, dialect=dialect)
-            _show(as_json, render.plain_price(held, cost), render.shown_price(held, sql, cost))
+            _show(as_json, render.plain_price(held, cost), render.price_words(held, sql, cost))
             return
         reply = ask_bundle(held, sql, dialect=dialect)
         found = {"cost": 0, "view": "consistent", "rows": reply.table.to_pylist()}
-        _show(as_json, found, render.shown_reply(reply, made_up=held.simulation))
+        _show(as_json, found, render.rich_reply(reply, simulation=held.simulation))
 
 
 @app.command()
@@ -240,7 +240,7 @@ def budget(
         named = ledger.suffix in (".toml", ".yaml", ".yml", ".json") or ledger.is_dir()
         held = open_ledger(Job.read(ledger)) if named else Ledger.open(ledger)
         held.verify()
-        _show(as_json, render.plain_ledger(held), render.shown_ledger(held))
+        _show(as_json, render.plain_ledger(held), render.rich_ledger(held))
 
 
 @app.command()
@@ -276,7 +276,7 @@ def demo(
             with _progress(as_json) as say:
                 made = plan_job(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×"))
             if not as_json:
-                _show(as_json, [], render.shown_plan(made))
+                _show(as_json, [], render.rich_plan(made))
         release(place, as_json=as_json)
         if not as_json:
             _show(as_json, [], f"try: psephos ask {job.bundle} {QUESTION!r}")
@@ -323,7 +323,7 @@ def _complain(as_json: bool, kind: str, message: str) -> None:
     console = Console(stderr=True, highlight=False)
     if kind != "Stopped":
         console.print("[bold red]error[/]", end=" ")
-    console.print(render.shortened(message), markup=False, soft_wrap=True)
+    console.print(render.shorten(message), markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -346,7 +346,7 @@ def _show(as_json: bool, plain: Any, *shown: RenderableType) -> None:
         if each:
             # Lines of text are wrapped by the terminal, if at all: they can be copied and searched.
             text = isinstance(each, str)
-            said = render.shortened(each) if isinstance(each, str) else each
+            said = render.shorten(each) if isinstance(each, str) else each
             console.print(said, markup=not text, soft_wrap=text)
 
 
@@ -362,7 +362,7 @@ def _show_bundle(as_json: bool, bundle: Bundle, said: str, ledger: Ledger | None
         "ledger": None if ledger is None else render.plain_ledger(ledger),
     }
     tables = [
-        render.shown_numbers(f"{table.title} ({view})", bundle.table(table.name, view))
+        render.rich_numbers(f"{table.title} ({view})", bundle.table(table.name, view))
         for view in views[:1]
         for table in bundle.job.tables[:3]
     ]

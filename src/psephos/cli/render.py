@@ -1,4 +1,4 @@
-"""Plans, tables and ledgers for people (rich) and for programs (plain values)."""
+"""Plans, tables and ledgers, for people as rich tables and for programs as plain values."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from psephos.release.bundle import Bundle
 from psephos.release.forecast import Forecast
 from psephos.release.spec.entries import TargetEntry
 
-SHOWN = 12
-LONG = re.compile(r"\b(epsilon|rho) (?=\S{10})(\d+/\d+) \(~[^)]*\)")
-RELEASE = re.compile(r"release (.*) [0-9a-f]{24}", re.DOTALL)
-ANSWERS = re.compile(r"Query\(([\d,]+) answers .*\)")
-NO_LABELS = ("part", "count", "consistent", "stderr", "low", "high", "made_up")
+MOST_LINES = 12
+"""The most rows of a table in the terminal, and blocks of a plan in JSON."""
+LONG_BUDGET = re.compile(r"\b(epsilon|rho) (?=\S{10})(\d+/\d+) \(~[^)]*\)")
+RELEASE_KEY = re.compile(r"release (.*) [0-9a-f]{24}", re.DOTALL)
+QUERY_LABEL = re.compile(r"Query\(([\d,]+) answers .*\)")
+NUMBER_COLUMNS = ("part", "count", "consistent", "stderr", "low", "high", "made_up")
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Budgets in a text with their long fractions as decimals; the exact ones are in JSON.
 
-    >>> shortened("rho 101742996697/549755813888 (~0.185069) of epsilon 1/2 (~0.5)")
+    >>> shorten("rho 101742996697/549755813888 (~0.185069) of epsilon 1/2 (~0.5)")
     'rho ~0.18507 of epsilon 1/2 (~0.5)'
     """
-    return LONG.sub(lambda found: f"{found[1]} ~{float(Fraction(found[2])):.5g}", text)
+    return LONG_BUDGET.sub(lambda match: f"{match[1]} ~{float(Fraction(match[2])):.5g}", text)
 
 
 def plain_budget(budget: Budget) -> dict[str, Any]:
@@ -48,25 +49,25 @@ def plain_budget(budget: Budget) -> dict[str, Any]:
     }
 
 
-def plain_plan(made: Forecast) -> dict[str, Any]:
+def plain_plan(plan: Forecast) -> dict[str, Any]:
     """A plan as plain values."""
     return {
-        "name": made.job.file.name,
-        "budget": plain_budget(made.budget),
-        "unit": str(made.job.unit),
-        "noise": made.strategy.noise,
-        "strategy": made.strategy.name,
-        "builds_on": [past.name for past in made.job.past],
-        "complete": made.strategy.complete,
-        "exact_error": made.strategy.error_is_exact,
-        "cells": made.job.workload.domain.size,
-        "queries": made.job.workload.shape[0],
-        "rmse": made.rmse,
-        "expensive": made.expensive.name,
+        "name": plan.job.file.name,
+        "budget": plain_budget(plan.budget),
+        "unit": str(plan.job.unit),
+        "noise": plan.strategy.noise,
+        "strategy": plan.strategy.name,
+        "builds_on": [past.name for past in plan.job.past],
+        "complete": plan.strategy.complete,
+        "exact_error": plan.strategy.error_is_exact,
+        "cells": plan.job.workload.domain.size,
+        "queries": plan.job.workload.shape[0],
+        "rmse": plan.rmse,
+        "expensive": plan.expensive.name,
         "interval": {
-            "confidence": made.widths.confidence,
-            "method": made.widths.method,
-            "draws": made.widths.draws,
+            "confidence": plan.widths.confidence,
+            "method": plan.widths.method,
+            "draws": plan.widths.draws,
         },
         "tables": [
             {
@@ -81,29 +82,29 @@ def plain_plan(made: Forecast) -> dict[str, Any]:
                 "reached": table.reached,
                 "needs": None if table.needs is None else plain_budget(table.needs),
             }
-            for table in made.tables
+            for table in plan.tables
         ],
         "rivals": [
             {"name": rival.name, "rmse": rival.rmse, "tables": list(rival.tables)}
-            for rival in made.rivals
+            for rival in plan.rivals
         ],
         "blocks": [
             {"what": what, "answers": answers, "share": share}
-            for what, answers, share in made.blocks()[:SHOWN]
+            for what, answers, share in plan.blocks()[:MOST_LINES]
         ],
-        "cost": {"seconds": made.strategy.cost.seconds, "bytes": made.strategy.cost.bytes},
+        "cost": {"seconds": plan.strategy.cost.seconds, "bytes": plan.strategy.cost.bytes},
     }
 
 
-def shown_plan(made: Forecast) -> RenderableType:
+def rich_plan(plan: Forecast) -> RenderableType:
     """A plan for people: tables, rivals, what is measured and what it takes."""
-    percent = f"{made.widths.confidence:.0%}"
-    spend = _with_epsilon(made.budget)
+    percent = f"{plan.widths.confidence:.0%}"
+    spend = _with_epsilon(plan.budget)
     tables = Table(title=f"Error of every table at {spend}, before anything is spent")
     tables.add_column("table", min_width=14)
     for head in ("numbers", "error", "worst", f"± {percent}", "± all", "share"):
         tables.add_column(head, justify="right", no_wrap=True)
-    for table in made.tables:
+    for table in plan.tables:
         sizes = (table.rmse, table.worst, table.half_width, table.simultaneous)
         row = [table.name, f"{table.queries:,}", *map(_rows, sizes), f"{table.share:.0%}"]
         tables.add_row(*row)
@@ -111,92 +112,31 @@ def shown_plan(made: Forecast) -> RenderableType:
     rivals.add_column("what is measured")
     rivals.add_column("root mean squared error", justify="right")
     rivals.add_column("beside the chosen one", justify="right")
-    rivals.add_row(f"chosen: {made.strategy.name}", _rows(made.rmse), "1.00×", style="bold")
-    for rival in made.rivals:
-        rivals.add_row(rival.name, _rows(rival.rmse), f"{rival.rmse / made.rmse:.2f}×")
-    return Group(tables, *_targets(made), rivals, Text(_notes(made)))
+    rivals.add_row(f"chosen: {plan.strategy.name}", _rows(plan.rmse), "1.00×", style="bold")
+    for rival in plan.rivals:
+        rivals.add_row(rival.name, _rows(rival.rmse), f"{rival.rmse / plan.rmse:.2f}×")
+    return Group(tables, *_targets(plan), rivals, Text(_notes(plan)))
 
 
-def _targets(made: Forecast) -> list[RenderableType]:
-    """What tables had to reach, if any had to."""
-    shown = Table(title="Targets")
-    shown.add_column("table", min_width=14)
-    for head in ("target", "reached", "needs"):
-        shown.add_column(head, justify="right", no_wrap=True)
-    for table in made.tables:
-        if table.target is not None and table.reached is not None:
-            needs = "" if table.needs is None else f"{float(table.needs.amount):.3g}"
-            shown.add_row(table.name, _target(table.target), f"± {_rows(table.reached)}", needs)
-    return [shown] if shown.row_count else []
-
-
-def _plain_target(target: TargetEntry) -> dict[str, Any]:
-    return {
-        "half_width": target.half_width,
-        "confidence": float(target.confidence),
-        "simultaneous": target.simultaneous,
-    }
-
-
-def _target(target: TargetEntry) -> str:
-    """A target in short: ± 50 of all numbers at once, at 90 %."""
-    together = ", all" if target.simultaneous else ""
-    return f"± {_rows(target.half_width)} at {float(target.confidence) * 100:g}%{together}"
-
-
-def _notes(made: Forecast) -> str:
-    deciding = made.expensive
-    why = (
-        "decides the budget"
-        if deciding.needs is not None
-        else f"has {deciding.share:.0%} of the error"
-    )
-    shares = ", ".join(f"{share:.0%} on {answers:,}" for _, answers, share in made.blocks()[:6])
-    more = len(made.strategy.query.blocks) - 6
-    lines = [
-        "Errors are standard errors in rows: typical, and of the worst number; ± is half a noise "
-        "interval, of each number and of all numbers of the table at once.",
-        f"The expensive table is {deciding.name!r}: it {why}.",
-        f"Measured: {made.strategy.query.shape[0]:,} answers with {made.strategy.noise} noise; "
-        f"budget by block: {shares}{f' and {more} more' if more > 0 else ''}.",
-        f"Measuring and estimating will take {made.strategy.cost}.",
-        f"Intervals cover the privacy noise alone ({made.widths.method}, {made.widths.draws:,} "
-        "draws).",
-    ]
-    if made.job.past:
-        names = ", ".join(f"{past.name!r} ({shortened(str(past.spend))})" for past in made.job.past)
-        lines.append(f"Builds on what is known from {names}; the other ways start afresh.")
-    if not made.strategy.complete:
-        lines.append("A time limit cut the search short; more time may find less error.")
-    if not made.strategy.error_is_exact:
-        lines.append("These errors are estimates: for such strategies no closed form is known.")
-    return "\n".join(lines)
-
-
-def shown_comparison(plans: Sequence[Forecast]) -> RenderableType:
+def rich_comparison(plans: Sequence[Forecast]) -> RenderableType:
     """The ± of every table at several budgets."""
-    made = plans[0]
-    table = Table(title=f"± at {made.widths.confidence:.0%} for every number, by budget")
+    first = plans[0]
+    table = Table(title=f"± at {first.widths.confidence:.0%} for every number, by budget")
     table.add_column("table")
-    for each in plans:
-        table.add_column(_with_epsilon(each.budget), justify="right")
-    for i, row in enumerate(made.tables):
-        table.add_row(row.name, *(_rows(each.tables[i].half_width) for each in plans))
+    for plan in plans:
+        table.add_column(_with_epsilon(plan.budget), justify="right")
+    for i, row in enumerate(first.tables):
+        table.add_row(row.name, *(_rows(plan.tables[i].half_width) for plan in plans))
     return table
 
 
-def _fixed(name: str, word: str) -> str:
-    """A column that holds one label: with its name, unless the label is a condition that has it."""
-    return word if word.startswith(name) else f"{name} = {word}"
-
-
-def shown_numbers(title: str, numbers: pa.Table, most: int = SHOWN) -> RenderableType:
+def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> RenderableType:
     """A table of a release: labels, number, ± and interval."""
-    given = [name for name in numbers.column_names if name not in NO_LABELS]
-    same = [name for name in given if len(set(numbers[name].to_pylist())) == 1]
-    labels = [name for name in given if name not in same] or given
-    if labels != given:
-        title += f"\n{', '.join(_fixed(name, str(numbers[name][0])) for name in same)}"
+    columns = [name for name in numbers.column_names if name not in NUMBER_COLUMNS]
+    constant = [name for name in columns if len(set(numbers[name].to_pylist())) == 1]
+    labels = [name for name in columns if name not in constant] or columns
+    if labels != columns:
+        title += f"\n{', '.join(_equation(name, str(numbers[name][0])) for name in constant)}"
     table = Table(title=title)
     for name in labels:
         table.add_column(name)
@@ -212,14 +152,14 @@ def shown_numbers(title: str, numbers: pa.Table, most: int = SHOWN) -> Renderabl
     return table
 
 
-def shown_reply(reply: Reply, *, made_up: bool, most: int = 200) -> RenderableType:
+def rich_reply(reply: Reply, *, simulation: bool, most: int = 200) -> RenderableType:
     """Free answers, and which view they belong to."""
-    title = "made up" if made_up else "free: answered from past measurements"
+    title = "made up" if simulation else "free: answered from past measurements"
     note = (
         "These are numbers of the consistent view: unbiased, so they may be negative or "
         "fractional, and published tables differ from them by their rounding."
     )
-    return Group(shown_numbers(title, reply.table, most), Text(note))
+    return Group(rich_numbers(title, reply.table, most), Text(note))
 
 
 def plain_price(bundle: Bundle, cost: Price) -> dict[str, Any]:
@@ -232,7 +172,7 @@ def plain_price(bundle: Bundle, cost: Price) -> dict[str, Any]:
     }
 
 
-def shown_price(bundle: Bundle, sql: str, cost: Price) -> str:
+def price_words(bundle: Bundle, sql: str, cost: Price) -> str:
     """What a question would cost, and how to buy it."""
     if not cost.budget.amount:
         return "free: past measurements are that precise; leave --plus-minus out"
@@ -284,7 +224,7 @@ def plain_ledger(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def shown_ledger(ledger: Ledger) -> RenderableType:
+def rich_ledger(ledger: Ledger) -> RenderableType:
     """A ledger for people."""
     table = Table(title=f"{ledger.dataset} ({ledger.unit})")
     table.add_column("no.", justify="right", no_wrap=True)
@@ -293,12 +233,12 @@ def shown_ledger(ledger: Ledger) -> RenderableType:
     table.add_column("answers", justify="right", overflow="fold")
     table.add_column(f"cost in {ledger.budget.currency}", justify="right", no_wrap=True)
     for number, entry in enumerate(ledger.history(), 1):
-        asked = ANSWERS.fullmatch(entry.label)
+        query = QUERY_LABEL.fullmatch(entry.label)
         table.add_row(
             str(number),
             entry.time[:16].replace("T", " "),
             escape(_release(entry) or entry.key),
-            asked[1] if asked else escape(entry.label),
+            query[1] if query else escape(entry.label),
             f"{float(entry.booked.amount):.6g}",
         )
     return Group(table, Text(ledger_words(ledger)))
@@ -306,22 +246,82 @@ def shown_ledger(ledger: Ledger) -> RenderableType:
 
 def ledger_words(ledger: Ledger) -> str:
     """What was spent and what is left, in one line; of rho also what it means in epsilon."""
-    spent, left = ledger.spent(), ledger.remaining()
-    said = f"spent {spent} of {_with_epsilon(ledger.budget)}; left {_with_epsilon(left)}"
-    return shortened(said)
+    budget, rest = _with_epsilon(ledger.budget), _with_epsilon(ledger.remaining())
+    return shorten(f"spent {ledger.spent()} of {budget}; left {rest}")
+
+
+def _targets(plan: Forecast) -> list[RenderableType]:
+    """The targets of tables and what is reached, if any table has one."""
+    targets = Table(title="Targets")
+    targets.add_column("table", min_width=14)
+    for head in ("target", "reached", "needs"):
+        targets.add_column(head, justify="right", no_wrap=True)
+    for table in plan.tables:
+        if table.target is not None and table.reached is not None:
+            needs = "" if table.needs is None else f"{float(table.needs.amount):.3g}"
+            targets.add_row(table.name, _target(table.target), f"± {_rows(table.reached)}", needs)
+    return [targets] if targets.row_count else []
+
+
+def _plain_target(target: TargetEntry) -> dict[str, Any]:
+    return {
+        "half_width": target.half_width,
+        "confidence": float(target.confidence),
+        "simultaneous": target.simultaneous,
+    }
+
+
+def _target(target: TargetEntry) -> str:
+    """A target in short: ± 50 of all numbers at once, at 90 %."""
+    together = ", all" if target.simultaneous else ""
+    return f"± {_rows(target.half_width)} at {float(target.confidence) * 100:g}%{together}"
+
+
+def _notes(plan: Forecast) -> str:
+    deciding = plan.expensive
+    why = (
+        "decides the budget"
+        if deciding.needs is not None
+        else f"has {deciding.share:.0%} of the error"
+    )
+    shares = ", ".join(f"{share:.0%} on {answers:,}" for _, answers, share in plan.blocks()[:6])
+    more = len(plan.strategy.query.blocks) - 6
+    lines = [
+        "Errors are standard errors in rows: typical, and of the worst number; ± is half a noise "
+        "interval, of each number and of all numbers of the table at once.",
+        f"The expensive table is {deciding.name!r}: it {why}.",
+        f"Measured: {plan.strategy.query.shape[0]:,} answers with {plan.strategy.noise} noise; "
+        f"budget by block: {shares}{f' and {more} more' if more > 0 else ''}.",
+        f"Measuring and estimating will take {plan.strategy.cost}.",
+        f"Intervals cover the privacy noise alone ({plan.widths.method}, {plan.widths.draws:,} "
+        "draws).",
+    ]
+    if plan.job.past:
+        names = ", ".join(f"{past.name!r} ({shorten(str(past.spend))})" for past in plan.job.past)
+        lines.append(f"Builds on what is known from {names}; the other ways start afresh.")
+    if not plan.strategy.complete:
+        lines.append("A time limit cut the search short; more time may find less error.")
+    if not plan.strategy.error_is_exact:
+        lines.append("These errors are estimates: for such strategies no closed form is known.")
+    return "\n".join(lines)
+
+
+def _equation(name: str, label: str) -> str:
+    """`sex = F` for a column that holds one label; a label that is a condition stands alone."""
+    return label if label.startswith(name) else f"{name} = {label}"
 
 
 def _with_epsilon(budget: Budget) -> str:
-    said = str(budget)
+    text = str(budget)
     if budget.currency == "rho" and budget.amount:
-        said += f" (at delta 1e-6: {budget.at_delta('1e-6')})"
-    return shortened(said)
+        text += f" (at delta 1e-6: {budget.at_delta('1e-6')})"
+    return shorten(text)
 
 
 def _release(entry: Entry) -> str | None:
     """The name of the release that a charge was made for, if it was one."""
-    found = RELEASE.fullmatch(entry.key)
-    return found[1] if found else None
+    match = RELEASE_KEY.fullmatch(entry.key)
+    return match[1] if match else None
 
 
 def _rows(number: float) -> str:

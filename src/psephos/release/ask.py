@@ -19,7 +19,7 @@ from psephos.errors import ReleaseError, UnsupportedError
 from psephos.infer.merged_attributes import regrouped
 from psephos.kernel.budget import Budget
 from psephos.release.bundle import Bundle
-from psephos.release.files import sha256_of, told_of
+from psephos.release.files import report_damage, sha256_of
 from psephos.release.request import Job
 from psephos.release.requests import FILES, request_folders
 from psephos.release.spec.entries import TargetEntry
@@ -111,7 +111,7 @@ def _opened(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
     held = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
     folders = [Path(folder) for folder in request_folders(held.manifest)]
     for name in ("release.json", *((f / name).as_posix() for f in folders for name in FILES)):
-        with told_of(held.path / name):
+        with report_damage(held.path / name):
             mark = sha256_of(held.path / name)
         if mark != held.manifest["files"].get(name):
             raise ReleaseError(

@@ -37,15 +37,15 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.release.agreement import require_agreement
 from psephos.release.files import (
-    CELLS,
+    CELLS_STEM,
     file_name,
     read_csv,
     read_json,
     read_parquet,
+    report_damage,
     sha256_of,
     sync_all,
     sync_folder,
-    told_of,
     write_json,
 )
 from psephos.release.request import Job, column_titles, ordered_columns
@@ -72,7 +72,7 @@ from psephos.values import Array
 from psephos.version import __version__
 from psephos.workload.workload import Workload
 
-CELLS_FILE = f"{CELLS}.parquet"
+CELLS_FILE = f"{CELLS_STEM}.parquet"
 """Whole numbers for every cell, in row-major order: all published tables are sums of them."""
 
 
@@ -104,7 +104,7 @@ class Bundle:
         """What was asked."""
         place = self.path / "release.json"
         content = read_json(place)
-        with told_of(place):
+        with report_damage(place):
             file = checked_release(content, "release.json")
             earlier = request_folders(self.manifest)[: self.manifest["builds_on"]]
             if sorted(file.builds_on) != sorted(earlier):

@@ -334,7 +334,7 @@ def _outward(width: float) -> float:
 
 def budget_shortage(forecast: Forecast, left: Budget | None) -> str | None:
     """That a plan costs more than is left, or than the ledger will hold once it is made."""
-    limit = forecast.job.file.ledger.made() if left is None else left
+    limit = forecast.job.file.ledger.budget() if left is None else left
     if forecast.budget.booked(limit.currency) <= limit:
         return None
     there = "what the ledger will hold" if left is None else "what is left in the ledger"

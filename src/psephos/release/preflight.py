@@ -145,7 +145,7 @@ def open_ledger(job: Job) -> Ledger:
             f"{job.ledger} protects by {ledger.unit!s}, the release file says {job.unit!s}; the "
             "unit of a ledger is for life, so correct [privacy]"
         )
-    limit = job.file.ledger.made()
+    limit = job.file.ledger.budget()
     if ledger.budget != limit:
         raise LedgerError(
             f"{job.ledger} holds {ledger.budget} for life, the release file says {limit}; correct "
@@ -171,7 +171,7 @@ def create_ledger(job: Job) -> Ledger:
         job.ledger,
         dataset=job.file.ledger.dataset,
         unit=job.unit,
-        budget=job.file.ledger.made(),
+        budget=job.file.ledger.budget(),
     )
 
 

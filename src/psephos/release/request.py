@@ -98,17 +98,17 @@ class Job:
     @cached_property
     def unit(self) -> Unit:
         """Whose presence is protected."""
-        return self.file.privacy.made()
+        return self.file.privacy.privacy_unit()
 
     @cached_property
     def budget(self) -> Budget | None:
         """What may be spent, or None if it follows from targets."""
-        return None if self.file.budget is None else self.file.budget.made()
+        return None if self.file.budget is None else self.file.budget.budget()
 
     @property
     def noise(self) -> NoiseKind:
         """What the budget buys; targets are paid in the ledger's currency."""
-        return NoiseKind.paid_in((self.budget or self.file.ledger.made()).currency)
+        return NoiseKind.paid_in((self.budget or self.file.ledger.budget()).currency)
 
     def budget_of(self, amount: Fraction) -> Budget:
         """An amount in the currency of the release's noise."""

@@ -31,7 +31,7 @@ from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import root_name
 from psephos.kernel.measurement import Measurement, noise_for, pack, request_fingerprint
 from psephos.kernel.unit import Unit
-from psephos.release.files import read_integers, read_json, told_of, write_json
+from psephos.release.files import read_integers, read_json, report_damage, write_json
 from psephos.release.shapes import (
     ManifestShape,
     OldManifestShape,
@@ -66,7 +66,7 @@ class MeasuredRequest:
         cls, folder: Path, facts: dict[str, Any], domain: Domain, unit: Unit
     ) -> MeasuredRequest:
         """The request in a folder, of which the manifest says these facts."""
-        with told_of(folder):
+        with report_damage(folder):
             return cls._open(folder, facts, domain, unit)
 
     @classmethod

@@ -32,7 +32,7 @@ from psephos.release.preflight import (
 from psephos.release.request import Job
 from psephos.release.requests import MeasuredRequest, receipt_of
 from psephos.release.selection import keep_request, kept_request
-from psephos.release.synthetic_rows import made_up
+from psephos.release.synthetic_rows import synthetic_rows
 from psephos.release.views import Views
 from psephos.strategy.strategy import Strategy
 
@@ -102,8 +102,8 @@ def rehearse(
         _remove_rehearsal(place)
     forecast = _forecast(job, False, say)
     say("making up data")
-    source = made_up(job, rows, seed)
-    currency = job.file.ledger.made().currency
+    source = synthetic_rows(job, rows, seed)
+    currency = job.file.ledger.budget().currency
     budget = forecast.budget.booked(currency)
     for request in job.past:
         budget += request.spend.booked(currency)

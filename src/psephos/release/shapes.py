@@ -1,4 +1,4 @@
-"""What the JSON files of a bundle hold: these keys, of these types, no more and no fewer."""
+"""The keys and types that the JSON files of a bundle must have, no more and no fewer."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.storage import Anchor, Entry
 from psephos.release.spec.entries import View
 
-Amount = Annotated[list[str], Field(min_length=2, max_length=2)]
+AmountShape = Annotated[list[str], Field(min_length=2, max_length=2)]
 """A currency, and an exact amount of it as text."""
-CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True)
+SHAPE_CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Shape(BaseModel):
+class JsonShape(BaseModel):
     """A JSON object whose keys are known."""
 
-    model_config = CONFIG
+    model_config = SHAPE_CONFIG
 
 
-class RequestShape(Shape):
+class RequestShape(JsonShape):
     """What a manifest says of one request."""
 
     name: str
@@ -32,7 +32,7 @@ class RequestShape(Shape):
     edition: str
     key: str
     lineage: Annotated[list[str], Field(min_length=1)]
-    spend: Amount
+    spend: AmountShape
 
 
 class OldRequestShape(RequestShape):
@@ -41,7 +41,7 @@ class OldRequestShape(RequestShape):
     format: int
 
 
-class ShiftShape(Shape):
+class ShiftShape(JsonShape):
     """A mean shift of the published view."""
 
     by: list[str]
@@ -49,7 +49,7 @@ class ShiftShape(Shape):
     mean: float
 
 
-class TableShape(Shape):
+class TableShape(JsonShape):
     """A table of the release; shifts go with the published view."""
 
     name: str
@@ -57,15 +57,15 @@ class TableShape(Shape):
     shifts: list[ShiftShape] = []
 
 
-class IntervalShape(Shape):
-    """How noise intervals were made."""
+class IntervalShape(JsonShape):
+    """How noise intervals were computed."""
 
     confidence: float
     method: str
     draws: int
 
 
-class DistanceShape(Shape):
+class DistanceShape(JsonShape):
     """How far the published view is from the consistent one."""
 
     largest: float
@@ -73,7 +73,7 @@ class DistanceShape(Shape):
     in_standard_errors: float
 
 
-class ReleaseShape(Shape):
+class ReleaseShape(JsonShape):
     """What the manifests of all formats say of a release."""
 
     psephos: Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+!-]{0,40}$")]
@@ -96,7 +96,7 @@ class ManifestShape(ReleaseShape):
     name: str
     simulation: bool
     edition: str
-    spend: Amount
+    spend: AmountShape
     requests: Annotated[list[RequestShape], Field(min_length=1)]
     builds_on: Annotated[int, Field(ge=0)]
 
@@ -110,14 +110,16 @@ def _shape_of(kind: type[Any]) -> type[BaseModel]:
     types = get_type_hints(kind)
     parts: dict[str, Any] = {}
     for field in fields(kind):
-        own = Amount if types[field.name] is Budget else types[field.name]
-        # `schema`, a key of charges, is a method of pydantic's own
-        parts[f"{field.name}_"] = (own, Field(alias=field.name))
-    shape: type[BaseModel] = create_model(f"{kind.__name__}Shape", __config__=CONFIG, **parts)
+        annotation = AmountShape if types[field.name] is Budget else types[field.name]
+        # `schema`, a key of charges, is also a method of pydantic's models
+        parts[f"{field.name}_"] = (annotation, Field(alias=field.name))
+    shape: type[BaseModel] = create_model(
+        f"{kind.__name__}JsonShape", __config__=SHAPE_CONFIG, **parts
+    )
     return shape
 
 
-class RehearsedShape(Shape):
+class RehearsedShape(JsonShape):
     """receipt.json of a rehearsal."""
 
     dataset: str
@@ -125,25 +127,25 @@ class RehearsedShape(Shape):
     rows: int
 
 
-class ReceiptShape(Shape):
+class ReceiptShape(JsonShape):
     """receipt.json of a release."""
 
     dataset: str
     dataset_id: str
     unit: str
-    budget: Amount
-    spent: Amount
+    budget: AmountShape
+    spent: AmountShape
     charge: _shape_of(Entry)  # type: ignore[valid-type]
     anchor: _shape_of(Anchor)  # type: ignore[valid-type]
 
 
-def check_shape(content: Any, shape: type[Shape], place: Path) -> None:
+def check_shape(content: Any, shape: type[JsonShape], place: Path) -> None:
     """Refuse what lacks a key, has one too many, or a value of another type."""
     try:
         shape.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])[:80]
-        known = {"extra_forbidden": "does not belong there", "missing": "is missing"}
-        why = known.get(first["type"], "makes no sense")
+        reasons = {"extra_forbidden": "does not belong there", "missing": "is missing"}
+        why = reasons.get(first["type"], "makes no sense")
         raise ReleaseError(f"{place} is damaged: {key!r} {why}; get the bundle again") from None

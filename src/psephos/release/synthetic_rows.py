@@ -1,4 +1,4 @@
-"""Made-up rows from the public schema alone, for rehearsals."""
+"""Synthetic rows for rehearsals, drawn from the public schema alone."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from psephos.errors import ReleaseError
 from psephos.release.request import Job
 from psephos.values import Array
 
-COUNTED = 20_000_000
-"""The most cells for which counts are made up cell by cell, zeros honoured."""
+SYNTHETIC_CELLS = 20_000_000
+"""The most cells for which counts are drawn cell by cell, zeros honoured."""
+SYNTHETIC_ROWS = 10**9
+"""The most rows of a rehearsal."""
 
-MOST_ROWS = 10**9
 
-
-def made_up(job: Job, rows: int, seed: int) -> Any:
-    """So many rows, spread unevenly over the declared values: as counts, or as a table."""
+def synthetic_rows(job: Job, rows: int, seed: int) -> Any:
+    """This many rows, spread unevenly over the declared values: as counts, or as a table."""
     for name, number in (("rows", rows), ("seed", seed)):
         whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
         if not whole or number < 0:
             raise ReleaseError(f"{name} is a whole number from 0, got {number!r}")
-    if rows > MOST_ROWS:
-        raise ReleaseError(f"rows is at most {MOST_ROWS:,} in a rehearsal, got {rows:,}")
+    if rows > SYNTHETIC_ROWS:
+        raise ReleaseError(f"rows is at most {SYNTHETIC_ROWS:,} in a rehearsal, got {rows:,}")
     generator = default_rng(seed)
     shares = [generator.dirichlet(np.ones(n)) for n in job.workload.domain.shape]
-    if job.workload.domain.size > COUNTED or job.unit.cap is not None:
+    if job.workload.domain.size > SYNTHETIC_CELLS or job.unit.cap is not None:
         return _table(job, rows, generator)
     share = shares[0]
     for part in shares[1:]:
@@ -46,23 +46,22 @@ def _table(job: Job, rows: int, generator: Generator) -> pa.Table:
     columns: dict[str, Any] = {}
     for name, attribute in columns_of(job.domain):
         share = generator.dirichlet(np.ones(attribute.size))
-        picked = generator.choice(attribute.size, size=rows, p=share)
-        columns[name] = _entries(attribute, picked)
+        cells = generator.choice(attribute.size, size=rows, p=share)
+        columns[name] = _entries(attribute, cells)
     cap = job.unit.cap
     if cap is not None:
         columns[cap.column] = generator.integers(0, max(1, rows // 2), rows)
     return pa.table(columns)
 
 
-def _entries(attribute: Attribute, picked: Array) -> list[Any]:
-    """Entries that fall into the picked cells; a missing one falls into the cell OTHER."""
+def _entries(attribute: Attribute, cells: Array) -> list[Any]:
+    """Entries that fall into these cells; a missing one falls into the cell OTHER."""
     if attribute.edges is None:
-        return [
-            None if attribute.values[int(i)] is OTHER else attribute.values[int(i)] for i in picked
-        ]
+        values = (attribute.values[int(i)] for i in cells)
+        return [None if value is OTHER else value for value in values]
     low, high = np.array(attribute.edges[:-1]), np.array(attribute.edges[1:])
     inside = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high - 1, 0.0))
     entries: list[Any] = [float(x) if math.isfinite(x) else 0.0 for x in inside]
     if attribute.size > len(entries):  # the cell OTHER comes last and has no edges
         entries.append(None)
-    return [entries[int(i)] for i in picked]
+    return [entries[int(i)] for i in cells]

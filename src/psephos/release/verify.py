@@ -287,7 +287,7 @@ def _request(bundle: Bundle) -> str:
         return "a rehearsal of what release.json asks"
     if [r.measurement.key for r in bundle.requests] != job.step_keys(len(bundle.requests)):
         raise _WrongError("the key is not that of this request")
-    held, limit = bundle.receipt, job.file.ledger.made()
+    held, limit = bundle.receipt, job.file.ledger.budget()
     if [held["dataset"], held["budget"]] != [
         job.file.ledger.dataset,
         [limit.currency, str(limit.amount)],

@@ -1,5 +1,7 @@
-"""Attacks on the kernel's boundary, one kind of forgery a file, each with its story at its head."""
+"""Attacks on the kernel's boundary; each attack tells the story of the hole that it looks for."""
 
-from psephos.audit.boundary import forged_ledgers, forged_objects, logs_of_locals
+from psephos.audit.boundary.forged_ledgers import LEDGER_ATTACKS
+from psephos.audit.boundary.forged_objects import OBJECT_ATTACKS
+from psephos.audit.boundary.logs_of_locals import LOG_ATTACKS
 
-ATTACKS = (*forged_objects.ATTACKS, *forged_ledgers.ATTACKS, *logs_of_locals.ATTACKS)
+BOUNDARY_ATTACKS = (*OBJECT_ATTACKS, *LEDGER_ATTACKS, *LOG_ATTACKS)

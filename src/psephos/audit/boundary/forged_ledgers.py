@@ -1,15 +1,4 @@
-"""Ledgers that say more than their file.
-
-The story: a ledger is a value like others, so `dataclasses.replace(ledger, budget=...)` makes one
-over the same file that holds whatever it likes, and a subclass can charge nothing at all. What
-counts is the file: the kernel opens it by itself.
-
-A key that is paid for before its request is made, at a price of the payer's choice.
-
-The story: charging was a public method of the ledger, and a replay compared neither price nor
-budget. Whoever knew the fingerprint of a request (a failed one tells it) charged a millionth under
-it and then measured at epsilon 1000, on a ledger of 1, as a replay that costs nothing.
-"""
+"""Ledgers that hold more than their file says, and charges that were entered beforehand."""
 
 from __future__ import annotations
 
@@ -18,19 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 import psephos.matrix as mx
-from psephos.audit.boundary.forged_objects import changed
+from psephos.audit.boundary.forged_objects import tamper
 from psephos.audit.stage import (
-    CELLS,
-    DOMAIN,
     ONE,
-    ROWS,
+    TABLE_CELLS,
+    TABLE_DOMAIN,
+    TABLE_ROWS,
     Attack,
     GotThrough,
     Stage,
     open_table,
-    opened,
-    refused,
+    protect_rows,
     require,
+    require_nothing_spent,
+    require_refusal,
 )
 from psephos.errors import BudgetExceededError
 from psephos.kernel.budget import epsilon
@@ -38,12 +28,42 @@ from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import request_fingerprint
 from psephos.kernel.query import Query
 
+TINY = epsilon("1/1000000")
 
-class _Free(Ledger):
-    """Charges nothing."""
 
-    def _charge(self, *given: Any, **named: Any) -> Any:
-        request: Any = super()._charge(*given, **named)
+def _advance_payment(stage: Stage) -> None:
+    """A key that is paid for before its request comes, at a price of the payer's choice.
+
+    The story: charging was a public method of the ledger, and a replay compared neither price nor
+    budget. Whoever knew the fingerprint of a request (a failed one tells it) charged a millionth
+    under it and then measured at epsilon 1000, on a ledger of 1, as a replay that costs nothing.
+    """
+    public = [name for name in dir(Ledger) if not name.startswith("_")]
+    writers = [name for name in public if "charge" in name or "store" in name]
+    require(not writers, f"anyone may call {', '.join(writers)} of a ledger")
+    # As if an earlier version had recorded a lower price for the same request.
+    table, ledger = open_table(stage, ONE)
+    vector, cells = table.vectorise(), mx.Identity(TABLE_CELLS)
+    lineage = vector.measure(cells, spend=epsilon("1/100"), key="first").lineage
+    for key, spend in (("dear", epsilon("1/2")), ("beyond all", epsilon("1000"))):
+        fingerprint = request_fingerprint(lineage, Query.of(cells), spend)
+        ledger._charge(key, fingerprint, TINY, TINY, label="sly", schema="s")
+        before = ledger.spent()
+        try:
+            vector.measure(cells, spend=spend, key=key)
+        except BudgetExceededError:
+            continue
+        charge = ledger.spent() - before
+        require(spend <= ledger.budget, f"a request of {spend} was granted by {ledger.budget}")
+        if charge + TINY != spend:
+            raise GotThrough(f"a request of {spend} cost {charge} after {TINY} in advance")
+
+
+class _FreeLedger(Ledger):
+    """A ledger that charges nothing."""
+
+    def _charge(self, *args: Any, **options: Any) -> Any:
+        request: Any = super()._charge(*args, **options)
         return replace(request, values=None)
 
     def verify(self, **_: Any) -> None:
@@ -51,47 +71,27 @@ class _Free(Ledger):
 
 
 def _rich_ledgers(stage: Stage) -> None:
+    """Ledgers that say more than their file.
+
+    The story: a ledger is a value like others, so `dataclasses.replace(ledger, budget=...)` makes
+    one over the same file that holds whatever it likes, and a subclass can charge nothing at all.
+    What counts is the file: the kernel opens it by itself.
+    """
     _, ledger = open_table(stage, ONE)
     plenty = epsilon("1000")
     parts = {name: getattr(ledger, name) for name in ("path", "dataset", "dataset_id", "unit")}
     forgeries: dict[str, Callable[[], Ledger]] = {
         "a ledger with another budget": lambda: replace(ledger, budget=plenty),
-        "a ledger changed by hand": lambda: changed(Ledger.open(ledger.path), budget=plenty),
-        "a ledger of its own kind": lambda: _Free(**parts, budget=plenty, _seen=[]),
+        "a ledger changed by hand": lambda: tamper(Ledger.open(ledger.path), budget=plenty),
+        "a ledger of its own kind": lambda: _FreeLedger(**parts, budget=plenty, _seen=[]),
     }
     for what, forge in forgeries.items():
-        table = opened(DOMAIN, ROWS, ROWS, forge())
-        refused(what, table.noisy_count, spend=epsilon("2"))
-    require(ledger.spent().amount == 0, "a refused request changed what was spent")
+        table = protect_rows(TABLE_DOMAIN, TABLE_ROWS, TABLE_ROWS, forge())
+        require_refusal(what, table.noisy_count, spend=epsilon("2"))
+    require_nothing_spent(ledger)
 
 
-RICHES = (Attack("ledgers that say more than their file", "the file counts", _rich_ledgers),)
-
-TINY = epsilon("1/1000000")
-
-
-def _paid_in_advance(stage: Stage) -> None:
-    public = [name for name in dir(Ledger) if not name.startswith("_")]
-    sly = [name for name in public if "charge" in name or "store" in name]
-    require(not sly, f"anyone may call {', '.join(sly)} of a ledger")
-    # As if an earlier version had recorded a lower price for the same request.
-    table, ledger = open_table(stage, ONE)
-    vector, cells = table.vectorise(), mx.Identity(CELLS)
-    lineage = vector.measure(cells, spend=epsilon("1/100"), key="first").lineage
-    for key, spend in (("dear", epsilon("1/2")), ("beyond all", epsilon("1000"))):
-        mark = request_fingerprint(lineage, Query.of(cells), spend)
-        ledger._charge(key, mark, TINY, TINY, label="sly", schema="s")
-        before = ledger.spent()
-        try:
-            vector.measure(cells, spend=spend, key=key)
-        except BudgetExceededError:
-            continue
-        paid = ledger.spent() - before
-        require(spend <= ledger.budget, f"a request of {spend} was granted by {ledger.budget}")
-        if paid + TINY != spend:
-            raise GotThrough(f"a request of {spend} cost {paid} after {TINY} in advance")
-
-
-ADVANCES = (Attack("a key paid for in advance", "pays the rest, if it can", _paid_in_advance),)
-
-ATTACKS = (*ADVANCES, *RICHES)
+LEDGER_ATTACKS = (
+    Attack("a key paid for in advance", "pays the rest, if it can", _advance_payment),
+    Attack("ledgers that say more than their file", "the file counts", _rich_ledgers),
+)

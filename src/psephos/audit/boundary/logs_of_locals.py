@@ -1,4 +1,4 @@
-"""What error trackers write down: the locals of every frame that an error passed.
+"""Crash reports that print the local variables of every frame that an error passed.
 
 The story: `traceback.TracebackException(..., capture_locals=True)`, which logs and crash reporters
 use, prints the repr of every local. The rooms that hold counts had reprs that show them, arrays of
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 import psephos.matrix as mx
-from psephos.audit.stage import Attack, GotThrough, Stage, refused, require
+from psephos.audit.stage import Attack, GotThrough, Stage, require, require_refusal
 from psephos.domain.domain import Domain
 from psephos.errors import PsephosError
 from psephos.kernel import noise, storage, vault
@@ -33,6 +33,24 @@ from psephos.protect import protect
 
 COUNTS = (4099, 5003, 6007, 7001)  # numbers that turn up by no other way
 SPEND = epsilon("1/10")
+FAILING_PARTS: tuple[tuple[Any, str], ...] = (
+    (noise, "_entropy"), (storage, "keep"), (vault.Draws, "choice"), (np, "concatenate"),
+    (mx.Identity, "matvec"), (DiscreteLaplace, "draw"), (storage, "fetch"),
+)  # fmt: skip
+"""Functions of the kernel, and below it, that are made to fail one at a time."""
+
+
+def crash_report(error: BaseException) -> str:
+    """Everything that a crash reporter can find out about an error, this file's frames aside."""
+    lines: list[str] = []
+    queue = [error]
+    while queue:
+        current = queue.pop()
+        report = traceback.TracebackException.from_exception(current, capture_locals=True)
+        report.stack[:] = [frame for frame in report.stack if frame.filename != __file__]
+        lines += report.format(chain=False)
+        queue += [e for e in (current.__cause__, current.__context__) if e is not None]
+    return "".join(lines)
 
 
 def _open(stage: Stage, name: str) -> tuple[ProtectedTable, Ledger]:
@@ -46,36 +64,19 @@ def _open(stage: Stage, name: str) -> tuple[ProtectedTable, Ledger]:
     return protect(pa.table({"x": column}), Domain.of(x=len(COUNTS)), ledger=ledger), ledger
 
 
-def shown_with_locals(error: BaseException) -> str:
-    """Everything that a crash reporter can find out about an error, this file's frames aside."""
-    lines: list[str] = []
-    left = [error]
-    while left:
-        each = left.pop()
-        report = traceback.TracebackException.from_exception(each, capture_locals=True)
-        report.stack[:] = [frame for frame in report.stack if frame.filename != __file__]
-        lines += report.format(chain=False)
-        left += [other for other in (each.__cause__, each.__context__) if other is not None]
-    return "".join(lines)
-
-
 @contextmanager
-def _broken(place: Any, name: str, error: Callable[[], BaseException]) -> Iterator[None]:
-    def fail(*given: Any, **named: Any) -> Any:
+def _sabotage(owner: Any, name: str, error: Callable[[], BaseException]) -> Iterator[None]:
+    """For a while, a function of a module or a class fails with an error."""
+
+    def fail(*args: Any, **options: Any) -> Any:
         raise error()
 
-    working = getattr(place, name)
-    setattr(place, name, fail)
+    original = getattr(owner, name)
+    setattr(owner, name, fail)
     try:
         yield
     finally:
-        setattr(place, name, working)
-
-
-PLACES: tuple[tuple[Any, str], ...] = (
-    (noise, "_entropy"), (storage, "keep"), (vault.Draws, "choice"), (np, "concatenate"),
-)  # fmt: skip
-PLACES += ((mx.Identity, "matvec"), (DiscreteLaplace, "draw"), (storage, "fetch"))
+        setattr(owner, name, original)
 
 
 def _crash_reports(stage: Stage) -> None:
@@ -88,20 +89,21 @@ def _crash_reports(stage: Stage) -> None:
         lambda: table.group_by("x", most=9000).noisy_count(spend=SPEND),
         lambda: repr(table) + repr(vector),
     ]
-    for place, name in PLACES:
-        for kind in (MemoryError, KeyboardInterrupt, ValueError, OSError):
+    for owner, name in FAILING_PARTS:
+        for error in (MemoryError, KeyboardInterrupt, ValueError, OSError):
             for request in requests:
                 failures: list[BaseException] = []
-                with _broken(place, name, kind):
+                with _sabotage(owner, name, error):
                     try:
                         request()
-                    except BaseException as failure:  # noqa: BLE001 - of whatever kind
-                        failures.append(failure)
-                for seen in failures:
-                    _look(shown_with_locals(seen), f"{name} failing")
+                    except BaseException as raised:  # noqa: BLE001 - of whatever kind
+                        failures.append(raised)
+                for failure in failures:
+                    _require_secrecy(crash_report(failure), f"{name} failing")
 
 
-def _look(text: str, what: str) -> None:
+def _require_secrecy(text: str, what: str) -> None:
+    """The text must hold neither a true count nor the path of the ledger."""
     for count in COUNTS:
         if re.search(rf"(?<![0-9a-f]){count}(?![0-9a-f])", text):  # not inside of a hash
             raise GotThrough(f"{what} shows a true count")
@@ -115,38 +117,37 @@ def _dataclass_tools(stage: Stage) -> None:
     for handle in (table, vector):
         tools: list[Any] = [dataclasses.asdict, dataclasses.astuple, dataclasses.fields, vars]
         for tool in tools:
-            refused(f"{tool.__name__} of a handle", tool, handle)
-        refused("replace of a handle", dataclasses.replace, handle, domain=Domain.of(x=2))
-    rooms = (table, vector, table._vault, table._vault.source, table._node)
-    for room in rooms:
-        _look(repr(room) + str(room) + f"{room}", "a repr")
+            require_refusal(f"{tool.__name__} of a handle", tool, handle)
+        require_refusal("replace of a handle", dataclasses.replace, handle, domain=Domain.of(x=2))
+    holders = (table, vector, table._vault, table._vault.source, table._node)
+    for holder in holders:
+        _require_secrecy(repr(holder) + str(holder) + f"{holder}", "a repr")
 
 
-def _told_paths(stage: Stage) -> None:
+def _paths_in_errors(stage: Stage) -> None:
     table, ledger = _open(stage, "paths")
     table.noisy_count(spend=SPEND, key="taken")
-    asks: list[Callable[[], Any]] = [
-        lambda: table.vectorise().measure(mx.Identity(4), spend=SPEND, key="taken")
+    requests: list[Callable[[], Any]] = [
+        lambda: table.vectorise().measure(mx.Identity(4), spend=SPEND, key="taken"),
+        lambda: table.noisy_count(spend=epsilon("101")),
     ]
-    asks += [lambda: table.noisy_count(spend=epsilon("101"))]
-    hidden = ledger.path.with_name("elsewhere")
-    for step in (None, hidden):
-        if step is not None:
-            ledger.path.rename(step)
-            asks += [lambda: table.noisy_count(spend=SPEND), lambda: _repr(table)]
-        for ask in asks:
+    for new_path in (None, ledger.path.with_name("elsewhere")):
+        if new_path is not None:
+            ledger.path.rename(new_path)
+            requests += [lambda: table.noisy_count(spend=SPEND), lambda: _raise_repr(table)]
+        for request in requests:
             try:
-                ask()
+                request()
             except PsephosError as error:
-                _look(shown_with_locals(error), "an error")
+                _require_secrecy(crash_report(error), "an error")
 
 
-def _repr(table: ProtectedTable) -> None:
+def _raise_repr(table: ProtectedTable) -> None:
     raise PsephosError(repr(table))
 
 
-ATTACKS = (
+LOG_ATTACKS = (
     Attack("crash reports with locals", "show no count and no path", _crash_reports),
     Attack("dataclass tools and reprs of handles", "show nothing", _dataclass_tools),
-    Attack("errors of the ledger", "do not tell its path", _told_paths),
+    Attack("errors of the ledger", "do not tell its path", _paths_in_errors),
 )

@@ -14,16 +14,16 @@ from typing import Any
 
 from psephos.errors import SourceError
 
-COLUMNS = ["bpl", "qob", "nonwhite", "vet_wwko", "home_ownership"]
+DEMO_COLUMNS = ["bpl", "qob", "nonwhite", "vet_wwko", "home_ownership"]
 
 
 def prepare(folder: Path) -> Path:
-    """The demonstration's release file and data in a folder; what is there already stays."""
+    """Write the demonstration's release file and data to a folder; files that exist are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / "release.toml"
     if not place.exists():
-        with resources.as_file(resources.files(__name__) / "release.toml") as own:
-            shutil.copyfile(own, place)
+        with resources.as_file(resources.files(__name__) / "release.toml") as original:
+            shutil.copyfile(original, place)
     data = folder / "men_1960.csv"
     if not data.exists():
         _men().to_csv(data, index=False)
@@ -36,7 +36,7 @@ def _men() -> Any:
             warnings.simplefilter("ignore")
             from causaldata import mortgages
 
-            return mortgages.load_pandas().data[COLUMNS]
+            return mortgages.load_pandas().data[DEMO_COLUMNS]
     except ImportError:
         raise SourceError(
             'the demonstration uses real data from another package: pip install "psephos[demo]"'

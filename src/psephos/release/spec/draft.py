@@ -1,7 +1,7 @@
-"""A first release file from a table's own schema: names and types, never an entry.
+"""A first release file from the names and types of a table's columns, never from its entries.
 
 Of a CSV file only the header line is read, of a Parquet file only its schema. What the values can
-be is public knowledge that a person has to bring: every such fact is left open and marked.
+be is public knowledge that a person has to bring: every such fact is left open and marked CONFIRM.
 """
 
 from __future__ import annotations
@@ -16,9 +16,57 @@ import pyarrow as pa
 from psephos.engines.files import checked_file, file_columns
 from psephos.errors import ReleaseError, SourceError
 
+SUGGESTIONS = {
+    "bool": "values = [false, true]",
+    "int": "integers = [0, 99]                # first and last, both included",
+    "float": "bins = [0, 10, 100, inf]           # edges; each bin holds its lower edge",
+    "text": 'values = ["a", "b"]                # every value that can occur',
+    "unknown": 'values = ["a", "b"]                # or integers = [0, 99], or bins = [0, 10, inf]',
+}
+COMMANDS = {
+    "check {file} --create-ledger": "the owner compares schema and data, in private",
+    "plan {file}": "the error of every table, before anything is spent",
+    "rehearse {file}": "the whole run on made-up data",
+    "release {file}": "the real one",
+}
+TEMPLATE_HEAD = """\
+# A draft, made from the names and types of the columns alone: no entry of the data was read.
+# What is marked CONFIRM is for a person who knows what may be public. Then:
+{commands}
+
+name = {name}
+title = ""
+publisher = ""
+source = {source}
+# edition = "2025"                 # which state of the data this is, if others come after it
+
+[privacy]                          # CONFIRM: whose presence must not show?
+# unit = "add_remove_row"          # or "substitute_row", or "person" with the two lines below
+# column = "person_id"             # the column that names a person
+# max_rows = 3                     # the most rows of one person that count
+
+[ledger]                           # made once for this data set; unit and budget are for life
+path = {ledger}
+dataset = {name}
+# epsilon = "..."                  # CONFIRM: all that may ever be spent on these data
+
+[budget]                           # what this release spends; or delete it and give tables targets
+# epsilon = "..."                  # CONFIRM
+
+[[tables]]
+name = "first table"
+rows = [{table}]
+# columns = ["..."]
+# or: sql = "SELECT a, b, COUNT(*) FROM t WHERE c > 3 GROUP BY a, b"
+# target = {{ plus_minus = 50 }}     # instead of [budget]: +- 50 at 95 % for every count
+
+# ---- the columns: delete those that no table asks about -----------------------------------------
+
+"""
+
 
 def write_draft(source: str | os.PathLike[str], output: Path) -> None:
-    """Write the draft of a release file; what is there already stays."""
+    """Write the draft of a release file; a file that exists is not overwritten."""
     if output.suffix != ".toml":
         raise ReleaseError(
             f"a draft is TOML; give --output a name that ends in .toml, not {output}"
@@ -49,11 +97,11 @@ def draft(
     """
     place = Path(source)
     columns = column_types(place)
-    shown = os.path.relpath(place, beside)
-    head = HEAD.format(
+    relative = os.path.relpath(place, beside)
+    head = TEMPLATE_HEAD.format(
         commands=_commands(shlex.quote(name)),
         name=_text(place.stem),
-        source=_text(shown),
+        source=_text(relative),
         ledger=_text(f"{place.stem}.ledger"),
         table=_text(columns[0][0]),
     )
@@ -95,15 +143,6 @@ def _kind(arrow: pa.DataType) -> str:
     return "text" if pa.types.is_string(arrow) or pa.types.is_large_string(arrow) else "unknown"
 
 
-SUGGESTIONS = {
-    "bool": "values = [false, true]",
-    "int": "integers = [0, 99]                # first and last, both included",
-    "float": "bins = [0, 10, 100, inf]           # edges; each bin holds its lower edge",
-    "text": 'values = ["a", "b"]                # every value that can occur',
-    "unknown": 'values = ["a", "b"]                # or integers = [0, 99], or bins = [0, 10, inf]',
-}
-
-
 def _attribute(name: str, kind: str) -> str:
     return (
         f"[schema.{_key(name)}]\n"
@@ -120,58 +159,14 @@ def _key(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    """A basic string of TOML: JSON's escapes are among its own."""
+    """A text as TOML writes it, which knows all escapes of JSON."""
     if any(ord(c) == 0x7F for c in text):
         raise ReleaseError(f"{text!r} holds a control character; rename it")
     return json.dumps(text, ensure_ascii=False)
 
 
-STEPS = {
-    "check {file} --create-ledger": "the owner compares schema and data, in private",
-    "plan {file}": "the error of every table, before anything is spent",
-    "rehearse {file}": "the whole run on made-up data",
-    "release {file}": "the real one",
-}
-
-
 def _commands(file: str) -> str:
-    written = [step.format(file=file) for step in STEPS]
-    width = max(map(len, written)) + 4
-    lines = zip(written, STEPS.values(), strict=True)
-    return "\n".join(f"#   psephos {step:<{width}}{what}" for step, what in lines)
-
-
-HEAD = """\
-# A draft, made from the names and types of the columns alone: no entry of the data was read.
-# What is marked CONFIRM is for a person who knows what may be public. Then:
-{commands}
-
-name = {name}
-title = ""
-publisher = ""
-source = {source}
-# edition = "2025"                 # which state of the data this is, if others come after it
-
-[privacy]                          # CONFIRM: whose presence must not show?
-# unit = "add_remove_row"          # or "substitute_row", or "person" with the two lines below
-# column = "person_id"             # the column that names a person
-# max_rows = 3                     # the most rows of one person that count
-
-[ledger]                           # made once for this data set; unit and budget are for life
-path = {ledger}
-dataset = {name}
-# epsilon = "..."                  # CONFIRM: all that may ever be spent on these data
-
-[budget]                           # what this release spends; or delete it and give tables targets
-# epsilon = "..."                  # CONFIRM
-
-[[tables]]
-name = "first table"
-rows = [{table}]
-# columns = ["..."]
-# or: sql = "SELECT a, b, COUNT(*) FROM t WHERE c > 3 GROUP BY a, b"
-# target = {{ plus_minus = 50 }}     # instead of [budget]: +- 50 at 95 % for every count
-
-# ---- the columns: delete those that no table asks about -----------------------------------------
-
-"""
+    commands = [command.format(file=file) for command in COMMANDS]
+    width = max(map(len, commands)) + 4
+    lines = zip(commands, COMMANDS.values(), strict=True)
+    return "\n".join(f"#   psephos {command:<{width}}{what}" for command, what in lines)

@@ -1,8 +1,7 @@
 """The parts of a release file: what may be written in it, and what it means.
 
-Texts of a release file: what no page, chart or file could show is refused at once.
-
-The columns of a release file's schema, and what all parts of the file have in common.
+Each part is a frozen model that refuses unknown keys and checks what it holds; texts that no page,
+chart or file could show are refused anywhere in the file.
 """
 
 from __future__ import annotations
@@ -31,68 +30,75 @@ from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
 from psephos.kernel.unit import Change, Unit
 from psephos.protect import checked_edition
 
-UNSHOWN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\x7f")
-"""What XML has no character for."""
-RESERVED = ".psephos"
+UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\x7f")
+"""Characters that XML has no place for."""
+RESERVED_FOLDER = ".psephos"
 
 
-def refuse_unshown(content: Any, place: str = "") -> None:
-    """Refuse control characters and half characters, anywhere, by their place."""
-    if isinstance(content, str) and UNSHOWN.search(content):
+def refuse_unprintable(content: Any, place: str = "") -> None:
+    """Refuse control characters and half characters anywhere in the file, and name the place."""
+    if isinstance(content, str) and UNPRINTABLE.search(content):
         raise ValueError(f"{place or 'text'}: {content!r} holds a character that cannot be shown")
     if isinstance(content, dict):
         for key, value in content.items():
-            refuse_unshown(key, place)
-            refuse_unshown(value, f"{place}.{key}" if place else str(key))
+            refuse_unprintable(key, place)
+            refuse_unprintable(value, f"{place}.{key}" if place else str(key))
     elif isinstance(content, list | tuple):
         for i, value in enumerate(content, 1):
-            refuse_unshown(value, f"{place}[{i}]")
+            refuse_unprintable(value, f"{place}[{i}]")
 
 
 def checked_bundle(path: str) -> str:
-    """A place for the bundle: a name that a folder can have."""
+    """The path of the bundle, if its last part can name a folder."""
     name = path.rstrip("/").rpartition("/")[2]
-    if name in ("", ".", "..", RESERVED) or len(name.encode()) > 200:
+    if name in ("", ".", "..", RESERVED_FOLDER) or len(name.encode()) > 200:
         raise ValueError('this is no name for a new folder; write bundle = "bundle"')
     return path
 
 
 def each_once(names: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A list that names nothing twice."""
+    """The list, if it names nothing twice."""
     for i, name in enumerate(names):
         if name in names[:i]:
             raise ValueError(f"{name!r} is there twice; name it once")
     return names
 
 
-def _number(value: Any) -> Any:
-    """A number that is no amount of budget: decimals as the nearest int or float."""
+def _plain_number(value: Any) -> Any:
+    """A decimal as the nearest int or float; amounts of budget stay exact instead."""
     if isinstance(value, Decimal) or value in ("inf", "-inf"):
         value = float(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _written(value: float) -> Any:
+def _json_number(value: float) -> Any:
     return str(value) if math.isinf(value) else value  # JSON has no infinity
 
 
 Number = Annotated[
     int | float,
-    BeforeValidator(_number),
-    PlainSerializer(_written),
+    BeforeValidator(_plain_number),
+    PlainSerializer(_json_number),
     WithJsonSchema({"type": "number"}),
 ]
-Scalar = Annotated[bool | int | float | str, BeforeValidator(_number)]
+Scalar = Annotated[bool | int | float | str, BeforeValidator(_plain_number)]
+View = Literal["raw", "consistent", "published"]
+Format = Literal["csv", "parquet"]
+Amount = Annotated[
+    str,
+    BeforeValidator(lambda x: str(x) if type(x) in (int, Decimal) else x),
+    WithJsonSchema({"type": ["string", "number"], "description": 'e.g. "0.5" or "1/3"'}),
+]
 
 
-class Entry(BaseModel):
-    """What every part of the file has in common: no unknown keys, no changes."""
+class FileEntry(BaseModel):
+    """A part of a release file: it refuses unknown keys, and does not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class EqualBins(Entry):
-    """Bins of one width from `first` to `last`; below and above, where `open` says so."""
+class EqualBins(FileEntry):
+    """Bins of one width from `first` to `last`, and one more above them if `open`."""
 
     first: Number
     last: Number
@@ -111,7 +117,7 @@ class EqualBins(Entry):
         return [*edges, math.inf] if self.open else edges
 
 
-class AttributeEntry(Entry):
+class AttributeEntry(FileEntry):
     """One column: its values, written from public knowledge and never from the data.
 
     Exactly one of `values`, `integers` and `bins` says what the cells are.
@@ -151,31 +157,22 @@ class AttributeEntry(Entry):
         """The attribute of a domain."""
         if self.bins is not None:
             edges = self.bins.edges() if isinstance(self.bins, EqualBins) else self.bins
-            made = Attribute.bins(edges, self.labels)
+            attribute = Attribute.bins(edges, self.labels)
         elif self.integers is not None:
-            made = Attribute.integers(*self.integers)
+            attribute = Attribute.integers(*self.integers)
         else:
             values: list[Any] = list(self.values or ())
             labels = list(self.labels or [str(value) for value in values])
             if self.missing is not None:
                 values, labels = [*values, None], [*labels, self.missing]
-            named = self.labels is not None or self.missing is not None
-            made = Attribute(tuple(values), tuple(labels) if named else None)
+            has_labels = self.labels is not None or self.missing is not None
+            attribute = Attribute(tuple(values), tuple(labels) if has_labels else None)
         for name, groups in self.levels.items():
-            made = made.with_level(name, groups)
-        return made if self.unknown == "drop" else made.with_unknown(self.unknown)
+            attribute = attribute.with_level(name, groups)
+        return attribute if self.unknown == "drop" else attribute.with_unknown(self.unknown)
 
 
-View = Literal["raw", "consistent", "published"]
-Format = Literal["csv", "parquet"]
-Amount = Annotated[
-    str,
-    BeforeValidator(lambda x: str(x) if type(x) in (int, Decimal) else x),
-    WithJsonSchema({"type": ["string", "number"], "description": 'e.g. "0.5" or "1/3"'}),
-]
-
-
-class PrivacyEntry(Entry):
+class PrivacyEntry(FileEntry):
     """Whose presence the release must not betray; there is no default."""
 
     unit: Literal["add_remove_row", "substitute_row", "person"]
@@ -187,8 +184,8 @@ class PrivacyEntry(Entry):
 
     @model_validator(mode="after")
     def _fits(self) -> PrivacyEntry:
-        named = self.column is not None and self.max_rows is not None
-        if self.unit == "person" and not named:
+        complete = self.column is not None and self.max_rows is not None
+        if self.unit == "person" and not complete:
             raise ValueError(
                 "a person is protected through a column that names them and a cap on their rows: "
                 'write column = "id" and max_rows = 3'
@@ -197,14 +194,14 @@ class PrivacyEntry(Entry):
             raise ValueError('column and max_rows go with unit = "person"')
         return self
 
-    def made(self) -> Unit:
+    def privacy_unit(self) -> Unit:
         """The unit of privacy."""
         if self.unit == "person":
             return Unit(self.change, self.column, self.max_rows or 0)
         return Unit("substitute" if self.unit == "substitute_row" else "add_remove")
 
 
-class BudgetEntry(Entry):
+class BudgetEntry(FileEntry):
     """An exact amount: epsilon, or rho, or epsilon with delta (which is kept as rho)."""
 
     epsilon: Amount | None = None
@@ -217,20 +214,12 @@ class BudgetEntry(Entry):
             raise ValueError('give epsilon = "1", or rho = "1/200", or epsilon and delta')
         if self.rho is not None and self.delta is not None:
             raise ValueError("delta goes with epsilon; rho stands alone")
-        self.made()  # refused here, with its place, rather than later
+        self.budget()  # refused here, with its place, rather than later
         return self
 
-    def made(self) -> Budget:
-        """The budget."""
+    def budget(self) -> Budget:
+        """The amount as a budget."""
         return _budget(self.epsilon, self.rho, self.delta)
-
-
-@cache
-def _budget(eps: str | None, in_rho: str | None, delta: str | None) -> Budget:
-    """Amounts as they are written; a certified conversion takes a third of a second."""
-    if in_rho is not None:
-        return rho(in_rho)
-    return epsilon(eps) if delta is None else epsilon_delta(eps, delta)
 
 
 class LedgerEntry(BudgetEntry):
@@ -240,7 +229,7 @@ class LedgerEntry(BudgetEntry):
     dataset: str = Field(description="what the data set is called in the ledger")
 
 
-class TargetEntry(Entry):
+class TargetEntry(FileEntry):
     """How precise a table must be: "± 50 at 95 %", for each count or for all at once."""
 
     plus_minus: Number | None = Field(None, gt=0, description="half the width of the interval")
@@ -273,7 +262,7 @@ class TargetEntry(Entry):
         return float(self.relative or 0) * float(self.guess or 0)
 
 
-class TableEntry(Entry):
+class TableEntry(FileEntry):
     """What one table asks: SQL, or rows, columns and breakdowns, or query sets, or a builder."""
 
     name: str = Field(min_length=1)
@@ -302,17 +291,17 @@ class TableEntry(Entry):
             "queries": self.queries is not None,
             "builder": self.builder is not None,
         }
-        given = [name for name, used in ways.items() if used]
-        if len(given) != 1:
+        choices = [name for name, used in ways.items() if used]
+        if len(choices) != 1:
             raise ValueError(
                 "a table is asked in one way, by sql, by rows and columns, by queries or by a "
-                f"builder; got {' and '.join(given) or 'none'}"
+                f"builder; got {' and '.join(choices) or 'none'}"
             )
         return self
 
 
-class SelectionEntry(Entry):
-    """How what is measured is chosen."""
+class SelectionEntry(FileEntry):
+    """How the strategy is selected."""
 
     strategy: str = Field("hdmm", description="hdmm, or a name in ps.select")
     restarts: int = Field(3, ge=1)
@@ -322,7 +311,7 @@ class SelectionEntry(Entry):
     )
 
 
-class OutputEntry(Entry):
+class OutputEntry(FileEntry):
     """What is written."""
 
     bundle: Annotated[str, AfterValidator(checked_bundle)] = "bundle"
@@ -335,15 +324,7 @@ class OutputEntry(Entry):
     confidence: Number = Field(0.95, gt=0, lt=1)
 
 
-def _selection() -> SelectionEntry:
-    return SelectionEntry.model_validate({})
-
-
-def _output() -> OutputEntry:
-    return OutputEntry.model_validate({})
-
-
-class ReleaseFile(Entry):
+class ReleaseFile(FileEntry):
     """A whole release."""
 
     name: str = Field(min_length=1, description="a short name; it is the ledger's key")
@@ -358,7 +339,7 @@ class ReleaseFile(Entry):
     privacy: PrivacyEntry
     ledger: LedgerEntry
     budget: BudgetEntry | None = Field(None, description="leave it out if tables have targets")
-    # `schema` is a method of pydantic's own
+    # `schema` is also a method of pydantic's models
     attributes: dict[str, AttributeEntry] = Field(alias="schema", min_length=1)
     builds_on: tuple[str, ...] = Field(
         (), description="bundles of the same data set, whose measurements count too"
@@ -367,13 +348,13 @@ class ReleaseFile(Entry):
         (), description='conditions in SQL that no row can meet, e.g. "age < 12 AND married = 1"'
     )
     tables: tuple[TableEntry, ...] = Field(min_length=1)
-    selection: SelectionEntry = Field(default_factory=_selection)
-    output: OutputEntry = Field(default_factory=_output)
+    selection: SelectionEntry = Field(default_factory=lambda: SelectionEntry.model_validate({}))
+    output: OutputEntry = Field(default_factory=lambda: OutputEntry.model_validate({}))
 
     @model_validator(mode="before")
     @classmethod
-    def _can_be_shown(cls, content: Any) -> Any:
-        refuse_unshown(content)
+    def _printable(cls, content: Any) -> Any:
+        refuse_unprintable(content)
         return content
 
     @model_validator(mode="after")
@@ -397,30 +378,30 @@ class ReleaseFile(Entry):
                 "follows"
             )
         if self.budget is not None:
-            self._affordable(self.budget.made(), self.ledger.made())
+            self._check_affordable(self.budget.budget(), self.ledger.budget())
         return self
 
     @staticmethod
-    def _affordable(asked: Budget, held: Budget) -> None:
+    def _check_affordable(spend: Budget, limit: Budget) -> None:
         """Refuse what no ledger of this size could ever pay, before anyone plans with it."""
-        if asked.currency == "rho" and held.currency == "epsilon":
+        if spend.currency == "rho" and limit.currency == "epsilon":
             raise ValueError(
                 "budget: a ledger that holds epsilon cannot pay rho; give [budget] in epsilon, or "
                 "a new data set a [ledger] in rho"
             )
-        cost = asked.amount if asked.currency == held.currency else asked.amount**2 / 2
-        if cost > held.amount:
-            booked = "" if asked.currency == held.currency else f" (booked as rho {cost})"
+        cost = spend.amount if spend.currency == limit.currency else spend.amount**2 / 2
+        if cost > limit.amount:
+            conversion = "" if spend.currency == limit.currency else f" (booked as rho {cost})"
             raise ValueError(
-                f"budget: {asked}{booked} is more than the ledger will ever hold, {held}; lower "
-                "[budget]"
+                f"budget: {spend}{conversion} is more than the ledger will ever hold, {limit}; "
+                "lower [budget]"
             )
 
     def _check_files(self, names: list[str]) -> None:
-        """Tables are files, and some disks take "a.csv" and "A.csv" for one."""
-        seen: dict[str, str] = {}
+        """Refuse names that differ only in case: some disks take "a.csv" and "A.csv" for one."""
+        first_names: dict[str, str] = {}
         for name in names:
-            other = seen.setdefault(name.casefold(), name)
+            other = first_names.setdefault(name.casefold(), name)
             if other != name:
                 raise ValueError(
                     f"two tables are called {other!r} and {name!r}, which differ only in upper and "
@@ -429,16 +410,24 @@ class ReleaseFile(Entry):
 
     def domain(self) -> Domain:
         """The public schema."""
-        waiting = [name for name, entry in self.attributes.items() if not entry.confirmed]
-        if waiting:
+        drafts = [name for name, entry in self.attributes.items() if not entry.confirmed]
+        if drafts:
             raise ReleaseError(
-                f"schema: {', '.join(waiting)} {'is' if len(waiting) == 1 else 'are'} still a "
+                f"schema: {', '.join(drafts)} {'is' if len(drafts) == 1 else 'are'} still a "
                 "draft; write the values from public knowledge and remove `confirmed = false`"
             )
-        made = {}
+        attributes = {}
         for name, entry in self.attributes.items():
             try:
-                made[name] = entry.attribute()
+                attributes[name] = entry.attribute()
             except PsephosError as error:
                 raise ReleaseError(f"schema.{name}: {error}") from None
-        return Domain.of(made)
+        return Domain.of(attributes)
+
+
+@cache
+def _budget(eps: str | None, in_rho: str | None, delta: str | None) -> Budget:
+    """The budget of amounts as written; cached, for a conversion takes a third of a second."""
+    if in_rho is not None:
+        return rho(in_rho)
+    return epsilon(eps) if delta is None else epsilon_delta(eps, delta)

@@ -1,7 +1,7 @@
 """The release file: what is published, from what, for whom and how precisely, in one text.
 
-TOML, YAML or JSON, checked against the models in `entries`; a mistake is told by its place in the
-file. Numbers with a point are read as decimals, so `epsilon = 0.1` is exactly a tenth.
+It is TOML, YAML or JSON, checked against the models in `entries`; a mistake is reported with its
+place in the file. Numbers with a point are read as decimals, so `epsilon = 0.1` is exactly a tenth.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pydantic import ValidationError
 
 from psephos.errors import ReleaseError
 from psephos.release.spec.entries import ReleaseFile
-from psephos.release.spec.mistakes import mistakes, shown, unreadable
+from psephos.release.spec.mistakes import display, list_mistakes, syntax_mistake
 
-YAML = (".yaml", ".yml")
-NAMES = ("release.toml", "release.yaml", "release.yml", "release.json")
-"""What a release file is called in a folder that is given in its stead, the first one first."""
+YAML_ENDINGS = (".yaml", ".yml")
+FILE_NAMES = ("release.toml", "release.yaml", "release.yml", "release.json")
+"""Names that a release file is looked for by in a folder, the preferred one first."""
 
 
 def read_release(path: str | os.PathLike[str]) -> ReleaseFile:
-    """The release file at a path; whatever is wrong with it is told at once, with its place."""
+    """The release file at a path; all mistakes in it are reported together, with their places."""
     place = release_path(path)
     if place.is_dir():
-        place = _inside(place)
+        place = _file_in(place)
     try:
         text = place.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -39,15 +39,6 @@ def read_release(path: str | os.PathLike[str]) -> ReleaseFile:
     except (OSError, UnicodeDecodeError) as error:
         raise ReleaseError(f"{place} cannot be read: {error}") from None
     return parse_release(text, place.name)
-
-
-def _inside(folder: Path) -> Path:
-    """The release file of a folder; where it is not release.toml, there must be but one."""
-    found = [folder / name for name in NAMES if (folder / name).is_file()]
-    if len(found) > 1 and found[0].name != NAMES[0]:
-        names = " and ".join(place.name for place in found)
-        raise ReleaseError(f"{folder} holds {names}; name the one that is meant")
-    return found[0] if found else folder / NAMES[0]
 
 
 def release_path(path: Any) -> Path:
@@ -62,11 +53,11 @@ def parse_release(text: str, name: str = "release.toml") -> ReleaseFile:
     if not text.strip():
         raise ReleaseError(f"{name} is empty; `psephos init DATA` drafts a release file")
     try:
-        content = _parsed(text, name)
+        content = _parse(text, name)
     except (ValueError, InvalidOperation) as error:
-        raise ReleaseError(f"{name}: {unreadable(error, text)}") from None
+        raise ReleaseError(f"{name}: {syntax_mistake(error, text)}") from None
     if not isinstance(content, dict):
-        raise ReleaseError(f"{name} must hold keys and values, got {shown(content)}")
+        raise ReleaseError(f"{name} must hold keys and values, got {display(content)}")
     return checked_release(content, name)
 
 
@@ -75,29 +66,38 @@ def checked_release(content: dict[str, Any], name: str) -> ReleaseFile:
     try:
         return ReleaseFile.model_validate(content)
     except ValidationError as error:
-        lines = mistakes(error.errors(), content, yaml=name.endswith(YAML))
+        lines = list_mistakes(error.errors(), content, yaml=name.endswith(YAML_ENDINGS))
         raise ReleaseError(f"{name}: " + f"\n{name}: ".join(lines)) from None
 
 
 def json_schema() -> dict[str, Any]:
     """The file's JSON Schema, for editors that complete and check."""
-    made = ReleaseFile.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+    schema = ReleaseFile.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _parsed(text: str, name: str) -> Any:
-    if name.endswith(YAML):
+def _file_in(folder: Path) -> Path:
+    """The release file of a folder; if there is no release.toml, it must be the only one."""
+    files = [folder / name for name in FILE_NAMES if (folder / name).is_file()]
+    if len(files) > 1 and files[0].name != FILE_NAMES[0]:
+        names = " and ".join(file.name for file in files)
+        raise ReleaseError(f"{folder} holds {names}; name the one that is meant")
+    return files[0] if files else folder / FILE_NAMES[0]
+
+
+def _parse(text: str, name: str) -> Any:
+    if name.endswith(YAML_ENDINGS):
         import yaml
 
-        class Exact(yaml.SafeLoader):
+        class ExactLoader(yaml.SafeLoader):
             """Numbers with a point stay decimals."""
 
         def number(loader: Any, node: Any) -> Any:
             return _decimal(loader.construct_scalar(node))
 
-        Exact.add_constructor("tag:yaml.org,2002:float", number)
+        ExactLoader.add_constructor("tag:yaml.org,2002:float", number)
         try:
-            return yaml.load(text, Exact)
+            return yaml.load(text, ExactLoader)
         except yaml.YAMLError as error:
             raise ValueError(str(error)) from None
     if name.endswith(".json"):

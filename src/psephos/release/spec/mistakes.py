@@ -1,4 +1,4 @@
-"""What is wrong with a release file, in words: the place, what would do, what was given."""
+"""Mistakes in a release file as messages: the place, what would do, and what is there instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, get_args
 from psephos.release.spec.entries import (
     AttributeEntry,
     BudgetEntry,
-    Entry,
+    FileEntry,
     LedgerEntry,
     OutputEntry,
     PrivacyEntry,
@@ -23,7 +23,7 @@ from psephos.release.spec.entries import (
 
 Steps = tuple[str | int, ...]
 
-KINDS = {
+ERROR_KINDS = {
     "bool_type bool_parsing": "true or false",
     "int_type int_parsing int_parsing_size int_from_float": "a whole number",
     "float_type float_parsing": "a number",
@@ -31,7 +31,8 @@ KINDS = {
     "tuple_type": "a list",
     "dict_type model_type model_attributes_type": "keys and values",
 }
-WORDS = {kind: words for kinds, words in KINDS.items() for kind in kinds.split()}
+EXPECTED_KINDS = {error: kind for errors, kind in ERROR_KINDS.items() for error in errors.split()}
+"""The kind of value that each of pydantic's errors of type asks for."""
 EXAMPLES = {
     "privacy": 'privacy = { unit = "add_remove_row" }',
     "ledger": 'ledger = { path = "people.ledger", dataset = "people", epsilon = 1 }',
@@ -61,7 +62,7 @@ EXAMPLES = {
     "rho": 'rho = "1/200"',
     "delta": 'delta = "1e-6"',
 }
-PARTS: dict[str, type[Entry]] = {
+SECTION_MODELS: dict[str, type[FileEntry]] = {
     "privacy": PrivacyEntry,
     "ledger": LedgerEntry,
     "budget": BudgetEntry,
@@ -71,46 +72,48 @@ PARTS: dict[str, type[Entry]] = {
     "selection": SelectionEntry,
     "output": OutputEntry,
 }
-CURLY = "“”„‟‘’‚‛«»"
+CURLY_QUOTES = "“”„‟‘’‚‛«»"
 
 
-def unreadable(error: Exception, text: str) -> str:
+def syntax_mistake(error: Exception, text: str) -> str:
     """Why a text is no TOML, YAML or JSON; curly quotes are the likeliest reason."""
-    found = re.search(r"line (\d+)", str(error))
+    match = re.search(r"line (\d+)", str(error))
     lines = text.splitlines()
-    number = int(found[1]) if found else 0
-    curly = [c for c in (lines[number - 1] if 0 < number <= len(lines) else "") if c in CURLY]
+    number = int(match[1]) if match else 0
+    curly = [
+        c for c in (lines[number - 1] if 0 < number <= len(lines) else "") if c in CURLY_QUOTES
+    ]
     if not curly:
         return str(error)
     straight = "'" if curly[0] in "‘’‚‛" else '"'
     return f"line {number} has the quote {curly[0]}; use straight quotes, {straight}"
 
 
-def mistakes(errors: Sequence[Any], content: Any, yaml: bool = False) -> list[str]:
+def list_mistakes(errors: Sequence[Any], content: Any, yaml: bool = False) -> list[str]:
     """All mistakes, each once; `content` is what the file holds."""
-    placed = [(_steps(error, content), error) for error in errors]
+    located = [(_steps(error, content), error) for error in errors]
     # Where an entry is wrong, the list that lacks it and its other readings are not mistakes too.
-    own = [
+    genuine = [
         (steps, error)
-        for steps, error in placed
-        if not (error["type"] in WORDS or error["type"] == "too_short")
-        or not any(len(other) > len(steps) and other[: len(steps)] == steps for other, _ in placed)
+        for steps, error in located
+        if not (error["type"] in EXPECTED_KINDS or error["type"] == "too_short")
+        or not any(len(other) > len(steps) and other[: len(steps)] == steps for other, _ in located)
     ]
     kinds: dict[Steps, list[str]] = {}
-    for steps, error in own:
-        if error["type"] in WORDS:
-            kinds.setdefault(steps, []).append(WORDS[error["type"]])
+    for steps, error in genuine:
+        if error["type"] in EXPECTED_KINDS:
+            kinds.setdefault(steps, []).append(EXPECTED_KINDS[error["type"]])
     return list(
         dict.fromkeys(
             _kind_mistake(steps, kinds[steps], content, yaml)
-            if error["type"] in WORDS
+            if error["type"] in EXPECTED_KINDS
             else _mistake(steps, error, content)
-            for steps, error in own
+            for steps, error in genuine
         )
     )
 
 
-def shown(value: Any) -> str:
+def display(value: Any) -> str:
     """A value as a message shows it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -124,26 +127,27 @@ def shown(value: Any) -> str:
 def _steps(error: Any, content: Any) -> Steps:
     """The place in the file, without what only the models know."""
     steps: list[str | int] = []
-    found, missing = content, error["type"] in ("missing", "extra_forbidden")
+    value, about_key = content, error["type"] in ("missing", "extra_forbidden")
     for i, step in enumerate(error["loc"]):
-        inside = isinstance(found, dict) and step in found
-        listed = isinstance(step, int) and isinstance(found, list | tuple)
-        if inside or listed or (missing and i == len(error["loc"]) - 1):
+        is_key = isinstance(value, dict) and step in value
+        is_position = isinstance(step, int) and isinstance(value, list | tuple)
+        if is_key or is_position or (about_key and i == len(error["loc"]) - 1):
             steps.append(step)
-            found = _at(found, step)
+            value = _item(value, step)
     return tuple(steps)
 
 
-def _at(found: Any, step: str | int) -> Any:
-    if isinstance(found, dict):
-        return found.get(step)
-    inside = isinstance(found, list | tuple) and isinstance(step, int) and step < len(found)
-    return found[step] if inside else None
+def _item(value: Any, step: str | int) -> Any:
+    if isinstance(value, dict):
+        return value.get(step)
+    inside = isinstance(value, list | tuple) and isinstance(step, int) and step < len(value)
+    return value[step] if inside else None
 
 
-def _found(steps: Steps, content: Any) -> Any:
+def _value(steps: Steps, content: Any) -> Any:
+    """What the file holds at a place; None where there is nothing."""
     for step in steps:
-        content = _at(content, step)
+        content = _item(content, step)
     return content
 
 
@@ -154,34 +158,35 @@ def _place(steps: Steps, content: Any) -> str:
         if isinstance(step, str):
             place += f".{step}" if place else step
             continue
-        entry = _found(steps[: i + 1], content)
+        entry = _value(steps[: i + 1], content)
         name = entry.get("name") if isinstance(entry, dict) else None
         place += f" {name!r}" if name and isinstance(name, str) else f"[{step + 1}]"
     return place
 
 
 def _kind_mistake(steps: Steps, kinds: list[str], content: Any, yaml: bool) -> str:
-    """Something of the wrong kind."""
-    found = _found(steps, content)
+    """The message for a value of the wrong kind."""
+    value = _value(steps, content)
     key = next((step for step in reversed(steps) if isinstance(step, str)), "")
     if len(steps) == 2 and steps[0] == "schema":
         key = "schema"  # an attribute may have any name
     elif len(steps) > 3 and steps[2] == "levels":
         key = "levels"
-    wanted = [
+    expected = [
         kind for kind in dict.fromkeys(kinds) if kind != "a whole number" or "a number" not in kinds
     ]
     if key in ("epsilon", "rho", "delta"):
-        wanted = ["a number"]
-    told = f"{_place(steps, content)}: must be {_either(wanted)}"
-    told += f", such as {EXAMPLES[key]}" if key in EXAMPLES else ""
-    told += f", got {shown(found)}"
-    if "text in quotes" in wanted and isinstance(found, bool) and yaml:
-        told += "; YAML takes yes, no, on, off, true and false for truth values: put quotes around"
-        told += " them"
-    elif "text in quotes" in wanted and isinstance(found, bool | int | float | Decimal):
-        told += f'; put quotes around it: "{shown(found)}"'
-    return told
+        expected = ["a number"]
+    message = f"{_place(steps, content)}: must be {_either(expected)}"
+    message += f", such as {EXAMPLES[key]}" if key in EXAMPLES else ""
+    message += f", got {display(value)}"
+    if "text in quotes" in expected and isinstance(value, bool) and yaml:
+        message += (
+            "; YAML takes yes, no, on, off, true and false for truth values: put quotes around them"
+        )
+    elif "text in quotes" in expected and isinstance(value, bool | int | float | Decimal):
+        message += f'; put quotes around it: "{display(value)}"'
+    return message
 
 
 def _either(words: list[str]) -> str:
@@ -189,12 +194,12 @@ def _either(words: list[str]) -> str:
 
 
 def _mistake(steps: Steps, error: Any, content: Any) -> str:
-    """Something missing, unknown or out of bounds."""
+    """The message for a key or value that is missing, unknown or out of bounds."""
     place = _place(steps, content)
     if error["type"] == "missing":
         return f"{place} is missing{_choices(error['loc'])}"
     if error["type"] == "extra_forbidden":
-        return f"{place} is not known{_unknown(error['loc'])}"
+        return f"{place} is not known{_key_hint(error['loc'])}"
     if error["type"] == "string_too_short":
         return f"{place}: must not be empty"
     if error["type"] == "too_short":
@@ -204,10 +209,10 @@ def _mistake(steps: Steps, error: Any, content: Any) -> str:
         return f"{place}: at most {limits['max_length']} are taken, got {limits['actual_length']}"
     what = error["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
     what = what[0].lower() + what[1:]
-    found = _found(steps, content)
-    plain = isinstance(found, str | int | float | Decimal) and shown(found) not in what
-    got = f", got {shown(found)}" if plain else ""
-    return f"{place + ': ' if place else ''}{what}{got}{_as_share(error, found)}"
+    value = _value(steps, content)
+    plain = isinstance(value, str | int | float | Decimal) and display(value) not in what
+    got = f", got {display(value)}" if plain else ""
+    return f"{place + ': ' if place else ''}{what}{got}{_as_share(error, value)}"
 
 
 def _choices(loc: tuple[Any, ...]) -> str:
@@ -218,26 +223,26 @@ def _choices(loc: tuple[Any, ...]) -> str:
     return f": write {loc[-1]} = {_either(quoted)}" if quoted else ""
 
 
-def _unknown(loc: tuple[Any, ...]) -> str:
+def _key_hint(loc: tuple[Any, ...]) -> str:
     """Where an unknown key belongs, or what it may have been meant to be."""
-    key, known = str(loc[-1]), sorted(_keys(_model(loc)))
+    key, keys = str(loc[-1]), sorted(_keys(_model(loc)))
     if len(loc) > 1 and key in _keys(ReleaseFile):
         return f" here: {key} belongs at the top of the file, before the first [section]"
-    close = get_close_matches(key, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known here: {', '.join(known)}"
+    matches = get_close_matches(key, keys, n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else f"; known here: {', '.join(keys)}"
 
 
-def _as_share(error: Any, found: Any) -> str:
-    """A percentage where a share is wanted, as a share."""
-    percent = error["type"] == "less_than" and error["ctx"]["lt"] == 1 and 1 < found < 100
-    return f"; write {float(found) / 100:g}" if percent else ""
+def _as_share(error: Any, value: Any) -> str:
+    """A percentage where a share belongs, written as a share."""
+    percent = error["type"] == "less_than" and error["ctx"]["lt"] == 1 and 1 < value < 100
+    return f"; write {float(value) / 100:g}" if percent else ""
 
 
-def _model(loc: tuple[Any, ...]) -> type[Entry]:
+def _model(loc: tuple[Any, ...]) -> type[FileEntry]:
     """The part of the file that a key is in."""
-    parts = [PARTS[step] for step in loc[:-1] if step in PARTS]
-    return parts[-1] if parts else ReleaseFile
+    sections = [SECTION_MODELS[step] for step in loc[:-1] if step in SECTION_MODELS]
+    return sections[-1] if sections else ReleaseFile
 
 
-def _keys(model: type[Entry]) -> list[str]:
+def _keys(model: type[FileEntry]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]

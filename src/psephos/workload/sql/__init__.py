@@ -6,6 +6,6 @@ The table that FROM names is never opened. Text is compared letter for letter: a
 ignores case is not followed, whatever the dialect.
 """
 
-from psephos.workload.sql.compiler import compile_sql
+from psephos.workload.sql.compiler import compile_sql, merge_attributes, read_sql, sql_products
 
-__all__ = ["compile_sql"]
+__all__ = ["compile_sql", "merge_attributes", "read_sql", "sql_products"]

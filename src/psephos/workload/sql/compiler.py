@@ -19,13 +19,15 @@ from psephos.workload.sql.evaluator import Evaluator
 from psephos.workload.sql.refusals import refuse, too_deep
 from psephos.workload.sql.statement import Statement, read_statements
 
+MERGE_LIMIT = 10_000
+
 
 def compile_sql(
     domain: Domain,
     statements: Sequence[str] | str,
     *,
     dialect: str | None = None,
-    merge_limit: int = 10_000,
+    merge_limit: int = MERGE_LIMIT,
 ) -> tuple[Domain, list[Product]]:
     """One product for every grouping set of every statement, and the domain they are over.
 
@@ -45,6 +47,19 @@ def compile_sql(
     >>> [table.name for table in tables]
     ['sex']
     """
+    tables = read_sql(domain, statements, dialect=dialect, merge_limit=merge_limit)
+    merged, blocks = merge_attributes(domain, tables, merge_limit)
+    return merged, sql_products(tables, domain, merged, blocks)
+
+
+def read_sql(
+    domain: Domain,
+    statements: Sequence[str] | str,
+    *,
+    dialect: str | None = None,
+    merge_limit: int = MERGE_LIMIT,
+) -> list[CountTable]:
+    """One table for every grouping set of every statement, before attributes are merged."""
     if not isinstance(domain, Domain):
         raise SqlError(f"the domain comes first, then the statements; got {type(domain).__name__}")
     if isinstance(merge_limit, bool) or not isinstance(merge_limit, int):
@@ -53,11 +68,24 @@ def compile_sql(
         raise SqlError(f"statements must be text or a list of texts, got {statements!r}")
     texts = [statements] if isinstance(statements, str) else list(statements)
     try:
-        tables = _tables(ColumnNames(domain), texts, dialect or "duckdb", merge_limit)
-    except RecursionError:  # the caller's calls left too few for the parser
+        return _tables(ColumnNames(domain), texts, dialect or "duckdb", merge_limit)
+    except RecursionError:  # the caller's own calls left too few for the parser
         raise too_deep() from None
-    merged, blocks = _merge(domain, tables, merge_limit)
-    return merged, [_product(table, domain, merged, blocks) for table in tables]
+
+
+def merge_attributes(
+    domain: Domain, tables: Sequence[CountTable], merge_limit: int = MERGE_LIMIT
+) -> tuple[Domain, tuple[tuple[str, ...], ...]]:
+    """The domain that all tables together need, and the blocks of attributes merged in it."""
+    _check_statements([table.statement for table in tables])
+    return _merge(domain, tables, merge_limit)
+
+
+def sql_products(
+    tables: Sequence[CountTable], domain: Domain, merged: Domain, blocks: Sequence[tuple[str, ...]]
+) -> list[Product]:
+    """One product for every table, over the domain in which these blocks are merged."""
+    return [_product(table, domain, merged, blocks) for table in tables]
 
 
 def _tables(
