@@ -173,7 +173,7 @@ class AttributeEntry(FileEntry):
 
 
 class PrivacyEntry(FileEntry):
-    """Whose presence the release must not betray; there is no default."""
+    """The unit of privacy: whose presence the release must not reveal; there is no default."""
 
     unit: Literal["add_remove_row", "substitute_row", "person"]
     column: str | None = Field(None, description="for persons: the column that names them")
@@ -256,7 +256,7 @@ class TargetEntry(FileEntry):
 
     @property
     def half_width(self) -> float:
-        """In rows."""
+        """Half the width of the interval, in rows."""
         if self.plus_minus is not None:
             return float(self.plus_minus)
         return float(self.relative or 0) * float(self.guess or 0)
@@ -312,7 +312,7 @@ class SelectionEntry(FileEntry):
 
 
 class OutputEntry(FileEntry):
-    """What is written."""
+    """The bundle: where it is written, with which views and formats."""
 
     bundle: Annotated[str, AfterValidator(checked_bundle)] = "bundle"
     views: Annotated[tuple[View, ...], AfterValidator(each_once)] = Field(

@@ -125,7 +125,7 @@ def display(value: Any) -> str:
 
 
 def _steps(error: Any, content: Any) -> Steps:
-    """The place in the file, without what only the models know."""
+    """The place of an error in the file, without the steps that only pydantic takes."""
     steps: list[str | int] = []
     value, about_key = content, error["type"] in ("missing", "extra_forbidden")
     for i, step in enumerate(error["loc"]):
