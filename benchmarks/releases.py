@@ -166,7 +166,7 @@ def published() -> None:
         measured = data.vectorise().measure(strategy.query, spend=ps.epsilon(1))
         estimate = ps.infer.least_squares(measured)
         started = time.process_time()
-        cells = nonnegative(estimate, hold_total=True)
+        cells = nonnegative(estimate, hold_total=True).vector
         solved = time.process_time()
         made = whole(cells, workload)
         ended = time.process_time()
@@ -198,8 +198,8 @@ def closeness(runs: int = 20) -> None:
             data = ps.simulate(counts, domain, unit=UNIT, budget=spend, seed=seed)
             estimate = ps.infer.least_squares(data.vectorise().measure(strategy.query, spend=spend))
             plain, held = nonnegative(estimate), nonnegative(estimate, hold_total=True)
-            answers = [estimate.answer(workload).values, workload.answer(plain)]
-            answers.append(workload.answer(whole(held, workload)))
+            answers = [estimate.answer(workload).values, plain.answer(workload).values]
+            answers.append(workload.answer(whole(held.vector, workload)))
             for own, found in zip(gaps, answers, strict=True):
                 own.append(found - workload.answer(counts))
         errors = [f"{np.sqrt(np.square(own).mean()):.1f}" for own in gaps]

@@ -30,8 +30,7 @@ from functools import cached_property
 import numpy as np
 from numpy.random import default_rng
 
-from psephos.infer.estimate import Estimate
-from psephos.infer.least_squares import Piece, pieces
+from psephos.infer.least_squares import LeastSquares, Piece, pieces
 from psephos.inverse.choice import form_of, precision
 from psephos.inverse.form import Factors, Form
 from psephos.kernel.simulate import SeededDraws
@@ -76,7 +75,7 @@ class Agreement:
 
 
 def agreement(
-    estimate: Estimate, workload: Workload, left_out: Collection[int], *, seed: int
+    estimate: LeastSquares, workload: Workload, left_out: Collection[int], *, seed: int
 ) -> Agreement:
     """Do some of an estimate's measurements agree with the others, as far as a workload tells?
 
@@ -135,7 +134,7 @@ class _Moves:
     rows: Array
 
     @classmethod
-    def of(cls, estimate: Estimate, workload: Workload, left_out: Collection[int]) -> _Moves:
+    def of(cls, estimate: LeastSquares, workload: Workload, left_out: Collection[int]) -> _Moves:
         groups = [pieces([each]) for each in estimate.measurements]
         sources = [i for i, group in enumerate(groups) for _ in group]
         blocks = [piece for group in groups for piece in group]

@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from psephos.domain.domain import Domain
 from psephos.errors import ShapeError, UnsupportedError
-from psephos.infer.estimate import Estimate
+from psephos.infer.estimate import Answers
+from psephos.infer.least_squares import LeastSquares
 from psephos.infer.normal_equations import Map, Normal, conjugate
 from psephos.matrix import Ones
 from psephos.values import Array
+from psephos.workload.workload import Workload, check_domain
 
 MOST_CELLS = 20_000_000
 """The most cells for which a vector that is not negative is made."""
@@ -38,8 +42,8 @@ ROUNDS = 100
 
 
 def nonnegative(
-    estimate: Estimate, *, zeros: Array | None = None, hold_total: bool = False
-) -> Array:
+    estimate: LeastSquares, *, zeros: Array | None = None, hold_total: bool = False
+) -> NonNegative:
     """The cells x ≥ 0, zero where `zeros` says so, that fit all measurements best.
 
     If the estimate has no negative cell it is the answer. Where measurements leave directions
@@ -56,9 +60,9 @@ def nonnegative(
     >>> estimate = ps.infer.least_squares(data.vectorise().measure(asked.query, spend=ps.rho(1)))
     >>> estimate.vector.round(2)
     array([ 8., -1.,  1.])
-    >>> nonnegative(estimate).round(2)
+    >>> nonnegative(estimate).vector.round(2)
     array([7.67, 0.  , 0.67])
-    >>> nonnegative(estimate, hold_total=True).round(2)
+    >>> nonnegative(estimate, hold_total=True).vector.round(2)
     array([7.5, 0. , 0.5])
     """
     cells = estimate.domain.size
@@ -81,10 +85,31 @@ def nonnegative(
             RuntimeWarning,
             stacklevel=2,
         )
-    return normal.spread(x, zeros)
+    return NonNegative(estimate.domain, normal.spread(x, zeros), estimate.simulation)
 
 
-def _total(estimate: Estimate) -> float | None:
+@dataclass(frozen=True, eq=False, repr=False)
+class NonNegative:
+    """An estimate of every cell with none below zero; biased, since noise is cut off there."""
+
+    domain: Domain
+    vector: Array
+    simulation: bool = False
+    biased: ClassVar[bool] = True
+
+    def answer(self, workload: Workload) -> Answers:
+        """The answers W x of a workload; their standard errors are not known."""
+        check_domain(workload, self.domain)
+        krons = [workload.kron(i) for i in range(len(workload.products))]
+        values = np.concatenate([kron @ self.vector for kron in krons])
+        return Answers(workload, values, biased=True, simulation=self.simulation)
+
+    def __repr__(self) -> str:
+        mark = "Simulated non-negative" if self.simulation else "Non-negative"
+        return f"{mark} estimate({self.vector.size:,} cells over {self.domain})"
+
+
+def _total(estimate: LeastSquares) -> float | None:
     """The estimate's total, not negative; None if the measurements do not tell it."""
     factors = tuple(Ones(1, n) for n in estimate.domain.shape)
     if not estimate.form.covers(factors):

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from psephos.infer.estimate import Estimate
-from psephos.infer.least_squares import pieces
+from psephos.infer.least_squares import LeastSquares, pieces
 from psephos.inverse.axis import gram_diagonal
 from psephos.inverse.choice import precision
 from psephos.inverse.form import Fitted, Form
@@ -59,7 +58,7 @@ class Normal:
     """What X holds of 11ᵀ besides, for a total that is held."""
 
     @classmethod
-    def of(cls, estimate: Estimate) -> Normal:
+    def of(cls, estimate: LeastSquares) -> Normal:
         """The normal equations of all measurements of an estimate."""
         known = pieces(estimate.measurements)
         blocks = [each.matrix for each in known]

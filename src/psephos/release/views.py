@@ -21,9 +21,8 @@ import pyarrow as pa
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError
-from psephos.infer.estimate import Estimate
 from psephos.infer.intervals import Widths, half_widths, noise_quantile
-from psephos.infer.least_squares import least_squares
+from psephos.infer.least_squares import LeastSquares, least_squares
 from psephos.infer.nonnegative import MOST_CELLS, nonnegative
 from psephos.infer.rounding import whole
 from psephos.kernel.measurement import Measurement
@@ -58,7 +57,7 @@ class Views:
         return (*(each.measurement for each in self.job.past), self.measurement)
 
     @cached_property
-    def estimate(self) -> Estimate:
+    def estimate(self) -> LeastSquares:
         """Least squares."""
         return least_squares(self.measurements)
 
@@ -95,7 +94,7 @@ class Views:
     @cached_property
     def solution(self) -> Array:
         """Non-negative real numbers for every cell, zero where no row can be."""
-        return nonnegative(self.estimate, zeros=self.job.zeros, hold_total=True)
+        return nonnegative(self.estimate, zeros=self.job.zeros, hold_total=True).vector
 
     @cached_property
     def cells(self) -> Array:
