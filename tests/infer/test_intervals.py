@@ -122,9 +122,9 @@ def forms():
     yield "iterative", pair, loose, noises, [block.shape[0] for block in blocks]
 
 
-@pytest.mark.parametrize("whole", [components.WHOLE, 1])
+@pytest.mark.parametrize("whole", [components.LARGE_TABLE, 1])
 def test_many_fits_at_once_are_those_one_by_one(whole, monkeypatch):
-    monkeypatch.setattr(components, "WHOLE", whole)
+    monkeypatch.setattr(components, "LARGE_TABLE", whole)
     rng = np.random.default_rng(3)
     for name, workload, form, _, rows in forms():
         assert form.work > 0

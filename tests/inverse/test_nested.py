@@ -174,7 +174,7 @@ def test_large_trees_need_no_square_array():
 
 
 def test_grams_without_structure_go_group_by_group(monkeypatch):
-    monkeypatch.setattr("psephos.inverse.nested.WRITTEN", 2)
+    monkeypatch.setattr("psephos.inverse.nested.DENSE_GRAM_CELLS", 2)
     groups, z = np.array([0, 1, 0, 2]), np.array([1.0, 2, 3, 4])
     w = Dense(np.arange(12).reshape(3, 4))
     mask = groups[:, None] == groups

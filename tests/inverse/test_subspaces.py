@@ -74,7 +74,7 @@ def subspaces(shape, pairs):
 
 
 @given(blocks=BLOCKS, factors=PRODUCTS, seed=st.integers(0, 99))
-@pytest.mark.parametrize("whole", [components.WHOLE, 1])
+@pytest.mark.parametrize("whole", [components.LARGE_TABLE, 1])
 def test_equals_dense_least_squares(whole, blocks, factors, seed):
     made = [(kron(kinds), variance) for kinds, variance in blocks]
     space = subspaces(SHAPE, made)
@@ -85,12 +85,12 @@ def test_equals_dense_least_squares(whole, blocks, factors, seed):
     assert space.covers(factors) == (np.abs(missing).max() < 1e-9)
     rng = np.random.default_rng(seed)
     values = [rng.integers(-9, 10, matrix.shape[0]) for matrix, _ in made]
-    old = components.WHOLE
+    old = components.LARGE_TABLE
     try:
-        components.WHOLE = whole
+        components.LARGE_TABLE = whole
         fitted = space.fit(values)
     finally:
-        components.WHOLE = old
+        components.LARGE_TABLE = old
     if not space.covers(factors):
         assert space.trace(factors) == np.inf
         with pytest.raises(UnsupportedError, match="say nothing about"):

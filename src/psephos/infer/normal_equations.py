@@ -21,9 +21,8 @@ from psephos.infer.least_squares import LeastSquares, pieces
 from psephos.inverse.axis import gram_diagonal
 from psephos.inverse.choice import precision
 from psephos.inverse.form import Fitted, Form
-from psephos.inverse.merged_cells import MergedFitted, MergedForm, Merging
-from psephos.inverse.subspaces import Fitted as FittedTables
-from psephos.inverse.subspaces import Subspaces
+from psephos.inverse.merged_cells import FittedGroups, MergedForm, Merging
+from psephos.inverse.subspaces import FittedTables, Subspaces
 from psephos.matrix import Dense, Identity, Kron, MarginalsGram, Matrix, Ones, PIdentity, Scaled
 from psephos.values import Array
 
@@ -66,7 +65,7 @@ class Normal:
         values = [each.values.astype(float) for each in known]
         form, fitted, shape = estimate.form, estimate.fitted, estimate.domain.shape
         groups: Array | None = None
-        while isinstance(form, MergedForm) and isinstance(fitted, MergedFitted):
+        while isinstance(form, MergedForm) and isinstance(fitted, FittedGroups):
             merging = form.merging
             blocks = list(merging.blocks(blocks))
             own = merged_cells(merging)
@@ -133,7 +132,7 @@ def merged_cells(merging: Merging) -> Array:
 def _cells(fitted: Fitted, axes: int) -> Array:
     """Least squares with least norm: what nobody measured counts as zero."""
     if isinstance(fitted, FittedTables):
-        return np.asarray(fitted.averaged.tables(tuple(range(axes)))[0])
+        return np.asarray(fitted.averages.tables(tuple(range(axes)))[0])
     return fitted.vector  # type: ignore[attr-defined, no-any-return]
 
 
