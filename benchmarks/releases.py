@@ -33,7 +33,7 @@ from benchmarks.measure import table
 from psephos.cli.demo import prepare
 from psephos.infer.intervals import half_widths
 from psephos.infer.nonnegative import nonnegative
-from psephos.infer.rounding import whole
+from psephos.infer.rounding import round_cells
 from psephos.kernel.measurement import noise_for
 from psephos.release.request import Job
 from psephos.release.run import create_ledger
@@ -168,7 +168,7 @@ def published() -> None:
         started = time.process_time()
         cells = nonnegative(estimate, hold_total=True).vector
         solved = time.process_time()
-        made = whole(cells, workload)
+        made = round_cells(cells, workload)
         ended = time.process_time()
         shift = workload.answer(made) - workload.answer(cells)
         root = float(np.sqrt((shift**2).mean()))
@@ -199,7 +199,7 @@ def closeness(runs: int = 20) -> None:
             estimate = ps.infer.least_squares(data.vectorise().measure(strategy.query, spend=spend))
             plain, held = nonnegative(estimate), nonnegative(estimate, hold_total=True)
             answers = [estimate.answer(workload).values, plain.answer(workload).values]
-            answers.append(workload.answer(whole(held.vector, workload)))
+            answers.append(workload.answer(round_cells(held.vector, workload)))
             for own, found in zip(gaps, answers, strict=True):
                 own.append(found - workload.answer(counts))
         errors = [f"{np.sqrt(np.square(own).mean()):.1f}" for own in gaps]

@@ -144,9 +144,9 @@ def test_the_ways_to_simulate_agree(monkeypatch):
         assert best.draws == draws
         if name == "iterative":
             continue
-        monkeypatch.setattr(intervals, "HELD", 1500 * workload.shape[0])
+        monkeypatch.setattr(intervals, "HELD_NUMBERS", 1500 * workload.shape[0])
         looped = half_widths(form, noises, rows, workload)
-        monkeypatch.setattr(intervals, "HELD", 10)
+        monkeypatch.setattr(intervals, "HELD_NUMBERS", 10)
         pooled = half_widths(form, noises, rows, workload)
         monkeypatch.undo()
         assert looped.draws == 1500

@@ -13,9 +13,9 @@ import psephos as ps
 from psephos import matrix as mx
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.infer import normal_equations as normal_module
-from psephos.infer.least_squares import pieces
-from psephos.infer.nonnegative import Problem, _below, nonnegative
-from psephos.infer.normal_equations import Normal
+from psephos.infer.least_squares import block_answers
+from psephos.infer.nonnegative import NonNegativeProblem, _negative_size, nonnegative
+from psephos.infer.normal_equations import NormalEquations
 from psephos.kernel.query import Query
 from tests.inverse.test_forms import SHAPE, blocks
 
@@ -33,7 +33,7 @@ def dense(estimate):
     """The measurements scaled to unit noise: a matrix and its answers."""
     rows = []
     for m in estimate.measurements:
-        blocks = np.concatenate([piece.matrix.dense() for piece in pieces([m])])
+        blocks = np.concatenate([block.matrix.dense() for block in block_answers([m])])
         rows.append(blocks / np.sqrt(m.variances)[:, None])
     values = [m.values / np.sqrt(m.variances) for m in estimate.measurements]
     return np.concatenate(rows), np.concatenate(values)
@@ -71,7 +71,7 @@ def test_it_is_the_best_fit_for_every_form(blocks, data):
 @pytest.mark.parametrize("turned", [True, False])
 def test_marginals(up_to, turned, monkeypatch):
     if not turned:
-        monkeypatch.setattr(normal_module, "TURNED", 1)
+        monkeypatch.setattr(normal_module, "EIGENVECTOR_AXIS", 1)
     domain = ps.Domain.of(a=3, b=1, c=4, d=2)
     w = ps.marginals(domain, up_to=up_to)
     counts = np.random.default_rng(0).poisson(0.7, 24)
@@ -184,13 +184,13 @@ def test_the_conditions_hold_on_thousands_of_cells(query_set, budget):
     query = ps.select.workload(w).query
     estimate = ps.infer.least_squares([data.vectorise().measure(query, spend=ps.epsilon(budget))])
     x = nonnegative(estimate).vector
-    made = Normal.of(estimate)
+    made = NormalEquations.of(estimate)
     live = np.ones(x.size, bool)
-    noise = _below(made, live)
+    noise = _negative_size(made, live)
     if noise == 0:  # nothing but rounding below zero
         assert_allclose(x, made.solution, atol=1e-9 * counts.max())
         return
-    problem = Problem.of(made, live, noise)
+    problem = NonNegativeProblem.of(made, live, noise)
     assert problem.missed(x, problem.gradient(x)) <= 2 * problem.tolerance
     assert problem.tolerance <= 1e-6
 

@@ -26,12 +26,12 @@ def least_squares(measurements: Measurement | Iterable[Measurement]) -> LeastSqu
     Every block of answers counts with the exact variance of its noise. Answers are unbiased, they
     add up, and no linear unbiased estimate has less variance.
     """
-    given = list(measurements) if isinstance(measurements, Iterable) else [measurements]
-    domain = one_base(given)
-    known = pieces(given)
-    precisions = [precision(each.noise.exact_variance) for each in known]
-    form = form_of([each.matrix for each in known], precisions, domain.shape)
-    return LeastSquares(domain, form, form.fit([each.values for each in known]), tuple(given))
+    several = tuple(measurements) if isinstance(measurements, Iterable) else (measurements,)
+    domain = common_domain(several)
+    blocks = block_answers(several)
+    precisions = [precision(block.noise.exact_variance) for block in blocks]
+    form = form_of([block.matrix for block in blocks], precisions, domain.shape)
+    return LeastSquares(domain, form, form.fit([block.values for block in blocks]), several)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,7 +78,7 @@ class LeastSquares:
         return f"{mark}(from {count:,} noisy answers over {self.domain})"
 
 
-class Piece(NamedTuple):
+class BlockAnswers(NamedTuple):
     """The answers of one block: their map from the base vector, their noise, their values."""
 
     matrix: Matrix
@@ -86,20 +86,20 @@ class Piece(NamedTuple):
     values: Array
 
 
-def pieces(measurements: Iterable[Measurement]) -> list[Piece]:
-    """All blocks of all measurements."""
-    found = []
+def block_answers(measurements: Iterable[Measurement]) -> list[BlockAnswers]:
+    """The answers of all blocks of all measurements."""
+    answers = []
     for measurement in measurements:
-        start, through = 0, measurement.transform
+        start, transform = 0, measurement.transform
         for block, noise in zip(measurement.query.blocks, measurement.noise, strict=True):
-            matrix = block.matrix if through is None else compose(block.matrix, through)
+            matrix = block.matrix if transform is None else compose(block.matrix, transform)
             end = start + matrix.shape[0]
-            found.append(Piece(matrix, noise, measurement.values[start:end]))
+            answers.append(BlockAnswers(matrix, noise, measurement.values[start:end]))
             start = end
-    return found
+    return answers
 
 
-def one_base(measurements: Sequence[Measurement]) -> Domain:
+def common_domain(measurements: Sequence[Measurement]) -> Domain:
     """The domain that all measurements are of; measurements of different data are refused."""
     if not measurements:
         raise RefusedError("an estimate needs at least one measurement, got none")

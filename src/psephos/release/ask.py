@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError, UnsupportedError
-from psephos.infer.merged_attributes import regrouped
+from psephos.infer.merged_attributes import merge_attributes
 from psephos.kernel.budget import Budget
 from psephos.release.bundle import Bundle
 from psephos.release.files import sha256_of, told_of
@@ -97,11 +97,13 @@ def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
     if workload.domain == bundle.job.workload.domain:
         return views
     past = [
-        replace(each, measurement=regrouped(each.measurement, workload.domain))
+        replace(each, measurement=merge_attributes(each.measurement, workload.domain))
         for each in bundle.job.past
     ]
     job = replace(bundle.job, workload=workload, past=tuple(past))
-    return replace(views, job=job, measurement=regrouped(bundle.measurement, workload.domain))
+    return replace(
+        views, job=job, measurement=merge_attributes(bundle.measurement, workload.domain)
+    )
 
 
 def _opened(bundle: Bundle | str | os.PathLike[str]) -> Bundle:

@@ -12,7 +12,7 @@ from pathlib import Path
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.errors import PsephosError, ReleaseError, TooLargeError
-from psephos.infer.nonnegative import MOST_CELLS
+from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
@@ -86,7 +86,12 @@ class Job:
                 known[each.measurement.key] = each
         impossible = compile_zeros(domain, file.zeros)
         made = cls(file, folder, domain, workload, tuple(tables), tuple(known.values()), impossible)
-        if impossible and domain.size <= MOST_CELLS and made.zeros is not None and made.zeros.all():
+        if (
+            impossible
+            and domain.size <= NONNEGATIVE_CELLS
+            and made.zeros is not None
+            and made.zeros.all()
+        ):
             raise ReleaseError("zeros: every row meets one of them, so nothing could be published")
         return made
 

@@ -23,8 +23,8 @@ from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError
 from psephos.infer.intervals import Widths, half_widths, noise_quantile
 from psephos.infer.least_squares import LeastSquares, least_squares
-from psephos.infer.nonnegative import MOST_CELLS, nonnegative
-from psephos.infer.rounding import whole
+from psephos.infer.nonnegative import NONNEGATIVE_CELLS, nonnegative
+from psephos.infer.rounding import round_cells
 from psephos.kernel.measurement import Measurement
 from psephos.matrix import Matrix
 from psephos.release.raw_labels import block_lists
@@ -99,7 +99,7 @@ class Views:
     @cached_property
     def cells(self) -> Array:
         """The solution in whole numbers."""
-        return whole(self.solution, self.job.workload)
+        return round_cells(self.solution, self.job.workload)
 
     @cached_property
     def published(self) -> Array:
@@ -296,5 +296,5 @@ def marked(labels: dict[str, list[str]], numbers: dict[str, Any], simulation: bo
 
 def possible_views(job: Job, wanted: tuple[View, ...]) -> tuple[View, ...]:
     """Those of the wanted views that the domain allows: whole numbers need all cells."""
-    fits = job.workload.domain.size <= MOST_CELLS
+    fits = job.workload.domain.size <= NONNEGATIVE_CELLS
     return tuple(view for view in wanted if fits or view != "published")

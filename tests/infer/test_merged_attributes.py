@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import psephos as ps
-from psephos.infer.merged_attributes import regrouped
+from psephos.infer.merged_attributes import merge_attributes
 
 UNIT = ps.add_remove_row()
 
@@ -26,7 +26,7 @@ def measured(select, shape=(3, 4, 2)):
 def test_the_same_questions_have_the_same_answers(select, pair):
     _, W, measurement = measured(select)
     merged = W.domain.merge(pair)
-    found = regrouped(measurement, merged)
+    found = merge_attributes(measurement, merged)
     before = ps.infer.least_squares(measurement).answer(W)
     after = ps.infer.least_squares(found).answer(W.over(merged))
     ends = np.cumsum(W.query_counts)[:-1]
@@ -40,13 +40,13 @@ def test_either_condition_is_a_sum_of_cells():
     asked = ps.Workload.from_sql(W.domain, "SELECT COUNT(*) FROM t WHERE a0 = 1 OR a2 = 0")
     cells = ps.infer.least_squares(measurement).vector.reshape(W.domain.shape)
     wanted = cells[1].sum() + cells[[0, 2], :, 0].sum()
-    answer = ps.infer.least_squares(regrouped(measurement, asked.domain)).answer(asked)
+    answer = ps.infer.least_squares(merge_attributes(measurement, asked.domain)).answer(asked)
     assert answer.values == pytest.approx([wanted])
 
 
 def test_other_domains_are_refused():
     _, W, measurement = measured(ps.select.identity)
     with pytest.raises(ps.UnsupportedError, match="does not merge"):
-        regrouped(measurement, ps.Domain.of(b=24))
+        merge_attributes(measurement, ps.Domain.of(b=24))
     with pytest.raises(ps.UnsupportedError, match="does not merge"):
-        regrouped(measurement, W.domain)
+        merge_attributes(measurement, W.domain)
