@@ -161,3 +161,11 @@ def test_axes_with_the_same_two_factors_share_their_eigenvectors():
     form = PairForm.of([mx.Kron((f, f, mx.Prefix(2))) for f in pair], [1, 2], (2, 2, 2))
     assert form.vectors[0] is form.vectors[1]
     assert form.vectors[2] is not form.vectors[1]
+
+
+@pytest.mark.parametrize("groups", [[0, 1, 2, 3], [1, 2, 3, 0], [1, 3, 0, 2]])
+def test_groups_may_be_numbered_in_any_order(groups):
+    form = form_of([mx.Partition(groups)], [0.5], (4,))
+    for queries in (mx.WidthRange(4, 2), mx.Ranges.intervals(4, [0, 1, 2], [1, 2, 3])):
+        assert_allclose(form.variances((queries,)), [4.0, 4.0, 4.0])
+        assert_allclose(form.trace((queries,)), 12.0)

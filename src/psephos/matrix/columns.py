@@ -39,10 +39,11 @@ def select_columns(matrix: Matrix, kept: Array) -> Matrix:
             if np.array_equal(groups, np.arange(kept.size))
             else (Partition(groups))
         )
-    if isinstance(matrix, WidthRange):
+    in_order = bool((np.diff(kept) > 0).all())  # ranges of cells stay ranges of columns
+    if in_order and isinstance(matrix, WidthRange):
         starts = np.arange(matrix.shape[0])
         matrix = Ranges.intervals(matrix.n, starts, starts + matrix.width - 1)
-    if isinstance(matrix, Ranges) and len(matrix.grid) == 1:
+    if in_order and isinstance(matrix, Ranges) and len(matrix.grid) == 1:
         # The first cell of a group lies in every range that holds the group, so none is empty.
         low = np.searchsorted(kept, matrix.low)
         high = np.searchsorted(kept, matrix.high, side="right") - 1
