@@ -76,12 +76,14 @@ def nonnegative(
     normal = NormalEquations.of(estimate)
     allowed = ~normal.merged_zeros(zeros)
     equations = normal.with_total(_total(estimate)) if hold_total else normal
-    x, missed = _solve(equations, allowed)
-    if hold_total and missed > HELD_TOTAL_TOLERANCE:  # better a total that moved than no solution
-        x, missed = _solve(normal, allowed)
-    if missed > CONDITION_TOLERANCE:
+    x, violation = _solve(equations, allowed)
+    if (
+        hold_total and violation > HELD_TOTAL_TOLERANCE
+    ):  # better a total that moved than no solution
+        x, violation = _solve(normal, allowed)
+    if violation > CONDITION_TOLERANCE:
         warnings.warn(
-            f"the best fit without negative cells is met to {missed:.0e} of the noise, not to "
+            f"the best fit without negative cells is met to {violation:.0e} of the noise, not to "
             f"{CONDITION_TOLERANCE:.0e}; these measurements differ too much in their precision",
             RuntimeWarning,
             stacklevel=2,
@@ -163,7 +165,7 @@ class NonNegativeProblem:
         gradient *= self.live
         return gradient
 
-    def missed(self, x: Array, gradient: Array) -> float:
+    def violation(self, x: Array, gradient: Array) -> float:
         """How far the conditions are missed: |x - max(x - g/d, 0)|, as a share of the noise."""
         gap = np.abs(x - np.maximum(x - gradient / self.diagonal, 0))
         return float((gap * np.sqrt(self.diagonal)).max()) / self.noise
@@ -217,9 +219,9 @@ def _interior(problem: NonNegativeProblem, start: Array) -> tuple[Array, float]:
         if not np.isfinite(point.off + point.mean):
             break
         if max(point.off, point.mean) < near:
-            candidate, missed = _newton(problem, point.x, point.x * d >= point.z)
-            if missed < least:
-                best, least = candidate, missed
+            candidate, violation = _newton(problem, point.x, point.x * d >= point.z)
+            if violation < least:
+                best, least = candidate, violation
             if least <= problem.tolerance:
                 return best, 0.0
             near /= 30
@@ -279,10 +281,10 @@ def _newton(problem: NonNegativeProblem, x: Array, free: Array) -> tuple[Array, 
         stiff = problem.stiff_direction(free)
         x = x + conjugate_gradients(apply, problem.diagonal, rest, 1e-3, enough, stiff=stiff)
         gradient = problem.gradient(x)
-        missed = problem.missed(x, gradient)
+        violation = problem.violation(x, gradient)
         worse = worse + 1
-        if missed < least:
-            best, least, worse = np.maximum(x, 0), missed, 0
+        if violation < least:
+            best, least, worse = np.maximum(x, 0), violation, 0
         if least <= problem.tolerance:
             break
         free = (x - gradient / problem.diagonal > 0) & problem.live
