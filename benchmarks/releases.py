@@ -33,7 +33,7 @@ from benchmarks.measure import table
 from psephos.cli.demo import prepare
 from psephos.infer.intervals import half_widths
 from psephos.infer.nonnegative import nonnegative
-from psephos.infer.rounding import whole
+from psephos.infer.rounding import round_cells
 from psephos.kernel.measurement import noise_for
 from psephos.release.preflight import create_ledger
 from psephos.release.request import Job
@@ -166,9 +166,9 @@ def published() -> None:
         measured = data.vectorise().measure(strategy.query, spend=ps.epsilon(1))
         estimate = ps.infer.least_squares(measured)
         started = time.process_time()
-        cells = nonnegative(estimate, hold_total=True)
+        cells = nonnegative(estimate, hold_total=True).vector
         solved = time.process_time()
-        made = whole(cells, workload)
+        made = round_cells(cells, workload)
         ended = time.process_time()
         shift = workload.answer(made) - workload.answer(cells)
         root = float(np.sqrt((shift**2).mean()))
@@ -198,8 +198,8 @@ def closeness(runs: int = 20) -> None:
             data = ps.simulate(counts, domain, unit=UNIT, budget=spend, seed=seed)
             estimate = ps.infer.least_squares(data.vectorise().measure(strategy.query, spend=spend))
             plain, held = nonnegative(estimate), nonnegative(estimate, hold_total=True)
-            answers = [estimate.answer(workload).values, workload.answer(plain)]
-            answers.append(workload.answer(whole(held, workload)))
+            answers = [estimate.answer(workload).values, plain.answer(workload).values]
+            answers.append(workload.answer(round_cells(held.vector, workload)))
             for own, found in zip(gaps, answers, strict=True):
                 own.append(found - workload.answer(counts))
         errors = [f"{np.sqrt(np.square(own).mean()):.1f}" for own in gaps]

@@ -28,6 +28,7 @@ from psephos.errors import (
     WorkloadError,
 )
 from psephos.infer.estimate import Answers, Estimate
+from psephos.infer.least_squares import LeastSquares
 from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import Measurement
@@ -128,6 +129,7 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     # what it tells
     "infer",
     "Estimate",
+    "LeastSquares",
     "Answers",
     "plans",
     # what is published

@@ -8,7 +8,7 @@ from numpy.random import default_rng
 
 import psephos as ps
 from psephos.infer.agreement import _Moves, agreement
-from psephos.infer.least_squares import least_squares, pieces
+from psephos.infer.least_squares import block_answers, least_squares
 from psephos.inverse.choice import precision
 from psephos.inverse.iterative import IterativeForm
 
@@ -94,20 +94,20 @@ def test_the_counts_cancel(strategy):
 def test_moves_have_the_standard_error_that_they_are_measured_in(strategy):
     workload = BY_SEX if strategy == "by sex" else CUBE
     moves = _Moves.of(estimate_of(COUNTS, COUNTS, strategy, SPENDS[1], 0), workload, [0])
-    drawn = np.concatenate(list(moves.drawn(20_000, 0)), axis=1)
-    told = moves.scale > 0
-    assert told.any()
-    np.testing.assert_allclose(drawn[told].std(axis=1), moves.scale[told], rtol=0.06)
-    np.testing.assert_allclose(drawn[~told], 0, atol=1e-6)
+    noise = np.concatenate(list(moves.draw(20_000, 0)), axis=1)
+    moving = moves.scale > 0
+    assert moving.any()
+    np.testing.assert_allclose(noise[moving].std(axis=1), moves.scale[moving], rtol=0.06)
+    np.testing.assert_allclose(noise[~moving], 0, atol=1e-6)
 
 
 def test_without_a_closed_form_the_draws_tell():
     for present, ok in ((COUNTS, True), (3 * COUNTS, False)):
         estimate = estimate_of(COUNTS, present, "cells", SPENDS[1], 1)
-        known = pieces(estimate.measurements)
+        blocks = block_answers(estimate.measurements)
         form = IterativeForm.of(
-            [each.matrix for each in known],
-            [precision(each.noise.exact_variance) for each in known],
+            [block.matrix for block in blocks],
+            [precision(block.noise.exact_variance) for block in blocks],
             DOMAIN.shape,
         )
         sizes = agreement(replace(estimate, form=form), CUBE, [0], seed=0)

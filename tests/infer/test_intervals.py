@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import psephos as ps
 from psephos.infer import intervals
 from psephos.infer.intervals import half_widths, noise_quantile, sum_quantiles
-from psephos.inverse import components
 from psephos.inverse.iterative import IterativeForm
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
@@ -103,7 +102,7 @@ def forms():
     wide = ps.Workload(ps.Domain.of(a=6, b=200), [ps.product(a=ps.prefix())])
     shape = (6, 5)
     blocks = [b.matrix for b in ps.select.workload(pair).query.blocks]
-    made = {
+    settings = {
         "product": (prefix, ps.select.identity(prefix)),
         "p-identity": (prefix, ps.select.opt_product(prefix, restarts=1)),
         "pair": (pair, ps.select.opt_union(pair, restarts=1)),
@@ -112,7 +111,7 @@ def forms():
         "residual": (cubes, ps.select.residual(cubes, "gaussian")),
         "merged": (wide, ps.select.hdmm(wide, restarts=1)),
     }
-    for name, (workload, chosen) in made.items():
+    for name, (workload, chosen) in settings.items():
         budget = ps.rho("1/8") if name == "residual" else ps.epsilon("1/2")
         rows = [block.matrix.shape[0] for block in chosen.query.blocks]
         noises = noise_for(chosen.query, budget, UNIT, 1)
@@ -122,31 +121,16 @@ def forms():
     yield "iterative", pair, loose, noises, [block.shape[0] for block in blocks]
 
 
-@pytest.mark.parametrize("whole", [components.WHOLE, 1])
-def test_many_fits_at_once_are_those_one_by_one(whole, monkeypatch):
-    monkeypatch.setattr(components, "WHOLE", whole)
-    rng = np.random.default_rng(3)
-    for name, workload, form, _, rows in forms():
-        assert form.work > 0
-        values = [rng.integers(-50, 50, (m, 4)) for m in rows]
-        together = form.fit(values)
-        for i in range(len(workload.products)):
-            factors = workload.factors(i)
-            found = together.answers(factors)
-            alone = [form.fit([v[:, k] for v in values]).answers(factors) for k in range(4)]
-            np.testing.assert_allclose(found, np.stack(alone, axis=1), atol=1e-7, err_msg=name)
-
-
 def test_the_ways_to_simulate_agree(monkeypatch):
     for name, workload, form, noises, rows in forms():
-        draws = 99 if name == "iterative" else 9999  # each of its draws is solved on its own
+        draws = 99 if name == "iterative" else 9999  # each of its draws is solved for alone
         best = half_widths(form, noises, rows, workload, draws=draws)
         assert best.draws == draws
         if name == "iterative":
             continue
-        monkeypatch.setattr(intervals, "HELD", 1500 * workload.shape[0])
+        monkeypatch.setattr(intervals, "HELD_NUMBERS", 1500 * workload.shape[0])
         looped = half_widths(form, noises, rows, workload)
-        monkeypatch.setattr(intervals, "HELD", 10)
+        monkeypatch.setattr(intervals, "HELD_NUMBERS", 10)
         pooled = half_widths(form, noises, rows, workload)
         monkeypatch.undo()
         assert looped.draws == 1500
@@ -161,13 +145,13 @@ def test_sums_of_noise_have_the_quantiles_that_they_have():
     total = ps.Workload(domain, [ps.product(a=ps.total())])
     chosen, budget = ps.select.identity(total), ps.epsilon("1/1000")
     noises = noise_for(chosen.query, budget, UNIT, 1)
-    found = half_widths(chosen.form(budget, UNIT), noises, [2], total)
-    assert found.method == "computed"
-    assert found.per_query[0] == pytest.approx(4113.0, rel=1e-4)
+    widths = half_widths(chosen.form(budget, UNIT), noises, [2], total)
+    assert widths.method == "computed"
+    assert widths.per_query[0] == pytest.approx(4113.0, rel=1e-4)
     cells = ps.Workload(domain, [ps.product(a=ps.identity())])
-    own = half_widths(chosen.form(budget, UNIT), noises, [2], cells)
-    assert own.per_query == pytest.approx(np.log(20) * 1000, rel=1e-3)
-    assert own.per_query[0] == own.per_query[1]  # of one shape, so of one width
+    narrow = half_widths(chosen.form(budget, UNIT), noises, [2], cells)
+    assert narrow.per_query == pytest.approx(np.log(20) * 1000, rel=1e-3)
+    assert narrow.per_query[0] == narrow.per_query[1]  # of one shape, so of one width
 
 
 @given(
@@ -183,12 +167,12 @@ def test_computed_quantiles_are_those_of_many_draws(effects, confidence, kinds):
         for gaussian in kinds[: len(effects)]
     ]
     rows = [1] * len(effects)
-    (found,) = sum_quantiles(np.array([effects]), noises, rows, confidence)
+    (quantile,) = sum_quantiles(np.array([effects]), noises, rows, confidence)
     draws, rng = 40_000, np.random.default_rng(0)
-    drawn = [rng.normal(0, 1000, draws) if g else rng.laplace(0, 700, draws) for g in kinds]
-    total = np.abs(sum(e * x for e, x in zip(effects, drawn, strict=False)))
+    samples = [rng.normal(0, 1000, draws) if g else rng.laplace(0, 700, draws) for g in kinds]
+    total = np.abs(sum(e * x for e, x in zip(effects, samples, strict=False)))
     # 6 standard deviations of the share of draws inside
-    assert abs((total <= found).mean() - confidence) < 6 * np.sqrt(0.25 / draws)
+    assert abs((total <= quantile).mean() - confidence) < 6 * np.sqrt(0.25 / draws)
 
 
 def test_whole_numbers_at_the_end_lie_inside():
@@ -196,21 +180,21 @@ def test_whole_numbers_at_the_end_lie_inside():
     cells = ps.Workload(domain, [ps.product(a=ps.identity())])
     chosen, budget = ps.select.identity(cells), ps.epsilon("1/2")
     noises = noise_for(chosen.query, budget, UNIT, 1)
-    found = half_widths(chosen.form(budget, UNIT), noises, [3], cells)
-    assert (found.per_query >= noise_quantile(noises[0], 0.95)).all()
-    assert (found.per_query < noise_quantile(noises[0], 0.95) + 1e-6).all()
+    widths = half_widths(chosen.form(budget, UNIT), noises, [3], cells)
+    assert (widths.per_query >= noise_quantile(noises[0], 0.95)).all()
+    assert (widths.per_query < noise_quantile(noises[0], 0.95) + 1e-6).all()
 
 
 def test_a_question_has_one_width_however_it_is_asked():
     domain = ps.Domain.of(a=["x", "y"], b=50, c=40, d=30)
     pair = ps.product(a=ps.identity(), b=ps.identity())
-    asked = ps.Workload(domain, [pair, ps.product(c=ps.identity())])
-    chosen, budget = ps.select.opt_marginals(asked), ps.epsilon("1/10")
+    W = ps.Workload(domain, [pair, ps.product(c=ps.identity())])
+    chosen, budget = ps.select.opt_marginals(W), ps.epsilon("1/10")
     noises = noise_for(chosen.query, budget, UNIT, 1)
     rows = [block.matrix.shape[0] for block in chosen.query.blocks]
     form = chosen.form(budget, UNIT)
     both = ps.Workload(domain, [ps.product(a=ps.identity())])
     one = ps.Workload(domain, [ps.product(a=ps.masks([[True, False]]))])
-    wide, narrow = (half_widths(form, noises, rows, W) for W in (both, one))
+    wide, narrow = (half_widths(form, noises, rows, workload) for workload in (both, one))
     assert wide.draws == narrow.draws == 9999  # cells that no fit looks at cost nothing
     assert wide.per_query[0] == pytest.approx(narrow.per_query[0], rel=0.03)

@@ -13,11 +13,11 @@ import psephos as ps
 from psephos import matrix as mx
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.infer import normal_equations as normal_module
-from psephos.infer.least_squares import pieces
-from psephos.infer.nonnegative import Problem, _below, nonnegative
-from psephos.infer.normal_equations import Normal
+from psephos.infer.least_squares import block_answers
+from psephos.infer.nonnegative import NonNegativeProblem, _negative_size, nonnegative
+from psephos.infer.normal_equations import NormalEquations
 from psephos.kernel.query import Query
-from tests.inverse.test_forms import SHAPE, blocks
+from tests.inverse.generators import BLOCKS, SHAPE
 
 DOMAIN = ps.Domain.of(a=SHAPE[0], b=SHAPE[1])
 
@@ -33,7 +33,7 @@ def dense(estimate):
     """The measurements scaled to unit noise: a matrix and its answers."""
     rows = []
     for m in estimate.measurements:
-        blocks = np.concatenate([piece.matrix.dense() for piece in pieces([m])])
+        blocks = np.concatenate([block.matrix.dense() for block in block_answers([m])])
         rows.append(blocks / np.sqrt(m.variances)[:, None])
     values = [m.values / np.sqrt(m.variances) for m in estimate.measurements]
     return np.concatenate(rows), np.concatenate(values)
@@ -42,7 +42,7 @@ def dense(estimate):
 def check(estimate, zeros=None):
     """No worse than scipy's answer, and the same where it is the only one."""
     a, y = dense(estimate)
-    x = nonnegative(estimate, zeros=zeros)
+    x = nonnegative(estimate, zeros=zeros).vector
     live = np.ones(a.shape[1], bool) if zeros is None else ~zeros
     assert x.shape == (a.shape[1],)
     assert (x >= 0).all()
@@ -57,7 +57,7 @@ def check(estimate, zeros=None):
 
 
 @settings(max_examples=40)
-@given(st.lists(blocks, min_size=1, max_size=4), st.data())
+@given(st.lists(BLOCKS, min_size=1, max_size=4), st.data())
 def test_it_is_the_best_fit_for_every_form(blocks, data):
     weights = [Fraction(w) for w in data.draw(st.permutations([1, 2, 3, 5]))]
     counts = data.draw(st.lists(st.integers(0, 6), min_size=12, max_size=12))
@@ -71,7 +71,7 @@ def test_it_is_the_best_fit_for_every_form(blocks, data):
 @pytest.mark.parametrize("turned", [True, False])
 def test_marginals(up_to, turned, monkeypatch):
     if not turned:
-        monkeypatch.setattr(normal_module, "TURNED", 1)
+        monkeypatch.setattr(normal_module, "EIGENVECTOR_AXIS", 1)
     domain = ps.Domain.of(a=3, b=1, c=4, d=2)
     w = ps.marginals(domain, up_to=up_to)
     counts = np.random.default_rng(0).poisson(0.7, 24)
@@ -85,8 +85,8 @@ def test_marginals(up_to, turned, monkeypatch):
 def test_three_unlike_products_solved_by_iterations(monkeypatch):
     monkeypatch.setattr("psephos.inverse.choice.DENSE_CELLS", 1)
     rng = np.random.default_rng(0)
-    makes = [mx.PIdentity(rng.integers(1, 4, 3), rng.integers(0, 3, (2, 3))) for _ in range(3)]
-    query = Query.of([(mx.Kron((m, mx.Identity(4))), Fraction(1)) for m in makes])
+    factors = [mx.PIdentity(rng.integers(1, 4, 3), rng.integers(0, 3, (2, 3))) for _ in range(3)]
+    query = Query.of([(mx.Kron((m, mx.Identity(4))), Fraction(1)) for m in factors])
     check(ps.infer.least_squares([measured(query, rng.poisson(1, 12))]))
 
 
@@ -108,19 +108,19 @@ def test_several_measurements_and_merged_cells():
 
 
 @settings(max_examples=40)
-@given(st.lists(blocks, min_size=1, max_size=3), st.data())
+@given(st.lists(BLOCKS, min_size=1, max_size=3), st.data())
 def test_a_held_total_is_kept_and_the_rest_fits_best(blocks, data):
     counts = data.draw(st.lists(st.integers(0, 6), min_size=12, max_size=12))
     zeros = np.array(data.draw(st.lists(st.booleans(), min_size=12, max_size=12)))
     query = Query.of([(block, 1) for block in [*blocks, mx.Identity(12)]])
     estimate = ps.infer.least_squares([measured(query, counts)])
     total = max(0.0, float(estimate.answer(ps.marginals(DOMAIN, k=0)).values[0]))
-    x = nonnegative(estimate, zeros=zeros, hold_total=True)
+    x = nonnegative(estimate, zeros=zeros, hold_total=True).vector
     assert (x >= 0).all()
     assert (x[zeros] == 0).all()
     if zeros.all():
         return
-    moved = abs(nonnegative(estimate, zeros=zeros).sum() - total)
+    moved = abs(nonnegative(estimate, zeros=zeros).vector.sum() - total)
     assert x.sum() == pytest.approx(total, abs=2e-2 * (1 + moved))
     a, y = dense(estimate)
     other = np.zeros(12)
@@ -138,30 +138,31 @@ def test_a_total_that_nobody_measured_is_not_held():
     domain = ps.Domain.of(a=3)
     contrast = mx.Dense(np.array([[1, -1, 0], [0, 1, -1]]))
     estimate = ps.infer.least_squares([measured(Query.of(contrast), [9, 0, 0], domain)])
-    assert_allclose(nonnegative(estimate, hold_total=True), nonnegative(estimate))
+    assert_allclose(nonnegative(estimate, hold_total=True).vector, nonnegative(estimate).vector)
 
 
 def test_held_totals_are_nearer_to_the_truth_where_most_cells_are_empty():
     domain = ps.Domain.of(a=20, b=16)
-    asked = ps.marginals(domain, up_to=1)
+    W = ps.marginals(domain, up_to=1)
     rng = np.random.default_rng(0)
     counts = rng.multinomial(400, rng.dirichlet(np.full(domain.size, 0.1)))
-    plain, held = [], []
+    free_total, held_total = [], []
     for seed in range(10):
-        found = measured(ps.select.identity(asked).query, counts, domain, seed, "3/10")
-        estimate = ps.infer.least_squares([found])
-        gaps = [asked.answer(nonnegative(estimate, hold_total=t) - counts) for t in (False, True)]
-        plain.append(gaps[0])
-        held.append(gaps[1])
-    assert np.mean([gap[0] for gap in plain]) > 200  # the total is far too large
-    assert abs(np.mean([gap[0] for gap in held])) < 100
-    assert np.square(held).mean() < np.square(plain).mean() / 4
+        measurement = measured(ps.select.identity(W).query, counts, domain, seed, "3/10")
+        estimate = ps.infer.least_squares([measurement])
+        fits = [nonnegative(estimate, hold_total=t) for t in (False, True)]
+        gaps = [W.answer(fit.vector - counts) for fit in fits]
+        free_total.append(gaps[0])
+        held_total.append(gaps[1])
+    assert np.mean([gap[0] for gap in free_total]) > 200  # the total is far too large
+    assert abs(np.mean([gap[0] for gap in held_total])) < 100
+    assert np.square(held_total).mean() < np.square(free_total).mean() / 4
 
 
 def test_an_estimate_without_negative_cells_stays():
     query = ps.Workload(DOMAIN, [ps.product(a=ps.identity(), b=ps.identity())]).query
     estimate = ps.infer.least_squares([measured(query, [1000] * 12, spend=5)])
-    assert_allclose(nonnegative(estimate), estimate.vector, rtol=0, atol=0)
+    assert_allclose(nonnegative(estimate).vector, estimate.vector, rtol=0, atol=0)
 
 
 def test_one_cell_and_nothing_left():
@@ -169,8 +170,8 @@ def test_one_cell_and_nothing_left():
     query = ps.Workload(domain, [ps.product(a=ps.identity())]).query
     for seed in range(5):
         estimate = ps.infer.least_squares([measured(query, [0], domain, seed)])
-        assert_allclose(nonnegative(estimate), np.maximum(estimate.vector, 0))
-        assert (nonnegative(estimate, zeros=np.array([True])) == 0).all()
+        assert_allclose(nonnegative(estimate).vector, np.maximum(estimate.vector, 0))
+        assert (nonnegative(estimate, zeros=np.array([True])).vector == 0).all()
 
 
 @pytest.mark.parametrize("query_set", [ps.prefix, ps.all_range, ps.identity_total])
@@ -182,15 +183,15 @@ def test_the_conditions_hold_on_thousands_of_cells(query_set, budget):
     data = ps.simulate(counts, domain, unit=ps.add_remove_row(), budget=ps.epsilon(budget), seed=0)
     query = ps.select.workload(w).query
     estimate = ps.infer.least_squares([data.vectorise().measure(query, spend=ps.epsilon(budget))])
-    x = nonnegative(estimate)
-    made = Normal.of(estimate)
+    x = nonnegative(estimate).vector
+    normal = NormalEquations.of(estimate)
     live = np.ones(x.size, bool)
-    noise = _below(made, live)
+    noise = _negative_size(normal, live)
     if noise == 0:  # nothing but rounding below zero
-        assert_allclose(x, made.solution, atol=1e-9 * counts.max())
+        assert_allclose(x, normal.solution, atol=1e-9 * counts.max())
         return
-    problem = Problem.of(made, live, noise)
-    assert problem.missed(x, problem.gradient(x)) <= 2 * problem.tolerance
+    problem = NonNegativeProblem.of(normal, live, noise)
+    assert problem.violation(x, problem.gradient(x)) <= 2 * problem.tolerance
     assert problem.tolerance <= 1e-6
 
 
@@ -204,7 +205,7 @@ def test_what_cannot_be():
         np.zeros(1, int), ps.Domain.of(a=1), unit=ps.add_remove_row(), budget=ps.rho(1), seed=0
     )
     one = ps.marginals(ps.Domain.of(a=1), up_to=1).query
-    made = ps.infer.least_squares([data.vectorise().measure(one, spend=ps.rho(1))])
-    object.__setattr__(made, "domain", wide)
+    estimate = ps.infer.least_squares([data.vectorise().measure(one, spend=ps.rho(1))])
+    object.__setattr__(estimate, "domain", wide)
     with pytest.raises(UnsupportedError, match="raw and the consistent view remain"):
-        nonnegative(made)
+        nonnegative(estimate)

@@ -10,12 +10,9 @@ from psephos import matrix as mx
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse import components
 from psephos.inverse.subspaces import Subspaces, is_commuting
+from tests.inverse.generators import residual
 
 SHAPE = (3, 4, 2)
-
-
-def residual(n):
-    return mx.Dense(n * np.eye(n, dtype=np.int64) - 1)
 
 
 KINDS = {
@@ -74,23 +71,23 @@ def subspaces(shape, pairs):
 
 
 @given(blocks=BLOCKS, factors=PRODUCTS, seed=st.integers(0, 99))
-@pytest.mark.parametrize("whole", [components.WHOLE, 1])
-def test_equals_dense_least_squares(whole, blocks, factors, seed):
-    made = [(kron(kinds), variance) for kinds, variance in blocks]
-    space = subspaces(SHAPE, made)
+@pytest.mark.parametrize("large_table", [components.LARGE_TABLE, 1])
+def test_equals_dense_least_squares(large_table, blocks, factors, seed):
+    pairs = [(kron(kinds), variance) for kinds, variance in blocks]
+    space = subspaces(SHAPE, pairs)
     w = mx.Kron(factors).dense()
-    x, solve = dense_least_squares(made)
+    x, solve = dense_least_squares(pairs)
     inverse = np.linalg.pinv(x, rcond=1e-10, hermitian=True)
     missing = w @ (np.eye(24) - inverse @ x)
     assert space.covers(factors) == (np.abs(missing).max() < 1e-9)
     rng = np.random.default_rng(seed)
-    values = [rng.integers(-9, 10, matrix.shape[0]) for matrix, _ in made]
-    old = components.WHOLE
+    values = [rng.integers(-9, 10, matrix.shape[0]) for matrix, _ in pairs]
+    old = components.LARGE_TABLE
     try:
-        components.WHOLE = whole
+        components.LARGE_TABLE = large_table
         fitted = space.fit(values)
     finally:
-        components.WHOLE = old
+        components.LARGE_TABLE = old
     if not space.covers(factors):
         assert space.trace(factors) == np.inf
         with pytest.raises(UnsupportedError, match="say nothing about"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import psephos as ps
 from psephos import matrix as mx
 from psephos.errors import BudgetError, BudgetExceededError, RefusedError, ShapeError, TooLargeError
-from psephos.infer.least_squares import pieces
+from psephos.infer.least_squares import block_answers
 from psephos.kernel.budget import epsilon, rho
 from psephos.kernel.query import Query
 from psephos.kernel.scores.worst_approximated import WorstApproximated
@@ -127,7 +127,7 @@ def test_vectors_are_reduced_split_and_transformed():
     twice = v.transform(mx.Scaled(3, mx.Prefix(36))).reduce(mx.Partition([0] * 36))
     y = twice.measure(mx.Identity(1), spend=one)
     assert y.values[0] == 3 * np.cumsum(COUNTS).sum()
-    (piece,) = pieces([y])
+    (piece,) = block_answers([y])
     assert (piece.matrix @ COUNTS).tolist() == y.values.tolist()
 
 

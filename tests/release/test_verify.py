@@ -18,7 +18,7 @@ import pytest
 from numpy.random import default_rng
 
 import psephos as ps
-from psephos.infer.rounding import whole
+from psephos.infer.rounding import round_cells
 from psephos.kernel.measurement import pack
 from psephos.release.bundle import Bundle, distance, release_json
 from psephos.release.files import (
@@ -377,7 +377,7 @@ def test_other_last_digits_verify(grids, name, exponent):
     views = Bundle.open(grids[name]).views
     for seed in range(5):
         noise = 10.0**exponent * default_rng(seed).standard_normal(views.solution.size)
-        cells = whole(views.solution * (1 + noise), views.job.workload)
+        cells = round_cells(views.solution * (1 + noise), views.job.workload)
         assert "a rounding of the best fit" in check_rounding(views, cells)
 
 

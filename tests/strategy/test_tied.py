@@ -184,6 +184,6 @@ def test_mixed_queries_and_what_is_refused():
     past = optimise_tied(mixed, n, rng=np.random.default_rng(0), deadline=0.0)
     assert past.fanouts == hb_levels(n)
     assert integer_levels(past, 5)[0][0].max() == 1
-    assert LineQueries.combined([(4.0, Identity(n)), (1.0, WidthRange(n, 3))]) is None
-    assert LineQueries.combined([(4.0, Identity(n))]) == LineQueries(identity=4.0)
+    assert LineQueries.of_terms([(4.0, Identity(n)), (1.0, WidthRange(n, 3))]) is None
+    assert LineQueries.of_terms([(4.0, Identity(n))]) == LineQueries(identity=4.0)
     assert LineGram(0, 0, 0, 1, 0).dense(2).tolist() == [[1, 1], [1, 1]]

@@ -1,22 +1,21 @@
 """Noise intervals: how far an answer may be from the truth by privacy noise alone.
 
 An answer of least squares is a fixed linear combination of independent noises whose distributions
-are public. Its quantiles are computed where what each measured number does to it is known, and else
-found by drawing the noise again and again, as are those of many answers at once: no data take part,
-and the same seed gives the same widths everywhere.
+are public. Where the effect of each measured number on it is known its quantiles are computed, and
+else simulated, as are those of many answers at once: no data take part, and the same seed gives the
+same widths everywhere.
 
-Quantiles of noise: of a single noise exactly, of a sum of many by its characteristic function.
-
-A sum S = Σ aᵢXᵢ of independent symmetric noises has P(|S| ≤ h) = (2/π) ∫ sin(th)/t · φ(t) dt over
-t > 0, where φ is the product of the noises' own characteristic functions (Gil-Pelaez 1951). In
-units of the standard deviation of S these are 1/(1 + a²t²/2) for Laplace noise and exp(-a²t²/2) for
-Gaussian noise; that noise is whole is left out, which matters little once it is wide.
+The quantiles of a single noise are exact (`noise_quantile`). A sum S = Σ aᵢXᵢ of independent
+symmetric noises (`sum_quantiles`) has P(|S| ≤ h) = (2/π) ∫ sin(th)/t · φ(t) dt over t > 0, where φ
+is the product of the noises' characteristic functions (Gil-Pelaez 1951). In units of the standard
+deviation of S these are 1/(1 + a²t²/2) for Laplace noise and exp(-a²t²/2) for Gaussian noise; steps
+of whole numbers are left out, which matters little once noise is wide.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,104 +30,36 @@ from psephos.kernel.simulate import SeededDraws
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-SMOOTH = 1000.0
-FAR = 60.0
+SMOOTH_DEVIATION = 1000.0
+"""From this standard deviation on, sums over discrete Gaussian noise are those of a normal."""
+FREQUENCY_LIMIT = 60.0
 """Where characteristic functions end: what a single Laplace noise leaves out there is 1e-5."""
-NODES = 160
-CHUNK = 1 << 22
-STEPS = 40
-
-
-def noise_quantile(noise: Noise, confidence: float) -> int:
-    """The least k with P(|X| ≤ k) ≥ confidence, for noise that is added to a count as it is.
-
-    For discrete Laplace noise P(|X| > k) = 2·exp(-(k + 1)/b) / (1 + exp(-1/b)), in closed form.
-
-    >>> from fractions import Fraction
-    >>> noise_quantile(DiscreteLaplace(Fraction(10)), 0.95)
-    30
-    """
-    if not 0 < confidence < 1:
-        raise UnsupportedError(f"a confidence lies between 0 and 1, got {confidence!r}")
-    if isinstance(noise, DiscreteLaplace):
-        rate = 1 / float(noise.scale)
-        beyond = (1 - confidence) * (1 + math.exp(-rate)) / 2
-        return max(0, math.ceil(-math.log(beyond) / rate - 1 - 1e-12))
-    sigma = math.sqrt(float(noise.variance))
-    if sigma > SMOOTH:  # then the sums below are those of a normal density, to 1e-12 and better
-        z = float(ndtri((1 + confidence) / 2))
-        return max(0, math.ceil(sigma * z - 0.5))
-    support = np.arange(math.ceil(12 * sigma) + 2, dtype=float)
-    weights = np.exp(-(support**2) / (2 * float(noise.variance)))
-    weights[1:] *= 2
-    within = np.cumsum(weights) / weights.sum()
-    return int(np.searchsorted(within, confidence * (1 - 1e-15)))
-
-
-def shape_bounds(noises: Sequence[Noise], confidence: float) -> tuple[float, float]:
-    """Quantiles in standard deviations, of a normal and of a single Laplace noise.
-
-    Those of sums of wide noises lie between the two.
-    """
-    bounds = [float(ndtri((1 + confidence) / 2))]
-    if any(isinstance(noise, DiscreteLaplace) for noise in noises):
-        bounds.append(-math.log(1 - confidence) / math.sqrt(2))
-    return min(bounds), max(bounds)
-
-
-def sum_quantiles(
-    effects: Array, noises: Sequence[Noise], rows: Sequence[int], confidence: float
-) -> Array:
-    """H with P(|S| ≤ h) = confidence for every row S of effects on noises, so many of each kind.
-
-    >>> from fractions import Fraction
-    >>> laplace = DiscreteLaplace(Fraction(1000))
-    >>> alone, two = sum_quantiles(np.array([[1.0, 0.0], [1.0, 1.0]]), [laplace], [2], 0.95)
-    >>> round(alone), round(two)                       # ln 20, and (1 + h/2)·exp(-h) = 1/20
-    (2996, 4113)
-    """
-    spreads = np.repeat([math.sqrt(noise.exact_variance) for noise in noises], rows)
-    laplace = np.repeat([isinstance(noise, DiscreteLaplace) for noise in noises], rows)
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    t, weights = (nodes + 1) * FAR / 2, weights * FAR / 2
-    out = np.zeros(len(effects))
-    many = max(1, CHUNK // (NODES * max(1, effects.shape[1])))
-    for start in range(0, len(effects), many):
-        squares = (effects[start : start + many] * spreads) ** 2
-        size = np.sqrt(squares.sum(axis=1))
-        part = squares / np.where(size > 0, size**2, 1)[:, None]
-        turned = part[:, None, laplace] * (t**2 / 2)[None, :, None]
-        log = -np.log1p(turned).sum(axis=2) - np.outer(part[:, ~laplace].sum(axis=1), t**2 / 2)
-        share = np.exp(log) * (weights / t) * (2 / np.pi)
-        low, high = shape_bounds(noises, confidence)
-        below, above = np.full(len(part), 0.9 * low), np.full(len(part), 1.1 * high)
-        for _ in range(STEPS):
-            middle = (below + above) / 2
-            inside = (np.sin(middle[:, None] * t) * share).sum(axis=1) < confidence
-            below, above = np.where(inside, middle, below), np.where(inside, above, middle)
-        out[start : start + many] = above * size
-    return out
-
-
-WORK = 100_000_000
-"""Numbers that may be gone through for one set of widths: some seconds."""
-HELD = 20_000_000
-"""The most numbers that are held at a time."""
-LOOPED = 1999
+QUADRATURE_NODES = 160
+QUADRATURE_NUMBERS = 1 << 22
+"""Numbers that are held while quantiles are computed."""
+BISECTION_STEPS = 40
+SIMULATION_WORK = 100_000_000
+"""Numbers that one simulation may go through: some seconds."""
+SIMULATION_BATCH = 4_000_000
+"""Numbers that a simulation goes through at a time."""
+HELD_NUMBERS = 20_000_000
+"""The most numbers of a simulation that are held at a time."""
+MOST_LOOPED_DRAWS = 1999
 """The most draws of everything, where each measured number's effect is not known."""
-PASSABLE = 499
+FEWEST_QUERY_DRAWS = 499
 """The fewest draws for which every query has quantiles of its own."""
-FEWEST = 99
-BATCH = 4_000_000
-"""Numbers that are gone through at a time."""
-BINS = 4096
-REACH = 16.0
-ALIKE = 1e-7
+FEWEST_POOLED_DRAWS = 99
+"""The fewest draws where the queries of one shape share theirs."""
+SHAPE_BINS = 4096
+SHAPE_REACH = 16.0
+"""Bins of |noise| / standard error, and where they end."""
+STDERR_TOLERANCE = 1e-7
 """Queries of a product whose standard errors differ by less have noise of one shape."""
-SHAPES = 64
-FINE = 20.0
+MOST_SHAPES = 64
+"""A product with more shapes is taken as one."""
+WIDE_STDERR = 20.0
 """From this standard error on, of noise or of answers, steps of whole numbers hardly matter."""
-OUTWARD = 1 + 1e-9
+OUTWARD_ROUNDING = 1 + 1e-9
 """Half-widths are rounded up a little, so that whole numbers at their end lie inside."""
 
 
@@ -160,10 +91,10 @@ def half_widths(
 ) -> Widths:
     """Half-widths h with P(|noise in the answer| ≤ h) = confidence, computed or by simulation.
 
-    The order statistic is the conservative one: over the draws, coverage is at least what is asked.
+    The order statistic is the conservative one: over the draws, coverage is at least as asked.
     Queries of one product with one standard error share their draws. Where that many draws of all
     queries would be too many there are fewer; where very few, the shape of the noise is pooled
-    over the queries of a product, and only its size is each query's own.
+    over the queries of a product, and only its size is that of each query.
 
     Args:
         form: the inverse that least squares uses
@@ -175,22 +106,23 @@ def half_widths(
         draws: of all noise
         seed: of the simulation
     """
-    _check(confidence)
+    _check_confidence(confidence)
     least = least_draws(confidence)
     draws = max(draws, least)
     measured, queries = sum(rows), workload.shape[0]
     tables = [[i] for i in range(len(workload.products))] if tables is None else tables
-    source = _Simulated(form, noises, rows, workload, SeededDraws(default_rng(seed)))
-    affordable = WORK // (form.work + measured + queries)
-    few = measured <= min(draws, affordable) and (measured + queries) * draws <= HELD
+    noise = _NoiseInAnswers(form, noises, rows, workload, SeededDraws(default_rng(seed)))
+    affordable = SIMULATION_WORK // (form.work + measured + queries)
+    few = measured <= min(draws, affordable) and (measured + queries) * draws <= HELD_NUMBERS
     if form.exact and few:
-        effects = source.effects()
-        return _own(source, source.drawn(effects, draws), tables, confidence, draws, effects)
-    looped = min(draws, LOOPED, affordable, HELD // queries)
-    if form.exact and looped >= max(PASSABLE, least):
-        return _own(source, source.held(looped), tables, confidence, looped)
-    fewer = max(min(draws, LOOPED, affordable // 2), FEWEST, least)
-    return _pooled(source, tables, confidence, fewer)
+        effects = noise.effects()
+        sizes = noise.sizes_from(effects, draws)
+        return _widths_by_query(noise, sizes, tables, confidence, draws, effects)
+    looped = min(draws, MOST_LOOPED_DRAWS, affordable, HELD_NUMBERS // queries)
+    if form.exact and looped >= max(FEWEST_QUERY_DRAWS, least):
+        return _widths_by_query(noise, noise.sizes(looped), tables, confidence, looped)
+    fewer = max(min(draws, MOST_LOOPED_DRAWS, affordable // 2), FEWEST_POOLED_DRAWS, least)
+    return _widths_by_shape(noise, tables, confidence, fewer)
 
 
 def least_draws(confidence: float) -> int:
@@ -202,7 +134,79 @@ def least_draws(confidence: float) -> int:
     return math.ceil(confidence / (1 - confidence) - 1e-9)
 
 
-def _check(confidence: float) -> None:
+def noise_quantile(noise: Noise, confidence: float) -> int:
+    """The least k with P(|X| ≤ k) ≥ confidence, for noise that is added to a count as it is.
+
+    For discrete Laplace noise P(|X| > k) = 2·exp(-(k + 1)/b) / (1 + exp(-1/b)), in closed form.
+
+    >>> from fractions import Fraction
+    >>> noise_quantile(DiscreteLaplace(Fraction(10)), 0.95)
+    30
+    """
+    if not 0 < confidence < 1:
+        raise UnsupportedError(f"a confidence lies between 0 and 1, got {confidence!r}")
+    if isinstance(noise, DiscreteLaplace):
+        rate = 1 / float(noise.scale)
+        tail = (1 - confidence) * (1 + math.exp(-rate)) / 2
+        return max(0, math.ceil(-math.log(tail) / rate - 1 - 1e-12))
+    sigma = math.sqrt(float(noise.variance))
+    if sigma > SMOOTH_DEVIATION:  # then the sums below are a normal density's, to 1e-12
+        z = float(ndtri((1 + confidence) / 2))
+        return max(0, math.ceil(sigma * z - 0.5))
+    support = np.arange(math.ceil(12 * sigma) + 2, dtype=float)
+    weights = np.exp(-(support**2) / (2 * float(noise.variance)))
+    weights[1:] *= 2
+    cumulative = np.cumsum(weights) / weights.sum()
+    return int(np.searchsorted(cumulative, confidence * (1 - 1e-15)))
+
+
+def shape_bounds(noises: Sequence[Noise], confidence: float) -> tuple[float, float]:
+    """Quantiles in standard deviations, of a normal and of a single Laplace noise.
+
+    Those of sums of wide noises lie between the two.
+    """
+    bounds = [float(ndtri((1 + confidence) / 2))]
+    if any(isinstance(noise, DiscreteLaplace) for noise in noises):
+        bounds.append(-math.log(1 - confidence) / math.sqrt(2))
+    return min(bounds), max(bounds)
+
+
+def sum_quantiles(
+    effects: Array, noises: Sequence[Noise], rows: Sequence[int], confidence: float
+) -> Array:
+    """H with P(|S| ≤ h) = confidence for every row S of effects on noises, so many of each kind.
+
+    >>> from fractions import Fraction
+    >>> laplace = DiscreteLaplace(Fraction(1000))
+    >>> alone, two = sum_quantiles(np.array([[1.0, 0.0], [1.0, 1.0]]), [laplace], [2], 0.95)
+    >>> round(alone), round(two)                       # ln 20, and (1 + h/2)·exp(-h) = 1/20
+    (2996, 4113)
+    """
+    spreads = np.repeat([math.sqrt(noise.exact_variance) for noise in noises], rows)
+    laplace = np.repeat([isinstance(noise, DiscreteLaplace) for noise in noises], rows)
+    nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE_NODES)
+    t, weights = (nodes + 1) * FREQUENCY_LIMIT / 2, weights * FREQUENCY_LIMIT / 2
+    out = np.zeros(len(effects))
+    many = max(1, QUADRATURE_NUMBERS // (QUADRATURE_NODES * max(1, effects.shape[1])))
+    for start in range(0, len(effects), many):
+        squares = (effects[start : start + many] * spreads) ** 2
+        size = np.sqrt(squares.sum(axis=1))
+        part = squares / np.where(size > 0, size**2, 1)[:, None]
+        scaled = part[:, None, laplace] * (t**2 / 2)[None, :, None]
+        log = -np.log1p(scaled).sum(axis=2) - np.outer(part[:, ~laplace].sum(axis=1), t**2 / 2)
+        share = np.exp(log) * (weights / t) * (2 / np.pi)
+        low, high = shape_bounds(noises, confidence)
+        below, above = np.full(len(part), 0.9 * low), np.full(len(part), 1.1 * high)
+        for _ in range(BISECTION_STEPS):
+            middle = (below + above) / 2
+            inside = (np.sin(middle[:, None] * t) * share).sum(axis=1) < confidence
+            below, above = np.where(inside, middle, below), np.where(inside, above, middle)
+        out[start : start + many] = above * size
+    return out
+
+
+def _check_confidence(confidence: float) -> None:
+    """Refuse a confidence that simulation cannot reach."""
     if not 0 < confidence <= 0.9999:
         raise UnsupportedError(
             f"a confidence lies above 0 and up to 0.9999, beyond which simulation tells nothing; "
@@ -210,21 +214,21 @@ def _check(confidence: float) -> None:
         )
 
 
-def _order(samples: Array, confidence: float) -> float:
+def _order_statistic(samples: Array, confidence: float) -> float:
     """The conservative order statistic."""
     k = min(samples.size, math.ceil((samples.size + 1) * confidence))
     return float(np.partition(samples, k - 1)[k - 1])
 
 
 @dataclass(frozen=True, eq=False)
-class _Simulated:
-    """The noise in all answers, drawn again and again; a column for each draw."""
+class _NoiseInAnswers:
+    """The noise in all answers, simulated; a column for each draw."""
 
     form: Form
     noises: Sequence[Noise]
     rows: Sequence[int]
     workload: Workload
-    noise: SeededDraws
+    generator: SeededDraws
 
     @cached_property
     def products(self) -> list[Factors]:
@@ -238,32 +242,34 @@ class _Simulated:
     def batches(self, draws: int) -> Iterator[list[Array]]:
         """The noise in the answers of every product, some draws at a time."""
         numbers = self.form.work + sum(self.rows) + self.workload.shape[0]
-        size = max(1, min(draws, BATCH // numbers)) if self.form.exact else 1
+        size = max(1, min(draws, SIMULATION_BATCH // numbers)) if self.form.exact else 1
         for start in range(0, draws, size):
             many = min(size, draws - start)
             pairs = zip(self.noises, self.rows, strict=True)
-            yield self.answers([self.noise.noise(e, m * many).reshape(m, many) for e, m in pairs])
+            yield self.answers(
+                [self.generator.noise(e, m * many).reshape(m, many) for e, m in pairs]
+            )
 
-    def held(self, draws: int) -> Array:
+    def sizes(self, draws: int) -> Array:
         """The size of the noise in every answer, a row for each."""
-        found = np.concatenate([np.concatenate(b) for b in self.batches(draws)], axis=1)
-        return np.asarray(np.abs(found))
+        noise = np.concatenate([np.concatenate(b) for b in self.batches(draws)], axis=1)
+        return np.asarray(np.abs(noise))
 
     def effects(self) -> Array:
         """What each measured number does to every answer: a row for each answer."""
         measured, ends = sum(self.rows), np.cumsum(self.rows)[:-1]
-        size = max(1, BATCH // (self.form.work + measured + self.workload.shape[0]))
+        size = max(1, SIMULATION_BATCH // (self.form.work + measured + self.workload.shape[0]))
         some = np.array_split(np.eye(measured), math.ceil(measured / size), axis=1)
-        found = [np.concatenate(self.answers(np.split(units, ends))) for units in some]
-        return np.concatenate(found, axis=1)
+        effects = [np.concatenate(self.answers(np.split(units, ends))) for units in some]
+        return np.concatenate(effects, axis=1)
 
-    def drawn(self, effects: Array, draws: int) -> Array:
-        """The size of the noise in every answer, from what each measured number does to it."""
+    def sizes_from(self, effects: Array, draws: int) -> Array:
+        """The size of the noise in every answer, from the effect of each measured number."""
         pairs = zip(self.noises, self.rows, strict=True)
-        noise = [self.noise.noise(e, m * draws).reshape(m, draws) for e, m in pairs]
+        noise = [self.generator.noise(e, m * draws).reshape(m, draws) for e, m in pairs]
         return np.asarray(np.abs(effects @ np.concatenate(noise)))
 
-    def fourth(self, effects: Array) -> Array:
+    def fourth_powers(self, effects: Array) -> Array:
         """Σ (effect · deviation)⁴ of every answer: its noise is the more normal, the less it is."""
         spreads = np.repeat([math.sqrt(noise.exact_variance) for noise in self.noises], self.rows)
         return np.asarray(((effects * spreads) ** 4).sum(axis=1))
@@ -273,22 +279,22 @@ class _Simulated:
         return [np.sqrt(np.maximum(self.form.variances(f), 0)) for f in self.products]
 
 
-def _shapes(errors: Array) -> Array:
+def _shape_groups(errors: Array) -> Array:
     """The number of each query's group: those of one standard error, as symmetry makes them."""
     order = np.argsort(errors, kind="stable")
-    gaps = np.diff(errors[order]) > ALIKE * errors[order][1:]
+    gaps = np.diff(errors[order]) > STDERR_TOLERANCE * errors[order][1:]
     groups = np.empty(errors.size, dtype=np.int64)
     groups[order] = np.concatenate([[0], np.cumsum(gaps)])
     return groups
 
 
-def _both(one: Array, other: Array) -> Array:
+def _common_groups(one: Array, other: Array) -> Array:
     """The numbers of groups that agree in both."""
     return np.unique(np.stack([one, other]), axis=1, return_inverse=True)[1].reshape(-1)
 
 
-def _own(
-    source: _Simulated,
+def _widths_by_query(
+    noise: _NoiseInAnswers,
     sizes: Array,
     tables: Sequence[Sequence[int]],
     confidence: float,
@@ -299,95 +305,102 @@ def _own(
 
     Where effects are known and noise is wide they are computed; else they are those of the draws.
     """
-    errors = source.errors()
-    found, largest = [], []
+    errors = noise.errors()
+    widths, largest = [], []
     start, computed = 0, effects is not None
     for error in errors:
         rows = slice(start, start + error.size)
         start += error.size
         largest.append(sizes[rows].max(axis=0))
-        groups, wide = _shapes(error), _wide(error, source.noises)
+        groups, wide = _shape_groups(error), _is_wide(error, noise.noises)
         width = np.empty(error.size)
         if effects is not None:
             # Known effects tell shapes apart, and how large the steps of an answer are.
-            groups = _both(groups, _shapes(source.fourth(effects[rows])))
-            wide = error >= FINE * np.abs(effects[rows]).max(axis=1)
+            groups = _common_groups(groups, _shape_groups(noise.fourth_powers(effects[rows])))
+            wide = error >= WIDE_STDERR * np.abs(effects[rows]).max(axis=1)
         if effects is not None and wide.any():
             first = np.unique(groups, return_index=True)[1]
-            own = effects[rows][first]
-            width = sum_quantiles(own, source.noises, source.rows, confidence)[groups]
+            each = sum_quantiles(effects[rows][first], noise.noises, noise.rows, confidence)
+            width = each[groups]
         if effects is None or not wide.all():
             computed = False
-            drawn = [_order(own.ravel(), confidence) for own in _grouped(sizes[rows], groups)]
-            kept = _within(np.array(drawn)[groups], error, source.noises, confidence, wide)
-            width = kept if effects is None else np.where(wide, width, kept)
-        found.append(width)
-    together = _together(np.stack(largest), tables, confidence)
-    per_query, stderr = np.concatenate(found), np.concatenate(errors)
+            samples = _rows_by_group(sizes[rows], groups)
+            quantiles = np.array(
+                [_order_statistic(sample.ravel(), confidence) for sample in samples]
+            )
+            simulated = _clip(quantiles[groups], error, noise.noises, confidence, wide)
+            width = simulated if effects is None else np.where(wide, width, simulated)
+        widths.append(width)
+    per_table = _table_widths(np.stack(largest), tables, confidence)
+    per_query, stderr = np.concatenate(widths), np.concatenate(errors)
     method = "computed" if computed else "simulated"
-    return Widths(per_query * OUTWARD, stderr, together, confidence, draws, method)
+    return Widths(per_query * OUTWARD_ROUNDING, stderr, per_table, confidence, draws, method)
 
 
-def _grouped(samples: Array, groups: Array) -> list[Array]:
+def _rows_by_group(samples: Array, groups: Array) -> list[Array]:
     """The rows of each group."""
     order = np.argsort(groups, kind="stable")
-    return [samples[own] for own in np.split(order, np.cumsum(np.bincount(groups))[:-1])]
+    return [samples[rows] for rows in np.split(order, np.cumsum(np.bincount(groups))[:-1])]
 
 
-def _wide(error: Array, noises: Sequence[Noise]) -> Array:
-    """Where it hardly matters that noise is whole: the noise itself, or the answer's, is wide."""
-    wide = min(noise.exact_variance for noise in noises) >= FINE**2
-    return np.full(error.shape, True) if wide else error >= FINE
+def _is_wide(error: Array, noises: Sequence[Noise]) -> Array:
+    """Where steps of whole numbers hardly matter: the noise itself, or the answer's, is wide."""
+    wide = min(noise.exact_variance for noise in noises) >= WIDE_STDERR**2
+    return np.full(error.shape, True) if wide else error >= WIDE_STDERR
 
 
-def _together(largest: Array, tables: Sequence[Sequence[int]], confidence: float) -> Array:
+def _table_widths(largest: Array, tables: Sequence[Sequence[int]], confidence: float) -> Array:
     """The half-width that holds all queries of a table, from the largest noise of each product."""
-    own = [largest[list(table)].max(axis=0) for table in tables]
-    return np.array([_order(noise, confidence) for noise in own]) * OUTWARD
+    sizes = [largest[list(table)].max(axis=0) for table in tables]
+    return np.array([_order_statistic(size, confidence) for size in sizes]) * OUTWARD_ROUNDING
 
 
-def _pooled(
-    source: _Simulated, tables: Sequence[Sequence[int]], confidence: float, draws: int
+def _widths_by_shape(
+    noise: _NoiseInAnswers, tables: Sequence[Sequence[int]], confidence: float, draws: int
 ) -> Widths:
     """Each query's standard error times the quantile of |noise| / standard error of its shape.
 
     Products with too many shapes are taken as one.
     """
-    batches: Iterator[list[Array]] = source.batches(draws)
-    if source.form.exact:
-        errors = source.errors()
+    batches: Iterable[list[Array]] = noise.batches(draws)
+    if noise.form.exact:
+        errors = noise.errors()
     else:
-        held = list(batches)
-        errors = [np.sqrt((np.concatenate([b[i] for b in held], axis=1) ** 2).mean(axis=1))
-                  for i in range(len(source.products))]  # fmt: skip
-        batches = iter(held)
-    groups = [_shapes(error) for error in errors]
-    groups = [g if g.max() < SHAPES else np.zeros_like(g) for g in groups]
+        batches = list(batches)
+        errors = [
+            np.sqrt((np.concatenate([answers[i] for answers in batches], axis=1) ** 2).mean(axis=1))
+            for i in range(len(noise.products))
+        ]
+    groups = [_shape_groups(error) for error in errors]
+    groups = [g if g.max() < MOST_SHAPES else np.zeros_like(g) for g in groups]
     scales = [np.where(error > 0, error, np.inf) for error in errors]
-    counted = [np.zeros((g.max() + 1, BINS), dtype=np.int64) for g in groups]
+    histograms = [np.zeros((g.max() + 1, SHAPE_BINS), dtype=np.int64) for g in groups]
     largest: list[list[Array]] = [[] for _ in errors]
     for answers in batches:
-        for i, noise in enumerate(answers):
-            size = np.abs(noise)
+        for i, values in enumerate(answers):
+            size = np.abs(values)
             largest[i].append(size.max(axis=0))
-            z = np.minimum(size / scales[i][:, None], REACH * (1 - 1e-9))
-            places = groups[i][:, None] * BINS + (z * (BINS / REACH)).astype(int)
-            counted[i] += np.bincount(places.ravel(), minlength=counted[i].size).reshape(-1, BINS)
-    found = []
-    for error, group, count in zip(errors, groups, counted, strict=True):
+            z = np.minimum(size / scales[i][:, None], SHAPE_REACH * (1 - 1e-9))
+            bins = groups[i][:, None] * SHAPE_BINS + (z * (SHAPE_BINS / SHAPE_REACH)).astype(int)
+            counts = np.bincount(bins.ravel(), minlength=histograms[i].size)
+            histograms[i] += counts.reshape(-1, SHAPE_BINS)
+    widths = []
+    for error, group, count in zip(errors, groups, histograms, strict=True):
         below = np.cumsum(count, axis=1) / count.sum(axis=1, keepdims=True)
-        ratios = (np.argmax(below >= confidence, axis=1) + 1) * (REACH / BINS)
-        wide = _wide(error, source.noises)
-        found.append(_within(ratios[group] * error, error, source.noises, confidence, wide))
-    together = _together(np.stack([np.concatenate(each) for each in largest]), tables, confidence)
+        ratios = (np.argmax(below >= confidence, axis=1) + 1) * (SHAPE_REACH / SHAPE_BINS)
+        wide = _is_wide(error, noise.noises)
+        widths.append(_clip(ratios[group] * error, error, noise.noises, confidence, wide))
+    per_table = _table_widths(
+        np.stack([np.concatenate(each) for each in largest]), tables, confidence
+    )
     method = "simulated, shape pooled over each table"
-    stderr = np.concatenate(errors)
-    return Widths(np.concatenate(found) * OUTWARD, stderr, together, confidence, draws, method)
+    per_query, stderr = np.concatenate(widths) * OUTWARD_ROUNDING, np.concatenate(errors)
+    return Widths(per_query, stderr, per_table, confidence, draws, method)
 
 
-def _within(
+def _clip(
     width: Array, error: Array, noises: Sequence[Noise], confidence: float, wide: Array
 ) -> Array:
-    """Half-widths, kept to what sums of wide noise can have; few draws may say otherwise."""
+    """Half-widths within what sums of wide noise can have; few draws may say otherwise."""
     low, high = shape_bounds(noises, confidence)
     return np.where(wide, np.clip(width, low * error, high * error), width)

@@ -3,33 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.errors import RefusedError
-from psephos.infer.estimate import Estimate
+from psephos.errors import RefusedError, UnsupportedError
+from psephos.infer.estimate import Answers
 from psephos.inverse.choice import form_of, precision
+from psephos.inverse.form import Fitted, Form
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.noise import Noise
 from psephos.matrix import Matrix, compose
 from psephos.values import Array
+from psephos.workload.workload import Workload, check_covered, check_domain
 
 
-def least_squares(measurements: Measurement | Iterable[Measurement]) -> Estimate:
+def least_squares(measurements: Measurement | Iterable[Measurement]) -> LeastSquares:
     """The generalised least squares estimate from all measurements together.
 
     Every block of answers counts with the exact variance of its noise. Answers are unbiased, they
     add up, and no linear unbiased estimate has less variance.
     """
-    given = list(measurements) if isinstance(measurements, Iterable) else [measurements]
-    domain = one_base(given)
-    known = pieces(given)
-    precisions = [precision(each.noise.exact_variance) for each in known]
-    form = form_of([each.matrix for each in known], precisions, domain.shape)
-    return Estimate(domain, form, form.fit([each.values for each in known]), tuple(given))
+    several = tuple(measurements) if isinstance(measurements, Iterable) else (measurements,)
+    domain = common_domain(several)
+    blocks = block_answers(several)
+    precisions = [precision(block.noise.exact_variance) for block in blocks]
+    form = form_of([block.matrix for block in blocks], precisions, domain.shape)
+    return LeastSquares(domain, form, form.fit([block.values for block in blocks]), several)
 
 
-class Piece(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False)
+class LeastSquares:
+    """The least squares estimate in its closed form: unbiased, with exact variances."""
+
+    domain: Domain
+    form: Form
+    fitted: Fitted
+    measurements: tuple[Measurement, ...]
+    biased: ClassVar[bool] = False
+
+    def answer(self, workload: Workload) -> Answers:
+        """The answers of a workload, with the standard error of each."""
+        check_domain(workload, self.domain)
+        check_covered(self.form, workload)
+        products = [workload.factors(i) for i in range(len(workload.products))]
+        values = np.concatenate([self.fitted.answers(factors) for factors in products])
+        return Answers(workload, values, self.variances, simulation=self.simulation)
+
+    def variances(self, workload: Workload) -> Array:
+        """The variance of the noise in every answer of a workload."""
+        products = [workload.factors(i) for i in range(len(workload.products))]
+        return np.concatenate([self.form.variances(factors) for factors in products])
+
+    @property
+    def simulation(self) -> bool:
+        """Is any of it made up?"""
+        return any(m.simulation for m in self.measurements)
+
+    @property
+    def vector(self) -> Array:
+        """The estimate of every cell, where one is made."""
+        cells: Array | None = getattr(self.fitted, "vector", None)
+        if cells is None:
+            raise UnsupportedError(
+                "this estimate keeps tables, not cells; ask it with estimate.answer(workload)"
+            )
+        return cells
+
+    def __repr__(self) -> str:
+        mark = "Simulated estimate" if self.simulation else "Estimate"
+        count = sum(len(m.values) for m in self.measurements)
+        return f"{mark}(from {count:,} noisy answers over {self.domain})"
+
+
+class BlockAnswers(NamedTuple):
     """The answers of one block: their map from the base vector, their noise, their values."""
 
     matrix: Matrix
@@ -37,20 +86,20 @@ class Piece(NamedTuple):
     values: Array
 
 
-def pieces(measurements: Iterable[Measurement]) -> list[Piece]:
-    """All blocks of all measurements."""
-    found = []
+def block_answers(measurements: Iterable[Measurement]) -> list[BlockAnswers]:
+    """The answers of all blocks of all measurements."""
+    answers = []
     for measurement in measurements:
-        start, through = 0, measurement.transform
+        start, transform = 0, measurement.transform
         for block, noise in zip(measurement.query.blocks, measurement.noise, strict=True):
-            matrix = block.matrix if through is None else compose(block.matrix, through)
+            matrix = block.matrix if transform is None else compose(block.matrix, transform)
             end = start + matrix.shape[0]
-            found.append(Piece(matrix, noise, measurement.values[start:end]))
+            answers.append(BlockAnswers(matrix, noise, measurement.values[start:end]))
             start = end
-    return found
+    return answers
 
 
-def one_base(measurements: Sequence[Measurement]) -> Domain:
+def common_domain(measurements: Sequence[Measurement]) -> Domain:
     """The domain that all measurements are of; measurements of different data are refused."""
     if not measurements:
         raise RefusedError("an estimate needs at least one measurement, got none")

@@ -3,10 +3,9 @@
 Solvers with constraints need three things: X on a vector, never written out, its diagonal, and b.
 Precisions are taken relative to the largest, which changes no minimiser, and up to a limit.
 
-Conjugate gradients for a positive semidefinite map, preconditioned by its diagonal d.
-
-Hestenes and Stiefel 1952; five vectors are held. A map may have one stiff direction besides, κ uuᵀ,
-which the preconditioner then takes in: (D + κ uuᵀ)⁻¹ by the formula of Sherman and Morrison (1950).
+Equations with X are solved by conjugate gradients (Hestenes and Stiefel 1952), preconditioned by
+the diagonal d; five vectors are held. A map may have one stiff direction besides, κ uuᵀ, which the
+preconditioner then takes in: (D + κ uuᵀ)⁻¹ by the formula of Sherman and Morrison (1950).
 """
 
 from __future__ import annotations
@@ -17,77 +16,74 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from psephos.infer.estimate import Estimate
-from psephos.infer.least_squares import pieces
+from psephos.infer.least_squares import LeastSquares, block_answers
 from psephos.inverse.axis import gram_diagonal
 from psephos.inverse.choice import precision
 from psephos.inverse.form import Fitted, Form
-from psephos.inverse.merged_cells import MergedFitted, MergedForm, Merging
-from psephos.inverse.subspaces import Fitted as FittedTables
-from psephos.inverse.subspaces import Subspaces
+from psephos.inverse.merged_cells import FittedGroups, MergedForm, Merging
+from psephos.inverse.subspaces import FittedTables, Subspaces
 from psephos.matrix import Dense, Identity, Kron, MarginalsGram, Matrix, Ones, PIdentity, Scaled
 from psephos.values import Array
 
-RATIO = 1e8
+PRECISION_RATIO = 1e8
 """How much more one block may count than another: a block with next to no noise is cut to that."""
-STIFF = 1e3
+HELD_TOTAL_STRENGTH = 1e3
 """How much more a held total counts than what the measurements say of it."""
-WRITTEN_GRAM = 256
+WRITTEN_GRAM_AXIS = 256
 """The longest axis on which a Gram is written out: one product instead of two."""
-TURNED = 512
+EIGENVECTOR_AXIS = 512
 """The longest axis on which eigenvectors of marginals are written out."""
-TOGETHER = 32
-"""Neighbouring axes of so many cells are turned at once: a few products of some size are fast."""
-
-
-Map = Callable[[Array], Array]
-MOST = 500
+EIGENVECTOR_CELLS = 32
+"""Neighbouring axes of so many cells share one matrix: a few products of some size are fast."""
+MOST_STEPS = 500
 """Steps before the solution is taken as it is."""
+
+LinearMap = Callable[[Array], Array]
 
 
 @dataclass(frozen=True, eq=False)
-class Normal:
+class NormalEquations:
     """X, its diagonal, b and the least squares solution of least norm, on cells told apart."""
 
-    apply: Map
+    apply: LinearMap
     diagonal: Array
     target: Array
     solution: Array
     groups: Array | None
     """For every cell of the domain its merged cell; None where none are merged."""
     stiff: float = 0.0
-    """What X holds of 11ᵀ besides, for a total that is held."""
+    """The multiple of 11ᵀ in X, for a total that is held."""
 
     @classmethod
-    def of(cls, estimate: Estimate) -> Normal:
+    def of(cls, estimate: LeastSquares) -> NormalEquations:
         """The normal equations of all measurements of an estimate."""
-        known = pieces(estimate.measurements)
-        blocks = [each.matrix for each in known]
-        precisions = [precision(each.noise.exact_variance) for each in known]
-        values = [each.values.astype(float) for each in known]
+        answers = block_answers(estimate.measurements)
+        blocks = [each.matrix for each in answers]
+        precisions = [precision(each.noise.exact_variance) for each in answers]
+        values = [each.values.astype(float) for each in answers]
         form, fitted, shape = estimate.form, estimate.fitted, estimate.domain.shape
         groups: Array | None = None
-        while isinstance(form, MergedForm) and isinstance(fitted, MergedFitted):
+        while isinstance(form, MergedForm) and isinstance(fitted, FittedGroups):
             merging = form.merging
             blocks = list(merging.blocks(blocks))
-            own = merged_cells(merging)
-            groups = own if groups is None else own[groups]
+            coarser = merged_cells(merging)
+            groups = coarser if groups is None else coarser[groups]
             shape, form, fitted = merging.shape, form.inner, fitted.inner
-        most = min(max(precisions), RATIO * min(precisions))
+        most = min(max(precisions), PRECISION_RATIO * min(precisions))
         weights = [min(c / most, 1.0) for c in precisions]
         target, diagonal = np.zeros(math.prod(shape)), np.zeros(math.prod(shape))
         for block, c, y in zip(blocks, weights, values, strict=True):
             target += c * block.rmatvec(y)
             diagonal += c * gram_diagonal(block)
-        apply = _turned(form, blocks, weights) or summed_grams(blocks, weights, shape)
+        apply = _eigenvector_map(form, blocks, weights) or gram_map(blocks, weights, shape)
         if most < max(precisions):  # another problem, if only by a hair
             safe = np.where(diagonal > 0, diagonal, 1.0)
-            solution = conjugate(apply, safe, target, 1e-13)
+            solution = conjugate_gradients(apply, safe, target, 1e-13)
         else:
-            solution = _cells(fitted, len(shape))
+            solution = _least_norm_cells(fitted, len(shape))
         return cls(apply, diagonal, target, solution, groups)
 
-    def with_total(self, total: float | None) -> Normal:
+    def with_total(self, total: float | None) -> NormalEquations:
         """The same with one measurement more: a total, met to a small share of what it moves.
 
         The diagonal stays as it is: single cells are still measured on their own scale.
@@ -95,17 +91,17 @@ class Normal:
         if total is None:
             return self
         ones = np.ones(self.target.size)
-        strength = STIFF * float(ones @ self.apply(ones)) / self.target.size**2
+        strength = HELD_TOTAL_STRENGTH * float(ones @ self.apply(ones)) / self.target.size**2
 
         def apply(x: Array) -> Array:
-            made = self.apply(x)
-            made += strength * x.sum()
-            return made
+            image = self.apply(x)
+            image += strength * x.sum()
+            return image
 
         target = self.target + strength * total
         return replace(self, apply=apply, target=target, stiff=strength)
 
-    def merged(self, zeros: Array | None) -> Array:
+    def merged_zeros(self, zeros: Array | None) -> Array:
         """Which of the cells told apart are zero: those with no other member."""
         if zeros is None:
             return np.zeros(self.target.size, dtype=bool)
@@ -126,19 +122,21 @@ class Normal:
 def merged_cells(merging: Merging) -> Array:
     """For every cell, the number of the merged cell it lies in."""
     cells: Array = np.zeros(1, dtype=np.int64)
-    for own, n in zip(merging.groups, merging.shape, strict=True):
-        cells = np.add.outer(cells * n, own).ravel()
+    for groups, n in zip(merging.groups, merging.shape, strict=True):
+        cells = np.add.outer(cells * n, groups).ravel()
     return cells
 
 
-def _cells(fitted: Fitted, axes: int) -> Array:
+def _least_norm_cells(fitted: Fitted, axes: int) -> Array:
     """Least squares with least norm: what nobody measured counts as zero."""
     if isinstance(fitted, FittedTables):
-        return np.asarray(fitted.averaged.tables(tuple(range(axes)))[0])
+        return np.asarray(fitted.averages.tables(tuple(range(axes)))[0])
     return fitted.vector  # type: ignore[attr-defined, no-any-return]
 
 
-def summed_grams(blocks: Sequence[Matrix], weights: Sequence[float], shape: tuple[int, ...]) -> Map:
+def gram_map(
+    blocks: Sequence[Matrix], weights: Sequence[float], shape: tuple[int, ...]
+) -> LinearMap:
     """The map Σ c_j A_jᵀA_j: marginals together, along a tree of partial sums, others one by one.
 
     What another block sums over is summed first and spread last.
@@ -146,7 +144,7 @@ def summed_grams(blocks: Sequence[Matrix], weights: Sequence[float], shape: tupl
     sets: dict[tuple[int, ...], float] = {}
     pairs: list[tuple[Matrix, Matrix]] = []
     for block, c in zip(blocks, weights, strict=True):
-        axes = _marginal(block, shape)
+        axes = _marginal_axes(block, shape)
         if axes is None:
             pairs.append(_halves(block, c))
         else:
@@ -156,10 +154,10 @@ def summed_grams(blocks: Sequence[Matrix], weights: Sequence[float], shape: tupl
         pairs.append((Identity(blocks[0].shape[1]), marginals))
 
     def apply(x: Array) -> Array:
-        made = np.zeros(x.size)
+        image = np.zeros(x.size)
         for down, up in pairs:
-            made += up.matvec(down.matvec(x))
-        return made
+            image += up.matvec(down.matvec(x))
+        return image
 
     return apply
 
@@ -168,12 +166,11 @@ def _factors(block: Matrix) -> tuple[Matrix, ...]:
     return block.factors if isinstance(block, Kron) else (block,)
 
 
-def _marginal(block: Matrix, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+def _marginal_axes(block: Matrix, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """The axes that a marginal keeps; None for other blocks."""
     factors = _factors(block)
     if tuple(factor.shape[1] for factor in factors) != shape:  # one matrix over all cells
-        whole = isinstance(block, Identity)
-        return tuple(range(len(shape))) if whole else None
+        return tuple(range(len(shape))) if isinstance(block, Identity) else None
     axes = []
     for i, factor in enumerate(factors):
         if isinstance(factor, Identity):
@@ -196,14 +193,16 @@ def _halves(block: Matrix, weight: float) -> tuple[Matrix, Matrix]:
 
 def _gram(factor: Matrix) -> Matrix:
     n = factor.shape[1]
-    if n <= WRITTEN_GRAM and not isinstance(factor, Identity | PIdentity):
+    if n <= WRITTEN_GRAM_AXIS and not isinstance(factor, Identity | PIdentity):
         return Dense(factor.gram().dense(limit=n * n))
     return factor.gram()
 
 
-def _turned(form: Form, blocks: Sequence[Matrix], weights: Sequence[float]) -> Map | None:
+def _eigenvector_map(
+    form: Form, blocks: Sequence[Matrix], weights: Sequence[float]
+) -> LinearMap | None:
     """Many marginals: X = V diag(λ) Vᵀ, the first column of each V_i constant."""
-    if not isinstance(form, Subspaces) or max(form.shape) > TURNED or len(blocks) < 3:
+    if not isinstance(form, Subspaces) or max(form.shape) > EIGENVECTOR_AXIS or len(blocks) < 3:
         return None
     if len(form.shape) > 30:
         return None  # most axes have one value then; an array has no room for them
@@ -213,18 +212,18 @@ def _turned(form: Form, blocks: Sequence[Matrix], weights: Sequence[float]) -> M
     for axis, n in enumerate(form.shape):
         values = np.repeat(values, [1, n - 1], axis=axis)
     spectrum = values.reshape(-1)
-    turns: list[Array] = []
+    bases: list[Array] = []
     for n in form.shape:
-        own = _constant_first(n)
-        if turns and len(turns[-1]) * n <= TOGETHER:
-            own = np.kron(turns.pop(), own)
-        turns.append(own)
-    turn = Kron(tuple(Dense(own) for own in turns))
+        basis = _constant_first(n)
+        if bases and len(bases[-1]) * n <= EIGENVECTOR_CELLS:
+            basis = np.kron(bases.pop(), basis)
+        bases.append(basis)
+    eigenvectors = Kron(tuple(Dense(basis) for basis in bases))
 
     def apply(x: Array) -> Array:
-        made = turn.rmatvec(x)
-        made *= spectrum
-        return turn.matvec(made)
+        coordinates = eigenvectors.rmatvec(x)
+        coordinates *= spectrum
+        return eigenvectors.matvec(coordinates)
 
     return apply
 
@@ -238,14 +237,14 @@ def _constant_first(n: int) -> Array:
     return np.asarray(np.eye(n) - 2 * np.outer(u, u) / (u @ u))
 
 
-def conjugate(
-    apply: Map,
+def conjugate_gradients(
+    apply: LinearMap,
     diagonal: Array,
     r: Array,
     share: float,
     floor: float = 0.0,
     *,
-    most: int = MOST,
+    most: int = MOST_STEPS,
     stiff: tuple[float, Array] | None = None,
 ) -> Array:
     """A p with A p ≈ r: the residual's length √(rᵀr/d) falls to a share of it, or to the floor.
@@ -255,7 +254,8 @@ def conjugate(
     `apply` returns memory that may be written to. Where A is singular and r in its range, p is the
     solution that is smallest when scaled by √d.
 
-    >>> conjugate(lambda v: np.array([2.0, 4.0]) * v, np.ones(2), np.array([2.0, 8.0]), 1e-9)
+    >>> d = np.array([2.0, 4.0])
+    >>> conjugate_gradients(lambda v: d * v, np.ones(2), np.array([2.0, 8.0]), 1e-9)
     array([1., 2.])
     """
     precondition = _preconditioner(diagonal, stiff)

@@ -1,8 +1,8 @@
-"""Controlled rounding: whole numbers for the cells that keep every asked sum near where it was.
+"""Controlled rounding: integers for the cells that keep the sums of a workload where they are.
 
 Cells that no query tells apart are rounded as one; what they get is shared out exactly. Between
 those groups rounding starts from cumulative sums, so that all sums of neighbours are within one,
-and goes on by moving single groups to their other whole number, some at a time, while
+and goes on by moving single groups to their other integer, some at a time, while
 
     f(z) = Σ_p ‖W_p (z - x)‖² / (number of queries of p)
 
@@ -19,36 +19,37 @@ from numpy.random import default_rng
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-ROUNDS = 400
-WORK = 2_000_000_000
+MOVE_ROUNDS = 400
+"""The most rounds of moves."""
+ROUNDING_WORK = 2_000_000_000
 """About how many numbers the search may compute."""
 
 
-def whole(x: Array, workload: Workload) -> Array:
-    """Whole numbers near x, none negative, 0 where x is, whose sums are near those of x.
+def round_cells(x: Array, workload: Workload) -> Array:
+    """Integers near x, none negative, 0 where x is, whose sums are near those of x.
 
     The same x gives the same numbers.
 
     >>> from psephos import Domain, marginals
     >>> W = marginals(Domain.of(a=2, b=2), up_to=1)
-    >>> whole(np.array([1.5, 1.5, 1.5, 1.5]), W)
+    >>> round_cells(np.array([1.5, 1.5, 1.5, 1.5]), W)
     array([2, 1, 1, 2])
     """
     reduction = workload.reduce()
     count = reduction.domain.size
     groups = reduction.partition.rmatvec(np.arange(count))
     sums = np.bincount(groups, weights=x, minlength=count)
-    rounded = _improved(sums, reduction.workload)
+    rounded = _search_rounding(sums, reduction.workload)
     share = np.divide(rounded, sums, out=np.zeros(count), where=sums > 0)
     order = np.argsort(groups, kind="stable")
     result = np.empty(x.size, dtype=np.int64)
-    result[order] = _diffused((x * share[groups])[order])
+    result[order] = _round_running_sums((x * share[groups])[order])
     return result
 
 
 @dataclass(frozen=True)
-class Gaps:
-    """How far whole numbers z are from the real ones x that they stand for.
+class RoundingGaps:
+    """How far integers z are from the real ones x that they stand for.
 
     Rounding keeps `group` and `share` within one. `largest` and `typical` depend on the workload,
     and on the last digits of floats, which decide where the search for the best rounding ends.
@@ -57,7 +58,7 @@ class Gaps:
     group: float
     """The largest gap of a group of cells that no query tells apart."""
     share: float
-    """The largest gap of a cell from its share of its group's whole number."""
+    """The largest gap of a cell from its share of its group's integer."""
     even: bool
     """Do all cells of a group have the same share of it, or none?"""
     largest: tuple[float, ...]
@@ -66,7 +67,7 @@ class Gaps:
     """The root mean square of the answers' gaps, all products alike: √(f(z) / products)."""
 
     @classmethod
-    def of(cls, z: Array, x: Array, workload: Workload) -> Gaps:
+    def of(cls, z: Array, x: Array, workload: Workload) -> RoundingGaps:
         """The gaps between two vectors over all cells of a workload."""
         reduction = workload.reduce()
         count = reduction.domain.size
@@ -76,22 +77,22 @@ class Gaps:
         largest = np.zeros(count)
         np.maximum.at(largest, groups, x)
         uneven = (x > 0) & (x < (1 - 1e-6) * largest[groups])
-        off = [workload.kron(i).matvec(z - x) for i in range(len(workload.products))]
+        differences = [workload.kron(i).matvec(z - x) for i in range(len(workload.products))]
         return cls(
             float(np.abs(rounded - sums).max()),
             float(np.abs(z - x * share[groups]).max()),
             not uneven.any(),
-            tuple(float(np.abs(gaps).max()) for gaps in off),
-            float(np.sqrt(np.mean([(gaps**2).mean() for gaps in off]))),
+            tuple(float(np.abs(gaps).max()) for gaps in differences),
+            float(np.sqrt(np.mean([(gaps**2).mean() for gaps in differences]))),
         )
 
 
-def _diffused(x: Array) -> Array:
+def _round_running_sums(x: Array) -> Array:
     """Differences of rounded cumulative sums: every sum of neighbours is within one of x's."""
     return np.diff(np.rint(np.cumsum(x)).astype(np.int64), prepend=0)
 
 
-def _improved(x: Array, workload: Workload) -> Array:
+def _search_rounding(x: Array, workload: Workload) -> Array:
     """The rounding of x with the least f that moves of some cells at a time find."""
     krons = [workload.kron(i) for i in range(len(workload.products))]
     shares = [1 / kron.shape[0] for kron in krons]
@@ -101,15 +102,15 @@ def _improved(x: Array, workload: Workload) -> Array:
         return np.asarray(sum(s * kron.rmatvec(kron.matvec(d)) for kron, s in pairs))
 
     pairs = zip(krons, shares, strict=True)
-    own = np.asarray(sum(s * kron.column_norms(2) ** 2 for kron, s in pairs))
-    d = _diffused(x) - x
+    curvature = np.asarray(sum(s * kron.column_norms(2) ** 2 for kron, s in pairs))
+    d = _round_running_sums(x) - x
     d[np.abs(d) < 1e-9] = 0
     g = gradient(d)
     value, share, generator = d @ g, 0.5, default_rng(0)
     cost = sum(sum(kron.shape) for kron in krons)
-    for _ in range(min(ROUNDS, max(10, WORK // max(1, cost)))):
+    for _ in range(min(MOVE_ROUNDS, max(10, ROUNDING_WORK // max(1, cost)))):
         moves = -np.sign(d)
-        gain = -(2 * moves * g + own)
+        gain = -(2 * moves * g + curvature)
         able = np.flatnonzero((gain > 0) & (moves != 0))
         if able.size == 0:
             break

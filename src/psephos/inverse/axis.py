@@ -29,9 +29,9 @@ from psephos.values import Array
 
 DENSE_AXIS = 6000
 """The most cells for which an inverse without structure is written out (0.3 GB)."""
-CHUNK = 1 << 22
+HELD_ENTRIES = 1 << 22
 """Numbers held at a time while the variances of many queries are computed."""
-DUST = 1e-9
+SPAN_TOLERANCE = 1e-9
 """Share of a query's squared length that may lie outside the strategy's span by rounding alone."""
 
 
@@ -59,10 +59,10 @@ class AxisInverse(Matrix):
 def gram_diagonal(queries: Matrix) -> Array:
     """The squared L2 norm of every column of W."""
     if isinstance(queries, Kron):
-        made = np.ones(1)
+        diagonal = np.ones(1)
         for factor in queries.factors:
-            made = np.multiply.outer(made, gram_diagonal(factor)).ravel()
-        return made
+            diagonal = np.multiply.outer(diagonal, gram_diagonal(factor)).ravel()
+        return diagonal
     return queries.sqr()._column_sums()
 
 
@@ -71,10 +71,10 @@ def is_zero(queries: Matrix) -> bool:
     return not isinstance(queries, Identity | Ones | Partition) and not gram_diagonal(queries).any()
 
 
-def _squared_rows(queries: Matrix, vectors: Array) -> Array:
+def sum_of_squares(queries: Matrix, vectors: Array) -> Array:
     """Σ_k (W v_k)² for the rows v_k of an array, a few at a time."""
     out = np.zeros(queries.shape[0])
-    step = max(1, CHUNK // max(queries.shape))
+    step = max(1, HELD_ENTRIES // max(queries.shape))
     for start in range(0, len(vectors), step):
         out += (queries.matmat(vectors[start : start + step].T.astype(float)) ** 2).sum(axis=1)
     return out
@@ -129,7 +129,7 @@ class TotalInverse(AxisInverse):
     def spans(self, queries: Matrix) -> bool:
         lengths = queries.sqr().matvec(np.ones(self.n))
         along = queries.matvec(np.ones(self.n)) ** 2 / self.n
-        return bool((lengths - along <= DUST * lengths).all())
+        return bool((lengths - along <= SPAN_TOLERANCE * lengths).all())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,13 +149,13 @@ class WoodburyInverse(AxisInverse):
 
     def trace_with(self, queries: Matrix) -> float:
         v = self.inverse.rows
-        through = queries.gram().matmat(np.ascontiguousarray(v.T))
+        images = queries.gram().matmat(np.ascontiguousarray(v.T))
         alone = float(self.inverse.diagonal @ gram_diagonal(queries))
-        return alone - float(np.einsum("kp,pk->", v, through))
+        return alone - float(np.einsum("kp,pk->", v, images))
 
     def variances(self, queries: Matrix) -> Array:
         alone = queries.sqr().matvec(self.inverse.diagonal)
-        return np.asarray(alone - _squared_rows(queries, self.inverse.rows))
+        return np.asarray(alone - sum_of_squares(queries, self.inverse.rows))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -203,11 +203,11 @@ class DenseInverse(AxisInverse):
         return len(self.root), len(self.root)
 
     @cached_property
-    def whole(self) -> Dense:
+    def _written(self) -> Dense:
         return Dense(self.root @ self.root.T)
 
     def _apply(self, x: Array) -> Array:
-        return self.whole._apply(x)
+        return self._written._apply(x)
 
     _apply_t = _apply
 
@@ -215,7 +215,7 @@ class DenseInverse(AxisInverse):
         return float((self.root * queries.gram().matmat(self.root)).sum())
 
     def variances(self, queries: Matrix) -> Array:
-        return _squared_rows(queries, self.root.T)
+        return sum_of_squares(queries, self.root.T)
 
     def spans(self, queries: Matrix) -> bool:
         n, rank = self.root.shape
@@ -223,7 +223,7 @@ class DenseInverse(AxisInverse):
             return True
         basis = self.root / np.sqrt((self.root**2).sum(axis=0))
         lengths = queries.sqr().matvec(np.ones(n))
-        return bool((lengths - _squared_rows(queries, basis.T) <= DUST * lengths).all())
+        return bool((lengths - sum_of_squares(queries, basis.T) <= SPAN_TOLERANCE * lengths).all())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -247,17 +247,18 @@ class MergedInverse(AxisInverse):
 
     _apply_t = _apply
 
-    def _reduced(self, queries: Matrix) -> Matrix:
+    def _on_groups(self, queries: Matrix) -> Matrix:
+        """The queries on one cell of every group."""
         return select_columns(queries, np.unique(self.groups, return_index=True)[1])
 
     def trace_with(self, queries: Matrix) -> float:
-        return self.inner.trace_with(self._reduced(queries))
+        return self.inner.trace_with(self._on_groups(queries))
 
     def variances(self, queries: Matrix) -> Array:
-        return self.inner.variances(self._reduced(queries))
+        return self.inner.variances(self._on_groups(queries))
 
     def spans(self, queries: Matrix) -> bool:
-        own = queries.column_groups()
+        alike = queries.column_groups()
         first = np.unique(self.groups, return_index=True)[1]
-        alike = bool((own == own[first][self.groups]).all())
-        return alike and self.inner.spans(self._reduced(queries))
+        constant = bool((alike == alike[first][self.groups]).all())
+        return constant and self.inner.spans(self._on_groups(queries))

@@ -44,22 +44,22 @@ from psephos.matrix import (
 VECTOR_LIMIT = 500_000_000
 """The most cells for which an estimate of all of them is made."""
 SMALLEST_VARIANCE = 1e-200
+"""What a smaller variance counts as."""
 
-PASS = 4e-9
+SECONDS_PER_NUMBER = 4e-9
 """Seconds to read a number, do little with it, and write it."""
-FLOP = 1e-10
+SECONDS_PER_FLOP = 1e-10
 """Seconds of an addition or a multiplication inside of a matrix product."""
-EIGEN = 4e-10
+SECONDS_PER_EIGEN_FLOP = 4e-10
 """Seconds of the eigenvectors of n x n numbers, for each of n³."""
-DRAW = {"laplace": 2.7e-7, "gaussian": 3.4e-7}
+SECONDS_PER_DRAW = {"laplace": 2.7e-7, "gaussian": 3.4e-7}
 """Seconds of a draw of exact noise."""
-BLOCK = {"laplace": 1e-3, "gaussian": 3e-3}
+SECONDS_PER_BLOCK = {"laplace": 1e-3, "gaussian": 3e-3}
 """Seconds that a block takes however small it is: checks, one call of a sampler, its fit."""
-ITERATIONS = 30
-"""Of LSMR with its preconditioner."""
+COSTED_ITERATIONS = 30
+"""Of LSMR with its preconditioner, in a typical case."""
 
 Method = Literal["product", "pair", "dense", "subspaces", "iterative"]
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Cost:
         return f"about {_time(self.seconds)} and {_memory(self.bytes)}"
 
 
-def form_of(blocks: Sequence[Matrix], precisions: Sequence[float], shape: Shape) -> Form:
+def form_of(blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[int, ...]) -> Form:
     """X⁺ of blocks measured with these precisions, in the form that fits them."""
     merging = Merging.of(blocks, shape)
     if merging is not None:
@@ -99,7 +99,7 @@ def form_of(blocks: Sequence[Matrix], precisions: Sequence[float], shape: Shape)
             return IterativeForm.of(blocks, precisions, shape)
 
 
-def method_of(blocks: Sequence[Matrix], shape: Shape) -> Method:
+def method_of(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Method:
     """The form that blocks get once cells that they treat alike are merged."""
     cells = math.prod(shape)
     if len(blocks) == 1 and cells <= VECTOR_LIMIT:
@@ -122,26 +122,27 @@ def precision(variance: float) -> float:
     return 1 / max(variance, SMALLEST_VARIANCE)
 
 
-def predicted(
-    blocks: Sequence[Matrix], noise: Literal["laplace", "gaussian"], shape: Shape
-) -> Cost:
+def predict_cost(blocks: Sequence[Matrix], noise: str, shape: tuple[int, ...]) -> Cost:
     """The cost of blocks of queries over a domain of that shape."""
     krons = [_kron(block, shape) for block in blocks]
     tables = {tuple(i for i, f in enumerate(k.factors) if not is_total(f)) for k in krons}
-    wholes = any(len(k.factors) < len(shape) for k in krons)
+    unsplit = any(len(k.factors) < len(shape) for k in krons)
     sizes = [math.prod(shape[i] for i in axes) for axes in tables]
-    cells = math.prod(shape) if wholes else sum(sizes)
+    cells = math.prod(shape) if unsplit else sum(sizes)
     answers = sum(block.shape[0] for block in blocks)
-    seconds = sum(_seconds(_kept(kron)) for kron in krons) + len(blocks) * BLOCK[noise]
-    seconds += answers * DRAW[noise]
-    method, more, held = _inference(blocks, shape)
+    seconds = (
+        sum(_product_seconds(_counted_factors(kron)) for kron in krons)
+        + len(blocks) * SECONDS_PER_BLOCK[noise]
+    )
+    seconds += answers * SECONDS_PER_DRAW[noise]
+    method, inference_seconds, numbers = _inference(blocks, shape)
     # Counts are kept, and answers while noise is drawn for them; then answers and the inverse.
     largest = max(block.shape[0] for block in blocks)
-    most = max(cells + answers + 3 * largest, cells + answers + held)
-    return Cost(cells, answers, seconds + more, 8 * most, method)
+    most = max(cells + answers + 3 * largest, cells + answers + numbers)
+    return Cost(cells, answers, seconds + inference_seconds, 8 * most, method)
 
 
-def _inference(blocks: Sequence[Matrix], shape: Shape) -> tuple[Method, float, int]:
+def _inference(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> tuple[Method, float, int]:
     """How blocks are inverted, the seconds of it, and the numbers it holds at a time."""
     merging = Merging.of(blocks, shape)
     if merging is not None:
@@ -149,62 +150,66 @@ def _inference(blocks: Sequence[Matrix], shape: Shape) -> tuple[Method, float, i
     krons = [_kron(block, shape) for block in blocks]
     method = method_of(blocks, shape)
     cells, answers = math.prod(shape), sum(block.shape[0] for block in blocks)
-    through = 1.5 * sum(_seconds(_kept(kron)) for kron in krons)
+    fit = 1.5 * sum(_product_seconds(_counted_factors(kron)) for kron in krons)
     if method == "product":
         dense = [f.shape[1] for f in krons[0].factors if not _is_closed(f)]
-        inverses = sum(2 * EIGEN * n**3 for n in dense)
+        inverses = sum(2 * SECONDS_PER_EIGEN_FLOP * n**3 for n in dense)
         return (
             method,
-            through + inverses,
+            fit + inverses,
             cells + max(cells, answers) + 10 * sum(n * n for n in dense),
         )
     if method == "subspaces":
         tables = sum(k.shape[0] << sum(not is_total(f) for f in k.factors) for k in krons)
-        return method, 2 * PASS * tables, 2 * answers
+        return method, 2 * SECONDS_PER_NUMBER * tables, 2 * answers
     if method == "pair":
-        turns = sum(4 * n * FLOP + 2 * PASS for n in shape) * cells
-        spent = through + turns + sum(2 * EIGEN * n**3 for n in shape)
-        return method, spent, (len(blocks) + 3) * cells + 4 * max(shape) ** 2
+        turns = sum(4 * n * SECONDS_PER_FLOP + 2 * SECONDS_PER_NUMBER for n in shape) * cells
+        seconds = fit + turns + sum(2 * SECONDS_PER_EIGEN_FLOP * n**3 for n in shape)
+        return method, seconds, (len(blocks) + 3) * cells + 4 * max(shape) ** 2
     if method == "dense":
-        return method, through + 2 * EIGEN * cells**3, 8 * cells**2
-    turns = sum(2 * n * FLOP + 2 * PASS for n in shape) * cells
-    return method, 2 * ITERATIONS * (through + turns), 6 * cells + 4 * answers
+        return method, fit + 2 * SECONDS_PER_EIGEN_FLOP * cells**3, 8 * cells**2
+    turns = sum(2 * n * SECONDS_PER_FLOP + 2 * SECONDS_PER_NUMBER for n in shape) * cells
+    return method, 2 * COSTED_ITERATIONS * (fit + turns), 6 * cells + 4 * answers
 
 
-def _kron(block: Matrix, shape: Shape) -> Kron:
+def _kron(block: Matrix, shape: tuple[int, ...]) -> Kron:
     """A block as a product over the attributes, or as one factor over all cells."""
     fits = isinstance(block, Kron) and tuple(f.shape[1] for f in block.factors) == shape
     return block if isinstance(block, Kron) and fits else Kron((block,))
 
 
-def _kept(kron: Kron) -> Kron:
+def _counted_factors(kron: Kron) -> Kron:
     """Without the attributes that are summed over while counting."""
     return Kron(tuple(f for f in kron.factors if not is_total(f)) or (Identity(1),))
 
 
-def _seconds(a: Matrix) -> float:
+def _product_seconds(a: Matrix) -> float:
     """The time of A x."""
     m, n = map(float, a.shape)
     if isinstance(a, Kron):  # the factors that shrink most come first
-        spent, size = 0.0, n
+        seconds, size = 0.0, n
         for factor in sorted(a.factors, key=lambda f: f.shape[0] / f.shape[1]):
             rows, width = factor.shape
-            spent += _seconds(factor) * size / width
+            seconds += _product_seconds(factor) * size / width
             size *= rows / width
-        return spent
+        return seconds
     if isinstance(a, Identity):
         return 0.0
     if isinstance(a, PIdentity):
-        return 2 * FLOP * len(a.rows) * n + PASS * (m + n)
+        return 2 * SECONDS_PER_FLOP * len(a.rows) * n + SECONDS_PER_NUMBER * (m + n)
     if isinstance(a, Dense):
-        return 2 * FLOP * m * n + PASS * (m + n)
+        return 2 * SECONDS_PER_FLOP * m * n + SECONDS_PER_NUMBER * (m + n)
     if isinstance(a, Sparse):
-        return float(PASS * (a.entries.nnz + m))
+        return float(SECONDS_PER_NUMBER * (a.entries.nnz + m))
     if isinstance(a, Stack | Compose):
-        return sum(map(_seconds, a.parts))
+        return sum(map(_product_seconds, a.parts))
     if isinstance(a, Scaled | Permuted):
-        return _seconds(a.base) + PASS * m
-    return PASS * n if isinstance(a, Ones | Partition | Diagonal) else 4 * PASS * (m + n)
+        return _product_seconds(a.base) + SECONDS_PER_NUMBER * m
+    return (
+        SECONDS_PER_NUMBER * n
+        if isinstance(a, Ones | Partition | Diagonal)
+        else 4 * SECONDS_PER_NUMBER * (m + n)
+    )
 
 
 def _is_closed(factor: Matrix) -> bool:

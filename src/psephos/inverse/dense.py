@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psephos.inverse.axis import DenseInverse
-from psephos.inverse.form import Factors, FittedVector, Form, through, weighted_transpose
+from psephos.inverse.form import Factors, FittedVector, Form, multiply, weighted_transpose
 from psephos.matrix import Kron, Matrix
 from psephos.values import Array
 
@@ -39,10 +39,10 @@ class DenseForm(Form):
         return self.inverse.spans(Kron(factors))
 
     def fit(self, values: Sequence[Array]) -> FittedVector:
-        found = through(self.inverse, weighted_transpose(self.blocks, self.precisions, values))
-        left = [y - through(block, found) for block, y in zip(self.blocks, values, strict=True)]
-        found += through(self.inverse, weighted_transpose(self.blocks, self.precisions, left))
-        return FittedVector(found)
+        x = multiply(self.inverse, weighted_transpose(self.blocks, self.precisions, values))
+        residuals = [y - multiply(block, x) for block, y in zip(self.blocks, values, strict=True)]
+        x += multiply(self.inverse, weighted_transpose(self.blocks, self.precisions, residuals))
+        return FittedVector(x)
 
     @property
     def work(self) -> int:

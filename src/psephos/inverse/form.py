@@ -35,10 +35,10 @@ class FittedVector:
     vector: Array
 
     def answers(self, factors: Factors) -> Array:
-        return through(Kron(factors), self.vector)
+        return multiply(Kron(factors), self.vector)
 
 
-def through(matrix: Matrix, x: Array) -> Array:
+def multiply(matrix: Matrix, x: Array) -> Array:
     """A matrix times a vector, or times the columns of an array."""
     return matrix.matvec(x) if x.ndim == 1 else matrix.matmat(x)
 
@@ -83,4 +83,4 @@ def weighted_transpose(
 ) -> Array:
     """Σ c_j A_jᵀy_j."""
     parts = zip(blocks, precisions, values, strict=True)
-    return np.asarray(sum(c * through(block.T, y.astype(float)) for block, c, y in parts))
+    return np.asarray(sum(c * multiply(block.T, y.astype(float)) for block, c, y in parts))

@@ -24,10 +24,12 @@ from psephos.matrix import Dense, Diagonal, Identity, Kron, Matrix
 from psephos.values import Array
 
 PROBES = 24
+"""Vectors of random signs from which a trace is estimated."""
 SINGLE_QUERIES = 2000
-TOLERANCE = 1e-12
-ITERATIONS = 100
-"""What a solution may be expected to take."""
+"""The most queries whose variances are solved for one by one."""
+LSMR_TOLERANCE = 1e-12
+WORK_ITERATIONS = 100
+"""Iterations that `work` counts for one solution."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,7 @@ class IterativeForm(Form):
         """The standard error of a trace of many queries, at most."""
         return math.sqrt(2 / PROBES)
 
-    def _stacked(self) -> LinearOperator:
+    def _scaled_blocks(self) -> LinearOperator:
         """The map z ↦ K R z, with K the blocks scaled to unit noise and x = R z."""
         roots = [math.sqrt(c) for c in self.precisions]
 
@@ -60,12 +62,12 @@ class IterativeForm(Form):
             return np.concatenate([root * block.matvec(x) for block, root in pairs])
 
         def backward(y: Array) -> Array:
-            return self.preconditioner.rmatvec(self._gathered(np.ravel(y)))
+            return self.preconditioner.rmatvec(self._scaled_transpose(np.ravel(y)))
 
         shape = (sum(b.shape[0] for b in self.blocks), self.preconditioner.shape[1])
         return LinearOperator(shape, matvec=forward, rmatvec=backward, dtype=float)
 
-    def _gathered(self, y: Array) -> Array:
+    def _scaled_transpose(self, y: Array) -> Array:
         """Kᵀy."""
         out, start = np.zeros(self.blocks[0].shape[1]), 0
         for block, c in zip(self.blocks, self.precisions, strict=True):
@@ -74,18 +76,20 @@ class IterativeForm(Form):
         return out
 
     def _least_squares(self, target: Array) -> Array:
-        stacked = self._stacked()
-        found = lsmr(stacked, target, atol=TOLERANCE, btol=TOLERANCE, maxiter=2000)
-        return self.preconditioner.matvec(found[0])
+        blocks = self._scaled_blocks()
+        z = lsmr(blocks, target, atol=LSMR_TOLERANCE, btol=LSMR_TOLERANCE, maxiter=2000)[0]
+        return self.preconditioner.matvec(z)
 
-    def _half(self, weights: Array) -> Array:
+    def _half_solution(self, weights: Array) -> Array:
         """(K⁺)ᵀw: its squared length is wᵀX⁺w."""
-        stacked = self._stacked()
+        blocks = self._scaled_blocks()
         target = self.preconditioner.rmatvec(weights)
-        turned = LinearOperator(
-            stacked.shape[::-1], matvec=stacked.rmatvec, rmatvec=stacked.matvec, dtype=float
+        transpose = LinearOperator(
+            blocks.shape[::-1], matvec=blocks.rmatvec, rmatvec=blocks.matvec, dtype=float
         )
-        return np.asarray(lsmr(turned, target, atol=TOLERANCE, btol=TOLERANCE, maxiter=2000)[0])
+        return np.asarray(
+            lsmr(transpose, target, atol=LSMR_TOLERANCE, btol=LSMR_TOLERANCE, maxiter=2000)[0]
+        )
 
     def trace(self, factors: Factors) -> float:
         queries = Kron(factors)
@@ -95,7 +99,7 @@ class IterativeForm(Form):
         sizes = []
         for _ in range(PROBES):
             signs = rng.integers(0, 2, queries.shape[0]) * 2.0 - 1
-            sizes.append((self._half(queries.rmatvec(signs)) ** 2).sum())
+            sizes.append((self._half_solution(queries.rmatvec(signs)) ** 2).sum())
         return float(np.mean(sizes))
 
     def variances(self, factors: Factors) -> Array:
@@ -109,15 +113,15 @@ class IterativeForm(Form):
                 SINGLE_QUERIES,
             )
         rows = (queries.row(i) for i in range(queries.shape[0]))
-        return np.array([(self._half(row) ** 2).sum() for row in rows])
+        return np.array([(self._half_solution(row) ** 2).sum() for row in rows])
 
     def covers(self, factors: Factors) -> bool:
         """Are random combinations of the queries reached, to the solver's accuracy?"""
         queries, rng = Kron(factors), default_rng(1)
         for _ in range(3):
             weights = queries.rmatvec(rng.integers(0, 2, queries.shape[0]) * 2.0 - 1)
-            left = weights - self._gathered(self._half(weights))
-            if np.linalg.norm(left) > 1e-6 * np.linalg.norm(weights):
+            residual = weights - self._scaled_transpose(self._half_solution(weights))
+            if np.linalg.norm(residual) > 1e-6 * np.linalg.norm(weights):
                 return False
         return True
 
@@ -130,7 +134,9 @@ class IterativeForm(Form):
 
     @property
     def work(self) -> int:
-        return ITERATIONS * (self.preconditioner.shape[0] + sum(b.shape[0] for b in self.blocks))
+        return WORK_ITERATIONS * (
+            self.preconditioner.shape[0] + sum(b.shape[0] for b in self.blocks)
+        )
 
 
 def nearest_root(
@@ -140,7 +146,7 @@ def nearest_root(
     products = [b for b in blocks if isinstance(b, Kron)]
     fits = all(tuple(f.shape[1] for f in b.factors) == shape for b in products)
     if len(products) < len(blocks) or not fits or max(shape) > DENSE_AXIS:
-        return _by_columns(blocks, precisions)
+        return _column_scaling(blocks, precisions)
     grams = [
         [b.factors[i].gram().dense(limit=n * n) for b in products] for i, n in enumerate(shape)
     ]
@@ -159,12 +165,12 @@ def nearest_root(
     for ys, part, s in zip(grams, parts, scale, strict=True):
         z = sum(a / size * y for a, size, y in zip(part, s, ys, strict=True))
         values, vectors = np.linalg.eigh(np.asarray(z))
-        kept = values > values[-1] * len(values) * 1e-13
-        roots.append(Dense(vectors[:, kept] / np.sqrt(values[kept])))
+        inside = values > values[-1] * len(values) * 1e-13
+        roots.append(Dense(vectors[:, inside] / np.sqrt(values[inside])))
     return Kron(tuple(roots))
 
 
-def _by_columns(blocks: Sequence[Matrix], precisions: Sequence[float]) -> Matrix:
+def _column_scaling(blocks: Sequence[Matrix], precisions: Sequence[float]) -> Matrix:
     """One over the length of each column."""
     lengths = np.zeros(blocks[0].shape[1])
     for block, c in zip(blocks, precisions, strict=True):

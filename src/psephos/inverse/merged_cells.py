@@ -73,13 +73,14 @@ class Merging:
         """Do the queries tell no cells of a group apart?"""
         for w, g, first in zip(factors, self.groups, self.first, strict=True):
             if g[-1] < g.size - 1:
-                own = w.column_groups()
-                if not (own == own[first][g]).all():
+                alike = w.column_groups()
+                if not (alike == alike[first][g]).all():
                     return False
         return True
 
 
 def _groups(factor: Matrix) -> Array:
+    """The group of every cell by the make-up of a factor."""
     if isinstance(factor, Ones):
         return np.zeros(factor.n, dtype=np.int64)
     last = factor.parts[-1] if isinstance(factor, Compose) else factor
@@ -87,18 +88,16 @@ def _groups(factor: Matrix) -> Array:
 
 
 def _on_groups(factor: Matrix, groups: Array, first: Array) -> Matrix:
+    """The factor on one cell of every group."""
     if groups[-1] == groups.size - 1:
         return factor
     if isinstance(factor, Compose) and isinstance(factor.parts[-1], Partition):
         rest = factor.parts[:-1]
         inner = rest[0] if len(rest) == 1 else Compose(rest)
-        own = factor.parts[-1].groups[first]
-        in_order = np.array_equal(own, np.arange(own.size)) and own.size == inner.shape[1]
-        return (
-            inner
-            if in_order
-            else select_columns(Compose((inner, Partition(own))), np.arange(own.size))
-        )
+        coarse = factor.parts[-1].groups[first]
+        numbers = np.arange(coarse.size)
+        in_order = np.array_equal(coarse, numbers) and coarse.size == inner.shape[1]
+        return inner if in_order else select_columns(Compose((inner, Partition(coarse))), numbers)
     if isinstance(factor, Ones) and factor.m == 1 and first.size == 1:
         return Identity(1)
     return select_columns(factor, first)
@@ -129,7 +128,7 @@ class MergedForm(Form):
         return alike and self.inner.covers(self.merging.queries(factors))
 
     def fit(self, values: Sequence[Array]) -> Fitted:
-        return MergedFitted(self.inner.fit(values), self.merging)
+        return FittedGroups(self.inner.fit(values), self.merging)
 
     @property
     def work(self) -> int:
@@ -137,7 +136,7 @@ class MergedForm(Form):
 
 
 @dataclass(frozen=True, eq=False)
-class MergedFitted:
+class FittedGroups:
     """An estimate of merged cells; a single cell gets an even share of its group."""
 
     inner: Fitted

@@ -11,17 +11,18 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpocon, dpotrf
 
 from psephos.errors import ShapeError, TooLargeError
-from psephos.inverse.axis import DUST, DenseInverse
-from psephos.inverse.form import Factors, FittedVector, Form, through, weighted_transpose
+from psephos.inverse.axis import SPAN_TOLERANCE, DenseInverse
+from psephos.inverse.form import Factors, FittedVector, Form, multiply, weighted_transpose
 from psephos.matrix import Dense, Kron, Matrix
 from psephos.values import Array
 
 PAIR_CELLS = 20_000_000
 """The most cells for which blocks are inverted by common eigenvectors."""
 
-
 PAIR_AXIS = 2048
-QUERIES = 50_000_000
+"""The longest axis on which common eigenvectors are computed."""
+VARIANCE_ENTRIES = 50_000_000
+"""The most entries of W_iV_i, over all axes, that variances may need."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +52,13 @@ class PairForm(Form):
         krons = tuple(block for block in blocks if isinstance(block, Kron))
         if pairs is None:
             raise ShapeError("some axis has more than two different factors, or is too long")
-        solved: dict[tuple[Matrix, Matrix], tuple[Array, Array, Array]] = {}
+        eigenvectors: dict[tuple[Matrix, Matrix], tuple[Array, Array, Array]] = {}
         vectors: list[Array] = []
         parts = [np.ones(1) for _ in krons]
         for i, pair in enumerate(pairs):
-            if pair not in solved:
-                solved[pair] = common_eigenvectors(*pair)
-            v, *lengths = solved[pair]
+            if pair not in eigenvectors:
+                eigenvectors[pair] = common_eigenvectors(*pair)
+            v, *lengths = eigenvectors[pair]
             vectors.append(v)
             for j, block in enumerate(krons):
                 length = lengths[0] if block.factors[i] == pair[0] else lengths[1]
@@ -73,42 +74,43 @@ class PairForm(Form):
         pairs = zip(self.vectors, factors, strict=True)
         return [(v * w.gram().matmat(v)).sum(axis=0) for v, w in pairs]
 
-    def _contracted(self, tensor: Array, squares: list[Array]) -> float:
+    def _contract(self, tensor: Array, squares: list[Array]) -> float:
+        """The sum of a tensor's entries, each times its squared length on every axis."""
         for s in reversed(squares):
             tensor = tensor.reshape(-1, s.size) @ s
         return float(tensor.item())
 
     def trace(self, factors: Factors) -> float:
-        return self._contracted(self.inverse, self._squares(factors))
+        return self._contract(self.inverse, self._squares(factors))
 
     def variances(self, factors: Factors) -> Array:
         pairs = zip(self.vectors, factors, strict=True)
         entries = sum(w.shape[0] * v.shape[1] for v, w in pairs)
-        if entries > QUERIES:
+        if entries > VARIANCE_ENTRIES:
             raise TooLargeError(
                 f"the variances of {[w.shape[0] for w in factors]} queries by attribute need "
-                f"{entries:,} numbers, over the limit of {QUERIES:,}; ask for `expected_error`, or "
-                "for fewer queries",
+                f"{entries:,} numbers, over the limit of {VARIANCE_ENTRIES:,}; ask for "
+                "`expected_error`, or for fewer queries",
                 entries,
-                QUERIES,
+                VARIANCE_ENTRIES,
             )
         pairs = zip(self.vectors, factors, strict=True)
         return Kron(tuple(Dense(w.matmat(v) ** 2) for v, w in pairs)).matvec(self.inverse)
 
     def covers(self, factors: Factors) -> bool:
         squares = self._squares(factors)
-        whole = math.prod(float(s.sum()) for s in squares)
-        outside = self._contracted((self.inverse == 0).astype(float), squares)
-        return outside <= DUST * whole and all(
+        everything = math.prod(float(s.sum()) for s in squares)
+        outside = self._contract((self.inverse == 0).astype(float), squares)
+        return outside <= SPAN_TOLERANCE * everything and all(
             DenseInverse(np.linalg.qr(v)[0]).spans(w) if v.shape[1] < v.shape[0] else True
             for v, w in zip(self.vectors, factors, strict=True)
         )
 
     def fit(self, values: Sequence[Array]) -> FittedVector:
         v = Kron(tuple(Dense(v) for v in self.vectors))
-        turned = through(v.T, weighted_transpose(self.blocks, self.precisions, values))
-        inverse = self.inverse if turned.ndim == 1 else self.inverse[:, None]
-        return FittedVector(through(v, inverse * turned))
+        coordinates = multiply(v.T, weighted_transpose(self.blocks, self.precisions, values))
+        inverse = self.inverse if coordinates.ndim == 1 else self.inverse[:, None]
+        return FittedVector(multiply(v, inverse * coordinates))
 
     @property
     def work(self) -> int:
@@ -130,7 +132,7 @@ def factor_pairs(
     for factors in zip(*(b.factors for b in krons), strict=True):
         different: list[Matrix] = []
         for factor in {id(f): f for f in factors}.values():
-            if not any(factor == known for known in different):
+            if not any(factor == other for other in different):
                 different.append(factor)
         if len(different) > 2:
             return None
@@ -152,13 +154,13 @@ def common_eigenvectors(a: Matrix, b: Matrix) -> tuple[Array, Array, Array]:
     root = _root(x + y)
     if root is not None:
         half = solve_triangular(root, x, lower=True, check_finite=False)
-        inside = solve_triangular(root, half.T, lower=True, check_finite=False)
-        turn = np.linalg.eigh(inside)[1]
+        both = solve_triangular(root, half.T, lower=True, check_finite=False)
+        turn = np.linalg.eigh(both)[1]
         v = solve_triangular(root, turn, lower=True, trans="T", check_finite=False)
     else:
         values, vectors = np.linalg.eigh(x + y)
-        kept = values > values[-1] * n * 1e-15
-        basis = vectors[:, kept] / np.sqrt(values[kept])
+        inside = values > values[-1] * n * 1e-15
+        basis = vectors[:, inside] / np.sqrt(values[inside])
         v = basis @ np.linalg.eigh(basis.T @ x @ basis)[1]
     # As lengths, not as 1 - the other: that would lose the digits of the small ones.
     return v, (a.matmat(v) ** 2).sum(axis=0), (b.matmat(v) ** 2).sum(axis=0)

@@ -15,7 +15,9 @@ from psephos.inverse.axis import (
     TotalInverse,
     WoodburyInverse,
 )
-from psephos.inverse.form import Factors, FittedVector, Form, through
+from psephos.inverse.form import Factors, FittedVector, Form, multiply
+from psephos.inverse.nested import nested_inverse
+from psephos.inverse.tree import tree_inverse
 from psephos.matrix import (
     Compose,
     Dense,
@@ -46,25 +48,26 @@ class ProductForm(Form):
     def of(cls, block: Matrix, precision: float, shape: tuple[int, ...]) -> ProductForm:
         fits = isinstance(block, Kron) and tuple(f.shape[1] for f in block.factors) == shape
         kron = block if isinstance(block, Kron) and fits else Kron((block,))
-        known: dict[int, AxisInverse] = {}
+        inverses: dict[int, AxisInverse] = {}
         for factor in kron.factors:
-            if id(factor) not in known:
-                known[id(factor)] = axis_inverse(factor)
-        return cls(kron, precision, tuple(known[id(f)] for f in kron.factors))
+            if id(factor) not in inverses:
+                inverses[id(factor)] = axis_inverse(factor)
+        return cls(kron, precision, tuple(inverses[id(f)] for f in kron.factors))
 
-    def _own(self, factors: Factors) -> Factors:
+    def _axis_queries(self, factors: Factors) -> Factors:
+        """The queries on each inverse: one for every attribute, or one over all cells."""
         return factors if len(factors) == len(self.inverses) else (Kron(factors),)
 
     def traces(self, products: Sequence[Factors]) -> Array:
-        found: dict[tuple[int, int], float] = {}
+        traces: dict[tuple[int, int], float] = {}
         out = np.full(len(products), 1 / self.precision)
-        own = [self._own(factors) for factors in products]  # kept, for their ids to stay theirs
-        for j, factors in enumerate(own):
+        queries = [self._axis_queries(factors) for factors in products]  # held, so ids stay theirs
+        for j, factors in enumerate(queries):
             for inverse, w in zip(self.inverses, factors, strict=True):
                 key = (id(inverse), id(w))
-                if key not in found:
-                    found[key] = inverse.trace_with(w)
-                out[j] *= found[key]
+                if key not in traces:
+                    traces[key] = inverse.trace_with(w)
+                out[j] *= traces[key]
         return out
 
     def trace(self, factors: Factors) -> float:
@@ -72,12 +75,12 @@ class ProductForm(Form):
 
     def variances(self, factors: Factors) -> Array:
         out = np.full(1, 1 / self.precision)
-        for inverse, w in zip(self.inverses, self._own(factors), strict=True):
+        for inverse, w in zip(self.inverses, self._axis_queries(factors), strict=True):
             out = np.multiply.outer(out, inverse.variances(w)).ravel()
         return out
 
     def covers(self, factors: Factors) -> bool:
-        pairs = zip(self.inverses, self._own(factors), strict=True)
+        pairs = zip(self.inverses, self._axis_queries(factors), strict=True)
         return all(inverse.spans(w) for inverse, w in pairs)
 
     def fit(self, values: Sequence[Array]) -> FittedVector:
@@ -87,11 +90,11 @@ class ProductForm(Form):
             a if isinstance(a, Identity) else pseudo_inverse(inverse, a) for inverse, a in pairs
         )
         answers = values[0].astype(float) if values[0].dtype == object else values[0]
-        found = through(Kron(inverses), answers).astype(float, copy=False)
+        x = multiply(Kron(inverses), answers).astype(float, copy=False)
         if any(isinstance(inverse, DenseInverse) for inverse in self.inverses):
-            # Y⁺Aᵀ has the square of A's condition; what it left is fitted once more.
-            found += through(Kron(inverses), answers - through(self.block, found))
-        return FittedVector(found)
+            # Y⁺Aᵀ has the square of A's condition: the residual is fitted once more.
+            x += multiply(Kron(inverses), answers - multiply(self.block, x))
+        return FittedVector(x)
 
     @property
     def work(self) -> int:
@@ -122,7 +125,4 @@ def axis_inverse(a: Matrix) -> AxisInverse:
         rest = a.parts[:-1]
         inner = rest[0] if len(rest) == 1 else Compose(rest)
         return MergedInverse(axis_inverse(inner), a.parts[-1].groups)
-    from psephos.inverse.nested import nested_inverse
-    from psephos.inverse.tree import tree_inverse
-
     return tree_inverse(a) or nested_inverse(a) or DenseInverse.of(a)

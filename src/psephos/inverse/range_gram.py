@@ -44,9 +44,9 @@ class LineGram:
     def dense(self, n: int) -> Array:
         """The n x n array, for tests and small lines."""
         i = np.arange(float(n))
-        made = self.minimum * np.minimum.outer(i, i) + self.product * np.outer(i, i)
+        gram = self.minimum * np.minimum.outer(i, i) + self.product * np.outer(i, i)
         return np.asarray(
-            made + self.sum * np.add.outer(i, i) + self.constant + self.identity * np.eye(n)
+            gram + self.sum * np.add.outer(i, i) + self.constant + self.identity * np.eye(n)
         )
 
 
@@ -71,7 +71,7 @@ class LineQueries:
             base = cls.of(queries.base)
             return None if base is None else base.times(float(queries.factor) ** 2)
         if isinstance(queries, Stack):
-            return cls.combined((1.0, part) for part in queries.parts)
+            return cls.of_terms((1.0, part) for part in queries.parts)
         if isinstance(queries, AllRange):
             return cls(all_range=1.0)
         if isinstance(queries, Prefix):
@@ -85,15 +85,15 @@ class LineQueries:
         return None
 
     @classmethod
-    def combined(cls, terms: Iterable[tuple[float, Matrix]]) -> LineQueries | None:
+    def of_terms(cls, terms: Iterable[tuple[float, Matrix]]) -> LineQueries | None:
         """Σ_j c_j W_jᵀW_j by kind; None where one of the matrices is of another kind."""
-        made = cls()
+        total = cls()
         for coefficient, queries in terms:
             one = cls.of(queries)
             if one is None:
                 return None
-            made = made.plus(one.times(float(coefficient)))
-        return made
+            total = total.plus(one.times(float(coefficient)))
+        return total
 
     def times(self, factor: float) -> LineQueries:
         """The same queries with all coefficients multiplied."""

@@ -21,19 +21,20 @@ from functools import cached_property
 import numpy as np
 
 from psephos.errors import ShapeError, UnsupportedError
-from psephos.inverse.components import Averaged, Axes, Seen
-from psephos.inverse.form import Form, through
+from psephos.inverse.components import ComponentAverages, MarginalBlock, subspaces_between
+from psephos.inverse.form import Form, multiply
 from psephos.matrix import Dense, Identity, Kron, Matrix, Ones
+from psephos.matrix.marginals import Axes
 from psephos.values import Array
 
 MOST_SUBSPACES = 1 << 22
 """A block that sees more subspaces than this is left to other solvers."""
-CALLS = 10
+TABLE_CALLS = 10
 """Numbers that could be gone through in the time of the calls for one small table."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Factor:
+class _AxisQueries:
     """What the queries on one axis ask: on constants 1ᵀG1/n, and tr G less that, G = WᵀW."""
 
     matrix: Matrix
@@ -41,14 +42,13 @@ class _Factor:
     varying: float
 
     @classmethod
-    def of(cls, matrix: Matrix) -> _Factor:
+    def of(cls, matrix: Matrix) -> _AxisQueries:
         gram = matrix.gram()
         constant = gram.sum() / matrix.shape[1]
         # Rounding leaves dust where the exact difference is zero, for totals and for contrasts.
         dust = 1e-12 * gram.trace()
         varying = gram.trace() - constant
-        kept = (constant if constant > dust else 0.0, varying if varying > dust else 0.0)
-        return cls(matrix, *kept)
+        return cls(matrix, constant if constant > dust else 0.0, varying if varying > dust else 0.0)
 
     @cached_property
     def width(self) -> int:
@@ -75,15 +75,15 @@ class _Factor:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """The S that a product needs: all between the axes S must and may hold."""
+class _ProductSubspaces:
+    """The subspaces S that a product asks about: all between the axes S must and may hold."""
 
-    factors: list[_Factor]
+    factors: list[_AxisQueries]
     may: Axes
     must: Axes
 
     def subspaces(self) -> Iterator[Axes]:
-        return Seen(self.may, self.must).subspaces()
+        return subspaces_between(self.must, self.may)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +91,9 @@ class Subspaces(Form):
     """Blocks that share the eigenspaces S, and λ_S = Σ over blocks of eigenvalue / variance."""
 
     shape: tuple[int, ...]
-    blocks: tuple[Seen, ...]
+    blocks: tuple[MarginalBlock, ...]
     information: dict[Axes, float]
-    _factors: dict[int, _Factor] = field(default_factory=dict, repr=False)
+    _axis_queries: dict[int, _AxisQueries] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -106,43 +106,44 @@ class Subspaces(Form):
         {(): 6.0, (0,): 6.0}
         """
         kinds: dict[int, tuple[str, int]] = {}
-        seen = []
+        marginal_blocks = []
         information: dict[Axes, float] = {}
         for matrix, precision in zip(blocks, precisions, strict=True):
-            block = _seen(tuple(shape), matrix, precision, kinds)
+            block = _marginal_block(tuple(shape), matrix, precision, kinds)
             if block is None or block.count > MOST_SUBSPACES:
                 raise ShapeError(f"{matrix} is no marginal and no residual of few attributes")
-            seen.append(block)
+            marginal_blocks.append(block)
             for s in block.subspaces():
                 information[s] = information.get(s, 0.0) + block.strength
-        return cls(tuple(shape), tuple(seen), information)
+        return cls(tuple(shape), tuple(marginal_blocks), information)
 
     # ---- what is known of a product ------------------------------------------------------------
 
-    def _factor(self, matrix: Matrix) -> _Factor:
-        found = self._factors.get(id(matrix))
-        if found is None:  # what is kept holds the matrix, so its id stays its own
-            found = self._factors[id(matrix)] = _Factor.of(matrix)
-        return found
+    def _queries_on_axis(self, matrix: Matrix) -> _AxisQueries:
+        """The queries of one matrix, analysed once."""
+        queries = self._axis_queries.get(id(matrix))
+        if queries is None:  # the cache holds the matrix, so no other gets its id
+            queries = self._axis_queries[id(matrix)] = _AxisQueries.of(matrix)
+        return queries
 
-    def _asked(self, factors: Sequence[Matrix]) -> _Asked | None:
+    def _subspaces_of(self, factors: Sequence[Matrix]) -> _ProductSubspaces | None:
         """What a product needs to know; None if all its answers are zero."""
-        axes = [self._factor(matrix) for matrix in factors]
+        axes = [self._queries_on_axis(matrix) for matrix in factors]
         widths = [axis.width for axis in axes]
         if widths != list(self.shape):
             raise ShapeError(f"a product over {self.shape} has factors of widths {widths}")
         if not all(axis.constant or axis.varying for axis in axes):
             return None
         may = tuple(i for i, axis in enumerate(axes) if axis.varying)
-        return _Asked(axes, may, tuple(i for i in may if not axes[i].constant))
+        return _ProductSubspaces(axes, may, tuple(i for i in may if not axes[i].constant))
 
-    def _known(self, asked: _Asked) -> bool:
-        if 1 << len(asked.may) - len(asked.must) > len(self.information):
+    def _is_known(self, needs: _ProductSubspaces) -> bool:
+        if 1 << len(needs.may) - len(needs.must) > len(self.information):
             return False
-        return all(s in self.information for s in asked.subspaces())
+        return all(s in self.information for s in needs.subspaces())
 
-    def _require(self, asked: _Asked) -> None:
-        if not self._known(asked):
+    def _require(self, needs: _ProductSubspaces) -> None:
+        if not self._is_known(needs):
             raise UnsupportedError(
                 "these measurements say nothing about some of the queries asked; "
                 "ask `covers(factors)` first, or measure the marginals that contain them"
@@ -150,22 +151,22 @@ class Subspaces(Form):
 
     def covers(self, factors: Sequence[Matrix]) -> bool:
         """Is there information on every subspace that the product ⊗Wᵢ asks about?"""
-        asked = self._asked(factors)
-        return asked is None or self._known(asked)
+        needs = self._subspaces_of(factors)
+        return needs is None or self._is_known(needs)
 
     def trace(self, factors: Sequence[Matrix]) -> float:
         """tr(X⁺ WᵀW): the summed variance of all answers; infinite if not covered."""
-        asked = self._asked(factors)
-        if asked is None:
+        needs = self._subspaces_of(factors)
+        if needs is None:
             return 0.0
-        if not self._known(asked):
+        if not self._is_known(needs):
             return math.inf
-        scale = math.prod(1.0 if axis.varying else axis.constant for axis in asked.factors)
+        scale = math.prod(1.0 if axis.varying else axis.constant for axis in needs.factors)
         total = 0.0
-        for s in asked.subspaces():
+        for s in needs.subspaces():
             share = scale / self.information[s]
-            for i in asked.may:
-                axis = asked.factors[i]
+            for i in needs.may:
+                axis = needs.factors[i]
                 share *= axis.varying if i in s else axis.constant
             total += share
         return total
@@ -176,14 +177,14 @@ class Subspaces(Form):
         Σ_S (1/λ_S) ⊗_{i∈S} ‖Wᵢ[q] - its mean‖² ⊗_{i∉S} (Σ Wᵢ[q])²/nᵢ
         """
         rows = [matrix.shape[0] for matrix in factors]
-        asked = self._asked(factors)
-        if asked is None:
+        needs = self._subspaces_of(factors)
+        if needs is None:
             return np.zeros(math.prod(rows))
-        self._require(asked)
+        self._require(needs)
         scale = 1.0
         live = []
-        for i, axis in enumerate(asked.factors):
-            if i in asked.may or len(axis.squares[0]) > 1:
+        for i, axis in enumerate(needs.factors):
+            if i in needs.may or len(axis.squares[0]) > 1:
                 live.append(i)
             else:
                 scale *= float(axis.squares[0][0])
@@ -193,94 +194,94 @@ class Subspaces(Form):
             if k == len(live):
                 return np.array([scale / self.information[subspace]])
             i = live[k]
-            constant, varying = asked.factors[i].squares
-            made = np.zeros(1)
-            if asked.factors[i].constant:
-                made = np.multiply.outer(constant, down(k + 1, subspace)).ravel()
-            if i in asked.may:
-                made = made + np.multiply.outer(varying, down(k + 1, (*subspace, i))).ravel()
-            return made
+            constant, varying = needs.factors[i].squares
+            variances = np.zeros(1)
+            if needs.factors[i].constant:
+                variances = np.multiply.outer(constant, down(k + 1, subspace)).ravel()
+            if i in needs.may:
+                more = np.multiply.outer(varying, down(k + 1, (*subspace, i))).ravel()
+                variances = variances + more
+            return variances
 
         # Axes of one answer are left out: an array has at most 64.
         several = [i for i in range(len(rows)) if rows[i] > 1]
-        sizes = [len(asked.factors[i].squares[0]) if i in live else 1 for i in several]
+        sizes = [len(needs.factors[i].squares[0]) if i in live else 1 for i in several]
         table = down(0, ()).reshape(sizes)
         return np.broadcast_to(table, [rows[i] for i in several]).reshape(-1).copy()
 
     # ---- estimates -----------------------------------------------------------------------------
 
-    def fit(self, values: Sequence[Array]) -> Fitted:
+    def fit(self, values: Sequence[Array]) -> FittedTables:
         """The least-squares estimate from the noisy answers to every block."""
         sizes = [math.prod(self.shape[i] for i in block.axes) for block in self.blocks]
-        given = [len(v) for v in values]
-        if given != sizes:
-            raise ShapeError(f"the blocks have {sizes[:9]} answers, got {given[:9]}")
+        lengths = [len(v) for v in values]
+        if lengths != sizes:
+            raise ShapeError(f"the blocks have {sizes[:9]} answers, got {lengths[:9]}")
         single = all(np.ndim(v) == 1 for v in values)
         rows = [np.asarray(v)[None] if single else np.ascontiguousarray(v.T) for v in values]
-        made = Averaged.of(self.shape, self.information, self.blocks, rows)
-        return Fitted(self, made, single)
+        averages = ComponentAverages.of(self.shape, self.information, self.blocks, rows)
+        return FittedTables(self, averages, single)
 
     @cached_property
     def work(self) -> int:
         tables = [block.axes for block in self.blocks] + list(self.information)
         numbers = sum(math.prod(self.shape[i] for i in axes) for axes in tables)
-        return numbers + CALLS * len(tables)
+        return numbers + TABLE_CALLS * len(tables)
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class FittedTables:
     """A least-squares estimate, ready to answer products."""
 
     space: Subspaces
-    averaged: Averaged
+    averages: ComponentAverages
     single: bool = True
 
     def answers(self, factors: Sequence[Matrix]) -> Array:
         """The unweighted answers of ⊗Wᵢ, in the order of Kron's rows."""
-        asked = self.space._asked(factors)
-        if asked is None:
+        needs = self.space._subspaces_of(factors)
+        if needs is None:
             queries = math.prod(factor.shape[0] for factor in factors)
-            return np.zeros(queries if self.single else (queries, self.averaged.draws))
-        self.space._require(asked)
+            return np.zeros(queries if self.single else (queries, self.averages.draws))
+        self.space._require(needs)
         maps: list[Matrix] = []
-        for i, axis in enumerate(asked.factors):
-            if i in asked.may:
+        for i, axis in enumerate(needs.factors):
+            if i in needs.may:
                 maps.append(axis.matrix)
             elif len(axis.means) > 1 or axis.means[0] != 1:
                 maps.append(Dense(axis.means[:, None]))
-        tables = self.averaged.tables(asked.may)
+        tables = self.averages.tables(needs.may)
         columns = tables[0] if self.single else tables.T
-        return np.asarray(through(Kron(tuple(maps)), columns)) if maps else columns
+        return np.asarray(multiply(Kron(tuple(maps)), columns)) if maps else columns
 
 
 def is_commuting(shape: tuple[int, ...], blocks: Sequence[Matrix]) -> bool:
     """Are all blocks of the kind that falls apart into subspaces, few enough of them?"""
-    known: dict[int, tuple[str, int]] = {}
+    kinds: dict[int, tuple[str, int]] = {}
     for matrix in blocks:
-        block = _seen(shape, matrix, 1.0, known)
+        block = _marginal_block(shape, matrix, 1.0, kinds)
         if block is None or block.count > MOST_SUBSPACES:
             return False
     return True
 
 
-def _seen(
-    shape: tuple[int, ...], matrix: Matrix, precision: float, known: dict[int, tuple[str, int]]
-) -> Seen | None:
-    """A block as the axes it keeps; None if a factor is of another kind."""
+def _marginal_block(
+    shape: tuple[int, ...], matrix: Matrix, precision: float, kinds: dict[int, tuple[str, int]]
+) -> MarginalBlock | None:
+    """A block by its axes; None if a factor is of another kind."""
     cells = math.prod(map(float, shape))
     if isinstance(matrix, Identity) and matrix.n == math.prod(shape):
-        return Seen(tuple(i for i, n in enumerate(shape) if n > 1), (), precision)
+        return MarginalBlock(tuple(i for i, n in enumerate(shape) if n > 1), (), precision)
     if isinstance(matrix, Ones) and matrix.shape == (1, math.prod(shape)):
-        return Seen((), (), cells * precision)
+        return MarginalBlock((), (), cells * precision)
     factors = matrix.factors if isinstance(matrix, Kron) else (matrix,)
     if len(factors) != len(shape):
         return None
     axes, residual = [], []
     for i, factor in enumerate(factors):
-        found = known.get(id(factor))
-        if found is None:
-            found = known[id(factor)] = (_kind(factor), factor.shape[1])
-        kind, width = found
+        if id(factor) not in kinds:
+            kinds[id(factor)] = (_kind(factor), factor.shape[1])
+        kind, width = kinds[id(factor)]
         if kind == "other" or width != shape[i]:
             return None
         if kind != "total":
@@ -289,7 +290,7 @@ def _seen(
             residual.append(i)
     outside = cells / math.prod(float(shape[i]) for i in axes)
     eigenvalue = outside * math.prod(float(shape[i]) ** 2 for i in residual)
-    return Seen(tuple(axes), tuple(residual), eigenvalue * precision)
+    return MarginalBlock(tuple(axes), tuple(residual), eigenvalue * precision)
 
 
 def _kind(factor: Matrix) -> str:

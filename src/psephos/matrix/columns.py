@@ -23,7 +23,7 @@ from psephos.values import Array
 
 
 def select_columns(matrix: Matrix, columns: Array) -> Matrix:
-    """The matrix with these columns only: the first of each group of equal ones, ascending."""
+    """The matrix with these columns only, in this order; its structure is kept where it can be."""
     if isinstance(matrix, Ones):
         return Ones(matrix.m, columns.size)
     if isinstance(matrix, Dense):
@@ -39,10 +39,11 @@ def select_columns(matrix: Matrix, columns: Array) -> Matrix:
             if np.array_equal(groups, np.arange(columns.size))
             else Partition(groups)
         )
-    if isinstance(matrix, WidthRange):
+    in_order = bool((np.diff(columns) > 0).all())  # ranges of cells stay ranges of columns
+    if in_order and isinstance(matrix, WidthRange):
         starts = np.arange(matrix.shape[0])
         matrix = Ranges.intervals(matrix.n, starts, starts + matrix.width - 1)
-    if isinstance(matrix, Ranges) and len(matrix.grid) == 1:
+    if in_order and isinstance(matrix, Ranges) and len(matrix.grid) == 1:
         # The first cell of a group lies in every range that holds the group, so none is empty.
         low = np.searchsorted(columns, matrix.low)
         high = np.searchsorted(columns, matrix.high, side="right") - 1

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from psephos.infer.estimate import Estimate
-from psephos.infer.least_squares import least_squares
+from psephos.infer.least_squares import LeastSquares, least_squares
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedVector
@@ -45,5 +44,5 @@ class Static:
         measurement = vector.measure(self.strategy.query, spend=spend, key=key)
         return (Step(self.strategy, spend, measurement),)
 
-    def estimate(self, measurements: Sequence[Measurement]) -> Estimate:
+    def estimate(self, measurements: Sequence[Measurement]) -> LeastSquares:
         return least_squares(measurements)

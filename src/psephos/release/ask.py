@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError, UnsupportedError
-from psephos.infer.merged_attributes import regrouped
+from psephos.infer.merged_attributes import over_merged_domain
 from psephos.kernel.budget import Budget
 from psephos.release.bundle import Bundle
 from psephos.release.files import report_damage, sha256_of
@@ -98,11 +98,11 @@ def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
     if workload.domain == bundle.job.workload.domain:
         return views
     past = [
-        replace(request, measurement=regrouped(request.measurement, workload.domain))
+        replace(request, measurement=over_merged_domain(request.measurement, workload.domain))
         for request in bundle.job.past
     ]
     job = replace(bundle.job, workload=workload, past=tuple(past))
-    steps = tuple(regrouped(step, workload.domain) for step in views.steps)
+    steps = tuple(over_merged_domain(step, workload.domain) for step in views.steps)
     return replace(views, job=job, steps=steps)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.errors import PsephosError, ReleaseError, TooLargeError
-from psephos.infer.nonnegative import MOST_CELLS
+from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
@@ -91,7 +91,12 @@ class Job:
                 )
         impossible = compile_zeros(domain, file.zeros)
         job = cls(file, folder, domain, workload, tuple(tables), (), impossible)
-        if impossible and domain.size <= MOST_CELLS and job.zeros is not None and job.zeros.all():
+        if (
+            impossible
+            and domain.size <= NONNEGATIVE_CELLS
+            and job.zeros is not None
+            and job.zeros.all()
+        ):
             raise ReleaseError("zeros: every row meets one of them, so nothing could be published")
         return job
 

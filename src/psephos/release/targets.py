@@ -17,7 +17,7 @@ import numpy as np
 
 from psephos.errors import ReleaseError, UnsupportedError
 from psephos.infer.intervals import Widths, half_widths
-from psephos.infer.least_squares import pieces
+from psephos.infer.least_squares import block_answers
 from psephos.inverse.choice import form_of, precision
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
@@ -61,7 +61,7 @@ def widths_at(
 
     Past measurements count too; without a budget they alone do.
     """
-    known = pieces([past.measurement for past in job.past])
+    known = block_answers([past.measurement for past in job.past])
     blocks, noises = [each.matrix for each in known], [each.noise for each in known]
     if budget is not None:
         blocks += [block.matrix for block in strategy.query.blocks]

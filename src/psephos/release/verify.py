@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from psephos.errors import PsephosError, ReleaseError
-from psephos.infer.rounding import Gaps
+from psephos.infer.rounding import RoundingGaps
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
 from psephos.matrix import Identity, Kron, Matrix
@@ -69,7 +69,7 @@ def check_rounding(views: Views, cells: Array) -> str:
             "its rounding was NOT checked, only that they add up"
         )
     workload, solution = views.job.workload, views.solution
-    gaps, again = (Gaps.of(z, solution, workload) for z in (cells, views.cells))
+    gaps, again = (RoundingGaps.of(z, solution, workload) for z in (cells, views.cells))
     by_cell = _cells_near(views, gaps)
     typical = FACTOR * again.typical + TYPICAL
     if not gaps.typical <= typical:
@@ -91,7 +91,7 @@ def check_rounding(views: Views, cells: Array) -> str:
     )
 
 
-def _cells_near(views: Views, gaps: Gaps) -> str:
+def _cells_near(views: Views, gaps: RoundingGaps) -> str:
     """Refuse cells that are no neighbours of the best fit, where it tells them."""
     partition = views.job.workload.reduce().partition
     if not _told(views, partition):

@@ -21,11 +21,10 @@ import pyarrow as pa
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError
-from psephos.infer.estimate import Estimate
 from psephos.infer.intervals import Widths, half_widths, noise_quantile
-from psephos.infer.least_squares import Piece, least_squares, pieces
-from psephos.infer.nonnegative import MOST_CELLS, nonnegative
-from psephos.infer.rounding import whole
+from psephos.infer.least_squares import BlockAnswers, LeastSquares, block_answers, least_squares
+from psephos.infer.nonnegative import NONNEGATIVE_CELLS, nonnegative
+from psephos.infer.rounding import round_cells
 from psephos.kernel.measurement import Measurement
 from psephos.matrix import Matrix
 from psephos.release.raw_labels import block_lists
@@ -64,12 +63,12 @@ class Views:
         return any(step.simulation for step in self.steps)
 
     @cached_property
-    def blocks(self) -> list[Piece]:
+    def blocks(self) -> list[BlockAnswers]:
         """The blocks of all steps, in their order."""
-        return pieces(self.steps)
+        return block_answers(self.steps)
 
     @cached_property
-    def estimate(self) -> Estimate:
+    def estimate(self) -> LeastSquares:
         """Least squares."""
         return least_squares(self.measurements)
 
@@ -95,8 +94,8 @@ class Views:
         """The half-widths of the noise intervals of any workload's answers."""
         return half_widths(
             self.estimate.form,
-            [block.noise for block in pieces(self.measurements)],
-            [block.matrix.shape[0] for block in pieces(self.measurements)],
+            [block.noise for block in block_answers(self.measurements)],
+            [block.matrix.shape[0] for block in block_answers(self.measurements)],
             workload,
             tables=tables,
             confidence=float(self.job.file.output.confidence),
@@ -106,12 +105,12 @@ class Views:
     @cached_property
     def solution(self) -> Array:
         """Non-negative real numbers for every cell, zero where no row can be."""
-        return nonnegative(self.estimate, zeros=self.job.zeros, hold_total=True)
+        return nonnegative(self.estimate, zeros=self.job.zeros, hold_total=True).vector
 
     @cached_property
     def cells(self) -> Array:
         """The solution in whole numbers."""
-        return whole(self.solution, self.job.workload)
+        return round_cells(self.solution, self.job.workload)
 
     @cached_property
     def published(self) -> Array:
@@ -303,5 +302,5 @@ def marked(labels: dict[str, list[str]], numbers: dict[str, Any], simulation: bo
 
 def possible_views(job: Job, wanted: tuple[View, ...]) -> tuple[View, ...]:
     """Those of the wanted views that the domain allows: whole numbers need all cells."""
-    fits = job.workload.domain.size <= MOST_CELLS
+    fits = job.workload.domain.size <= NONNEGATIVE_CELLS
     return tuple(view for view in wanted if fits or view != "published")

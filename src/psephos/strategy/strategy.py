@@ -12,7 +12,7 @@ import numpy as np
 
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, WorkloadError
-from psephos.inverse.choice import Cost, form_of, precision, predicted
+from psephos.inverse.choice import Cost, form_of, precision, predict_cost
 from psephos.inverse.form import Factors, Form
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget
@@ -126,7 +126,7 @@ class Strategy(Value):
     @cached_property
     def cost(self) -> Cost:
         """Time and memory that measuring and reconstructing would take, within a factor of 3."""
-        return predicted([b.matrix for b in self.query.blocks], self.noise, self.domain.shape)
+        return predict_cost([b.matrix for b in self.query.blocks], self.noise, self.domain.shape)
 
     @cached_property
     def _form(self) -> Form:

@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from psephos.inverse.axis import AxisInverse, gram_diagonal
-from psephos.inverse.nested import Level, NestedInverse, settled, within_groups
+from psephos.inverse.nested import NestedInverse, PartitionLevel, within_groups, write_small_parts
 from psephos.kernel.query import Query
 from psephos.matrix import (
     Dense,
@@ -133,7 +133,7 @@ def _summed(
         together[id(w)] = together.get(id(w), 0.0) + float(c)
     different = [(together[key], w) for key, w in {id(w): w for w in queries}.items()]
     diagonal = np.sum([c * gram_diagonal(w) for c, w in different], axis=0)
-    gram = settled(Sum(tuple(Scaled(c, w.gram()) for c, w in different)))
+    gram = write_small_parts(Sum(tuple(Scaled(c, w.gram()) for c, w in different)))
     if any(isinstance(part, Dense) for part in gram.walk()):
         gram = Dense(gram.dense(limit=diagonal.size**2))
     return gram, diagonal
@@ -195,7 +195,7 @@ def real_inverse(tree: Tree, noise: Noise) -> NestedInverse:
         share = _share(ratio, noise)
         first = np.unique(groups, return_index=True)[1]
         own = budget[first] * share
-        levels.append(Level((groups,), own**2 if noise == "laplace" else own))
+        levels.append(PartitionLevel((groups,), own**2 if noise == "laplace" else own))
         budget = budget * (1 - share)[groups]
     cells = budget**2 if noise == "laplace" else budget
     return NestedInverse(cells, tuple(levels[::-1]))

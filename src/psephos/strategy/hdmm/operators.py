@@ -228,7 +228,7 @@ def _residual(problem: Problem, rng: Generator, deadline: float | None) -> Strat
 def _tied(problem: Problem, rng: Generator, deadline: float | None) -> Strategy | None:
     """A tree on the one attribute that is asked about, the others being summed over."""
     (axis,) = (i for i, n in enumerate(problem.shape) if n > 1)
-    line = LineQueries.combined(
+    line = LineQueries.of_terms(
         zip(problem.terms.coefficients, problem.terms.axis(axis), strict=True)
     )
     if line is None:  # queries that a tree has no closed form for

@@ -1,4 +1,4 @@
-"""Controlled rounding: whole, near, and the sums stay."""
+"""Controlled rounding: integers, near, and the sums stay."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.random import default_rng
 
 import psephos as ps
-from psephos.infer.rounding import _diffused, whole
+from psephos.infer.rounding import _round_running_sums, round_cells
 
 WORKLOADS = {
     "marginals": ps.marginals(ps.Domain.of(a=4, b=5, c=3), up_to=2),
@@ -26,7 +26,7 @@ def test_whole_near_and_zero_where_it_was(name, seed, zeros):
     x = rng.gamma(0.4, 4, W.domain.size)
     if zeros:
         x[rng.random(x.size) < 0.5] = 0
-    z = whole(x, W)
+    z = round_cells(x, W)
     assert z.dtype == np.int64
     assert (z >= 0).all()
     assert (z[x == 0] == 0).all()
@@ -38,13 +38,13 @@ def test_whole_near_and_zero_where_it_was(name, seed, zeros):
 def test_whole_numbers_stay_as_they_are(seed):
     W = WORKLOADS["marginals"]
     x = default_rng(seed).poisson(2.0, W.domain.size).astype(float)
-    np.testing.assert_array_equal(whole(x, W), x)
+    np.testing.assert_array_equal(round_cells(x, W), x)
 
 
 def test_prefixes_move_by_half_at_most():
     W = WORKLOADS["prefixes"]
     x = default_rng(3).random(50)
-    assert np.abs(W.answer(whole(x, W) - x)).max() <= 0.5 + 1e-9
+    assert np.abs(W.answer(round_cells(x, W) - x)).max() <= 0.5 + 1e-9
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -55,15 +55,15 @@ def test_sums_move_less_than_by_plain_ways(seed):
     def moved(z):
         return np.sqrt((W.answer(z - x) ** 2).mean())
 
-    ours = moved(whole(x, W))
-    assert ours <= moved(_diffused(x))
+    ours = moved(round_cells(x, W))
+    assert ours <= moved(_round_running_sums(x))
     assert ours < 0.5 * moved(np.rint(x))
 
 
 def test_cells_that_no_query_tells_apart_share_exactly():
     W = WORKLOADS["merged"]
     x = np.full(60, 0.49)
-    z = whole(x, W)
+    z = round_cells(x, W)
     groups = z.reshape(10, 6)
     assert abs(groups[:4].sum() - 0.49 * 24) < 1
     assert abs(groups[4:].sum() - 0.49 * 36) < 1
@@ -73,4 +73,4 @@ def test_cells_that_no_query_tells_apart_share_exactly():
 def test_the_same_numbers_every_time():
     W = WORKLOADS["marginals"]
     x = default_rng(1).random(W.domain.size)
-    np.testing.assert_array_equal(whole(x, W), whole(x, W))
+    np.testing.assert_array_equal(round_cells(x, W), round_cells(x, W))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import psephos as ps
-from psephos.infer.merged_attributes import regrouped
+from psephos.infer.merged_attributes import over_merged_domain
 
 UNIT = ps.add_remove_row()
 
@@ -26,9 +26,9 @@ def measured(select, shape=(3, 4, 2)):
 def test_the_same_questions_have_the_same_answers(select, pair):
     _, W, measurement = measured(select)
     merged = W.domain.merge(pair)
-    found = regrouped(measurement, merged)
+    over_pair = over_merged_domain(measurement, merged)
     before = ps.infer.least_squares(measurement).answer(W)
-    after = ps.infer.least_squares(found).answer(W.over(merged))
+    after = ps.infer.least_squares(over_pair).answer(W.over(merged))
     ends = np.cumsum(W.query_counts)[:-1]
     for one, other in zip(np.split(after.values, ends), np.split(before.values, ends), strict=True):
         np.testing.assert_allclose(np.sort(one), np.sort(other), atol=1e-7)  # axes have moved
@@ -37,16 +37,16 @@ def test_the_same_questions_have_the_same_answers(select, pair):
 
 def test_either_condition_is_a_sum_of_cells():
     _, W, measurement = measured(ps.select.identity)
-    asked = ps.Workload.from_sql(W.domain, "SELECT COUNT(*) FROM t WHERE a0 = 1 OR a2 = 0")
+    either = ps.Workload.from_sql(W.domain, "SELECT COUNT(*) FROM t WHERE a0 = 1 OR a2 = 0")
     cells = ps.infer.least_squares(measurement).vector.reshape(W.domain.shape)
-    wanted = cells[1].sum() + cells[[0, 2], :, 0].sum()
-    answer = ps.infer.least_squares(regrouped(measurement, asked.domain)).answer(asked)
-    assert answer.values == pytest.approx([wanted])
+    expected = cells[1].sum() + cells[[0, 2], :, 0].sum()
+    answer = ps.infer.least_squares(over_merged_domain(measurement, either.domain)).answer(either)
+    assert answer.values == pytest.approx([expected])
 
 
 def test_other_domains_are_refused():
     _, W, measurement = measured(ps.select.identity)
     with pytest.raises(ps.UnsupportedError, match="does not merge"):
-        regrouped(measurement, ps.Domain.of(b=24))
+        over_merged_domain(measurement, ps.Domain.of(b=24))
     with pytest.raises(ps.UnsupportedError, match="does not merge"):
-        regrouped(measurement, W.domain)
+        over_merged_domain(measurement, W.domain)
