@@ -10,11 +10,12 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
 from psephos.domain.domain import Domain
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Compose, Dense, Identity, Kron, Ones, Partition, Prefix, total
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor, spread
 from psephos.strategy.hdmm.product import opt_product
 from psephos.strategy.hdmm.union import Union, Written, best_shares, groupings, opt_union
-from psephos.strategy.hdmm.union_pair import POWER, Joint, Pair, descend, gradient
+from psephos.strategy.hdmm.union_pair import Joint, Pair, descend, gradient
 from psephos.strategy.hdmm.union_shared import Shared
 from psephos.strategy.terms import Terms
 from psephos.values import Array
@@ -28,7 +29,8 @@ from psephos.workload import (
     range_marginals,
 )
 
-NOISES = ["laplace", "gaussian"]
+LAPLACE = NoiseKind.LAPLACE
+NOISES = list(NoiseKind)
 
 
 def ranges_by_turns(n: int) -> Workload:
@@ -69,11 +71,11 @@ def joints() -> dict[str, tuple[Joint, int, list[int]]]:
     plain = tuple(np.arange(n) for n in three.shape)
     merged, groups = merging()
     return {
-        "shared, two axes": (Shared(two, "laplace", ((0,), (1,), (0, 1))), 3, [6, 5]),
-        "shared, three axes": (Shared(three, "laplace", ((0,), (1,), (0, 1))), 3, [5, 4, 3]),
-        "pair, two axes": (Pair(two, "laplace", (square, square)), 2, [6, 5] * 2),
-        "pair, three axes": (Pair(three, "laplace", (plain, plain)), 2, [5, 4, 3] * 2),
-        "pair, merged": (Pair(merged, "laplace", groups), 2, [5, 1, 2, 3, 4, 3]),
+        "shared, two axes": (Shared(two, LAPLACE, ((0,), (1,), (0, 1))), 3, [6, 5]),
+        "shared, three axes": (Shared(three, LAPLACE, ((0,), (1,), (0, 1))), 3, [5, 4, 3]),
+        "pair, two axes": (Pair(two, LAPLACE, (square, square)), 2, [6, 5] * 2),
+        "pair, three axes": (Pair(three, LAPLACE, (plain, plain)), 2, [5, 4, 3] * 2),
+        "pair, merged": (Pair(merged, LAPLACE, groups), 2, [5, 1, 2, 3, 4, 3]),
     }  # fmt: skip
 
 
@@ -153,7 +155,7 @@ def test_gradient_is_that_of_finite_differences(name: str) -> None:
 def test_marginals_are_shared_identities() -> None:
     workload = marginals(Domain.of(a=3, b=4, c=2), k=2)
     sets = tuple(combinations(range(3), 2))
-    shared = Shared(Terms.of(workload), "laplace", sets)
+    shared = Shared(Terms.of(workload), LAPLACE, sets)
     w = np.array([0.2, 0.5, 0.3])
     eigenvalues = np.zeros(8)
     traces = workload.subset_traces()
@@ -187,7 +189,7 @@ def test_a_union_is_what_it_says(workload: Workload, noise: str) -> None:
     assert found.exact
     assert_allclose(found.weights.sum(), 1)
     assert (found.weights > 0).all()
-    norm = 1 if noise == "laplace" else 2
+    norm = noise.norm
     for part in found.parts:
         own = Workload(workload.domain, [workload.products[j] for j in part.chosen]).reduce()
         assert tuple(f.cells for f in part.factors) == own.domain.shape
@@ -197,7 +199,7 @@ def test_a_union_is_what_it_says(workload: Workload, noise: str) -> None:
         assert_allclose(norms, 1)
     asked = {j for part in found.parts for j in part.chosen}
     assert asked == set(range(len(workload.products)))
-    precisions = found.weights ** POWER[noise]
+    precisions = found.weights**noise.power
     expected = dense_error(spread_out(found), precisions, written(Terms.of(workload)))
     assert_allclose(found.error, expected, rtol=1e-6)
 
@@ -212,16 +214,16 @@ def spread_out(found: Union) -> list[Kron]:
 def test_ranges_by_turns_beat_their_parts() -> None:
     workload = ranges_by_turns(16)
     terms = Terms.of(workload)
-    found = opt_union(workload, "laplace", rng=default_rng(0), restarts=1)
+    found = opt_union(workload, LAPLACE, rng=default_rng(0), restarts=1)
     assert found is not None
-    one = opt_product(terms, "laplace", rng=default_rng(0), restarts=1)
+    one = opt_product(terms, LAPLACE, rng=default_rng(0), restarts=1)
     part = opt_product(
         Terms.of(Workload(workload.domain, workload.products[:1]).reduce().workload),
-        "laplace",
+        LAPLACE,
         rng=default_rng(0),
         restarts=1,
     )
-    alone = best_shares([part.error, part.error], "laplace")[1]
+    alone = best_shares([part.error, part.error], LAPLACE)[1]
     assert found.error < 0.9 * alone < 0.9 * one.error
     assert_allclose(found.weights, [0.5, 0.5], atol=1e-3)
 
@@ -229,7 +231,7 @@ def test_ranges_by_turns_beat_their_parts() -> None:
 def test_ranges_by_turns_of_64_values() -> None:
     # McKenna et al. 2018 print 5.00; two parts optimised together reach 5.099.
     workload = ranges_by_turns(64)
-    found = opt_union(workload, "laplace", rng=default_rng(0), restarts=1)
+    found = opt_union(workload, LAPLACE, rng=default_rng(0), restarts=1)
     assert found is not None
     assert np.sqrt(Terms.of(workload).identity_error() / found.error) > 5.09
 
@@ -240,12 +242,12 @@ def test_the_cube_root_rule_is_nearly_the_best_split(weight: float, equal: float
     workload = Workload(domain, [product(a=all_range()), product(b=all_range(), weight=weight)])
     terms = Terms.of(workload)
     line = Terms.of(Workload(Domain.of(a=range(64)), [product(a=all_range())]))
-    alone = opt_product(line, "laplace", rng=default_rng(0), restarts=2)
+    alone = opt_product(line, LAPLACE, rng=default_rng(0), restarts=2)
     one = identity_factor(1)
     whole, none = np.arange(64), np.zeros(64, dtype=int)
-    pair = Pair(terms, "laplace", ((whole, none), (none, whole)))
+    pair = Pair(terms, LAPLACE, ((whole, none), (none, whole)))
     factors = [alone.factors[0], one, one, alone.factors[0]]
-    rule, _ = best_shares([alone.error, weight**2 * alone.error], "laplace")
+    rule, _ = best_shares([alone.error, weight**2 * alone.error], LAPLACE)
     _, least = pair.split(factors, rule)
     assert np.sqrt(pair.error(rule, factors) / least) < 1.001
     assert_allclose(np.sqrt(pair.error(np.ones(2), factors) / least), equal, atol=0.02)
@@ -261,7 +263,7 @@ def test_the_descent_never_ends_worse() -> None:
         for n in terms.shape * 2:
             a = rng.random((n, n))
             root = a / np.linalg.norm(a, axis=0)
-            factors.append(PureFactor(a[:2]) if noise == "laplace" else GaussianFactor(root))
+            factors.append(PureFactor(a[:2]) if noise == LAPLACE else GaussianFactor(root))
         start = pair.error(np.array([0.5, 0.5]), factors)
         found = descend(pair, np.array([0.5, 0.5]), factors)
         assert found.error < 0.95 * start
@@ -294,15 +296,13 @@ def test_groupings_cut_by_what_is_asked() -> None:
 
 def test_no_union_of_one_product() -> None:
     one = Workload(Domain.of(a=range(4)), [product(a=prefix())])
-    assert opt_union(one, "laplace", rng=default_rng(0), restarts=1) is None
+    assert opt_union(one, LAPLACE, rng=default_rng(0), restarts=1) is None
     same = Workload(Domain.of(a=range(4)), [product(a=prefix()), product(a=prefix(), weight=2.0)])
-    assert opt_union(same, "laplace", rng=default_rng(0), restarts=1) is None
+    assert opt_union(same, LAPLACE, rng=default_rng(0), restarts=1) is None
 
 
 def test_the_same_seed_gives_the_same_union() -> None:
-    first, second = (
-        opt_union(mixed(), "laplace", rng=default_rng(7), restarts=1) for _ in range(2)
-    )
+    first, second = (opt_union(mixed(), LAPLACE, rng=default_rng(7), restarts=1) for _ in range(2))
     assert first is not None
     assert second is not None
     assert first.error == second.error
@@ -313,11 +313,11 @@ def test_the_same_seed_gives_the_same_union() -> None:
 
 def test_progress_and_deadline() -> None:
     seen: list[float] = []
-    found = opt_union(mixed(), "laplace", rng=default_rng(0), restarts=1, progress=seen.append)
+    found = opt_union(mixed(), LAPLACE, rng=default_rng(0), restarts=1, progress=seen.append)
     assert found is not None
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] == found.error
-    late = opt_union(mixed(), "laplace", rng=default_rng(0), restarts=1, deadline=0.0)
+    late = opt_union(mixed(), LAPLACE, rng=default_rng(0), restarts=1, deadline=0.0)
     assert late is not None
     assert late.error >= found.error
 
@@ -332,7 +332,7 @@ def test_what_is_too_large_to_invert_keeps_an_upper_bound(monkeypatch: pytest.Mo
         product(a=all_range(), b=all_range()),
     ]
     workload = Workload(domain, products)
-    found = opt_union(workload, "laplace", rng=default_rng(0), restarts=1)
+    found = opt_union(workload, LAPLACE, rng=default_rng(0), restarts=1)
     assert found is not None
     assert not found.exact
     exact = dense_error(spread_out(found), found.weights**2, written(Terms.of(workload)))

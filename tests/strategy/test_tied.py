@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse.range_gram import LineGram, LineQueries
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import AllRange, Identity, Prefix, Stack, WidthRange, total
 from psephos.strategy.hdmm.range_tree import (
     fanout_lists,
@@ -25,7 +26,7 @@ from psephos.strategy.hdmm.range_tree import (
 )
 from psephos.strategy.hdmm.range_tree_error import TiedObjective
 
-NOISES = ["laplace", "gaussian"]
+NOISES = list(NoiseKind)
 
 
 def ratio(error, queries, n):
@@ -97,7 +98,7 @@ def test_whole_numbers_have_equal_column_sums(found, bits):
 
 
 @pytest.mark.parametrize(
-    ("noise", "bits", "loss"), [("laplace", 8, 1.0005), ("gaussian", 10, 1.002)]
+    ("noise", "bits", "loss"), [(NoiseKind.LAPLACE, 8, 1.0005), (NoiseKind.GAUSSIAN, 10, 1.002)]
 )
 def test_whole_numbers_cost_next_to_nothing(found, noise, bits, loss):
     one = found[noise]

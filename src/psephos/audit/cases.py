@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 import psephos.matrix as mx
 from psephos.domain.domain import Domain
 from psephos.domain.predicate import col
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.query import Query
 from psephos.strategy import select
-from psephos.strategy.factors import Noise
 from psephos.workload.product import product
 from psephos.workload.queries import identity, prefix, total
 from psephos.workload.workload import Workload
@@ -153,14 +152,14 @@ def _sequence_answers(x: Integers) -> list[Integers]:
 
 
 @cache
-def _selected(noise: Noise) -> Query:
+def _selected(noise: NoiseKind) -> Query:
     """What a search finds for a union of two products."""
     domain = Domain.of(x=SHAPE[0], y=SHAPE[1])
     asked = [product(x=prefix(), y=total()), product(x=total(), y=identity(), weight=2.0)]
     return select.opt_union(Workload(domain, asked), noise, restarts=1, seed=0, cores=1).query
 
 
-def _strategy(noise: Noise) -> Case:
+def _strategy(noise: NoiseKind) -> Case:
     def ask(t: ProtectedTable, spend: Budget, n: int) -> list[Measurement]:
         blocks = [(_all(n, block.matrix), block.weight) for block in _selected(noise).blocks]
         return [t.vectorise().measure(Query.of(blocks), spend=spend)]
@@ -192,7 +191,7 @@ SCALED = _after(
 )
 GROUPS = Case("group_by", _groups, _groups_answers)
 PARTS = Case("parts of a split table", _parts, _parts_answers)
-STRATEGY = {"epsilon": _strategy("laplace"), "rho": _strategy("gaussian")}
+STRATEGY = {kind.currency: _strategy(kind) for kind in NoiseKind}
 
 CASES = (
     COUNT,

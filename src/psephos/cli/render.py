@@ -54,7 +54,7 @@ def plain_plan(made: Plan) -> dict[str, Any]:
         "name": made.job.file.name,
         "budget": plain_budget(made.budget),
         "unit": str(made.job.unit),
-        "noise": made.strategy.noise,
+        "noise": made.strategy.noise.value,
         "strategy": made.strategy.name,
         "builds_on": [past.name for past in made.job.past],
         "complete": made.strategy.complete,

@@ -122,9 +122,7 @@ def precision(variance: float) -> float:
     return 1 / max(variance, SMALLEST_VARIANCE)
 
 
-def predicted(
-    blocks: Sequence[Matrix], noise: Literal["laplace", "gaussian"], shape: Shape
-) -> Cost:
+def predicted(blocks: Sequence[Matrix], noise: str, shape: Shape) -> Cost:
     """The cost of blocks of queries over a domain of that shape."""
     krons = [_kron(block, shape) for block in blocks]
     tables = {tuple(i for i, f in enumerate(k.factors) if not is_total(f)) for k in krons}

@@ -225,7 +225,7 @@ def write_bundle(
             "psephos": __version__,
             "title": job.file.title or job.file.name,
             "fingerprint": job.fingerprint,
-            "noise": own.strategy.noise,
+            "noise": own.strategy.noise.value,
             "strategy": own.strategy.name,
             "tables": names,
             "views": list(wanted),

@@ -17,7 +17,6 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
-from psephos.matrix.base import Norm
 from psephos.release.request import Job
 from psephos.release.selection import Progress, choose
 from psephos.release.spec.entries import TargetEntry
@@ -95,7 +94,7 @@ class Plan:
 
     def blocks(self) -> list[tuple[str, int, float]]:
         """What is measured: a description, the number of answers, its share of the budget."""
-        order: Norm = 1 if self.strategy.noise == "laplace" else 2
+        order = self.strategy.noise.norm
         whole = sensitivity(self.strategy.query, order)
         found = []
         for block in self.strategy.query.blocks:
@@ -212,7 +211,7 @@ def check_size(job: Job, strategy: Strategy, spend: Budget) -> None:
 
 
 def _currency(job: Job) -> str:
-    return "epsilon" if job.noise == "laplace" else "rho"
+    return job.noise.currency
 
 
 def _table_error(

@@ -13,7 +13,7 @@ from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.errors import PsephosError, ReleaseError, TooLargeError
 from psephos.infer.nonnegative import MOST_CELLS
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
 from psephos.release.measured import Measured, read_past
@@ -27,7 +27,6 @@ from psephos.release.spec.tables import (
     compile_zeros,
     zero_cells,
 )
-from psephos.strategy.factors import Noise
 from psephos.values import Array, digest
 from psephos.workload.query_sets import (
     IdentityQueries,
@@ -101,14 +100,13 @@ class Job:
         return None if self.file.budget is None else self.file.budget.made()
 
     @property
-    def noise(self) -> Noise:
+    def noise(self) -> NoiseKind:
         """Laplace for epsilon, Gaussian for rho; targets are paid in the ledger's currency."""
-        currency = (self.budget or self.file.ledger.made()).currency
-        return "laplace" if currency == "epsilon" else "gaussian"
+        return NoiseKind.paid_in((self.budget or self.file.ledger.made()).currency)
 
     def paid(self, amount: Fraction) -> Budget:
         """An amount in the currency of the release's noise."""
-        return Budget("epsilon" if self.noise == "laplace" else "rho", amount)
+        return Budget(self.noise.currency, amount)
 
     @cached_property
     def zeros(self) -> Array | None:

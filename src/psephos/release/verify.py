@@ -262,7 +262,7 @@ def _request(bundle: Bundle) -> str:
     _listed(bundle)
     facts = {"title": job.file.title or job.file.name, "name": job.file.name}
     facts |= {"edition": job.file.edition}
-    facts |= {"noise": bundle.strategy.noise, "strategy": bundle.strategy.name}
+    facts |= {"noise": bundle.strategy.noise.value, "strategy": bundle.strategy.name}
     for key, fact in facts.items():
         if manifest.get(key) != fact:
             raise _WrongError(f"the manifest's {key} is not {fact!r}")

@@ -18,11 +18,12 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.errors import WorkloadError
 from psephos.inverse.product import axis_inverse
+from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Block, Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.matrix import Dense, Identity, Kron, Matrix, total
 from psephos.matrix.base import Norm
-from psephos.strategy.factors import Factor, Noise, spread
+from psephos.strategy.factors import Factor, spread
 from psephos.strategy.hdmm.residual import residual_matrix
 from psephos.strategy.strategy import Strategy
 from psephos.strategy.terms import Terms
@@ -119,31 +120,26 @@ def in_whole_numbers(queries: Matrix, name: str, title: str) -> tuple[Matrix, in
     )
 
 
-UNION_BITS = {"laplace": 9, "gaussian": 11}
+UNION_BITS = {NoiseKind.LAPLACE: 9, NoiseKind.GAUSSIAN: 11}
 """Bits of the factors of a union, where they fit: a loss below 0.02 %."""
-
-
-def norm_of(noise: Noise) -> Norm:
-    """Laplace noise follows the L1 norm of columns, Gaussian noise the L2 norm."""
-    return 1 if noise == "laplace" else 2
 
 
 def product_strategy(
     domain: Domain,
-    noise: Noise,
+    noise: NoiseKind,
     terms: Terms,
     factors: Sequence[Factor],
     merged: Sequence[Matrix],
     name: str,
 ) -> Strategy:
     """One Kronecker product of integer factors, each brought back from its merged cells."""
-    made, loss = integer_product(terms, factors, norm_of(noise))
+    made, loss = integer_product(terms, factors, noise.norm)
     return Strategy(domain, noise, Query.of(_spread(made, merged)), name, loss)
 
 
 def union_strategy(
     domain: Domain,
-    noise: Noise,
+    noise: NoiseKind,
     parts: Sequence[tuple[Sequence[Factor], Sequence[Matrix]]],
     shares: Array,
     name: str,
@@ -163,14 +159,14 @@ def union_strategy(
                 made[id(factor)] = factor.integer(bits)
         whole = _spread([made[id(factor)] for factor in factors], merged)
         # A part of share s has columns of norm s: its weight undoes the integers' scale.
-        size = sensitivity(Query.of(whole), norm_of(noise))
+        size = sensitivity(Query.of(whole), noise.norm)
         blocks.append(Block(whole, _weight(float(share) / float(size))))
     return Strategy(domain, noise, Query(tuple(blocks)), name)
 
 
 def marginals_strategy(
     domain: Domain,
-    noise: Noise,
+    noise: NoiseKind,
     sets: Sequence[tuple[int, ...]],
     weights: Array,
     merged: Sequence[Matrix],
@@ -207,14 +203,14 @@ def residual_strategy(
         for i in axes:
             factors[i] = kept[i]
         blocks.append(Block(Kron(tuple(factors)), _weight(float(weight) / scale)))
-    return Strategy(domain, "gaussian", Query(tuple(blocks)), name)
+    return Strategy(domain, NoiseKind.GAUSSIAN, Query(tuple(blocks)), name)
 
 
 def whole_strategy(
-    domain: Domain, noise: Noise, terms: Terms, factor: Factor, merged: Matrix, name: str
+    domain: Domain, noise: NoiseKind, terms: Terms, factor: Factor, merged: Matrix, name: str
 ) -> Strategy:
     """One matrix over all (merged) cells."""
-    made, loss = integer_product(terms, [factor], norm_of(noise))
+    made, loss = integer_product(terms, [factor], noise.norm)
     return Strategy(domain, noise, Query.of(spread(made[0], merged)), name, loss)
 
 

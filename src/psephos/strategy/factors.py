@@ -17,24 +17,27 @@ import numpy as np
 from psephos.errors import TooLargeError, WorkloadError
 from psephos.inverse.axis import AxisInverse, is_zero
 from psephos.inverse.product import axis_inverse
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Compose, Dense, Identity, Matrix, Partition, PIdentity, compose, total
 from psephos.matrix.pidentity import with_rows
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-Noise = Literal["laplace", "gaussian"]
+NoiseName = Literal["laplace", "gaussian"] | NoiseKind
+"""A kind of noise as callers write it."""
 AXIS = 1 << 30
 """The most cells of one attribute."""
 
 
-def checked_noise(noise: object) -> Noise:
-    """The kind of noise, if it is one."""
-    if noise == "laplace" or noise == "gaussian":
-        return noise
+def checked_noise(noise: object) -> NoiseKind:
+    """The kind of noise that a name stands for."""
+    for kind in NoiseKind:
+        if noise == kind:
+            return kind
     raise WorkloadError(f'noise is "laplace" or "gaussian", got {noise!r}')
 
 
-def checked_selection(workload: object, noise: object) -> Noise:
+def checked_selection(workload: object, noise: object) -> NoiseKind:
     """The kind of noise, for a workload that has something to ask."""
     if not isinstance(workload, Workload):
         raise WorkloadError(f"a strategy is selected for a workload, got {type(workload).__name__}")

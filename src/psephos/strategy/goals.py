@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from psephos.errors import BudgetError
-from psephos.kernel.budget import Budget, Currency
+from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.unit import Unit
 from psephos.matrix import Identity, is_total
 from psephos.strategy.build import residual_strategy
-from psephos.strategy.factors import Noise, checked_selection
+from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.hdmm.residual import largest_variance_weights
 from psephos.strategy.hdmm.search import hdmm
 from psephos.strategy.strategy import Strategy
@@ -58,7 +58,7 @@ def least_budget(
     if not isinstance(target, int | float) or not 1e-6 <= target < math.inf:
         raise BudgetError(f"{wanted} is a number of rows of at least 1e-6, got {target!r}")
 
-    currency: Currency = "epsilon" if strategy.noise == "laplace" else "rho"
+    currency = strategy.noise.currency
 
     def variance(amount: Fraction) -> float:
         budget = Budget(currency, amount)
@@ -71,8 +71,8 @@ def least_budget(
 
     # Discrete noise varies less than continuous noise of the same scale, so the latter's budget is
     # enough; from there the three digits are counted down while the exact error allows.
-    power = 2 if strategy.noise == "laplace" else 1
-    enough = (variance(Fraction(1, 10**6)) / target**2) ** (1 / power) * 1e-6
+    ratio = variance(Fraction(1, 10**6)) / target**2
+    enough = ratio ** (1 / strategy.noise.power) * 1e-6
     step = Fraction(10) ** (math.floor(math.log10(enough)) - DIGITS + 1)
     count = math.ceil(Fraction(enough) / step) + 1
     while not reached(count * step):
@@ -99,7 +99,7 @@ def _least(enough: int, step: Fraction, reached: Callable[[Fraction], bool]) -> 
     return enough
 
 
-def smallest_largest(workload: Workload, noise: Noise = "laplace", **options: Any) -> Strategy:
+def smallest_largest(workload: Workload, noise: NoiseName = "laplace", **options: Any) -> Strategy:
     """A strategy whose worst answer is as good as can be, rather than the sum of all.
 
     Products with large worst variances are given more weight, a few times over, and the selection
@@ -114,15 +114,15 @@ def smallest_largest(workload: Workload, noise: Noise = "laplace", **options: An
     >>> float(smallest_largest(W, "gaussian").worst_errors(W).max().round(3))
     1.826
     """
-    checked_selection(workload, noise)
-    made = reweighted(workload, noise, **options)
-    direct = convex(workload) if noise == "gaussian" else None
+    kind = checked_selection(workload, noise)
+    made = reweighted(workload, kind, **options)
+    direct = convex(workload) if kind is NoiseKind.GAUSSIAN else None
     if direct is None:
         return made
     return min(direct, made, key=lambda s: float(s.worst_errors(workload).max()))
 
 
-def reweighted(workload: Workload, noise: Noise, **options: Any) -> Strategy:
+def reweighted(workload: Workload, noise: NoiseName, **options: Any) -> Strategy:
     """The best of a few selections, each with more weight where the last one was worst."""
     shares = np.ones(len(workload.products))
     found: list[tuple[float, Strategy]] = []

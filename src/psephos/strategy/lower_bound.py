@@ -13,6 +13,7 @@ import numpy as np
 
 from psephos.errors import TooLargeError
 from psephos.inverse.axis import DENSE_AXIS
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Identity, Matrix, Ones
 from psephos.strategy.factors import checked_selection
 from psephos.values import Array
@@ -26,7 +27,7 @@ def svd_bound(workload: Workload) -> float:
     >>> svd_bound(Workload(Domain.of(age=10), [product(age=identity())]))
     10.0
     """
-    checked_selection(workload, "laplace")
+    checked_selection(workload, NoiseKind.LAPLACE)
     factors = [workload.factors(i) for i in range(len(workload.products))]
     if len(factors) == 1:
         weight = workload.products[0].weight

@@ -13,7 +13,7 @@ from typing import TypedDict, Unpack
 from psephos.errors import WorkloadError, a_path
 from psephos.inverse.choice import Cost
 from psephos.strategy.datacube.cuboids import datacube
-from psephos.strategy.factors import Noise, checked_selection, checked_size, checked_whole
+from psephos.strategy.factors import NoiseName, checked_selection, checked_size, checked_whole
 from psephos.strategy.fixed.baselines import h2, hb, identity, privelet, quadtree
 from psephos.strategy.fixed.baselines import workload_itself as workload
 from psephos.strategy.fixed.greedy_h import greedy_h
@@ -68,7 +68,7 @@ class Options(TypedDict, total=False):
     progress: Progress | None
 
 
-def opt0(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) -> Strategy:
+def opt0(asked: Workload, noise: NoiseName = "laplace", **options: Unpack[Options]) -> Strategy:
     """OPT_0 on all cells at once (a p-Identity strategy), for one attribute or a small domain."""
     checked_selection(asked, noise)
     checked_size(asked)
@@ -76,29 +76,33 @@ def opt0(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) 
     return search(asked, noise, only, **options)
 
 
-def opt_product(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) -> Strategy:
+def opt_product(
+    asked: Workload, noise: NoiseName = "laplace", **options: Unpack[Options]
+) -> Strategy:
     """OPT_⊗: one strategy for each attribute, multiplied."""
     return search(asked, noise, "OPT_⊗", **options)
 
 
-def opt_union(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) -> Strategy:
+def opt_union(
+    asked: Workload, noise: NoiseName = "laplace", **options: Unpack[Options]
+) -> Strategy:
     """OPT_+: several products, each with a share of the budget."""
     return search(asked, noise, "OPT_+", **options)
 
 
 def opt_marginals(
-    asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]
+    asked: Workload, noise: NoiseName = "laplace", **options: Unpack[Options]
 ) -> Strategy:
     """OPT_M: weighted marginals. Under Gaussian noise `residual` is at least as good."""
     return search(asked, noise, "OPT_M", **options)
 
 
-def residual(asked: Workload, noise: Noise = "gaussian") -> Strategy:
+def residual(asked: Workload, noise: NoiseName = "gaussian") -> Strategy:
     """Residual subspaces, optimal for marginals under Gaussian noise, in closed form."""
     return search(asked, noise, "residual", restarts=1)
 
 
-def tied(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) -> Strategy:
+def tied(asked: Workload, noise: NoiseName = "laplace", **options: Unpack[Options]) -> Strategy:
     """A tree whose blocks of one level are alike, for one attribute of up to 2³⁰ cells."""
     return search(asked, noise, "tied tree", **options)
 
@@ -106,7 +110,7 @@ def tied(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) 
 def cached(
     folder: str | os.PathLike[str],
     asked: Workload,
-    noise: Noise = "laplace",
+    noise: NoiseName = "laplace",
     *,
     restarts: int = 25,
     seed: int = 0,
@@ -117,10 +121,10 @@ def cached(
 
     What a time limit cut short is not kept.
     """
-    checked_selection(asked, noise)
+    kind = checked_selection(asked, noise)
     place = Path(a_path(folder, "the folder of kept strategies", WorkloadError))
     restarts, seed = checked_whole(restarts, "restarts", 1), checked_whole(seed, "seed", 0)
-    name = digest((asked.domain, asked.products, noise, restarts, seed))
+    name = digest((asked.domain, asked.products, kind.value, restarts, seed))
     place = place / f"{name}.strategy"
     if place.exists():
         return load(place, asked.domain)
@@ -128,9 +132,7 @@ def cached(
         place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WorkloadError(f"{place.parent} cannot be made: {error.strerror}") from None
-    made = hdmm(
-        asked, noise, restarts=restarts, seed=seed, time_limit=time_limit, progress=progress
-    )
+    made = hdmm(asked, kind, restarts=restarts, seed=seed, time_limit=time_limit, progress=progress)
     if made.complete:
         save(made, place)
     return made

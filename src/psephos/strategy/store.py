@@ -31,7 +31,7 @@ def save(strategy: Strategy, path: str | os.PathLike[str]) -> None:
             "strategy",
             FORMAT,
             gate.fingerprint(strategy.domain),
-            strategy.noise,
+            strategy.noise.value,
             strategy.name,
             float(strategy.rounding_loss),
             tuple((rival.name, float(rival.error)) for rival in strategy.rivals),

@@ -15,12 +15,12 @@ from psephos.errors import BudgetError, WorkloadError
 from psephos.inverse.choice import Cost, form_of, precision, predicted
 from psephos.inverse.form import Factors, Form
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.kernel.unit import Unit
-from psephos.strategy.factors import Noise, checked_noise
+from psephos.strategy.factors import checked_noise
 from psephos.values import Array, Value
 from psephos.workload.workload import Workload, check_covered, check_domain
 
@@ -43,7 +43,7 @@ class Strategy(Value):
     """
 
     domain: Domain
-    noise: Noise
+    noise: NoiseKind
     query: Query
     name: str = "strategy"
     rounding_loss: float = 0.0
@@ -52,7 +52,7 @@ class Strategy(Value):
     """False if a time limit cut the search short."""
 
     def __post_init__(self) -> None:
-        checked_noise(self.noise)
+        object.__setattr__(self, "noise", checked_noise(self.noise))
         if not isinstance(self.domain, Domain):
             raise WorkloadError(f"a strategy is over a Domain, got {type(self.domain).__name__}")
         object.__setattr__(self, "query", gate.admit(self.query, "query"))
@@ -112,10 +112,10 @@ class Strategy(Value):
 
     def form(self, budget: Budget, unit: Unit) -> Form:
         """The measurement's inverse at a budget, as inference will use it."""
-        wanted = "epsilon" if self.noise == "laplace" else "rho"
-        if not isinstance(budget, Budget) or budget.currency != wanted:
+        currency = self.noise.currency
+        if not isinstance(budget, Budget) or budget.currency != currency:
             raise BudgetError(
-                f"a strategy for {self.noise} noise is paid in {wanted}, got {budget!r}"
+                f"a strategy for {self.noise} noise is paid in {currency}, got {budget!r}"
             )
         if not isinstance(unit, Unit):
             raise BudgetError(f"a unit is written add_remove_row() or person(...), got {unit!r}")
@@ -131,12 +131,9 @@ class Strategy(Value):
     @cached_property
     def _form(self) -> Form:
         """The inverse at unit noise: precision w²/Δ₁² or w/Δ₂²."""
-        if self.noise == "laplace":
-            delta = sensitivity(self.query, 1)
-            precisions = [float((b.weight / delta) ** 2) for b in self.query.blocks]
-        else:
-            squared = sensitivity(self.query, 2)
-            precisions = [float(b.weight / squared) for b in self.query.blocks]
+        # In the L2 norm `sensitivity` is the square, as weights are.
+        whole = sensitivity(self.query, self.noise.norm)
+        precisions = [float((b.weight / whole) ** self.noise.power) for b in self.query.blocks]
         return form_of([b.matrix for b in self.query.blocks], precisions, self.domain.shape)
 
     def __repr__(self) -> str:

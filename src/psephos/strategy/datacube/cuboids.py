@@ -20,7 +20,7 @@ import numpy as np
 from psephos.errors import WorkloadError
 from psephos.kernel.query import Query
 from psephos.matrix import Identity, Kron, Matrix, is_total, total
-from psephos.strategy.factors import Noise, checked_selection
+from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.strategy import Strategy
 from psephos.strategy.terms import is_identity
 from psephos.values import Array
@@ -32,16 +32,16 @@ LATTICE_AXES = 10
 CANDIDATES = 4096
 
 
-def datacube(workload: Workload, noise: Noise = "laplace") -> Strategy:
+def datacube(workload: Workload, noise: NoiseName = "laplace") -> Strategy:
     """Greedily chosen marginals with equal noise; for workloads of marginals alone."""
-    checked_selection(workload, noise)
+    kind = checked_selection(workload, noise)
     asked = asked_marginals(workload)
-    chosen = choose(workload.domain.shape, asked, 2 if noise == "laplace" else 1)
+    chosen = choose(workload.domain.shape, asked, kind.power)
     blocks: list[tuple[Matrix, int]] = []
     for axes in chosen:
         factors = (Identity(n) if i in axes else total(n) for i, n in _axes(workload))
         blocks.append((Kron(tuple(factors)), 1))
-    return Strategy(workload.domain, noise, Query.of(blocks), "datacube")
+    return Strategy(workload.domain, kind, Query.of(blocks), "datacube")
 
 
 def _axes(workload: Workload) -> list[tuple[int, int]]:

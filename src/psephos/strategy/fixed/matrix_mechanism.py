@@ -13,11 +13,12 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import minimize
 
 from psephos.errors import TooLargeError
+from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Query
 from psephos.matrix import DENSE_LIMIT, Dense, Haar, Matrix, Partition
 from psephos.strategy.factors import (
     GaussianFactor,
-    Noise,
+    NoiseName,
     PureFactor,
     checked_selection,
     checked_whole,
@@ -35,7 +36,7 @@ BITS = 13
 
 def matrix_mechanism(
     workload: Workload,
-    noise: Noise = "laplace",
+    noise: NoiseName = "laplace",
     *,
     restarts: int = 3,
     iterations: int = 500,
@@ -50,21 +51,20 @@ def matrix_mechanism(
         iterations: the most steps of one search
         seed: of the random starts
     """
-    checked_selection(workload, noise)
+    kind = checked_selection(workload, noise)
     restarts, seed = checked_whole(restarts, "restarts", 0), checked_whole(seed, "seed", 0)
     iterations = checked_whole(iterations, "iterations", 1)
     gram, groups = merged_cells(workload, MOST_CELLS, "the matrix mechanism")
-    if noise == "gaussian":
+    if kind is NoiseKind.GAUSSIAN:
         real = optimise_gaussian(gram.times(np.eye(gram.n))).factor
         made = GaussianFactor(real).integer(BITS)
         array = made.dense().astype(np.int64)
     else:
         real = general_search(gram, restarts, iterations, default_rng(seed))
         array = round_signed(real, BITS)
-    power = 1 if noise == "laplace" else 2
-    loss = (error_of(array, gram, power) / error_of(real, gram, power)) ** 0.5 - 1
+    loss = (error_of(array, gram, kind.norm) / error_of(real, gram, kind.norm)) ** 0.5 - 1
     query = Query.of(spread_columns(array, groups))
-    return Strategy(workload.domain, noise, query, "matrix_mechanism", max(0.0, loss))
+    return Strategy(workload.domain, kind, query, "matrix_mechanism", max(0.0, loss))
 
 
 def merged_cells(workload: Workload, most: int, what: str) -> tuple[GramOperator, Array]:
@@ -97,12 +97,12 @@ def spread_columns(array: Array, groups: Array) -> Matrix:
     return Dense(rows[:, groups])
 
 
-def error_of(array: Array, gram: GramOperator, power: int) -> float:
-    """‖A‖² tr((AᵀA)⁺G), dense; the L1 norm for power 1, the L2 norm for power 2."""
+def error_of(array: Array, gram: GramOperator, norm: int) -> float:
+    """‖A‖² tr((AᵀA)⁺G), dense, in the L1 or the L2 norm."""
     a = array.astype(float)
-    norm = (np.abs(a) ** power).sum(axis=0).max() ** (1 / power)
+    longest = (np.abs(a) ** norm).sum(axis=0).max() ** (1 / norm)
     inverse = np.linalg.pinv(a)
-    return float(norm**2 * (inverse.T * gram.times(np.ascontiguousarray(inverse.T))).sum())
+    return float(longest**2 * (inverse.T * gram.times(np.ascontiguousarray(inverse.T))).sum())
 
 
 def general_search(gram: GramOperator, restarts: int, iterations: int, rng: Generator) -> Array:

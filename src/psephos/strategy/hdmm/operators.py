@@ -16,9 +16,10 @@ from numpy.random import Generator
 from psephos.domain.domain import Domain
 from psephos.inverse.axis import is_zero
 from psephos.inverse.range_gram import LineQueries
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Identity, Kron, Matrix, Partition, is_total
 from psephos.strategy import build
-from psephos.strategy.factors import GaussianFactor, Noise, PureFactor, identity_factor
+from psephos.strategy.factors import GaussianFactor, PureFactor, identity_factor
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.marginals import opt_marginals
 from psephos.strategy.hdmm.opt0 import opt0
@@ -34,7 +35,7 @@ from psephos.workload.workload import Workload
 
 ANSWERS = 10**9
 """Strategies with more answers than this are not considered."""
-WHOLE_DOMAIN = {"laplace": 20_000, "gaussian": 1024}
+WHOLE_DOMAIN = {NoiseKind.LAPLACE: 20_000, NoiseKind.GAUSSIAN: 1024}
 """The most (merged) cells on which OPT_0 searches a whole domain of several attributes."""
 LONG_AXIS = 4096
 """Attributes with more cells than this are served by trees as well."""
@@ -51,13 +52,13 @@ class Problem:
     """A workload, merged as far as it is lossless, and the noise to come."""
 
     workload: Workload
-    noise: Noise
+    noise: NoiseKind
     reduction: Reduction
     scaled: Workload
     """The workload with weights from `FAINT` to two: strategies depend on their ratios alone."""
 
     @classmethod
-    def of(cls, workload: Workload, noise: Noise) -> Problem:
+    def of(cls, workload: Workload, noise: NoiseKind) -> Problem:
         kept = [
             asked
             for i, asked in enumerate(workload.products)
@@ -156,7 +157,7 @@ def _whole(problem: Problem, rng: Generator, deadline: float | None) -> Strategy
     first = np.unique(flat.partition.rmatvec(np.arange(flat.domain.size)), return_index=True)[1]
     gram = picked(problem.terms.whole(), first)
     grid = problem.shape if flat.domain.size == problem.cells else None
-    if problem.noise == "gaussian":
+    if problem.noise is NoiseKind.GAUSSIAN:
         dense = gram.times(np.eye(gram.n))
         root = optimise_gaussian(dense, deadline=deadline).factor
         factor: PureFactor | GaussianFactor = GaussianFactor(root)
@@ -247,8 +248,10 @@ def _once(restarts: int) -> int:
 
 
 OPERATORS = [
-    Operator(4, "OPT_M", _marginals, lambda p: p.noise == "laplace" and p.busy > 1, starts=_once),
-    Operator(5, "residual", _residual, lambda p: p.noise == "gaussian", starts=_once),
+    Operator(
+        4, "OPT_M", _marginals, lambda p: p.noise is NoiseKind.LAPLACE and p.busy > 1, starts=_once
+    ),
+    Operator(5, "residual", _residual, lambda p: p.noise is NoiseKind.GAUSSIAN, starts=_once),
     Operator(6, "tied tree", _tied, lambda p: p.busy == 1 and p.cells > LONG_AXIS, starts=_once),
     Operator(1, "OPT_⊗", _product, lambda p: p.cells <= ANSWERS),
     Operator(

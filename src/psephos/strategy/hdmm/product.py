@@ -16,8 +16,9 @@ import numpy as np
 from numpy.random import Generator
 
 from psephos.inverse.axis import gram_diagonal
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Matrix
-from psephos.strategy.factors import Factor, GaussianFactor, Noise, PureFactor, identity_factor
+from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.opt0 import opt0, optimise, tree
 from psephos.strategy.terms import GramOperator, Terms
@@ -25,7 +26,7 @@ from psephos.values import Array
 
 ROUNDS = 12
 GAIN = 1e-4
-LONGEST = {"laplace": 10_000, "gaussian": 2048}
+LONGEST = {NoiseKind.LAPLACE: 10_000, NoiseKind.GAUSSIAN: 2048}
 """Attributes with more cells than this keep Identity here; trees serve them."""
 
 
@@ -39,7 +40,7 @@ class Product:
 
 def opt_product(
     terms: Terms,
-    noise: Noise,
+    noise: NoiseKind,
     *,
     rng: Generator,
     restarts: int,
@@ -62,7 +63,7 @@ def opt_product(
             progress(best.error)
         if deadline is not None and time.monotonic() > deadline:
             break
-        if noise == "gaussian" and len(terms.coefficients) == 1:
+        if noise is NoiseKind.GAUSSIAN and len(terms.coefficients) == 1:
             break  # convex: another start ends where this one did
     return best
 
@@ -84,7 +85,7 @@ def _different(terms: Terms, i: int) -> list[Matrix]:
 
 
 def _starts(
-    terms: Terms, noise: Noise, rng: Generator, deadline: float | None
+    terms: Terms, noise: NoiseKind, rng: Generator, deadline: float | None
 ) -> list[list[Factor]]:
     """Starts for every attribute; all leave Identity at once, one by one they might never.
 
@@ -92,7 +93,7 @@ def _starts(
     on all attributes do better than what would be best for each alone, and on long attributes a few
     halves, quarters and so on, better still.
     """
-    if len(terms.coefficients) == 1 or noise == "gaussian":
+    if len(terms.coefficients) == 1 or noise is NoiseKind.GAUSSIAN:
         return [[_best_alone(terms, i, noise, rng, deadline) for i in range(len(terms.shape))]]
     share = rng.choice([16, 16, 8])
     halving = tree(int(rng.choice([2, 2, 4])))
@@ -105,12 +106,12 @@ def _starts(
     ]
 
 
-def _started(n: int, noise: Noise, rows: Callable[[int], Array]) -> Factor:
+def _started(n: int, noise: NoiseKind, rows: Callable[[int], Array]) -> Factor:
     return PureFactor(rows(n)) if 1 < n <= LONGEST[noise] else identity_factor(n)
 
 
 def _best_alone(
-    terms: Terms, i: int, noise: Noise, rng: Generator, deadline: float | None
+    terms: Terms, i: int, noise: NoiseKind, rng: Generator, deadline: float | None
 ) -> Factor:
     """The best factor for the queries on one attribute, each product counted alike."""
     identity = np.array([_trace(w) for w in terms.axis(i)])
@@ -123,7 +124,7 @@ def _trace(queries: Matrix) -> float:
 
 def _solved(
     gram: GramOperator,
-    noise: Noise,
+    noise: NoiseKind,
     rng: Generator,
     deadline: float | None,
     current: Factor | None,
@@ -131,7 +132,7 @@ def _solved(
     """The best factor found for a Gram; from the current one if it is given."""
     if gram.n == 1 or gram.n > LONGEST[noise]:
         return identity_factor(gram.n)
-    if noise == "gaussian":
+    if noise is NoiseKind.GAUSSIAN:
         return GaussianFactor(
             optimise_gaussian(gram.times(np.eye(gram.n)), deadline=deadline).factor
         )
@@ -143,7 +144,7 @@ def _solved(
 
 
 def _descent(
-    terms: Terms, noise: Noise, factors: list[Factor], rng: Generator, deadline: float | None
+    terms: Terms, noise: NoiseKind, factors: list[Factor], rng: Generator, deadline: float | None
 ) -> Product:
     """Improve the factors in turn until a round gains nothing."""
     traces = np.array([axis_traces(terms, i, factor) for i, factor in enumerate(factors)])

@@ -29,9 +29,10 @@ from scipy.optimize import OptimizeResult, minimize
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse.range_gram import LineQueries
 from psephos.inverse.tree import Tree, level_matrix
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Compose, Dense, Identity, Kron, Matrix, Scaled, Sparse, Stack, total
 from psephos.matrix.base import positive
-from psephos.strategy.factors import Factor, Noise, round_columns
+from psephos.strategy.factors import Factor, round_columns
 from psephos.strategy.hdmm.range_tree_error import Levels, TiedObjective
 from psephos.values import Array
 
@@ -142,7 +143,7 @@ class TiedFound:
     """A tree of levels with columns of norm one, weights that sum to one, and its error."""
 
     cells: int
-    noise: Noise
+    noise: NoiseKind
     fanouts: tuple[int, ...]
     levels: Levels
     """(d, B) from the root to the leaves: A_ℓ is diag(d) above B."""
@@ -155,7 +156,7 @@ def optimise_tied(
     queries: Matrix | LineQueries,
     n: int,
     *,
-    noise: Noise = "laplace",
+    noise: NoiseKind = NoiseKind.LAPLACE,
     rng: Generator,
     lists: Sequence[tuple[int, ...]] | None = None,
     deadline: float | None = None,
@@ -190,7 +191,11 @@ def optimise_tied(
 
 
 def uniform_levels(
-    fanouts: Sequence[int], queries: Matrix | LineQueries, n: int, *, noise: Noise = "laplace"
+    fanouts: Sequence[int],
+    queries: Matrix | LineQueries,
+    n: int,
+    *,
+    noise: NoiseKind = NoiseKind.LAPLACE,
 ) -> TiedFound:
     """The hierarchy with A_ℓ = I and equal weights: `hb_levels` or `h2_levels`, with its error."""
     levels = tuple((np.ones(b), np.empty((0, b))) for b in fanouts)
@@ -204,7 +209,7 @@ def tied_tree(
     weights: Sequence[float] | Array,
     n: int,
     *,
-    noise: Noise = "laplace",
+    noise: NoiseKind = NoiseKind.LAPLACE,
 ) -> Tree:
     """The tree at sensitivity one: its traces are ‖A‖²·tr(X⁻¹WᵀW), for whole numbers or not.
 
@@ -212,10 +217,9 @@ def tied_tree(
     """
     weights = np.asarray(weights, dtype=float)
     matrices = [level_matrix(*level).astype(float) for level in levels]
-    power = 1 if noise == "laplace" else 2
-    norms = [float((np.abs(a) ** power).sum(axis=0).max()) for a in matrices]
+    norms = [float((np.abs(a) ** noise.norm).sum(axis=0).max()) for a in matrices]
     shares = weights / float(weights @ norms)
-    return Tree.of(matrices, shares**2 if noise == "laplace" else shares, n)
+    return Tree.of(matrices, shares**noise.power, n)
 
 
 def tied_error(
@@ -224,7 +228,7 @@ def tied_error(
     queries: Matrix | LineQueries,
     n: int,
     *,
-    noise: Noise = "laplace",
+    noise: NoiseKind = NoiseKind.LAPLACE,
 ) -> float:
     """‖A‖² tr(X⁻¹WᵀW) of levels with weights, for whole numbers or not."""
     return tied_tree(levels, weights, n, noise=noise).trace(_line(queries, n))
@@ -241,7 +245,7 @@ def integer_levels(found: TiedFound, bits: int) -> list[tuple[Array, Array]]:
         entries = np.vstack([diagonal, rows])
         if not rows.any():
             whole = np.vstack([np.ones_like(diagonal), np.zeros_like(rows)]).astype(np.int64)
-        elif found.noise == "laplace":
+        elif found.noise is NoiseKind.LAPLACE:
             whole = _largest_remainders(entries, 1 << bits)
         else:
             whole = round_columns(entries, bits)
@@ -300,7 +304,7 @@ class _Search:
         self,
         line: LineQueries,
         n: int,
-        noise: Noise,
+        noise: NoiseKind,
         deadline: float | None,
         progress: Progress | None,
     ) -> None:
@@ -358,9 +362,9 @@ class _Search:
         return found
 
 
-def _rows(b: int, noise: Noise) -> int:
+def _rows(b: int, noise: NoiseKind) -> int:
     """Rows besides the diagonal that pay: few for Laplace noise, many for Gaussian."""
-    if noise == "gaussian":
+    if noise is NoiseKind.GAUSSIAN:
         return max(1, min(b // 2, 16))
     return min(b, 4 if b < 40 else 8)
 
@@ -399,7 +403,7 @@ class TreeFactor(Factor):
     def _scales(self) -> Any:
         """What rows of each level are multiplied by: norms add in the first or second power."""
         weights = np.asarray(self.found.weights)
-        return weights if self.found.noise == "laplace" else np.sqrt(weights)
+        return weights if self.found.noise.norm == 1 else np.sqrt(weights)
 
     @cached_property
     def matrix(self) -> Matrix:

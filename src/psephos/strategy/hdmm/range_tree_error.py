@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from psephos.inverse.range_gram import LineGram
-from psephos.strategy.factors import Noise
+from psephos.kernel.budget import NoiseKind
 from psephos.values import Array
 
 Levels = tuple[tuple[Array, Array], ...]
@@ -63,7 +63,7 @@ class TiedObjective:
     fanouts: tuple[int, ...]
     rows: tuple[int, ...]
     gram: LineGram
-    noise: Noise
+    noise: NoiseKind
 
     @property
     def cells(self) -> int:
@@ -92,14 +92,14 @@ class TiedObjective:
         return weights, tuple((e[0].copy(), e[1:].copy()) for e in scaled)
 
     def _norms(self, entries: Array) -> Array:
-        if self.noise == "laplace":
+        if self.noise.norm == 1:
             return np.asarray(entries.sum(axis=0))
         return np.asarray(np.sqrt((entries**2).sum(axis=0)))
 
     def __call__(self, x: Array) -> tuple[float, Array]:
         """The value and the gradient."""
         weights, entries = self.unpack(x)
-        precisions = weights**2 if self.noise == "laplace" else weights
+        precisions = weights**self.noise.power
         norms = [self._norms(e) for e in entries]
         steps: list[_Step] = []
         error, width, below = 0.0, 1, _Below()
@@ -116,10 +116,11 @@ class TiedObjective:
             by_level, by_c, by_below = self._down(step, by_below, i == 0)
             scaled = entries[i] / norms[i]
             along = (by_level * scaled).sum(axis=0)
-            along = along if self.noise == "laplace" else scaled * along
+            along = along if self.noise.norm == 1 else scaled * along
             slopes.append((by_level - along) / norms[i])
             by_precision.append(by_c)
-        by_weight = np.array(by_precision) * (2 * weights if self.noise == "laplace" else 1.0)
+        power = self.noise.power
+        by_weight = np.array(by_precision) * (power * weights ** (power - 1))
         by_log = weights * (by_weight - by_weight @ weights)
         return math.log(error), self.pack(by_log, slopes) / error
 

@@ -20,7 +20,7 @@ from numpy.random import SeedSequence, default_rng
 from threadpoolctl import threadpool_limits
 
 from psephos.errors import TooLargeError, UnsupportedError, WorkloadError
-from psephos.strategy.factors import Noise, checked_selection, checked_size, checked_whole
+from psephos.strategy.factors import NoiseName, checked_selection, checked_size, checked_whole
 from psephos.strategy.fixed import baselines
 from psephos.strategy.hdmm import operators
 from psephos.strategy.hdmm.operators import Problem
@@ -38,7 +38,7 @@ ESTIMATED = 0.05
 
 def hdmm(
     workload: Workload,
-    noise: Noise = "laplace",
+    noise: NoiseName = "laplace",
     *,
     restarts: int = 25,
     seed: int = 0,
@@ -72,7 +72,7 @@ def hdmm(
 
 def search(
     workload: Workload,
-    noise: Noise,
+    noise: NoiseName,
     only: str | None,
     *,
     restarts: int = 25,
@@ -82,13 +82,13 @@ def search(
     progress: Progress | None = None,
 ) -> Strategy:
     """All operators that fit, or one by its name; then without Identity and the workload itself."""
-    checked_selection(workload, noise)
+    kind = checked_selection(workload, noise)
     checked_size(workload)
     restarts, seed = checked_whole(restarts, "restarts", 1), checked_whole(seed, "seed", 0)
     cores = None if cores is None else checked_whole(cores, "cores", 1)
     time_limit = checked_limit(time_limit)
     deadline = None if time_limit is None else time.monotonic() + time_limit
-    problem = Problem.of(workload, noise)
+    problem = Problem.of(workload, kind)
     workers = cores or os.cpu_count() or 1
     late = False
     with watch(progress, time_limit) as watched:
@@ -96,8 +96,8 @@ def search(
         if only is None:
             looking.tried["identity"] = looking.identity
             if workload.domain.size <= operators.ANSWERS:
-                looking.offer(baselines.identity(workload, noise))
-            looking.tried["workload"] = baselines.direct_error(workload, noise)
+                looking.offer(baselines.identity(workload, kind))
+            looking.tried["workload"] = baselines.direct_error(workload, kind)
         chosen = [o for o in operators.applicable(problem) if only in (None, o.name)]
         watched.begins(len(chosen))
         for operator in chosen:

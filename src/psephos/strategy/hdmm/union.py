@@ -29,13 +29,14 @@ from numpy.random import Generator
 from psephos.inverse.axis import gram_diagonal
 from psephos.inverse.dense import DENSE_CELLS
 from psephos.inverse.pair import PAIR_AXIS
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Kron, Matrix, Partition, is_total
 from psephos.matrix.combine import join_groups
-from psephos.strategy.factors import Factor, GaussianFactor, Noise, PureFactor, identity_factor
+from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.opt0 import opt0
 from psephos.strategy.hdmm.product import LONGEST, opt_product
-from psephos.strategy.hdmm.union_pair import POWER, Pair, descend
+from psephos.strategy.hdmm.union_pair import Pair, descend
 from psephos.strategy.hdmm.union_shared import Shared
 from psephos.strategy.terms import Terms, gram_operator, is_identity
 from psephos.values import Array
@@ -218,7 +219,7 @@ class Union:
 
 def opt_union(
     workload: Workload,
-    noise: Noise,
+    noise: NoiseKind,
     *,
     rng: Generator,
     restarts: int,
@@ -240,13 +241,13 @@ def opt_union(
     return best
 
 
-def best_shares(errors: Sequence[float] | Array, noise: Noise) -> tuple[Array, float]:
+def best_shares(errors: Sequence[float] | Array, noise: NoiseKind) -> tuple[Array, float]:
     """Shares for parts that answer alone, and their error: w ∝ E^(1/3), or E^(1/2) for Gaussian.
 
-    >>> best_shares([1.0, 8.0], "laplace")
+    >>> best_shares([1.0, 8.0], NoiseKind.LAPLACE)
     (array([0.33333333, 0.66666667]), 27.0)
     """
-    power = POWER[noise]
+    power = noise.power
     roots = np.asarray(errors, dtype=float) ** (1 / (power + 1))
     return roots / roots.sum(), float(roots.sum()) ** (power + 1)
 
@@ -254,7 +255,7 @@ def best_shares(errors: Sequence[float] | Array, noise: Noise) -> tuple[Array, f
 @dataclass(frozen=True, eq=False)
 class _Problem:
     workload: Workload
-    noise: Noise
+    noise: NoiseKind
     rng: Generator
     restarts: int
     deadline: float | None
@@ -385,7 +386,7 @@ class _Problem:
         asked = {id(w): w for w in self.terms.axis(i) if totals or not is_total(w)}
         queries = list(asked.values())
         gram = gram_operator([1 / float(gram_diagonal(w).sum()) for w in queries], queries)
-        if self.noise == "gaussian":
+        if self.noise is NoiseKind.GAUSSIAN:
             found = optimise_gaussian(gram.times(np.eye(gram.n)), deadline=self.deadline)
             return GaussianFactor(found.factor)
         return PureFactor(opt0(gram, rng=self.rng, restarts=1, deadline=self.deadline).theta)
@@ -446,10 +447,12 @@ class _Problem:
             return Union(made, shares, error, False)
         grams = [_gram(part.factors, self._groups(part)) for part in made]
         n = self.terms.size
-        written = Written(self.terms.whole().times(np.eye(n)), grams, POWER[self.noise])
+        written = Written(self.terms.whole().times(np.eye(n)), grams, self.noise.power)
         solves = int(min(FLOPS / n**3, 300))
         starts = [shares]
-        if solves > 100 and self.noise == "laplace":  # many local minima: leave some parts out
+        if (
+            solves > 100 and self.noise is NoiseKind.LAPLACE
+        ):  # many local minima: leave some parts out
             few = self.rng.random((4, len(parts))) < 0.5
             starts += [np.where(row, shares, shares / 50) for row in few]
         found = min(

@@ -19,8 +19,9 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
 from psephos.inverse.pair import common_eigenvectors
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Dense, Matrix
-from psephos.strategy.factors import Factor, GaussianFactor, Noise, PureFactor
+from psephos.strategy.factors import Factor, GaussianFactor, PureFactor
 from psephos.strategy.hdmm import opt0
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.terms import GramOperator, Terms, gram_operator
@@ -30,8 +31,6 @@ ITERATIONS = 300
 TURNS = 20
 LEAST = 1e-6
 """No share of the budget is smaller while it is searched."""
-POWER = {"laplace": 2, "gaussian": 1}
-"""A share w of the budget buys precision w² or w."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +49,7 @@ class Joint(Protocol):
     """A union as a function of the shares of its parts and of its factors."""
 
     @property
-    def noise(self) -> Noise:
+    def noise(self) -> NoiseKind:
         """Which norm the columns of the factors have."""
 
     def error(self, shares: Array, factors: Sequence[Factor]) -> float:
@@ -85,7 +84,7 @@ class Pair:
     """
 
     terms: Terms
-    noise: Noise
+    noise: NoiseKind
     groups: tuple[tuple[Array, ...], tuple[Array, ...]]
 
     @cached_property
@@ -97,7 +96,7 @@ class Pair:
         return self._value(shares, self._solved(shares, factors))
 
     def _value(self, shares: Array, at: _Solved) -> float:
-        return float(shares.sum()) ** POWER[self.noise] * float(np.vdot(at.tau, at.inverse))
+        return float(shares.sum()) ** self.noise.power * float(np.vdot(at.tau, at.inverse))
 
     def _solved(self, shares: Array, factors: Sequence[Factor]) -> _Solved:
         d = len(self.terms.shape)
@@ -122,7 +121,7 @@ class Pair:
 
     def _inverse(self, shares: Array, first: Array, second: Array) -> Array:
         """D, zero where nothing is known."""
-        precisions = shares ** POWER[self.noise]
+        precisions = shares**self.noise.power
         whole = precisions[0] * first + precisions[1] * second
         known = whole > whole.max() * 1e-14
         return np.asarray(np.divide(1, whole, out=np.zeros_like(whole), where=known))
@@ -152,7 +151,7 @@ class Pair:
         factor on merged cells has X = PᵀYP, so that ∂C/∂Y = P ∂C/∂X Pᵀ, and Γ = -Y ∂C/∂Y Y.
         """
         d = len(self.terms.shape)
-        power = POWER[self.noise]
+        power = self.noise.power
         at = self._solved(shares, factors)
         value, total = self._value(shares, at), float(shares.sum())
         twice = at.tau * at.inverse**2
@@ -239,7 +238,7 @@ def descend(
     """Shares and factors improved together, by L-BFGS-B for Laplace noise; never made worse."""
     shares = np.maximum(shares / shares.sum(), LEAST)
     start = Descent(shares, tuple(factors), joint.error(shares, factors))
-    found = (_turns if joint.noise == "gaussian" else _lbfgs)(joint, start, deadline)
+    found = (_turns if joint.noise is NoiseKind.GAUSSIAN else _lbfgs)(joint, start, deadline)
     return Descent(found.shares / found.shares.sum(), found.factors, found.error)
 
 

@@ -14,9 +14,10 @@ from functools import cached_property
 
 import numpy as np
 
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Matrix, is_total
-from psephos.strategy.factors import Factor, Noise
-from psephos.strategy.hdmm.union_pair import POWER, Slopes
+from psephos.strategy.factors import Factor
+from psephos.strategy.hdmm.union_pair import Slopes
 from psephos.strategy.terms import GramOperator, Terms, gram_operator
 from psephos.values import Array
 
@@ -97,7 +98,7 @@ class Shared:
     """
 
     terms: Terms
-    noise: Noise
+    noise: NoiseKind
     parts: tuple[tuple[int, ...], ...]
 
     def only(self, kept: Sequence[int]) -> Shared:
@@ -167,7 +168,7 @@ class Shared:
         C is convex in the precisions, so at Σw = 1 it is at most Σ_a c°_a² N_a g_a / c_a, with
         equality at the present c°. The least of that bound comes next, and C never rises.
         """
-        power = POWER[self.noise]
+        power = self.noise.power
         c, pairs, outside = self._settled(at)
         tau = c @ self._spread(pairs)
         w = starts / starts.sum(axis=1, keepdims=True)
@@ -202,13 +203,13 @@ class Shared:
         return np.asarray((~self._inside[None] | own[:, None]).all(axis=2).any(axis=0))
 
     def error(self, shares: Array, factors: Sequence[Factor]) -> float:
-        power = POWER[self.noise]
+        power = self.noise.power
         c, pairs, outside = self._settled(self.moments(factors))
         once, _ = self._sums(c @ self._spread(pairs), shares**power * outside)
         return float(shares.sum()) ** power * float(once.sum())
 
     def slopes(self, shares: Array, factors: Sequence[Factor]) -> Slopes:
-        power = POWER[self.noise]
+        power = self.noise.power
         at = self.moments(factors)
         c, pairs, outside = self._settled(at)
         spread = self._spread(pairs)
