@@ -27,10 +27,10 @@ from psephos.kernel.budget import NoiseKind
 from psephos.matrix import AllRange, Matrix, Prefix
 from psephos.strategy.build import integer_product, room
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor
+from psephos.strategy.gram_terms import GramTerms, gram_operator
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.opt0 import opt0
 from psephos.strategy.hdmm.residual import residual_error
-from psephos.strategy.terms import Terms, gram_operator
 
 RATIOS = {
     "Prefix": {128: 3.4751, 256: 4.4903, 512: 5.8462, 1024: 7.6597},
@@ -117,7 +117,7 @@ def rounding_row(name: str, n: int, noise: NoiseKind) -> list[str]:
     row = [noise, f"{name} {n}"]
     for k in ROUNDED:
         w = queries(name, n)
-        terms = Terms((n,) * k, np.ones(1), ((w,) * k,))
+        terms = GramTerms((n,) * k, np.ones(1), ((w,) * k,))
         made, loss = integer_product(terms, [one] * k, noise.norm)
         bits = sum(math.log2(a.sensitivity(noise.norm)) for a in made)
         row.append(f"{loss:.1e}, {bits:.0f} bits")

@@ -36,7 +36,7 @@ from psephos.release.shapes import (
     RehearsedShape,
     check_shape,
 )
-from psephos.strategy import store
+from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 
 FORMAT = 2
@@ -65,7 +65,7 @@ class Measured:
         said = read_manifest(folder)
         spend = spend_of(said)
         receipt = _receipt(folder)
-        strategy = store.load(folder / "strategy.bin", domain)
+        strategy = select.load(folder / "strategy.bin", domain)
         query = strategy.query
         values = read_integers(folder / "measurements.parquet", "value", query.shape[0])
         measurement = Measurement(
@@ -90,7 +90,7 @@ class Measured:
 
     def write(self, folder: Path) -> None:
         """The files but for the manifest."""
-        store.save(self.strategy, folder / "strategy.bin")
+        select.save(self.strategy, folder / "strategy.bin")
         write_json(folder / "receipt.json", self.receipt)
         values = self.measurement.values
         wide = values.dtype == object

@@ -19,22 +19,19 @@ from psephos.matrix import Haar, Identity, Kron, Matrix, Partition, Scaled, Stac
 from psephos.matrix.base import Norm
 from psephos.strategy.build import in_whole_numbers
 from psephos.strategy.factors import NoiseName, checked_selection, checked_size, checked_whole
+from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.strategy import Strategy
-from psephos.strategy.terms import Terms
 from psephos.values import Array
 from psephos.workload.product import rounded_weight
 from psephos.workload.workload import Workload
 
-FINE = 32
+LEVEL_UNIT = 32
 """The whole number that stands for one where levels differ: a step is 2 % of it at most."""
-
 QUADTREE_ROOTS = {NoiseKind.LAPLACE: 3, NoiseKind.GAUSSIAN: 4}
 """Level i of a quadtree has queries of length 2^(i/3), or 2^(i/4) under Gaussian noise."""
-
 TREE_CELLS = 10**9
 """Trees over more cells could not be measured."""
-
-Split = Callable[[Array, Array], Array]
+Cuts = Callable[[Array, Array], Array]
 """From the ends [start, stop) of intervals to all cuts inside of them."""
 
 
@@ -54,16 +51,16 @@ def workload_itself(workload: Workload, noise: NoiseName = "laplace") -> Strateg
     kind = checked_selection(workload, noise)
     known: dict[int, tuple[Matrix, int]] = {}
     blocks = []
-    for i, asked in enumerate(workload.products):
+    for i, product in enumerate(workload.products):
         size, factors = 1, []
         for name, factor in zip(workload.domain.names, workload.factors(i), strict=True):
             if id(factor) not in known:
-                known[id(factor)] = in_whole_numbers(factor, name, asked.title)
+                known[id(factor)] = in_whole_numbers(factor, name, product.title)
             whole, times = known[id(factor)]
             factors.append(whole)
             size *= times
         # In the L2 norm the weight of a block is its precision.
-        weight = rounded_weight((asked.weight / size) ** kind.norm)
+        weight = rounded_weight((product.weight / size) ** kind.norm)
         blocks.append(Block(Kron(tuple(factors)), weight))
     return Strategy(workload.domain, kind, Query(tuple(blocks)), "workload")
 
@@ -73,8 +70,8 @@ def direct_error(workload: Workload, noise: NoiseName = "laplace") -> float:
     norm = checked_selection(workload, noise).norm
     even: dict[int, float] = {}
     total = 0.0
-    for asked, factors in zip(workload.products, Terms.of(workload).factors, strict=True):
-        size = asked.weight**norm
+    for product, factors in zip(workload.products, GramTerms.of(workload).factors, strict=True):
+        size = product.weight**norm
         for factor in factors:
             if id(factor) not in even:
                 even[id(factor)] = _even_columns(factor, norm)
@@ -83,12 +80,6 @@ def direct_error(workload: Workload, noise: NoiseName = "laplace") -> float:
     if math.isnan(total):
         return workload.matrix.sensitivity(norm) ** 2 * workload.shape[0]
     return (total**2 if norm == 1 else total) * workload.shape[0]
-
-
-def _even_columns(factor: Matrix, norm: Norm) -> float:
-    """Σ|entry|^norm of every column if all agree, as those of marginals do; else NaN."""
-    sums = (factor.abs() if norm == 1 else factor.sqr())._column_sums()
-    return float(sums[0]) if (sums == sums[0]).all() else math.nan
 
 
 def privelet(workload: Workload, noise: NoiseName = "laplace") -> Strategy:
@@ -158,16 +149,7 @@ def best_branching(n: int) -> int:
     return best[1] if best else 2
 
 
-def _root(n: int, h: int) -> int:
-    """The smallest b with b^h ≥ n."""
-    low, high = 1, n
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if middle**h >= n else (middle + 1, high)
-    return low
-
-
-def equal_parts(b: int) -> Split:
+def equal_parts(b: int) -> Cuts:
     """Into b parts as equal as can be, longer ones first: cuts at start + ⌈length · i/b⌉."""
 
     def cuts(starts: Array, stops: Array) -> Array:
@@ -184,7 +166,7 @@ def halves(starts: Array, stops: Array) -> Array:
     return (starts + stops) // 2
 
 
-def axis_levels(n: int, split: Split) -> list[Array]:
+def axis_levels(n: int, split: Cuts) -> list[Array]:
     """The groups of n cells, level by level, from all in one to each on its own.
 
     >>> axis_levels(3, equal_parts(2))
@@ -199,14 +181,14 @@ def axis_levels(n: int, split: Split) -> list[Array]:
         ends = np.union1d(ends, split(ends[:-1], ends[1:]).ravel())
 
 
-def tree_levels(shape: Sequence[int], split: Split, *, root: bool) -> list[Kron]:
+def tree_levels(shape: Sequence[int], split: Cuts, *, root: bool) -> list[Kron]:
     """Products of the levels of all attributes, from coarse to fine."""
     axes = [axis_levels(n, split) for n in shape]
     depth = max(map(len, axes))
-    made = []
+    products = []
     for i in range(0 if root or depth == 1 else 1, depth):
-        made.append(Kron(tuple(_groups(levels[min(i, len(levels) - 1)]) for levels in axes)))
-    return made
+        products.append(Kron(tuple(_groups(levels[min(i, len(levels) - 1)]) for levels in axes)))
+    return products
 
 
 def check_tree(workload: Workload) -> None:
@@ -221,17 +203,10 @@ def check_tree(workload: Workload) -> None:
         )
 
 
-def _groups(groups: Array) -> Matrix:
-    count = int(groups[-1]) + 1
-    if count == groups.size:
-        return Identity(groups.size)
-    return total(groups.size) if count == 1 else Partition(groups)
-
-
 def _tree(
     workload: Workload,
     noise: NoiseKind,
-    split: Split,
+    split: Cuts,
     name: str,
     *,
     root: bool,
@@ -242,6 +217,30 @@ def _tree(
     domain = workload.domain
     levels: list[Matrix] = list(tree_levels(domain.shape, split, root=root))
     if growth is not None and len(levels) > 1:
-        levels = [Scaled(round(FINE * 2 ** (i / growth)), level) for i, level in enumerate(levels)]
+        levels = [
+            Scaled(round(LEVEL_UNIT * 2 ** (i / growth)), level) for i, level in enumerate(levels)
+        ]
     whole = levels[0] if len(levels) == 1 else Stack(tuple(levels))
     return Strategy(domain, noise, Query.of(whole), name)
+
+
+def _even_columns(factor: Matrix, norm: Norm) -> float:
+    """Σ|entry|^norm of every column if all agree, as those of marginals do; else NaN."""
+    sums = (factor.abs() if norm == 1 else factor.sqr())._column_sums()
+    return float(sums[0]) if (sums == sums[0]).all() else math.nan
+
+
+def _groups(groups: Array) -> Matrix:
+    count = int(groups[-1]) + 1
+    if count == groups.size:
+        return Identity(groups.size)
+    return total(groups.size) if count == 1 else Partition(groups)
+
+
+def _root(n: int, h: int) -> int:
+    """The smallest b with b^h ≥ n."""
+    low, high = 1, n
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if middle**h >= n else (middle + 1, high)
+    return low

@@ -43,20 +43,20 @@ from psephos.matrix import (
 from psephos.strategy.build import room
 from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.fixed.baselines import axis_levels, check_tree, halves
+from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.strategy import Strategy
-from psephos.strategy.terms import Terms
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-MOST_BITS = 12
+TREE_BITS = 12
 DECAYS = [(a, b) for a in (0.0, 0.5) for b in (0.0, 0.25, 0.5, 0.75, 1.0)]
 """The α and β that are tried; the plans of EKTELO (Zhang et al. 2020) take ½ for both."""
-RATIOS = np.concatenate([[0.0], np.geomspace(1e-3, 1e3, 121)])
+FIRST_RATIOS = np.concatenate([[0.0], np.geomspace(1e-3, 1e3, 121)])
 """The r that are tried at first; the best is then refined."""
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class WeightedTree:
     """Groups of cells, level by level from the root down, and λ/(1 - λ) for every group.
 
     Under Gaussian noise it is the root of that: what is asked is λ's root times the total.
@@ -76,23 +76,23 @@ def greedy_h(workload: Workload, noise: NoiseName = "laplace") -> Strategy:
     kind = checked_selection(workload, noise)
     check_tree(workload)
     reduced = workload.reduce()
-    terms = Terms.of(reduced.workload)
+    terms = GramTerms.of(reduced.workload)
     squares = np.array([[float(gram_diagonal(w).sum()) for w in row] for row in _axes(terms)])
     trees = []
     for i, n in enumerate(terms.shape):
         others = terms.coefficients * np.delete(squares, i, axis=0).prod(axis=0)
         trees.append(greedy_tree(n, others, terms.axis(i), kind))
-    bits = max(4, min(MOST_BITS, room() // max(1, sum(n > 1 for n in terms.shape))))
+    bits = max(4, min(TREE_BITS, room() // max(1, sum(n > 1 for n in terms.shape))))
     groups = [_groups_of(p) for p in reduced.partition.children]
-    made = [integer_tree(tree, bits, kind, g) for tree, g in zip(trees, groups, strict=True)]
-    query = Query.of(Kron(tuple(made)))
+    matrices = [integer_tree(tree, bits, kind, g) for tree, g in zip(trees, groups, strict=True)]
+    query = Query.of(Kron(tuple(matrices)))
     real = product_error(terms, [real_inverse(tree, kind) for tree in trees])
     whole = Strategy(workload.domain, kind, query, "greedy_h").expected_error(workload)
     loss = math.sqrt(whole / real) - 1 if real > 0 else 0.0
     return Strategy(workload.domain, kind, query, "greedy_h", max(0.0, loss))
 
 
-def _axes(terms: Terms) -> list[list[Matrix]]:
+def _axes(terms: GramTerms) -> list[list[Matrix]]:
     return [terms.axis(i) for i in range(len(terms.shape))]
 
 
@@ -100,7 +100,7 @@ def _groups_of(merged: Matrix) -> Array:
     return merged.groups if isinstance(merged, Partition) else np.arange(merged.shape[1])
 
 
-def product_error(terms: Terms, inverses: Sequence[AxisInverse]) -> float:
+def product_error(terms: GramTerms, inverses: Sequence[AxisInverse]) -> float:
     """Σ_j c_j Π_i tr(Y_i⁻¹G_ij)."""
     out = terms.coefficients
     for inverse, row in zip(inverses, _axes(terms), strict=True):
@@ -111,7 +111,7 @@ def product_error(terms: Terms, inverses: Sequence[AxisInverse]) -> float:
 
 def greedy_tree(
     n: int, coefficients: Sequence[float] | Array, queries: Sequence[Matrix], noise: NoiseKind
-) -> Tree:
+) -> WeightedTree:
     """The best tree for the Gram Σ_j c_j W_jᵀW_j on one attribute, of those with several decays.
 
     >>> queries = Stack((Identity(2), Scaled(3, total(2))))
@@ -141,7 +141,9 @@ def _summed(
     return gram, diagonal
 
 
-def _one_tree(gram: Matrix, diagonal: Array, noise: NoiseKind, spread: float, help_: float) -> Tree:
+def _one_tree(
+    gram: Matrix, diagonal: Array, noise: NoiseKind, spread: float, help_: float
+) -> WeightedTree:
     n = diagonal.size
     levels = axis_levels(n, halves)
     u, error = np.ones(n), diagonal
@@ -161,11 +163,11 @@ def _one_tree(gram: Matrix, diagonal: Array, noise: NoiseKind, spread: float, he
         error = np.zeros(n)
         error[first] = least
         ratios.append(ratio)
-    return Tree(n, tuple(levels[:-1]), tuple(ratios[::-1]))
+    return WeightedTree(n, tuple(levels[:-1]), tuple(ratios[::-1]))
 
 
 def _scale(ratio: Array, noise: NoiseKind) -> Array:
-    """By what the children's inverse grows when their norm gives way to the node's."""
+    """How much the children's error grows when a share of their norm moves up to the node."""
     return np.asarray((1 + ratio**noise.norm) ** noise.power)
 
 
@@ -180,24 +182,24 @@ def _best_ratio(
         return np.asarray(_scale(r, noise) * inside)
 
     at = np.arange(alone.size)
-    tried = np.broadcast_to(RATIOS, (alone.size, RATIOS.size))
+    ratios = np.broadcast_to(FIRST_RATIOS, (alone.size, FIRST_RATIOS.size))
     for _ in range(2):
-        errors = error(tried)
+        errors = error(ratios)
         best = errors.argmin(axis=1)
-        ratio, least = tried[at, best], errors[at, best]
-        tried = ratio[:, None] * np.geomspace(0.9, 1 / 0.9, 61)
+        ratio, least = ratios[at, best], errors[at, best]
+        ratios = ratio[:, None] * np.geomspace(0.9, 1 / 0.9, 61)
     return ratio, least
 
 
-def real_inverse(tree: Tree, noise: NoiseKind) -> NestedInverse:
+def real_inverse(tree: WeightedTree, noise: NoiseKind) -> NestedInverse:
     """(AᵀA)⁻¹ of the tree with real weights, all columns of norm one."""
     budget = np.ones(tree.cells)
     levels = []
     for groups, ratio in zip(tree.levels, tree.ratios, strict=True):
         share = _share(ratio, noise)
         first = np.unique(groups, return_index=True)[1]
-        own = budget[first] * share
-        levels.append(Level((groups,), own**noise.power))
+        node_budget = budget[first] * share
+        levels.append(Level((groups,), node_budget**noise.power))
         budget = budget * (1 - share)[groups]
     return NestedInverse(budget**noise.power, tuple(levels[::-1]))
 
@@ -208,7 +210,7 @@ def _share(ratio: Array, noise: NoiseKind) -> Array:
     return np.asarray(odds / (1 + odds))
 
 
-def integer_tree(tree: Tree, bits: int, noise: NoiseKind, groups: Array) -> Matrix:
+def integer_tree(tree: WeightedTree, bits: int, noise: NoiseKind, groups: Array) -> Matrix:
     """The tree in whole numbers, each merged cell spread over its group of cells.
 
     Weights are handed down from the root: a node keeps its share of what has come to it, rounded,
@@ -220,8 +222,8 @@ def integer_tree(tree: Tree, bits: int, noise: NoiseKind, groups: Array) -> Matr
     parts: list[Matrix] = []
     for level, ratio in zip(tree.levels, tree.ratios, strict=True):
         first = np.unique(level, return_index=True)[1]
-        wanted = _share(ratio, noise) * budget[first]
-        weights = np.rint(wanted) if norm == 1 else np.floor(np.sqrt(wanted))
+        node_share = _share(ratio, noise) * budget[first]
+        weights = np.rint(node_share) if norm == 1 else np.floor(np.sqrt(node_share))
         weights = np.where(weights**norm < budget[first], weights, 0).astype(np.int64)
         budget = budget - (weights**norm)[level]
         if weights.any():
@@ -235,13 +237,13 @@ def integer_tree(tree: Tree, bits: int, noise: NoiseKind, groups: Array) -> Matr
 
 def _rows(weights: Array, groups: Array) -> Sparse:
     """A row for every group with a weight."""
-    kept = np.flatnonzero(weights)
+    numbered = np.flatnonzero(weights)
     number = np.full(weights.size, -1)
-    number[kept] = np.arange(kept.size)
+    number[numbered] = np.arange(numbered.size)
     cells = np.flatnonzero(number[groups] >= 0)
-    own = groups[cells]
-    shape = (kept.size, groups.size)
-    return Sparse(sp.csr_array((weights[own], (number[own], cells)), shape=shape))
+    cell_groups = groups[cells]
+    shape = (numbered.size, groups.size)
+    return Sparse(sp.csr_array((weights[cell_groups], (number[cell_groups], cells)), shape=shape))
 
 
 def _cells(groups: Array) -> Matrix:

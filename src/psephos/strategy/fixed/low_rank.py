@@ -23,14 +23,14 @@ from psephos.strategy.fixed.matrix_mechanism import (
     round_signed,
     spread_columns,
 )
+from psephos.strategy.gram_terms import GramOperator
 from psephos.strategy.strategy import Strategy
-from psephos.strategy.terms import GramOperator
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-MOST_CELLS = 512
-BITS = 12
-CLOSE = 1e-4
+LOW_RANK_CELLS = 512
+LOW_RANK_BITS = 12
+FIT_TOLERANCE = 1e-4
 """The share of W's length by which B L may miss it."""
 
 
@@ -59,14 +59,14 @@ def low_rank(
         raise WorkloadError(f"share is a number above 0, at most 10, got {share!r}")
     rounds, steps = checked_whole(rounds, "rounds", 1), checked_whole(steps, "steps", 1)
     seed = checked_whole(seed, "seed", 0)
-    gram, groups = merged_cells(workload, MOST_CELLS, "the low-rank mechanism")
+    gram, groups = merged_cells(workload, LOW_RANK_CELLS, "the low-rank mechanism")
     values, vectors = np.linalg.eigh(gram.times(np.eye(gram.n)))
-    kept = values > values[-1] * gram.n * 1e-14
-    root = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
-    found = factorise(root, round(share * len(root) + 0.5), kind.norm, rounds, steps, seed)
-    array = round_signed(found, BITS) if kind.norm == 1 else _round_squares(found)
+    spanned = values > values[-1] * gram.n * 1e-14
+    root = np.sqrt(values[spanned])[:, None] * vectors[:, spanned].T
+    left = factorise(root, round(share * len(root) + 0.5), kind.norm, rounds, steps, seed)
+    array = round_signed(left, LOW_RANK_BITS) if kind.norm == 1 else _round_squares(left)
     array = completed(array, root, gram, kind.norm)
-    loss = (error_of(array, gram, kind.norm) / error_of(found, gram, kind.norm)) ** 0.5 - 1
+    loss = (error_of(array, gram, kind.norm) / error_of(left, gram, kind.norm)) ** 0.5 - 1
     query = Query.of(spread_columns(array, groups))
     return Strategy(workload.domain, kind, query, "low_rank", max(0.0, loss))
 
@@ -74,8 +74,8 @@ def low_rank(
 def factorise(w: Array, rows: int, norm: int, rounds: int, steps: int, seed: int) -> Array:
     """The best L for W ≈ B L from several starts: the problem is not convex."""
     w = w / np.linalg.norm(w)
-    found = [_descent(w, start, norm, rounds, steps) for start in _starts(w, rows, seed)]
-    return min(found, key=lambda left: _error(left, w, norm))
+    candidates = [_descent(w, start, norm, rounds, steps) for start in _starts(w, rows, seed)]
+    return min(candidates, key=lambda left: _error(left, w, norm))
 
 
 def _starts(w: Array, rows: int, seed: int) -> list[Array]:
@@ -87,11 +87,11 @@ def _starts(w: Array, rows: int, seed: int) -> list[Array]:
     starts = [right, triangle[:, np.argsort(order)]]
     if rows >= n:
         starts = [right, np.eye(n), (right.T * np.sqrt(values)) @ right]
-    made = []
+    padded = []
     for start in starts:
         more = 0.05 * np.abs(start).max() * rng.normal(size=(rows - len(start), n))
-        made.append(np.vstack([start, more]))
-    return made
+        padded.append(np.vstack([start, more]))
+    return padded
 
 
 def _descent(w: Array, start: Array, norm: int, rounds: int, steps: int) -> Array:
@@ -109,7 +109,7 @@ def _descent(w: Array, start: Array, norm: int, rounds: int, steps: int) -> Arra
         if error < least:
             best, least = left.copy(), error
         residual = w - b @ left
-        if np.linalg.norm(residual) < CLOSE:
+        if np.linalg.norm(residual) < FIT_TOLERANCE:
             break
         multiplier = multiplier + beta * residual
         beta *= 1.5
@@ -160,7 +160,7 @@ def project(a: Array, norm: int) -> Array:
 
 def _round_squares(a: Array) -> Array:
     largest = np.sqrt((a**2).sum(axis=0).max())
-    return np.asarray(np.rint(a * ((1 << BITS) / largest)).astype(np.int64))
+    return np.asarray(np.rint(a * ((1 << LOW_RANK_BITS) / largest)).astype(np.int64))
 
 
 def completed(array: Array, root: Array, gram: GramOperator, norm: int) -> Array:
@@ -171,5 +171,5 @@ def completed(array: Array, root: Array, gram: GramOperator, norm: int) -> Array
     if missed <= 1e-8 * np.linalg.norm(root):
         return array
     cells = np.eye(array.shape[1], dtype=np.int64)
-    tried = [np.vstack([array, cells << b]) for b in range(BITS + 1)]
-    return min(tried, key=lambda a: error_of(a, gram, norm))
+    candidates = [np.vstack([array, cells << b]) for b in range(LOW_RANK_BITS + 1)]
+    return min(candidates, key=lambda a: error_of(a, gram, norm))
