@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from psephos.matrix import AllRange, Identity, Kron, Ones, Permuted, Prefix, Stack, WidthRange
 from psephos.strategy.gram_terms import GramOperator, gram_operator
 from psephos.strategy.hdmm.opt0 import (
-    Found,
+    Opt0Solution,
     cell_order,
     identity,
     objective,
@@ -157,7 +157,7 @@ def test_a_longer_descent_from_a_given_start_is_no_worse():
 
 
 def test_progress_is_told():
-    told: list[tuple[int, Found]] = []
+    told: list[tuple[int, Opt0Solution]] = []
     gram = gram_operator([1.0], [Prefix(40)])
     best = opt0(
         gram,

@@ -167,7 +167,7 @@ def _one_tree(
 
 
 def _scale(ratio: Array, noise: NoiseKind) -> Array:
-    """How much the children's error grows when a share of their norm moves up to the node."""
+    """How much the children's error grows when a share of the budget moves up to their parent."""
     return np.asarray((1 + ratio**noise.norm) ** noise.power)
 
 

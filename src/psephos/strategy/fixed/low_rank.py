@@ -29,7 +29,9 @@ from psephos.values import Array
 from psephos.workload.workload import Workload
 
 LOW_RANK_CELLS = 512
+"""The most different cells that are factorised."""
 LOW_RANK_BITS = 12
+"""Bits of the largest column."""
 FIT_TOLERANCE = 1e-4
 """The share of W's length by which B L may miss it."""
 

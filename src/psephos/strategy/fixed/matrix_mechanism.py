@@ -31,7 +31,9 @@ from psephos.values import Array
 from psephos.workload.workload import Workload
 
 MECHANISM_CELLS = 64
+"""The most different cells that are searched."""
 MECHANISM_BITS = 13
+"""Bits of the largest column sum."""
 
 
 def matrix_mechanism(

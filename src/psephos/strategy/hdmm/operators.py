@@ -43,6 +43,7 @@ FAINT_WEIGHT = 1e-6
 """A product with less weight than this, beside the largest, is searched for as if it had so much:
 it takes a millionth of the budget or less, and its queries stay determined."""
 MANY_ATTRIBUTES = 20
+"""Beyond this many attributes products are not joined, nor all sets of attributes listed."""
 UNION_ATTRIBUTES = 12
 """The most attributes for which unions are formed; marginals serve more."""
 

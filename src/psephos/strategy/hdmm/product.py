@@ -25,7 +25,9 @@ from psephos.strategy.hdmm.opt0 import opt0, optimise, tree
 from psephos.values import Array
 
 DESCENT_ROUNDS = 12
+"""The most rounds over all attributes."""
 ROUND_GAIN = 1e-4
+"""A round that gains relatively less than this is the last."""
 LONGEST_AXIS = {NoiseKind.LAPLACE: 10_000, NoiseKind.GAUSSIAN: 2048}
 """Attributes with more cells than this keep Identity here; trees serve them."""
 

@@ -365,7 +365,7 @@ class _TreeSearch:
 
 
 def _rows(b: int, noise: NoiseKind) -> int:
-    """Rows besides the diagonal that pay: few for Laplace noise, many for Gaussian."""
+    """How many rows a level of fan-out b has besides its diagonal; more do not pay."""
     if noise is NoiseKind.GAUSSIAN:
         return max(1, min(b // 2, 16))
     return min(b, 4 if b < 40 else 8)

@@ -32,6 +32,7 @@ from psephos.workload.workload import Workload
 IDLE_STARTS = 5
 """A search ends after so many further starts of an operator without a gain."""
 START_GAIN = 5e-4
+"""The relative gain of a start that counts as one."""
 ESTIMATE_ERROR = 0.05
 """The relative standard error that is granted to errors which are estimated."""
 
@@ -91,23 +92,23 @@ def search(
     problem = SelectionProblem.of(workload, kind)
     workers = cores or os.cpu_count() or 1
     late = False
-    with watch(progress, time_limit) as watched:
-        looking = _Candidates(problem, watched)
+    with watch(progress, time_limit) as watcher:
+        candidates = _Candidates(problem, watcher)
         if only is None:
-            looking.tried["identity"] = looking.identity
+            candidates.errors["identity"] = candidates.identity
             if workload.domain.size <= operators.MOST_ANSWERS:
-                looking.offer(baselines.identity(workload, kind))
-            looking.tried["workload"] = baselines.direct_error(workload, kind)
+                candidates.offer(baselines.identity(workload, kind))
+            candidates.errors["workload"] = baselines.direct_error(workload, kind)
         chosen = [o for o in operators.applicable(problem) if only in (None, o.name)]
-        watched.begins(len(chosen))
+        watcher.begins(len(chosen))
         for operator in chosen:
-            watched.enters(operator.name)
+            watcher.enters(operator.name)
             seeds = SeedSequence([seed, operator.number])
-            late = looking.run(operator, seeds, restarts, deadline, workers)
+            late = candidates.run(operator, seeds, restarts, deadline, workers)
             if late:
                 break
-            watched.leaves()
-    return looking.result(late, only)
+            watcher.leaves()
+    return candidates.result(late, only)
 
 
 @dataclass
@@ -115,10 +116,10 @@ class _Candidates:
     """The best so far, and what else was tried."""
 
     problem: SelectionProblem
-    watched: Watch
+    watch: Watch
     best: Strategy | None = None
     least: float = math.inf
-    tried: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.identity = GramTerms.of(self.problem.workload).identity_error()
@@ -134,10 +135,10 @@ class _Candidates:
             return math.inf
         if not strategy.error_is_exact:
             error *= 1 + 3 * ESTIMATE_ERROR  # an estimate must win clearly
-        self.tried[strategy.name] = min(error, self.tried.get(strategy.name, math.inf))
+        self.errors[strategy.name] = min(error, self.errors.get(strategy.name, math.inf))
         if error < self.least:
             self.best, self.least = strategy, error
-        self.watched.tried(strategy.name, math.sqrt(self.identity / self.least))
+        self.watch.tried(strategy.name, math.sqrt(self.identity / self.least))
         return error
 
     def run(
@@ -176,7 +177,7 @@ class _Candidates:
                 f"{only} does not fit {self.problem.workload}; select.hdmm tries every operator "
                 "that does"
             )
-        rivals = tuple(Rival(name, error) for name, error in self.tried.items())
+        rivals = tuple(Rival(name, error) for name, error in self.errors.items())
         name = f"{self.best.name} (time limit)" if late else self.best.name
         return self.best.as_result(name, rivals, complete=not late)
 
