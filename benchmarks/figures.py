@@ -25,10 +25,10 @@ from numpy.random import default_rng
 import psephos as ps
 from benchmarks.measure import table
 from psephos.matrix import AllRange, Matrix, Prefix
+from psephos.strategy.gram_terms import gram_operator
 from psephos.strategy.hdmm.marginal_error import Lattice, descend
 from psephos.strategy.hdmm.marginals import opt_marginals
 from psephos.strategy.hdmm.opt0 import opt0, optimise
-from psephos.strategy.terms import gram_operator
 
 FOLDER = Path("build/figures")
 Line = tuple[str, Sequence[float], Sequence[float]]

@@ -23,13 +23,14 @@ from numpy.random import default_rng
 
 import psephos as ps
 from benchmarks.measure import table
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import AllRange, Matrix, Prefix
 from psephos.strategy.build import integer_product, room
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor
+from psephos.strategy.gram_terms import GramTerms, gram_operator
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.opt0 import opt0
 from psephos.strategy.hdmm.residual import residual_error
-from psephos.strategy.terms import Terms, gram_operator
 
 RATIOS = {
     "Prefix": {128: 3.4751, 256: 4.4903, 512: 5.8462, 1024: 7.6597},
@@ -103,23 +104,22 @@ def measured_row(d: int, most: int, wanted: float) -> list[str]:
     return [name, f"{most}", f"{rmse:.4f}", f"{wanted:.4f}", f"{seconds:.2f} s", missed]
 
 
-def factor(name: str, n: int, noise: str) -> Factor:
+def factor(name: str, n: int, noise: NoiseKind) -> Factor:
     gram = gram_operator([1.0], [queries(name, n)])
-    if noise == "gaussian":
+    if noise is NoiseKind.GAUSSIAN:
         return GaussianFactor(optimise_gaussian(gram.times(np.eye(n))).factor)
     return PureFactor(opt0(gram, rng=default_rng(0), restarts=1).theta)
 
 
-def rounding_row(name: str, n: int, noise: str) -> list[str]:
+def rounding_row(name: str, n: int, noise: NoiseKind) -> list[str]:
     """The loss of products of one to five times the same factor."""
     one = factor(name, n, noise)
-    power = 1 if noise == "laplace" else 2
     row = [noise, f"{name} {n}"]
     for k in ROUNDED:
         w = queries(name, n)
-        terms = Terms((n,) * k, np.ones(1), ((w,) * k,))
-        made, loss = integer_product(terms, [one] * k, power)
-        bits = sum(math.log2(a.sensitivity(power)) for a in made)
+        terms = GramTerms((n,) * k, np.ones(1), ((w,) * k,))
+        made, loss = integer_product(terms, [one] * k, noise.norm)
+        bits = sum(math.log2(a.sensitivity(noise.norm)) for a in made)
         row.append(f"{loss:.1e}, {bits:.0f} bits")
     return row
 
@@ -147,7 +147,7 @@ def main(quick: bool) -> None:
     print(f"Loss of RMSE by rounding, {room()} bits for all factors together:\n")
     rows = [
         rounding_row(name, n, noise)
-        for noise in ("laplace", "gaussian")
+        for noise in NoiseKind
         for name, n in (("Prefix", 100), ("AllRange", 64), ("AllRange", 256))
     ]
     table(["noise", "every factor", *(f"{k} factor{'s' * (k > 1)}" for k in ROUNDED)], rows)

@@ -20,7 +20,7 @@ from psephos import matrix as mx
 from psephos.errors import PsephosError
 from psephos.kernel import gate
 from psephos.kernel.query import Query
-from psephos.strategy import store
+from psephos.strategy import select
 
 DOMAIN = ps.Domain.of(a=4, b=3)
 GROUPS = mx.Partition([0, 1, 1, 0])
@@ -111,8 +111,8 @@ def test_reading_takes_no_more_memory_than_it_states():
 @pytest.fixture(scope="module")
 def strategy_file(tmp_path_factory):
     place = tmp_path_factory.mktemp("strategies") / "a.strategy"
-    rivals = (store.Rival("identity", 2.5),)
-    store.save(ps.Strategy(DOMAIN, "laplace", QUERY, "mixed", 0.25, rivals), place)
+    rivals = (select.Rival("identity", 2.5),)
+    select.save(ps.Strategy(DOMAIN, "laplace", QUERY, "mixed", 0.25, rivals), place)
     return place
 
 
@@ -122,17 +122,17 @@ def attack_file(place, tries, seed):
         changed = mutated(data, rng)
         other.write_bytes(changed)
         try:
-            strategy = store.load(other, DOMAIN)
+            strategy = select.load(other, DOMAIN)
         except PsephosError:
             continue
-        store.save(strategy, other)
+        select.save(strategy, other)
         assert other.read_bytes() == changed
 
 
 def test_mutated_strategy_files(strategy_file):
-    whole = store.load(strategy_file, DOMAIN)
+    whole = select.load(strategy_file, DOMAIN)
     assert (whole.query, whole.name, whole.rounding_loss) == (QUERY, "mixed", 0.25)
-    assert whole.rivals == (store.Rival("identity", 2.5),)
+    assert whole.rivals == (select.Rival("identity", 2.5),)
     attack_file(strategy_file, 500, 3)
 
 
@@ -146,9 +146,9 @@ def test_files_that_are_too_large_or_of_another_kind_are_refused(strategy_file, 
     for content in (("strategy", 1), ("strategy", 2, "x"), (1,) * 8, DOMAIN, ("s", 1, *("x",) * 6)):
         other.write_bytes(gate.to_bytes(content))
         with pytest.raises(PsephosError):
-            store.load(other, DOMAIN)
-    monkeypatch.setattr(store, "LARGEST", 100)
+            select.load(other, DOMAIN)
+    monkeypatch.setattr("psephos.strategy.strategy.LARGEST_FILE", 100)
     with pytest.raises(PsephosError, match="a strategy has fewer"):
-        store.load(strategy_file, DOMAIN)
+        select.load(strategy_file, DOMAIN)
     with pytest.raises(PsephosError, match="over the limit"):
-        store.save(ps.Strategy(DOMAIN, "laplace", QUERY), other)
+        select.save(ps.Strategy(DOMAIN, "laplace", QUERY), other)

@@ -17,7 +17,7 @@ from psephos.kernel import codec, gate, sensitivity
 from psephos.kernel.query import Query
 from psephos.kernel.scores.worst_approximated import WorstApproximated
 from psephos.matrix import ranges
-from psephos.strategy import store
+from psephos.strategy import select
 
 LARGE = 64 << 20
 
@@ -128,7 +128,7 @@ def test_a_strategy_with_an_array_for_a_word(place, odd, tmp_path):
     path = tmp_path / "strategy.bin"
     path.write_bytes(gate.to_bytes(tuple(content)))
     with pytest.raises(PsephosError):
-        store.load(path, domain)
+        select.load(path, domain)
 
 
 def test_tiny_charges_leave_the_ledger_usable(tmp_path):

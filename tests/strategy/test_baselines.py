@@ -21,7 +21,7 @@ from psephos.strategy.fixed import baselines
 from psephos.strategy.fixed.greedy_h import greedy_h
 from psephos.strategy.fixed.low_rank import completed, low_rank, project
 from psephos.strategy.fixed.matrix_mechanism import matrix_mechanism, round_signed
-from psephos.strategy.terms import gram_operator
+from psephos.strategy.gram_terms import gram_operator
 from psephos.workload.builders import marginals
 from psephos.workload.product import product
 from psephos.workload.queries import (
@@ -75,8 +75,8 @@ def dense_error(strategy, workload):
 def test_errors_are_exact(select, noise, workload):
     strategy = select(workload, noise)
     gate.admit(strategy.query, "query")
-    found = strategy.expected_error(workload)
-    assert found == pytest.approx(dense_error(strategy, workload), rel=1e-6)
+    error = strategy.expected_error(workload)
+    assert error == pytest.approx(dense_error(strategy, workload), rel=1e-6)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -86,8 +86,8 @@ def test_errors_are_exact(select, noise, workload):
 def test_errors_of_searched_strategies_are_exact(select, noise, workload):
     strategy = select(workload, noise)
     gate.admit(strategy.query, "query")
-    found = strategy.expected_error(workload)
-    assert found == pytest.approx(dense_error(strategy, workload), rel=1e-5)
+    error = strategy.expected_error(workload)
+    assert error == pytest.approx(dense_error(strategy, workload), rel=1e-5)
 
 
 @pytest.mark.parametrize("select", [*TREES, greedy_h, baselines.privelet], ids=lambda f: f.__name__)
@@ -213,8 +213,8 @@ def test_datacube_chooses_few_marginals():
     workload = marginals(domain, up_to=2)
     strategy = datacube(workload)
     assert len(strategy.query.blocks) < 11
-    own = baselines.workload_itself(workload).expected_error(workload)
-    assert strategy.expected_error(workload) < own
+    direct = baselines.workload_itself(workload).expected_error(workload)
+    assert strategy.expected_error(workload) < direct
     assert strategy.expected_error(workload) == pytest.approx(dense_error(strategy, workload))
     assert datacube(workload, "gaussian").expected_error(workload) > 0
     with pytest.raises(WorkloadError, match="for marginals"):
@@ -222,17 +222,17 @@ def test_datacube_chooses_few_marginals():
 
 
 def test_datacube_over_many_attributes_looks_at_unions():
-    asked = {(i,): 1.0 for i in range(12)}
-    assert choose((2,) * 12, asked, 2) != [tuple(range(12))]
-    assert choose((1000,) * 12, asked, 2) == [(i,) for i in range(12)]
+    requests = {(i,): 1.0 for i in range(12)}
+    assert choose((2,) * 12, requests, 2) != [tuple(range(12))]
+    assert choose((1000,) * 12, requests, 2) == [(i,) for i in range(12)]
 
 
 def test_the_reference_optimum():
     """On 16 cells the general search and the convex optimum; AllRange has no better than cells."""
     for queries, least, best in [(prefix(), 1.13, 1.726), (all_range(), 1.0, 1.405)]:
         workload = one(16, queries)
-        found = ratio(lambda w, noise: matrix_mechanism(w, noise, restarts=1), workload)
-        assert found >= least - 1e-9
+        searched = ratio(lambda w, noise: matrix_mechanism(w, noise, restarts=1), workload)
+        assert searched >= least - 1e-9
         assert ratio(matrix_mechanism, workload, "gaussian") == pytest.approx(best, rel=1e-3)
     with pytest.raises(TooLargeError, match="matrix mechanism"):
         matrix_mechanism(one(65, prefix()))
@@ -250,9 +250,9 @@ def test_low_rank():
 def test_projection_and_completion():
     a = np.array([[3.0, 0.1, -2.0], [0.0, 0.2, 2.0]])
     for power in (1, 2):
-        made = project(a, power)
-        assert ((np.abs(made) ** power).sum(axis=0) <= 1 + 1e-12).all()
-        assert np.array_equal(made[:, 1], a[:, 1])
+        projected = project(a, power)
+        assert ((np.abs(projected) ** power).sum(axis=0) <= 1 + 1e-12).all()
+        assert np.array_equal(projected[:, 1], a[:, 1])
     cells, one_total = gram_operator([1.0], [Identity(2)]), gram_operator([1.0], [Ones(1, 2)])
     assert len(completed(np.array([[1, 1]]), np.eye(2), cells, 1)) == 3
     assert len(completed(np.array([[1, 1]]), np.ones((1, 2)), one_total, 1)) == 1

@@ -33,11 +33,11 @@ def test_extreme_weights_select_what_still_answers_everything(weight, noise):
     heavy = 0 if weight > 1 else 1
     alone = ps.Workload(GRID, [workload.products[heavy]])
     best = ps.select.hdmm(alone, noise, restarts=1).product_errors(alone)[0]
-    found = ps.select.hdmm(workload, noise, restarts=1)
-    errors = found.product_errors(workload)
+    strategy = ps.select.hdmm(workload, noise, restarts=1)
+    errors = strategy.product_errors(workload)
     assert np.isfinite(errors).all()
     assert errors[heavy] <= best * 1.001
-    assert math.isfinite(found.expected_error(workload))
+    assert math.isfinite(strategy.expected_error(workload))
     assert math.isfinite(ps.select.workload(workload, noise).expected_error(workload))
 
 
@@ -56,13 +56,13 @@ def test_only_the_ratios_of_weights_matter(noise):
 def test_masks_with_short_fractions_are_measured_in_whole_numbers(noise):
     """Halves and thirds become sixths: the mechanism on the queries themselves."""
     masks = np.array([[0.5, 0, 1, 0], [1 / 3, 1, 0, 0.1]])
-    asked = [ps.product(a=ps.masks(masks), weight=2.0), ps.product(b=ps.identity())]
-    workload = ps.Workload(GRID, asked)
-    made = ps.select.workload(workload, noise)
-    assert made.query.blocks[0].matrix.entry_type.kind == "i"
-    assert_allclose(made.query.blocks[0].matrix.factors[0].dense(), 30 * masks)
+    workload = [ps.product(a=ps.masks(masks), weight=2.0), ps.product(b=ps.identity())]
+    workload = ps.Workload(GRID, workload)
+    strategy = ps.select.workload(workload, noise)
+    assert strategy.query.blocks[0].matrix.entry_type.kind == "i"
+    assert_allclose(strategy.query.blocks[0].matrix.factors[0].dense(), 30 * masks)
     power = 1.0 if noise == "laplace" else 0.5
-    a = np.vstack([float(b.weight) ** power * b.matrix.dense() for b in made.query.blocks])
+    a = np.vstack([float(b.weight) ** power * b.matrix.dense() for b in strategy.query.blocks])
     asked_rows = workload.matrix.dense()
     assert_allclose(a / np.abs(a).max(), asked_rows / np.abs(asked_rows).max(), rtol=1e-5)
 
@@ -110,8 +110,8 @@ def test_numpy_numbers_are_numbers():
 def test_a_domain_of_one_cell_has_a_strategy():
     domain = ps.Domain.of(a=1, b=1)
     for noise in ("laplace", "gaussian"):
-        made = ps.select.hdmm(ps.marginals(domain, k=1), noise, restarts=1)
-        assert_allclose(made.product_errors(ps.marginals(domain, k=1)), 1)
+        strategy = ps.select.hdmm(ps.marginals(domain, k=1), noise, restarts=1)
+        assert_allclose(strategy.product_errors(ps.marginals(domain, k=1)), 1)
 
 
 def test_only_products_are_merged_by_attribute():

@@ -18,8 +18,8 @@ LARGE = ps.Domain.of(a=80, b=80)
 
 def blocks(domain, *products):
     """One block for each product of matrices."""
-    made = tuple(Block(Kron(tuple(p)), Fraction(1)) for p in products)
-    return ps.Strategy(domain, "laplace", ps.Query(made))
+    pairs = tuple(Block(Kron(tuple(p)), Fraction(1)) for p in products)
+    return ps.Strategy(domain, "laplace", ps.Query(pairs))
 
 
 def three(domain):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from psephos.matrix import AllRange, Identity, Ones, Prefix, Stack, WidthRange
-from psephos.strategy.hdmm.gaussian import Certified, optimise_gaussian
+from psephos.strategy.hdmm.gaussian import CertifiedFactor, optimise_gaussian
 
 
 @st.composite
@@ -20,12 +20,12 @@ def grams(draw):
 
 @given(g=grams())
 def test_a_proper_strategy_scored_as_it_is_above_the_bound(g):
-    found = optimise_gaussian(g)
-    a = found.factor
+    certified = optimise_gaussian(g)
+    a = certified.factor
     assert_allclose((a**2).sum(axis=0), 1)
     assert (np.tril(a, -1) == 0).all()
-    assert_allclose(np.trace(np.linalg.solve(a.T @ a, g)), found.error, rtol=1e-6, atol=1e-9)
-    assert found.bound <= found.error <= np.trace(g) * (1 + 1e-9)
+    assert_allclose(np.trace(np.linalg.solve(a.T @ a, g)), certified.error, rtol=1e-6, atol=1e-9)
+    assert certified.bound <= certified.error <= np.trace(g) * (1 + 1e-9)
 
 
 @settings(max_examples=50)
@@ -55,16 +55,16 @@ def test_full_rank_is_solved_to_the_tolerance(g):
 )
 def test_worked_numbers(queries, rmse, ratio):
     g = queries.gram().dense()
-    found = optimise_gaussian(g)
-    assert found.gap <= 1e-4
-    assert (found.error / queries.shape[0]) ** 0.5 == pytest.approx(rmse, abs=1e-3)
-    assert (np.trace(g) / found.error) ** 0.5 == pytest.approx(ratio, abs=2e-4)
+    certified = optimise_gaussian(g)
+    assert certified.gap <= 1e-4
+    assert (certified.error / queries.shape[0]) ** 0.5 == pytest.approx(rmse, abs=1e-3)
+    assert (np.trace(g) / certified.error) ** 0.5 == pytest.approx(ratio, abs=2e-4)
 
 
 def test_a_start_saves_steps():
     g = Prefix(64).gram().dense()
     from_diagonal = optimise_gaussian(g, start=np.diag(g), iterations=1)
-    assert isinstance(from_diagonal, Certified)
+    assert isinstance(from_diagonal, CertifiedFactor)
     assert from_diagonal.error <= np.trace(g)
 
 
@@ -81,12 +81,12 @@ def test_cells_that_nothing_asks_for_keep_their_own_column():
     assert (optimise_gaussian(g).factor == np.eye(4)).all()
     assert optimise_gaussian(g).gap == 0
     g[1:3, 1:3] = 1
-    found = optimise_gaussian(g)
-    assert_allclose(found.factor[:, [0, 3]], np.eye(4)[:, [0, 3]])
-    assert_allclose(found.error, 1, rtol=1e-5)
+    certified = optimise_gaussian(g)
+    assert_allclose(certified.factor[:, [0, 3]], np.eye(4)[:, [0, 3]])
+    assert_allclose(certified.error, 1, rtol=1e-5)
 
 
 def test_a_passed_deadline_gives_the_best_so_far():
     g = Prefix(64).gram().dense()
-    found = optimise_gaussian(g, tolerance=0, deadline=time.monotonic())
-    assert found.bound <= found.error <= np.trace(g)
+    certified = optimise_gaussian(g, tolerance=0, deadline=time.monotonic())
+    assert certified.bound <= certified.error <= np.trace(g)

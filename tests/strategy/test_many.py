@@ -36,10 +36,15 @@ def test_marginals_of_many_attributes_end_to_end(noise):
 
 def test_the_found_strategy_is_the_one_that_was_scored():
     workload = ps.marginals(DOMAIN, k=1)
-    found = ps.select.hdmm(workload, "gaussian", restarts=1)
+    strategy = ps.select.hdmm(workload, "gaussian", restarts=1)
     fresh = ps.Strategy(
-        found.domain, found.noise, found.query, found.name, found.rounding_loss, found.rivals
+        strategy.domain,
+        strategy.noise,
+        strategy.query,
+        strategy.name,
+        strategy.rounding_loss,
+        strategy.rivals,
     )
-    assert found == fresh
-    assert hash(found) == hash(fresh)
-    assert found.expected_error(workload) == fresh.expected_error(workload)
+    assert strategy == fresh
+    assert hash(strategy) == hash(fresh)
+    assert strategy.expected_error(workload) == fresh.expected_error(workload)

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from psephos.matrix import AllRange, Identity, Kron, Ones, Permuted, Prefix, Stack, WidthRange
+from psephos.strategy.gram_terms import GramOperator, gram_operator
 from psephos.strategy.hdmm.opt0 import (
-    Found,
+    Opt0Solution,
     cell_order,
     identity,
     objective,
@@ -16,7 +17,6 @@ from psephos.strategy.hdmm.opt0 import (
     optimise,
     rows_for,
 )
-from psephos.strategy.terms import GramOperator, gram_operator
 
 
 def dense_gram(g):
@@ -76,11 +76,11 @@ def test_blocks_cost_what_their_cells_cost(problem, widths):
 @given(problem=problems(), seed=st.integers(0, 99))
 def test_never_worse_than_identity_and_scored_as_it_is(problem, seed):
     g = problem[1]
-    found = opt0(dense_gram(g), rng=np.random.default_rng(seed), restarts=1)
-    assert found.error <= np.trace(g)
-    assert (found.theta >= 0).all()
-    assert found.theta.any(axis=1).all()
-    assert_allclose(dense_error(found.theta, g), found.error, rtol=1e-6, atol=1e-9)
+    solution = opt0(dense_gram(g), rng=np.random.default_rng(seed), restarts=1)
+    assert solution.error <= np.trace(g)
+    assert (solution.theta >= 0).all()
+    assert solution.theta.any(axis=1).all()
+    assert_allclose(dense_error(solution.theta, g), solution.error, rtol=1e-6, atol=1e-9)
 
 
 def test_same_seed_same_strategy():
@@ -105,46 +105,46 @@ def test_same_seed_same_strategy():
 )
 def test_ratios(queries, ratio):
     gram = gram_operator([1.0], [queries])
-    found = opt0(gram, rng=np.random.default_rng(0), restarts=1)
-    assert (gram.trace / found.error) ** 0.5 >= ratio
+    solution = opt0(gram, rng=np.random.default_rng(0), restarts=1)
+    assert (gram.trace / solution.error) ** 0.5 >= ratio
 
 
 def test_boxes_of_a_grid():
     gram = gram_operator([1.0], [Kron((Prefix(16), Prefix(16)))])
-    found = opt0(gram, rng=np.random.default_rng(0), restarts=1, grid=(16, 16))
-    assert (gram.trace / found.error) ** 0.5 > 1.1
+    solution = opt0(gram, rng=np.random.default_rng(0), restarts=1, grid=(16, 16))
+    assert (gram.trace / solution.error) ** 0.5 > 1.1
 
 
 def test_the_identity_trap_is_escaped():
     gram = gram_operator([1.0], [Stack((Identity(75), Ones(1, 75)))])
     assert gram.trace == 150
     for seed in range(3):
-        found = opt0(gram, rng=np.random.default_rng(seed), restarts=1)
-        assert found.error == pytest.approx(133.82, abs=0.01)
-        assert len(found.theta) == 1
+        solution = opt0(gram, rng=np.random.default_rng(seed), restarts=1)
+        assert solution.error == pytest.approx(133.82, abs=0.01)
+        assert len(solution.theta) == 1
 
 
 @pytest.mark.parametrize("n", [1, 2, 50])
 def test_identity_stays_where_nothing_is_better(n):
     gram = gram_operator([1.0], [Identity(n)])
-    found = opt0(gram, rng=np.random.default_rng(0), restarts=1)
-    assert found.theta.shape == (0, n)
-    assert found.error == n
+    solution = opt0(gram, rng=np.random.default_rng(0), restarts=1)
+    assert solution.theta.shape == (0, n)
+    assert solution.error == n
 
 
 def test_nothing_asked():
-    found = opt0(dense_gram(np.zeros((4, 4))), rng=np.random.default_rng(0), restarts=2)
-    assert found.theta.shape == (0, 4)
-    assert found.error == 0
+    solution = opt0(dense_gram(np.zeros((4, 4))), rng=np.random.default_rng(0), restarts=2)
+    assert solution.theta.shape == (0, 4)
+    assert solution.error == 0
     assert optimise(dense_gram(np.zeros((4, 4))), rng=np.random.default_rng(0)).error == 0
 
 
 def test_a_passed_deadline_gives_the_best_so_far():
     gram = gram_operator([1.0], [AllRange(2000)])
     began = time.monotonic()
-    found = opt0(gram, rng=np.random.default_rng(0), restarts=9, deadline=began + 0.3)
+    solution = opt0(gram, rng=np.random.default_rng(0), restarts=9, deadline=began + 0.3)
     assert time.monotonic() - began < 5
-    assert found.error <= gram.trace
+    assert solution.error <= gram.trace
     assert optimise(gram, rng=np.random.default_rng(0), deadline=began).error <= gram.trace
 
 
@@ -157,13 +157,13 @@ def test_a_longer_descent_from_a_given_start_is_no_worse():
 
 
 def test_progress_is_told():
-    told: list[tuple[int, Found]] = []
+    told: list[tuple[int, Opt0Solution]] = []
     gram = gram_operator([1.0], [Prefix(40)])
     best = opt0(
         gram,
         rng=np.random.default_rng(0),
         restarts=2,
-        progress=lambda run, found: told.append((run, found)),
+        progress=lambda run, solution: told.append((run, solution)),
     )
     assert [run for run, _ in told] == [0, 1]
     assert told[-1][1] is best
@@ -173,8 +173,8 @@ def test_progress_is_told():
 def test_a_shuffled_line_is_found_again(queries):
     shuffle = np.random.default_rng(0).permutation(300)
     assert cell_order(gram_operator([1.0], [queries])) is None
-    found = cell_order(gram_operator([1.0], [Permuted(queries, shuffle)]))
-    position = np.argsort(shuffle)[found]
+    solution = cell_order(gram_operator([1.0], [Permuted(queries, shuffle)]))
+    position = np.argsort(shuffle)[solution]
     assert (np.abs(np.diff(position)) == 1).all()
 
 
@@ -207,9 +207,9 @@ SHAPES = [
 @pytest.mark.parametrize("dense_axis", [512, 2])
 @pytest.mark.parametrize("queries", SHAPES, ids=repr)
 def test_products_with_a_gram(queries, dense_axis, monkeypatch):
-    monkeypatch.setattr("psephos.strategy.terms.DENSE_AXIS", dense_axis)
+    monkeypatch.setattr("psephos.strategy.gram_terms.ARRAY_AXIS", dense_axis)
     for limit in (2048, 2):
-        monkeypatch.setattr("psephos.strategy.terms.DENSE_GRAM", limit)
+        monkeypatch.setattr("psephos.strategy.gram_terms.ARRAY_GRAM", limit)
         b = np.random.default_rng(0).random((5, 12))
         w = queries.dense()
         gram = gram_operator([2.0, 0.5], [queries, Ones(1, 12)])

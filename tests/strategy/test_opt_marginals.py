@@ -21,7 +21,7 @@ from psephos.strategy.hdmm.covering_designs import (
     inversive_plane,
     quadruples,
 )
-from psephos.strategy.hdmm.marginal_error import Family, Lattice, descend, objective
+from psephos.strategy.hdmm.marginal_error import Lattice, ListedSets, descend, objective
 from psephos.strategy.hdmm.marginals import opt_marginals
 from psephos.workload import marginals, prefix, product
 from psephos.workload.workload import Workload
@@ -49,15 +49,19 @@ def symmetric_traces(d, n, most):
     }
 
 
-def ratio(traces, found):
+def ratio(traces, marginals):
     """√(Identity's error / that of the strategy)."""
-    return math.sqrt(traces.sum() / found.error)
+    return math.sqrt(traces.sum() / marginals.error)
 
 
 def mixed_workload():
     domain = Domain.of(a=3, b=4, c=2)
-    asked = (product(a=prefix(), weight=2.0), product(b=prefix()), *marginals(domain, k=2).products)
-    return Workload(domain, asked)
+    products = (
+        product(a=prefix(), weight=2.0),
+        product(b=prefix()),
+        *marginals(domain, k=2).products,
+    )
+    return Workload(domain, products)
 
 
 def dense_error(workload, sets, weights):
@@ -77,7 +81,7 @@ def test_error_and_gradient_agree_with_dense_algebra(weights):
     weights = np.array(weights)
     weights[-1] += 0.5  # the full table: everything can be answered
     lattice = Lattice.of(GRID, workload.subset_traces())
-    family = Family.of(GRID, workload.closure_traces(), EVERY)
+    family = ListedSets.of(GRID, workload.closure_traces(), EVERY)
     on_lattice = np.zeros(8)
     on_lattice[CODES] = weights
     value, gradient = objective(lattice, on_lattice)
@@ -161,12 +165,12 @@ def test_greedy_gives_up_where_too_large():
 )
 def test_up_to_k_way_marginals_of_eight_attributes(most, least):
     traces = marginals(cube(8), up_to=most).subset_traces()
-    found = opt_marginals((10,) * 8, traces, rng=default_rng(0), restarts=5)
-    assert ratio(traces, found) >= least
+    best = opt_marginals((10,) * 8, traces, rng=default_rng(0), restarts=5)
+    assert ratio(traces, best) >= least
     lattice = Lattice.of((10,) * 8, traces)
     weights = np.zeros(256)
-    weights[[sum(1 << i for i in s) for s in found.sets]] = found.weights
-    assert_allclose(objective(lattice, weights)[0], found.error, rtol=1e-9)
+    weights[[sum(1 << i for i in s) for s in best.sets]] = best.weights
+    assert_allclose(objective(lattice, weights)[0], best.error, rtol=1e-9)
 
 
 def test_adult():
@@ -176,31 +180,31 @@ def test_adult():
         (marginals(domain, k=2), 4.05),
     ]:
         traces = workload.subset_traces()
-        found = opt_marginals(domain.shape, traces, rng=default_rng(0), restarts=5)
-        assert ratio(traces, found) >= least
+        best = opt_marginals(domain.shape, traces, rng=default_rng(0), restarts=5)
+        assert ratio(traces, best) >= least
 
 
 def test_symmetric_traces():
-    made = marginals(cube(5, 3), up_to=2).closure_traces()
+    traces = marginals(cube(5, 3), up_to=2).closure_traces()
     other = symmetric_traces(5, 3, 2)
-    assert {s: pytest.approx(tau) for s, tau in made.items()} == other
+    assert {s: pytest.approx(tau) for s, tau in traces.items()} == other
 
 
 @pytest.mark.parametrize(("n", "least"), [(10, 1.49), (4, 2.71), (2, 6.11)])
 def test_covers_beat_the_closure_over_fifty_attributes(n, least):
     traces = symmetric_traces(50, n, 3)
-    found = opt_marginals((n,) * 50, traces, rng=default_rng(0), restarts=1)
+    best = opt_marginals((n,) * 50, traces, rng=default_rng(0), restarts=1)
     queries = sum(math.comb(50, k) * n**k for k in range(4))
     laplace = len(traces) ** 2 * queries
-    assert math.sqrt(laplace / found.error) >= least
-    assert max(map(len, found.sets)) >= 4
+    assert math.sqrt(laplace / best.error) >= least
+    assert max(map(len, best.sets)) >= 4
 
 
 def test_sets_of_one_start_and_all_sets_agree():
     workload = marginals(cube(13, 3), k=1)
     many = opt_marginals((3,) * 13, workload.subset_traces(), rng=default_rng(0), restarts=1)
-    own = Family.of((3,) * 13, workload.closure_traces(), [(i,) for i in range(13)])
-    assert many.error <= objective(own, np.ones(13))[0] * (1 + 1e-9)
+    listed = ListedSets.of((3,) * 13, workload.closure_traces(), [(i,) for i in range(13)])
+    assert many.error <= objective(listed, np.ones(13))[0] * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 2), (1, 5), (7,)])
@@ -209,19 +213,19 @@ def test_never_worse_than_identity_or_the_marginals_asked(shape):
     for most in range(len(shape) + 1):
         workload = marginals(domain, up_to=most)
         traces = workload.subset_traces()
-        found = opt_marginals(shape, workload.closure_traces(), rng=default_rng(1), restarts=1)
-        assert found.error <= traces.sum() * (1 + 1e-9)
-        own = [s for k in range(most + 1) for s in combinations(range(len(shape)), k)]
-        family = Family.of(shape, workload.closure_traces(), own)
-        assert found.error <= objective(family, np.ones(len(own)))[0] * (1 + 1e-9)
-        assert (found.weights > 0).all()
+        best = opt_marginals(shape, workload.closure_traces(), rng=default_rng(1), restarts=1)
+        assert best.error <= traces.sum() * (1 + 1e-9)
+        direct = [s for k in range(most + 1) for s in combinations(range(len(shape)), k)]
+        family = ListedSets.of(shape, workload.closure_traces(), direct)
+        assert best.error <= objective(family, np.ones(len(direct)))[0] * (1 + 1e-9)
+        assert (best.weights > 0).all()
 
 
 @pytest.mark.parametrize(("d", "most"), [(16, 16), (20, 2)])
 def test_searches_stop_at_the_deadline(d, most):
     traces = symmetric_traces(d, 2, most)
     calls = []
-    found = opt_marginals(
+    best = opt_marginals(
         (2,) * d,
         traces,
         rng=default_rng(0),
@@ -229,7 +233,7 @@ def test_searches_stop_at_the_deadline(d, most):
         deadline=time.monotonic(),
         progress=lambda tried, error: calls.append((tried, error)),
     )
-    assert found.error <= sum(traces.values()) * (1 + 1e-9)
+    assert best.error <= sum(traces.values()) * (1 + 1e-9)
     assert len(calls) == 1
 
 

@@ -10,13 +10,14 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
 from psephos.domain.domain import Domain
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Compose, Dense, Identity, Kron, Ones, Partition, Prefix, total
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor, spread
+from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm.product import opt_product
-from psephos.strategy.hdmm.union import Union, Written, best_shares, groupings, opt_union
-from psephos.strategy.hdmm.union_pair import POWER, Joint, Pair, descend, gradient
-from psephos.strategy.hdmm.union_shared import Shared
-from psephos.strategy.terms import Terms
+from psephos.strategy.hdmm.union import PartUnion, WrittenGrams, best_shares, groupings, opt_union
+from psephos.strategy.hdmm.union_pair import ProductPair, UnionObjective, descend, gradient
+from psephos.strategy.hdmm.union_shared import SharedFactors
 from psephos.values import Array
 from psephos.workload import (
     Workload,
@@ -28,7 +29,8 @@ from psephos.workload import (
     range_marginals,
 )
 
-NOISES = ["laplace", "gaussian"]
+LAPLACE = NoiseKind.LAPLACE
+NOISES = list(NoiseKind)
 
 
 def ranges_by_turns(n: int) -> Workload:
@@ -49,7 +51,7 @@ def mixed() -> Workload:
     )
 
 
-def merging() -> tuple[Terms, tuple[tuple[Array, ...], tuple[Array, ...]]]:
+def merging() -> tuple[GramTerms, tuple[tuple[Array, ...], tuple[Array, ...]]]:
     """Three axes, two products that merge cells differently."""
     some, other = np.array([0, 1, 1, 2, 2]), np.array([0, 0, 1])
     first = (Prefix(5), Ones(1, 4), Compose((Prefix(2), Partition(other))))
@@ -58,31 +60,31 @@ def merging() -> tuple[Terms, tuple[tuple[Array, ...], tuple[Array, ...]]]:
         (np.arange(5), np.zeros(4, dtype=int), other),
         (some, np.arange(4), np.arange(3)),
     )
-    return Terms((5, 4, 3), np.array([1.0, 2.0]), (first, second)), groups
+    return GramTerms((5, 4, 3), np.array([1.0, 2.0]), (first, second)), groups
 
 
-def joints() -> dict[str, tuple[Joint, int, list[int]]]:
+def joints() -> dict[str, tuple[UnionObjective, int, list[int]]]:
     """Unions with the number of their parts and the cells of their factors."""
-    two = Terms.of(Workload(Domain.of(a=6, b=5), [product(a=prefix()), product(b=identity())]))
-    three = Terms.of(mixed())
+    two = GramTerms.of(Workload(Domain.of(a=6, b=5), [product(a=prefix()), product(b=identity())]))
+    three = GramTerms.of(mixed())
     square = tuple(np.arange(n) for n in two.shape)
     plain = tuple(np.arange(n) for n in three.shape)
     merged, groups = merging()
     return {
-        "shared, two axes": (Shared(two, "laplace", ((0,), (1,), (0, 1))), 3, [6, 5]),
-        "shared, three axes": (Shared(three, "laplace", ((0,), (1,), (0, 1))), 3, [5, 4, 3]),
-        "pair, two axes": (Pair(two, "laplace", (square, square)), 2, [6, 5] * 2),
-        "pair, three axes": (Pair(three, "laplace", (plain, plain)), 2, [5, 4, 3] * 2),
-        "pair, merged": (Pair(merged, "laplace", groups), 2, [5, 1, 2, 3, 4, 3]),
+        "shared, two axes": (SharedFactors(two, LAPLACE, ((0,), (1,), (0, 1))), 3, [6, 5]),
+        "shared, three axes": (SharedFactors(three, LAPLACE, ((0,), (1,), (0, 1))), 3, [5, 4, 3]),
+        "pair, two axes": (ProductPair(two, LAPLACE, (square, square)), 2, [6, 5] * 2),
+        "pair, three axes": (ProductPair(three, LAPLACE, (plain, plain)), 2, [5, 4, 3] * 2),
+        "pair, merged": (ProductPair(merged, LAPLACE, groups), 2, [5, 1, 2, 3, 4, 3]),
     }  # fmt: skip
 
 
 JOINTS = joints()
 
 
-def blocks_of(joint: Joint, factors: list[Factor]) -> list[Kron]:
+def blocks_of(joint: UnionObjective, factors: list[Factor]) -> list[Kron]:
     """The parts over all cells of a union."""
-    if isinstance(joint, Pair):
+    if isinstance(joint, ProductPair):
         d = len(joint.terms.shape)
         return [
             Kron(
@@ -90,7 +92,7 @@ def blocks_of(joint: Joint, factors: list[Factor]) -> list[Kron]:
             )
             for s in range(2)
         ]
-    assert isinstance(joint, Shared)
+    assert isinstance(joint, SharedFactors)
     return [
         Kron(
             [
@@ -110,7 +112,7 @@ def dense_error(blocks: list[Kron], precisions: Array, queries: Array) -> float:
     return float(np.trace(np.linalg.pinv(x, rcond=1e-12, hermitian=True) @ queries))
 
 
-def written(terms: Terms) -> Array:
+def written(terms: GramTerms) -> Array:
     grams = [Kron(f).dense().T @ Kron(f).dense() for f in terms.factors]
     return np.asarray(sum(c * g for c, g in zip(terms.coefficients, grams, strict=True)))
 
@@ -139,21 +141,22 @@ def test_gradient_is_that_of_finite_differences(name: str) -> None:
 
     assert_allclose(value, error(point))
     for k, (x, slope) in enumerate(zip(point, slopes, strict=True)):
-        found = np.zeros_like(x)
+        differences = np.zeros_like(x)
         for index in np.ndindex(x.shape):
             up, down = x.copy(), x.copy()
             up[index] += step
             down[index] -= step
             higher = error([*point[:k], up, *point[k + 1 :]])
             lower = error([*point[:k], down, *point[k + 1 :]])
-            found[index] = (higher - lower) / (2 * step)
-        assert_allclose(slope, found, rtol=1e-5, atol=1e-6 * np.abs(found).max() + 1e-7 * value)
+            differences[index] = (higher - lower) / (2 * step)
+        atol = 1e-6 * np.abs(differences).max() + 1e-7 * value
+        assert_allclose(slope, differences, rtol=1e-5, atol=atol)
 
 
 def test_marginals_are_shared_identities() -> None:
     workload = marginals(Domain.of(a=3, b=4, c=2), k=2)
     sets = tuple(combinations(range(3), 2))
-    shared = Shared(Terms.of(workload), "laplace", sets)
+    shared = SharedFactors(GramTerms.of(workload), LAPLACE, sets)
     w = np.array([0.2, 0.5, 0.3])
     eigenvalues = np.zeros(8)
     traces = workload.subset_traces()
@@ -182,70 +185,70 @@ def test_marginals_are_shared_identities() -> None:
     ids=["by turns", "mixed", "range marginals", "P⊗I and I⊗P"],
 )
 def test_a_union_is_what_it_says(workload: Workload, noise: str) -> None:
-    found = opt_union(workload, noise, rng=default_rng(0), restarts=1)  # type: ignore[arg-type]
-    assert found is not None
-    assert found.exact
-    assert_allclose(found.weights.sum(), 1)
-    assert (found.weights > 0).all()
-    norm = 1 if noise == "laplace" else 2
-    for part in found.parts:
-        own = Workload(workload.domain, [workload.products[j] for j in part.chosen]).reduce()
-        assert tuple(f.cells for f in part.factors) == own.domain.shape
-        assert own.partition.factors == part.merged  # type: ignore[attr-defined]
-    for block in spread_out(found):
+    union = opt_union(workload, noise, rng=default_rng(0), restarts=1)  # type: ignore[arg-type]
+    assert union is not None
+    assert union.exact
+    assert_allclose(union.weights.sum(), 1)
+    assert (union.weights > 0).all()
+    norm = noise.norm
+    for part in union.parts:
+        cells = Workload(workload.domain, [workload.products[j] for j in part.chosen]).reduce()
+        assert tuple(f.cells for f in part.factors) == cells.domain.shape
+        assert cells.partition.factors == part.merged  # type: ignore[attr-defined]
+    for block in spread_out(union):
         norms = np.linalg.norm(block.dense(), norm, axis=0)
         assert_allclose(norms, 1)
-    asked = {j for part in found.parts for j in part.chosen}
-    assert asked == set(range(len(workload.products)))
-    precisions = found.weights ** POWER[noise]
-    expected = dense_error(spread_out(found), precisions, written(Terms.of(workload)))
-    assert_allclose(found.error, expected, rtol=1e-6)
+    queries = {j for part in union.parts for j in part.chosen}
+    assert queries == set(range(len(workload.products)))
+    precisions = union.weights**noise.power
+    expected = dense_error(spread_out(union), precisions, written(GramTerms.of(workload)))
+    assert_allclose(union.error, expected, rtol=1e-6)
 
 
-def spread_out(found: Union) -> list[Kron]:
+def spread_out(union: PartUnion) -> list[Kron]:
     return [
         Kron([spread(f.matrix, m) for f, m in zip(part.factors, part.merged, strict=True)])
-        for part in found.parts
+        for part in union.parts
     ]
 
 
 def test_ranges_by_turns_beat_their_parts() -> None:
     workload = ranges_by_turns(16)
-    terms = Terms.of(workload)
-    found = opt_union(workload, "laplace", rng=default_rng(0), restarts=1)
-    assert found is not None
-    one = opt_product(terms, "laplace", rng=default_rng(0), restarts=1)
+    terms = GramTerms.of(workload)
+    union = opt_union(workload, LAPLACE, rng=default_rng(0), restarts=1)
+    assert union is not None
+    one = opt_product(terms, LAPLACE, rng=default_rng(0), restarts=1)
     part = opt_product(
-        Terms.of(Workload(workload.domain, workload.products[:1]).reduce().workload),
-        "laplace",
+        GramTerms.of(Workload(workload.domain, workload.products[:1]).reduce().workload),
+        LAPLACE,
         rng=default_rng(0),
         restarts=1,
     )
-    alone = best_shares([part.error, part.error], "laplace")[1]
-    assert found.error < 0.9 * alone < 0.9 * one.error
-    assert_allclose(found.weights, [0.5, 0.5], atol=1e-3)
+    alone = best_shares([part.error, part.error], LAPLACE)[1]
+    assert union.error < 0.9 * alone < 0.9 * one.error
+    assert_allclose(union.weights, [0.5, 0.5], atol=1e-3)
 
 
 def test_ranges_by_turns_of_64_values() -> None:
     # McKenna et al. 2018 print 5.00; two parts optimised together reach 5.099.
     workload = ranges_by_turns(64)
-    found = opt_union(workload, "laplace", rng=default_rng(0), restarts=1)
-    assert found is not None
-    assert np.sqrt(Terms.of(workload).identity_error() / found.error) > 5.09
+    union = opt_union(workload, LAPLACE, rng=default_rng(0), restarts=1)
+    assert union is not None
+    assert np.sqrt(GramTerms.of(workload).identity_error() / union.error) > 5.09
 
 
 @pytest.mark.parametrize(("weight", "equal"), [(1.0, 1.0), (10.0, 1.45), (100.0, 1.77)])
 def test_the_cube_root_rule_is_nearly_the_best_split(weight: float, equal: float) -> None:
     domain = Domain.of(a=range(64), b=range(64))
     workload = Workload(domain, [product(a=all_range()), product(b=all_range(), weight=weight)])
-    terms = Terms.of(workload)
-    line = Terms.of(Workload(Domain.of(a=range(64)), [product(a=all_range())]))
-    alone = opt_product(line, "laplace", rng=default_rng(0), restarts=2)
+    terms = GramTerms.of(workload)
+    line = GramTerms.of(Workload(Domain.of(a=range(64)), [product(a=all_range())]))
+    alone = opt_product(line, LAPLACE, rng=default_rng(0), restarts=2)
     one = identity_factor(1)
     whole, none = np.arange(64), np.zeros(64, dtype=int)
-    pair = Pair(terms, "laplace", ((whole, none), (none, whole)))
+    pair = ProductPair(terms, LAPLACE, ((whole, none), (none, whole)))
     factors = [alone.factors[0], one, one, alone.factors[0]]
-    rule, _ = best_shares([alone.error, weight**2 * alone.error], "laplace")
+    rule, _ = best_shares([alone.error, weight**2 * alone.error], LAPLACE)
     _, least = pair.split(factors, rule)
     assert np.sqrt(pair.error(rule, factors) / least) < 1.001
     assert_allclose(np.sqrt(pair.error(np.ones(2), factors) / least), equal, atol=0.02)
@@ -253,28 +256,28 @@ def test_the_cube_root_rule_is_nearly_the_best_split(weight: float, equal: float
 
 def test_the_descent_never_ends_worse() -> None:
     for noise in NOISES:
-        terms = Terms.of(mixed())
+        terms = GramTerms.of(mixed())
         plain = tuple(np.arange(n) for n in terms.shape)
-        pair = Pair(terms, noise, (plain, plain))  # type: ignore[arg-type]
+        pair = ProductPair(terms, noise, (plain, plain))  # type: ignore[arg-type]
         rng = default_rng(3)
         factors: list[Factor] = []
         for n in terms.shape * 2:
             a = rng.random((n, n))
             root = a / np.linalg.norm(a, axis=0)
-            factors.append(PureFactor(a[:2]) if noise == "laplace" else GaussianFactor(root))
+            factors.append(PureFactor(a[:2]) if noise == LAPLACE else GaussianFactor(root))
         start = pair.error(np.array([0.5, 0.5]), factors)
-        found = descend(pair, np.array([0.5, 0.5]), factors)
-        assert found.error < 0.95 * start
-        assert_allclose(pair.error(found.shares, found.factors), found.error, rtol=1e-9)
+        point = descend(pair, np.array([0.5, 0.5]), factors)
+        assert point.error < 0.95 * start
+        assert_allclose(pair.error(point.shares, point.factors), point.error, rtol=1e-9)
         late = descend(pair, np.array([0.5, 0.5]), factors, deadline=0.0)
-        assert found.error <= late.error <= start
+        assert point.error <= late.error <= start
 
 
 def test_written_shares_only_improve() -> None:
     rng = default_rng(4)
     grams = [np.diag(rng.random(6) + 0.1) for _ in range(3)]
     for power in (1, 2):
-        problem = Written(np.eye(6), grams, power)
+        problem = WrittenGrams(np.eye(6), grams, power)
         start = np.ones(3) / 3
         shares, error = problem.shares(start, 200)
         assert error <= problem.error(start)[0]
@@ -285,24 +288,22 @@ def test_written_shares_only_improve() -> None:
 
 
 def test_groupings_cut_by_what_is_asked() -> None:
-    cuts = groupings(Terms.of(mixed()))
+    cuts = groupings(GramTerms.of(mixed()))
     assert all(sorted(j for group in cut for j in group) == [0, 1, 2] for cut in cuts)
     assert {len(cut) for cut in cuts} == {2, 3}
     same = Workload(Domain.of(a=range(4)), [product(a=prefix()), product(a=prefix(), weight=2.0)])
-    assert groupings(Terms.of(same)) == []
+    assert groupings(GramTerms.of(same)) == []
 
 
 def test_no_union_of_one_product() -> None:
     one = Workload(Domain.of(a=range(4)), [product(a=prefix())])
-    assert opt_union(one, "laplace", rng=default_rng(0), restarts=1) is None
+    assert opt_union(one, LAPLACE, rng=default_rng(0), restarts=1) is None
     same = Workload(Domain.of(a=range(4)), [product(a=prefix()), product(a=prefix(), weight=2.0)])
-    assert opt_union(same, "laplace", rng=default_rng(0), restarts=1) is None
+    assert opt_union(same, LAPLACE, rng=default_rng(0), restarts=1) is None
 
 
 def test_the_same_seed_gives_the_same_union() -> None:
-    first, second = (
-        opt_union(mixed(), "laplace", rng=default_rng(7), restarts=1) for _ in range(2)
-    )
+    first, second = (opt_union(mixed(), LAPLACE, rng=default_rng(7), restarts=1) for _ in range(2))
     assert first is not None
     assert second is not None
     assert first.error == second.error
@@ -313,18 +314,18 @@ def test_the_same_seed_gives_the_same_union() -> None:
 
 def test_progress_and_deadline() -> None:
     seen: list[float] = []
-    found = opt_union(mixed(), "laplace", rng=default_rng(0), restarts=1, progress=seen.append)
-    assert found is not None
+    union = opt_union(mixed(), LAPLACE, rng=default_rng(0), restarts=1, progress=seen.append)
+    assert union is not None
     assert seen == sorted(seen, reverse=True)
-    assert seen[-1] == found.error
-    late = opt_union(mixed(), "laplace", rng=default_rng(0), restarts=1, deadline=0.0)
+    assert seen[-1] == union.error
+    late = opt_union(mixed(), LAPLACE, rng=default_rng(0), restarts=1, deadline=0.0)
     assert late is not None
-    assert late.error >= found.error
+    assert late.error >= union.error
 
 
 def test_what_is_too_large_to_invert_keeps_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psephos.strategy.hdmm.union.DENSE_CELLS", 10)
-    monkeypatch.setattr("psephos.strategy.hdmm.union.PAIR_CELLS", 10)
+    monkeypatch.setattr("psephos.strategy.hdmm.union.PAIR_SEARCH_CELLS", 10)
     domain = Domain.of(a=range(5), b=range(6))
     products = [
         product(a=prefix(), b=identity()),
@@ -332,8 +333,8 @@ def test_what_is_too_large_to_invert_keeps_an_upper_bound(monkeypatch: pytest.Mo
         product(a=all_range(), b=all_range()),
     ]
     workload = Workload(domain, products)
-    found = opt_union(workload, "laplace", rng=default_rng(0), restarts=1)
-    assert found is not None
-    assert not found.exact
-    exact = dense_error(spread_out(found), found.weights**2, written(Terms.of(workload)))
-    assert exact < found.error
+    union = opt_union(workload, LAPLACE, rng=default_rng(0), restarts=1)
+    assert union is not None
+    assert not union.exact
+    exact = dense_error(spread_out(union), union.weights**2, written(GramTerms.of(workload)))
+    assert exact < union.error

@@ -46,11 +46,13 @@ def test_a_bar_goes_to_stderr(capfd):
 
 def test_a_function_is_told_of_every_candidate():
     told = []
-    made = ps.select.hdmm(CDF, restarts=2, progress=lambda name, ratio: told.append((name, ratio)))
+    strategy = ps.select.hdmm(
+        CDF, restarts=2, progress=lambda name, ratio: told.append((name, ratio))
+    )
     assert told[0] == ("identity", pytest.approx(1.0))
     assert [ratio for _, ratio in told] == sorted(ratio for _, ratio in told)
     identity = ps.select.identity(CDF).expected_error(CDF)
-    assert told[-1][1] == pytest.approx((identity / made.expected_error(CDF)) ** 0.5)
+    assert told[-1][1] == pytest.approx((identity / strategy.expected_error(CDF)) ** 0.5)
 
 
 def test_the_strategy_does_not_depend_on_who_watches():

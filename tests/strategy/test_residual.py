@@ -37,9 +37,9 @@ def up_to(d, k):
 
 def dense_parts(shape, blocks):
     """Δ² and AᵀV⁻¹A with V = Δ²/w per block (ρ = 1/2)."""
-    made = [(residual_matrix(shape, s).dense(), w) for s, w in blocks]
-    delta = max(sum(w * (a**2).sum(axis=0) for a, w in made))
-    return delta, sum(w / delta * a.T @ a for a, w in made)
+    parts = [(residual_matrix(shape, s).dense(), w) for s, w in blocks]
+    delta = max(sum(w * (a**2).sum(axis=0) for a, w in parts))
+    return delta, sum(w / delta * a.T @ a for a, w in parts)
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 2), (2, 1, 5), (4,)])
@@ -92,18 +92,18 @@ def test_published_errors(shape, k, rmse):
     [((10,) * 6, 26.90), ((10,) * 10, 105.03), ((10,) * 20, 768.94), (ADULT, 253.61)],
 )
 def test_published_largest_variances(shape, variance):
-    _, found = largest_variance_weights(shape, up_to(len(shape), 3))
-    assert_allclose(found, variance, atol=6e-3)
+    _, largest = largest_variance_weights(shape, up_to(len(shape), 3))
+    assert_allclose(largest, variance, atol=6e-3)
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 2), (2, 1, 5)])
 def test_largest_variance_is_that_of_the_blocks(shape):
-    asked = [(0, 1), (1, 2), (2,)]
-    blocks, largest = largest_variance_weights(shape, asked)
+    marginal_sets = [(0, 1), (1, 2), (2,)]
+    blocks, largest = largest_variance_weights(shape, marginal_sets)
     delta, x = dense_parts(shape, blocks)
     inverse = np.linalg.pinv(x)
     domain = domain_of(shape)
-    names = [tuple(domain.names[i] for i in s) for s in asked]
+    names = [tuple(domain.names[i] for i in s) for s in marginal_sets]
     rows = marginals(domain, of=names).matrix.dense()
     variances = np.einsum("ij,jk,ik->i", rows, inverse, rows)
     assert_allclose(variances.max(), largest, rtol=1e-9)

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from psephos.matrix import AllRange, Prefix
 from psephos.strategy.factors import round_columns, round_pidentity
+from psephos.strategy.gram_terms import gram_operator
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.opt0 import opt0
-from psephos.strategy.terms import gram_operator
 
 
 @st.composite
@@ -31,12 +31,12 @@ def test_all_columns_sum_to_the_same_power_of_two(theta, bits):
 @given(a=thetas().filter(lambda t: len(t) and t.any(axis=0).all()), bits=st.integers(2, 12))
 def test_no_column_is_too_long_and_all_are_nearly_as_long(a, bits):
     signs = np.where(np.arange(a.size).reshape(a.shape) % 2, -1, 1)
-    made = round_columns(a * signs, bits)
-    lengths = np.sqrt((made**2).sum(axis=0))
+    rounded = round_columns(a * signs, bits)
+    lengths = np.sqrt((rounded**2).sum(axis=0))
     assert (lengths <= 2**bits).all()
     assert (lengths >= 2**bits - np.sqrt(len(a))).all()
     exact = a * signs / np.sqrt((a**2).sum(axis=0)) * 2**bits
-    assert (np.abs(made - exact) <= 1.5 + 1e-9).all()
+    assert (np.abs(rounded - exact) <= 1.5 + 1e-9).all()
 
 
 def rmse(a, g, norm):

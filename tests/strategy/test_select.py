@@ -83,9 +83,9 @@ def test_errors_are_those_of_the_integers(name, maker, noise):
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_hdmm_is_never_worse_than_its_rivals(name, noise):
     workload = WORKLOADS[name]
-    found = ps.select.hdmm(workload, noise, restarts=2)
-    error = found.expected_error(workload)
-    rivals = {rival.name: rival.error for rival in found.rivals}
+    strategy = ps.select.hdmm(workload, noise, restarts=2)
+    error = strategy.expected_error(workload)
+    rivals = {rival.name: rival.error for rival in strategy.rivals}
     assert {"identity", "workload"} < set(rivals)
     assert error <= min(rivals.values()) * (1 + 1e-9)
     identity = ps.select.identity(workload, noise)
@@ -112,10 +112,10 @@ def test_equal_cells_are_merged_first():
     workload = ps.Workload(
         ps.Domain.of(age=256), [ps.product(age=ps.ranges([tuple(map(int, e)) for e in ends]))]
     )
-    found = ps.select.hdmm(workload, restarts=2)
+    strategy = ps.select.hdmm(workload, restarts=2)
     identity = ps.select.identity(workload).expected_error(workload)
-    assert math.sqrt(identity / found.expected_error(workload)) > 1.8
-    assert found.query.shape[0] < 140
+    assert math.sqrt(identity / strategy.expected_error(workload)) > 1.8
+    assert strategy.query.shape[0] < 140
 
 
 @pytest.mark.parametrize(
@@ -133,26 +133,26 @@ def test_equal_cells_are_merged_first():
 )
 def test_published_ratios(make, noise, least):
     workload = make()
-    found = ps.select.hdmm(workload, noise, restarts=2, time_limit=60)
+    strategy = ps.select.hdmm(workload, noise, restarts=2, time_limit=60)
     identity = ps.select.identity(workload, noise).expected_error(workload)
-    assert math.sqrt(identity / found.expected_error(workload)) >= least
+    assert math.sqrt(identity / strategy.expected_error(workload)) >= least
 
 
 def test_sf1_beats_the_paper_by_a_product_alone():
     workload = ps.census.sf1()
-    found = ps.select.opt_product(workload, restarts=2)
+    strategy = ps.select.opt_product(workload, restarts=2)
     identity = ps.select.identity(workload).expected_error(workload)
     # McKenna et al. 2018, Table 3: 3.07, with Identity that leaves Relationship (17 values) out
-    assert math.sqrt(identity / found.expected_error(workload) / 17) > 3.17
-    assert 0 <= found.rounding_loss < 1e-3
+    assert math.sqrt(identity / strategy.expected_error(workload) / 17) > 3.17
+    assert 0 <= strategy.rounding_loss < 1e-3
 
 
 def test_long_attributes_get_trees():
     n = 1 << 20
     workload = ps.Workload(ps.Domain.of(x=n), [ps.product(x=ps.all_range())])
-    found = ps.select.tied(workload, time_limit=10)
+    strategy = ps.select.tied(workload, time_limit=10)
     identity = ps.select.identity(workload).expected_error(workload)
-    assert math.sqrt(identity / found.expected_error(workload)) > 25
+    assert math.sqrt(identity / strategy.expected_error(workload)) > 25
     cut = ps.Workload(ps.Domain.of(x=10_007), [ps.product(x=ps.prefix())])
     tree = ps.select.tied(cut, time_limit=5)
     assert_allclose(
@@ -165,8 +165,8 @@ def test_long_attributes_get_trees():
 def test_gaussian_marginals_meet_the_bound():
     """At rho 0.5, six attributes of ten, all tables of up to three: an RMSE of 4.2752."""
     workload = ps.marginals(ps.Domain.of(dict.fromkeys("abcdef", 10)), up_to=3)
-    found = ps.select.residual(workload)
-    error = found.expected_error(workload)
+    strategy = ps.select.residual(workload)
+    error = strategy.expected_error(workload)
     assert math.sqrt(error / workload.shape[0]) == pytest.approx(4.2752, abs=2e-4)
 
 
@@ -184,8 +184,8 @@ def test_nothing_beats_the_svd_bound(name, noise):
 
 def test_the_bound_is_met_by_gaussian_marginals_and_refused_where_unknown():
     workload = ps.marginals(ps.Domain.of(dict.fromkeys("abcdef", 10)), up_to=3)
-    found = ps.select.residual(workload).expected_error(workload)
-    assert found == pytest.approx(ps.select.svd_bound(workload), rel=1e-5)
+    error = ps.select.residual(workload).expected_error(workload)
+    assert error == pytest.approx(ps.select.svd_bound(workload), rel=1e-5)
     large = ps.Domain.of(a=100, b=100)
     union = [ps.product(a=ps.prefix()), ps.product(b=ps.prefix())]
     with pytest.raises(ps.TooLargeError, match="needs all cells"):
@@ -294,11 +294,11 @@ def simulated(domain, level=1000, budget="100"):
 def test_queries_that_are_constant_on_an_attribute_keep_their_size(factor):
     domain = ps.Domain.of(a=4, b=3)
     strategy = ps.select.workload(ps.Workload(domain, [ps.product(b=ps.identity())]))
-    asked = ps.Workload(domain, [ps.product(a=ps.masks([[factor] * 4]), b=ps.identity())])
+    workload = ps.Workload(domain, [ps.product(a=ps.masks([[factor] * 4]), b=ps.identity())])
     measured = simulated(domain).measure(strategy.query, spend=ps.epsilon("50"))
-    answers = ps.infer.least_squares(measured).answer(asked)
+    answers = ps.infer.least_squares(measured).answer(workload)
     assert_allclose(answers.values, [4000 * factor] * 3, atol=10)
-    assert_allclose(strategy.expected_error(asked), 3 * factor**2)
+    assert_allclose(strategy.expected_error(workload), 3 * factor**2)
 
 
 def test_small_undetermined_queries_are_seen_beside_large_ones():
@@ -317,10 +317,12 @@ def test_sql_that_merges_attributes(noise):
         "SELECT COUNT(*) FROM t WHERE a < 2 OR b = 1; SELECT a, c, COUNT(*) FROM t GROUP BY a, c",
     )
     for make in (ps.select.identity, ps.select.privelet, ps.select.workload, ps.select.greedy_h):
-        made = make(workload, noise)
-        assert_allclose(made.expected_error(workload), dense_error(made, workload).sum())
-    found = ps.select.hdmm(workload, noise, restarts=1)
-    assert_allclose(found.expected_error(workload), dense_error(found, workload).sum(), rtol=1e-7)
+        strategy = make(workload, noise)
+        assert_allclose(strategy.expected_error(workload), dense_error(strategy, workload).sum())
+    searched = ps.select.hdmm(workload, noise, restarts=1)
+    assert_allclose(
+        searched.expected_error(workload), dense_error(searched, workload).sum(), rtol=1e-7
+    )
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -330,9 +332,9 @@ def test_weights_that_are_far_apart(noise, weight):
         ps.Domain.of(a=5, b=2),
         [ps.product(a=ps.identity()), ps.product(a=ps.prefix(), b=ps.identity(), weight=weight)],
     )
-    found = ps.select.hdmm(workload, noise, restarts=1)
+    strategy = ps.select.hdmm(workload, noise, restarts=1)
     identity = ps.select.identity(workload, noise).expected_error(workload)
-    assert found.expected_error(workload) <= identity
+    assert strategy.expected_error(workload) <= identity
     assert np.isfinite(ps.select.workload(workload, noise).expected_error(workload))
 
 
@@ -363,9 +365,9 @@ def test_many_attributes_of_which_few_are_asked_about(noise):
     workload = ps.Workload(
         domain, [ps.product(x0=ps.identity(), x1=ps.identity()), ps.product(x5=ps.prefix())]
     )
-    found = ps.select.hdmm(workload, noise, restarts=1)
-    rivals = {rival.name: rival.error for rival in found.rivals}
-    assert found.expected_error(workload) < rivals["workload"] < rivals["identity"]
+    strategy = ps.select.hdmm(workload, noise, restarts=1)
+    rivals = {rival.name: rival.error for rival in strategy.rivals}
+    assert strategy.expected_error(workload) < rivals["workload"] < rivals["identity"]
     with pytest.raises(ps.UnsupportedError, match="does not fit"):
         ps.select.opt0(workload, noise, restarts=1)
 
@@ -450,13 +452,13 @@ def test_relative_weights_serve_small_queries():
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_strategies_are_kept_in_files(tmp_path, name):
     workload = WORKLOADS[name]
-    made = ps.select.cached(tmp_path / "kept", workload, restarts=1)
+    strategy = ps.select.cached(tmp_path / "kept", workload, restarts=1)
     begin = time.perf_counter()
     again = ps.select.cached(tmp_path / "kept", workload, restarts=1)
     assert time.perf_counter() - begin < 5
-    assert again == made
-    assert again.rivals == made.rivals
-    assert sensitivity(again.query, 1) == sensitivity(made.query, 1)
+    assert again == strategy
+    assert again.rivals == strategy.rivals
+    assert sensitivity(again.query, 1) == sensitivity(strategy.query, 1)
     assert len(list((tmp_path / "kept").iterdir())) == 1
     other = ps.Domain.of(x=2)
     (file,) = (tmp_path / "kept").iterdir()
@@ -545,11 +547,11 @@ def test_other_wrong_arguments_are_named(tmp_path):
 def test_a_time_limit_too_short_gives_the_best_so_far_and_says_so():
     workload = ps.Workload(ps.Domain.of(a=2048), [ps.product(a=ps.all_range())])
     begin = time.perf_counter()
-    found = ps.select.hdmm(workload, time_limit=0.3)
+    strategy = ps.select.hdmm(workload, time_limit=0.3)
     assert time.perf_counter() - begin < 20
-    assert "(time limit)" in found.name
+    assert "(time limit)" in strategy.name
     identity = ps.select.identity(workload).expected_error(workload)
-    assert found.expected_error(workload) <= identity * (1 + 1e-9)
+    assert strategy.expected_error(workload) <= identity * (1 + 1e-9)
 
 
 def test_an_operator_that_does_not_fit_is_named():
@@ -572,16 +574,16 @@ def test_strategies_refuse_other_domains_budgets_and_queries():
 def test_the_largest_variance_of_marginals_is_solved_not_searched():
     """Two marginals of 2 and 10 cells: worked by hand from the shares of three subspaces."""
     workload = ps.marginals(ps.Domain.of(a=2, b=10), k=1)
-    made = ps.select.smallest_largest(workload, "gaussian", restarts=1)
-    worst = made.worst_errors(workload)
+    strategy = ps.select.smallest_largest(workload, "gaussian", restarts=1)
+    worst = strategy.worst_errors(workload)
     # V_a = (1/μ + 1/μ_a)/4 and V_b = (1/μ + 81/μ_b)/100 with μ + μ_a + μ_b = 1 are least when
     # equal: a search over the simplex.
     grid = np.linspace(0.001, 0.999, 999)
-    total, own = np.meshgrid(grid, grid, indexing="ij")
-    rest = np.where(total + own < 1, 1 - total - own, np.nan)
-    largest = np.maximum((1 / total + 1 / own) / 4, (1 / total + 81 / rest) / 100)
+    total, first = np.meshgrid(grid, grid, indexing="ij")
+    rest = np.where(total + first < 1, 1 - total - first, np.nan)
+    largest = np.maximum((1 / total + 1 / first) / 4, (1 / total + 81 / rest) / 100)
     assert worst.max() == pytest.approx(np.nanmin(largest), rel=2e-3)
-    assert made.name == "residual, largest variance"
+    assert strategy.name == "residual, largest variance"
     reweighted = goals.reweighted(workload, "gaussian", restarts=1)
     assert worst.max() < 0.999 * reweighted.worst_errors(workload).max()
 
@@ -594,13 +596,13 @@ def test_the_largest_variance_of_marginals_is_solved_not_searched():
 def test_the_convex_solution_is_never_worse_than_reweighting(shape, data):
     domain = ps.Domain.of({f"a{i}": n for i, n in enumerate(shape)})
     sets = st.sets(st.sampled_from(domain.names), max_size=3).map(lambda s: tuple(sorted(s)))
-    asked = data.draw(st.lists(sets, min_size=1, max_size=4, unique=True))
-    workload = ps.marginals(domain, of=asked)
-    found = goals.convex(workload).worst_errors(workload).max()
+    sets_of_names = data.draw(st.lists(sets, min_size=1, max_size=4, unique=True))
+    workload = ps.marginals(domain, of=sets_of_names)
+    solved = goals.convex(workload).worst_errors(workload).max()
     other = goals.reweighted(workload, "gaussian", restarts=1).worst_errors(workload).max()
-    assert found <= other * (1 + 1e-5)
+    assert solved <= other * (1 + 1e-5)
     best = ps.select.smallest_largest(workload, "gaussian", restarts=1)
-    assert best.worst_errors(workload).max() <= min(found, other)
+    assert best.worst_errors(workload).max() <= min(solved, other)
 
 
 def test_only_marginals_are_convex():

@@ -16,12 +16,11 @@ import numpy as np
 import psephos.matrix as mx
 from psephos.domain.domain import Domain
 from psephos.domain.predicate import col
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.query import Query
 from psephos.strategy import select
-from psephos.strategy.factors import Noise
 from psephos.values import Array
 from psephos.workload.product import product
 from psephos.workload.queries import identity, prefix, total
@@ -171,14 +170,14 @@ def _sequence_answers(x: Array) -> list[Array]:
 
 
 @cache
-def _union_query(noise: Noise) -> Query:
+def _union_query(noise: NoiseKind) -> Query:
     """The strategy that a search selects for a union of two products."""
     domain = Domain.of(x=COPY_SHAPE[0], y=COPY_SHAPE[1])
     products = [product(x=prefix(), y=total()), product(x=total(), y=identity(), weight=2.0)]
     return select.opt_union(Workload(domain, products), noise, restarts=1, seed=0, cores=1).query
 
 
-def _strategy(noise: Noise) -> Case:
+def _strategy(noise: NoiseKind) -> Case:
     def ask(t: ProtectedTable, spend: Budget, n: int) -> list[Measurement]:
         blocks = [
             (_every_copy(n, block.matrix), block.weight) for block in _union_query(noise).blocks
@@ -202,7 +201,7 @@ SCALED = _transformed(
 )
 GROUP_BY = Case("group_by", _groups, _groups_answers)
 SPLIT_TABLE = Case("parts of a split table", _parts, _parts_answers)
-STRATEGY = {"epsilon": _strategy("laplace"), "rho": _strategy("gaussian")}
+STRATEGY = {kind.currency: _strategy(kind) for kind in NoiseKind}
 
 CASES = (
     COUNT,

@@ -55,7 +55,7 @@ def plain_plan(plan: Forecast) -> dict[str, Any]:
         "name": plan.job.file.name,
         "budget": plain_budget(plan.budget),
         "unit": str(plan.job.unit),
-        "noise": plan.strategy.noise,
+        "noise": plan.strategy.noise.value,
         "strategy": plan.strategy.name,
         "builds_on": [past.name for past in plan.job.past],
         "complete": plan.strategy.complete,

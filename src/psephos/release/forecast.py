@@ -13,7 +13,7 @@ import numpy as np
 
 from psephos.errors import PsephosError, ReleaseError
 from psephos.infer.intervals import Widths
-from psephos.kernel.budget import Budget, NoiseKind
+from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
@@ -94,7 +94,7 @@ class Forecast:
 
     def blocks(self) -> list[tuple[str, int, float]]:
         """What is measured: a description, the number of answers, its share of the budget."""
-        order = NoiseKind(self.strategy.noise).norm
+        order = self.strategy.noise.norm
         whole = sensitivity(self.strategy.query, order)
         blocks = []
         for block in self.strategy.query.blocks:

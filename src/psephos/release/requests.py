@@ -41,7 +41,7 @@ from psephos.release.shapes import (
     RequestShape,
     check_shape,
 )
-from psephos.strategy import store
+from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 
 FORMAT = 3
@@ -75,7 +75,7 @@ class MeasuredRequest:
     ) -> MeasuredRequest:
         spend = spend_of(facts)
         receipt = _receipt(folder)
-        strategy = store.load(folder / "strategy.bin", domain)
+        strategy = select.load(folder / "strategy.bin", domain)
         query = strategy.query
         values = read_integers(folder / "measurements.parquet", "value", query.shape[0])
         measurement = Measurement(
@@ -100,7 +100,7 @@ class MeasuredRequest:
 
     def write(self, folder: Path) -> None:
         """The files of the request."""
-        store.save(self.strategy, folder / "strategy.bin")
+        select.save(self.strategy, folder / "strategy.bin")
         write_json(folder / "receipt.json", self.receipt)
         values = self.measurement.values
         wide = values.dtype == object

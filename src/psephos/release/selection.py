@@ -29,7 +29,7 @@ Progress = Callable[[str, float], None]
 def choose(job: Job, workload: Workload, progress: Progress | None = None) -> Strategy:
     """The strategy for a workload over the job's domain: the one kept, or a new one, then kept."""
     wanted = job.file.selection
-    name = digest((workload.domain, workload.products, str(job.noise), wanted.model_dump_json()))
+    name = digest((workload.domain, workload.products, job.noise.value, wanted.model_dump_json()))
     place = job.folder / FOLDER / f"{name[:32]}.strategy"
     if place.exists():
         return select.load(place, workload.domain)

@@ -144,7 +144,7 @@ def budgets_needed(job: Job, strategy: Strategy, draws: int) -> dict[str, Budget
     fresh = reached_at(replace(job, past=()), strategy, job.budget_of(REFERENCE), draws)
     for name, (width, target) in fresh.items():
         ratio = Fraction(width / target)
-        amount = max(REFERENCE * (ratio if job.noise == "laplace" else ratio**2), LEAST)
+        amount = max(REFERENCE * ratio**job.noise.norm, LEAST)
         found[name] = job.budget_of(rounded_up(amount))
     return _beside_past(job, strategy, draws, found) if job.past else found
 
@@ -162,7 +162,7 @@ def _beside_past(
         known = reached(None)
     except UnsupportedError:  # past measurements do not tell all that is asked
         known = dict.fromkeys(fresh, (math.inf, 1.0))
-    power = 2 if job.noise == "laplace" else 1  # of the spend, which precisions are proportional to
+    power = job.noise.power
     found: dict[str, Budget] = {}
     for name, alone in fresh.items():
         width, target = known[name]

@@ -1,10 +1,8 @@
-"""From what a search has found to a Strategy: integer blocks with short rational weights.
+"""From real-valued factors to a Strategy: integer blocks with short rational weights.
 
-From a real-valued product strategy to the integers that are measured.
-
-Every rounded factor gets some bits: its columns are scaled to 2^bits and rounded. Measured values
-grow by the sum of all bits, and should leave room for the rows of the table and the noise in 64
-bits, so bits go, one at a time, to the factor where the error falls most.
+The columns of a factor are scaled to 2^bits and rounded. What is measured grows by the bits of all
+factors together, and should leave room in 64 bits for the rows of the table and for the noise. So
+bits are given one at a time, each to the factor where it lowers the error most.
 """
 
 from __future__ import annotations
@@ -18,53 +16,139 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.errors import WorkloadError
 from psephos.inverse.product import axis_inverse
+from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Block, Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.matrix import Dense, Identity, Kron, Matrix, total
 from psephos.matrix.base import Norm
-from psephos.strategy.factors import Factor, Noise, spread
+from psephos.strategy.factors import Factor, spread
+from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm.residual import residual_matrix
 from psephos.strategy.strategy import Strategy
-from psephos.strategy.terms import Terms
 from psephos.values import Array
 from psephos.workload.product import rounded_weight
 
-ROWS = 3 * 10**8
+TABLE_ROWS = 3 * 10**8
 """Tables up to this many rows are measured in 64 bits; larger ones by longer integers."""
-LEAST, MOST = 4, 14
+LEAST_BITS, LARGEST_BITS = 4, 14
 """Bits of one factor."""
-ENOUGH = 1e-4
-"""A loss of error so small that no more bits are spent on it."""
-ALLOWED = 1.5e-3
-"""A loss of error (0.075 % of the RMSE) above which 64 bits are left for longer integers: the
-kernel then takes more time on tables so large that they need them."""
-
-
-SHORT = 10**6
-"""Fractions of masks that are measured as they are have no larger denominator in common."""
-MASKS = 10**6
+UNION_BITS = {NoiseKind.LAPLACE: 9, NoiseKind.GAUSSIAN: 11}
+"""Bits of the factors of a union, where they fit: a loss below 0.02 %."""
+NEGLIGIBLE_LOSS = 1e-4
+"""A relative growth of the error so small that no more bits are given against it."""
+TOLERABLE_LOSS = 1.5e-3
+"""A growth of the error (0.075 % of the RMSE) above which factors get bits beyond the room of 64:
+the kernel then measures very large tables by longer integers, which takes more time."""
+LARGEST_DENOMINATOR = 10**6
+"""Of the common denominator of fractional masks that can be measured in whole numbers."""
+MASK_ENTRIES = 10**6
 """The most entries of masks with fractions."""
 
 
-def room() -> int:
-    """Bits that all factors may use together: 62, less those of the rows, less four for noise."""
-    return 62 - ROWS.bit_length() - 4
+def product_strategy(
+    domain: Domain,
+    noise: NoiseKind,
+    terms: GramTerms,
+    factors: Sequence[Factor],
+    merged: Sequence[Matrix],
+    name: str,
+) -> Strategy:
+    """One Kronecker product of integer factors, each brought back from its merged cells."""
+    matrices, loss = integer_product(terms, factors, noise.norm)
+    return Strategy(domain, noise, Query.of(_spread(matrices, merged)), name, loss)
+
+
+def union_strategy(
+    domain: Domain,
+    noise: NoiseKind,
+    parts: Sequence[tuple[Sequence[Factor], Sequence[Matrix]]],
+    shares: Array,
+    name: str,
+) -> Strategy:
+    """Several products, each with its share of the budget.
+
+    A factor that several parts have in common gets the same bits in all of them, so that it stays
+    one matrix: inference is in closed form then.
+    """
+    most = max(sum(factor.rounded for factor in factors) for factors, _ in parts)
+    bits = min(UNION_BITS[noise], room() // max(1, most))
+    matrices: dict[int, Matrix] = {}
+    blocks = []
+    for (factors, merged), share in zip(parts, shares, strict=True):
+        for factor in factors:
+            if id(factor) not in matrices:
+                matrices[id(factor)] = factor.integer(bits)
+        whole = _spread([matrices[id(factor)] for factor in factors], merged)
+        # A part of share s has columns of norm s: its weight undoes the integers' scale.
+        size = sensitivity(Query.of(whole), noise.norm)
+        blocks.append(Block(whole, rounded_weight(float(share) / float(size))))
+    return Strategy(domain, noise, Query(tuple(blocks)), name)
+
+
+def marginals_strategy(
+    domain: Domain,
+    noise: NoiseKind,
+    sets: Sequence[tuple[int, ...]],
+    weights: Array,
+    merged: Sequence[Matrix],
+    name: str,
+) -> Strategy:
+    """Marginals over (merged) attributes, each with a weight of its own."""
+    cells = [spread(Identity(m.shape[0]), m) for m in merged]
+    totals: list[Matrix] = [total(m.shape[1]) for m in merged]
+    blocks = []
+    scale = float(np.max(weights))
+    for axes, weight in zip(sets, weights, strict=True):
+        factors = list(totals)
+        for i in axes:
+            factors[i] = cells[i]
+        blocks.append(Block(Kron(tuple(factors)), rounded_weight(float(weight) / scale)))
+    return Strategy(domain, noise, Query(tuple(blocks)), name)
+
+
+def residual_strategy(
+    domain: Domain,
+    sets: Sequence[tuple[int, ...]],
+    weights: Array,
+    merged: Sequence[Matrix],
+    name: str,
+) -> Strategy:
+    """Residual subspaces of (merged) attributes for Gaussian noise, each with its own weight."""
+    inside = {i: residual_matrix((merged[i].shape[0],), (0,)) for axes in sets for i in axes}
+    residuals = {i: spread(kron.factors[0], merged[i]) for i, kron in inside.items()}
+    totals: list[Matrix] = [total(m.shape[1]) for m in merged]
+    scale = float(np.max(weights))
+    blocks = []
+    for axes, weight in zip(sets, weights, strict=True):
+        factors = list(totals)
+        for i in axes:
+            factors[i] = residuals[i]
+        blocks.append(Block(Kron(tuple(factors)), rounded_weight(float(weight) / scale)))
+    return Strategy(domain, NoiseKind.GAUSSIAN, Query(tuple(blocks)), name)
+
+
+def whole_strategy(
+    domain: Domain, noise: NoiseKind, terms: GramTerms, factor: Factor, merged: Matrix, name: str
+) -> Strategy:
+    """One matrix over all (merged) cells."""
+    matrices, loss = integer_product(terms, [factor], noise.norm)
+    return Strategy(domain, noise, Query.of(spread(matrices[0], merged)), name, loss)
 
 
 def integer_product(
-    terms: Terms, factors: Sequence[Factor], norm: Norm
+    terms: GramTerms, factors: Sequence[Factor], norm: Norm
 ) -> tuple[list[Matrix], float]:
     """Integer matrices of the factors, and how much the RMSE grows by them."""
     real = np.array([_axis_errors(terms, i, f.matrix, norm) for i, f in enumerate(factors)])
-    wanted = float(terms.coefficients @ real.prod(axis=0))
+    real_error = float(terms.coefficients @ real.prod(axis=0))
     open_axes = [i for i, factor in enumerate(factors) if factor.rounded]
-    bits = dict.fromkeys(open_axes, LEAST)
+    bits = dict.fromkeys(open_axes, LEAST_BITS)
     known: dict[tuple[int, int], tuple[Matrix, Array]] = {}
 
     def at(i: int, b: int) -> tuple[Matrix, Array]:
         if (i, b) not in known:
-            made = factors[i].integer(b)
-            known[i, b] = (made, _axis_errors(terms, i, made, norm))
+            matrix = factors[i].integer(b)
+            known[i, b] = (matrix, _axis_errors(terms, i, matrix, norm))
         return known[i, b]
 
     def error(with_bits: dict[int, int]) -> float:
@@ -73,24 +157,24 @@ def integer_product(
             traces[i] = at(i, b)[1]
         return float(terms.coefficients @ traces.prod(axis=0))
 
-    now = error(bits)
-    while now > wanted * (1 + (ENOUGH if sum(bits.values()) < room() else ALLOWED)):
-        tried = [(error(bits | {i: b + 1}), i) for i, b in bits.items() if b < MOST]
-        if not tried:
+    whole_error = error(bits)
+    while whole_error > real_error * (
+        1 + (NEGLIGIBLE_LOSS if sum(bits.values()) < room() else TOLERABLE_LOSS)
+    ):
+        candidates = [(error(bits | {i: b + 1}), i) for i, b in bits.items() if b < LARGEST_BITS]
+        if not candidates:
             break
-        now, best = min(tried)
+        whole_error, best = min(candidates)
         bits[best] += 1
-    made = [at(i, bits[i])[0] if i in bits else factors[i].integer(0) for i in range(len(factors))]
-    return made, float(np.sqrt(now / wanted)) - 1
+    matrices = [
+        at(i, bits[i])[0] if i in bits else factors[i].integer(0) for i in range(len(factors))
+    ]
+    return matrices, float(np.sqrt(whole_error / real_error)) - 1
 
 
-def _axis_errors(terms: Terms, i: int, matrix: Matrix, norm: Norm) -> Array:
-    """‖A‖²·tr(Y⁻¹G_ij) for every product j."""
-    scale = matrix.sensitivity(norm) ** 2
-    inverse = axis_inverse(matrix)
-    known = {id(w): w for w in terms.axis(i)}
-    traces = {key: scale * inverse.trace_with(w) for key, w in known.items()}
-    return np.array([traces[id(w)] for w in terms.axis(i)])
+def room() -> int:
+    """Bits that all factors may use together: 62, less those of the rows, less four for noise."""
+    return 62 - TABLE_ROWS.bit_length() - 4
 
 
 def in_whole_numbers(queries: Matrix, name: str, title: str) -> tuple[Matrix, int]:
@@ -104,123 +188,31 @@ def in_whole_numbers(queries: Matrix, name: str, title: str) -> tuple[Matrix, in
     """
     if queries.entry_type.kind == "i":
         return queries, 1
-    entries = queries.dense() if math.prod(queries.shape) <= MASKS else None
-    if entries is not None and (abs(entries) < SHORT).all():
+    entries = queries.dense() if math.prod(queries.shape) <= MASK_ENTRIES else None
+    if entries is not None and (abs(entries) < LARGEST_DENOMINATOR).all():
         different, places = np.unique(entries, return_inverse=True)
-        short = [Fraction(float(x)).limit_denominator(SHORT) for x in different]
+        short = [Fraction(float(x)).limit_denominator(LARGEST_DENOMINATOR) for x in different]
         times = math.lcm(*(x.denominator for x in short))
-        if times <= SHORT and all(float(x) == y for x, y in zip(short, different, strict=True)):
+        if times <= LARGEST_DENOMINATOR and all(
+            float(x) == y for x, y in zip(short, different, strict=True)
+        ):
             whole = np.array([int(x * times) for x in short])
             return Dense(whole[places].reshape(entries.shape)), times
     raise WorkloadError(
         f"table {title!r} asks {queries} of {name!r}, whose entries have no common denominator up "
-        f"to {SHORT:,}, and what is measured is whole numbers; round the entries, or use "
-        "select.hdmm, which measures other queries to answer these"
+        f"to {LARGEST_DENOMINATOR:,}, and what is measured is whole numbers; round the entries, or "
+        "use select.hdmm, which measures other queries to answer these"
     )
 
 
-UNION_BITS = {"laplace": 9, "gaussian": 11}
-"""Bits of the factors of a union, where they fit: a loss below 0.02 %."""
+def _axis_errors(terms: GramTerms, i: int, matrix: Matrix, norm: Norm) -> Array:
+    """‖A‖²·tr(Y⁻¹G_ij) for every product j."""
+    scale = matrix.sensitivity(norm) ** 2
+    inverse = axis_inverse(matrix)
+    known = {id(w): w for w in terms.axis(i)}
+    traces = {key: scale * inverse.trace_with(w) for key, w in known.items()}
+    return np.array([traces[id(w)] for w in terms.axis(i)])
 
 
-def norm_of(noise: Noise) -> Norm:
-    """Laplace noise follows the L1 norm of columns, Gaussian noise the L2 norm."""
-    return 1 if noise == "laplace" else 2
-
-
-def product_strategy(
-    domain: Domain,
-    noise: Noise,
-    terms: Terms,
-    factors: Sequence[Factor],
-    merged: Sequence[Matrix],
-    name: str,
-) -> Strategy:
-    """One Kronecker product of integer factors, each brought back from its merged cells."""
-    made, loss = integer_product(terms, factors, norm_of(noise))
-    return Strategy(domain, noise, Query.of(_spread(made, merged)), name, loss)
-
-
-def union_strategy(
-    domain: Domain,
-    noise: Noise,
-    parts: Sequence[tuple[Sequence[Factor], Sequence[Matrix]]],
-    shares: Array,
-    name: str,
-) -> Strategy:
-    """Several products, each with its share of the budget.
-
-    A factor that several parts have in common gets the same bits in all of them, so that it stays
-    one matrix: inference is in closed form then.
-    """
-    most = max(sum(factor.rounded for factor in factors) for factors, _ in parts)
-    bits = min(UNION_BITS[noise], room() // max(1, most))
-    made: dict[int, Matrix] = {}
-    blocks = []
-    for (factors, merged), share in zip(parts, shares, strict=True):
-        for factor in factors:
-            if id(factor) not in made:
-                made[id(factor)] = factor.integer(bits)
-        whole = _spread([made[id(factor)] for factor in factors], merged)
-        # A part of share s has columns of norm s: its weight undoes the integers' scale.
-        size = sensitivity(Query.of(whole), norm_of(noise))
-        blocks.append(Block(whole, _weight(float(share) / float(size))))
-    return Strategy(domain, noise, Query(tuple(blocks)), name)
-
-
-def marginals_strategy(
-    domain: Domain,
-    noise: Noise,
-    sets: Sequence[tuple[int, ...]],
-    weights: Array,
-    merged: Sequence[Matrix],
-    name: str,
-) -> Strategy:
-    """Marginals over (merged) attributes, each with a weight of its own."""
-    kept = [spread(Identity(m.shape[0]), m) for m in merged]
-    gone: list[Matrix] = [total(m.shape[1]) for m in merged]
-    blocks = []
-    scale = float(np.max(weights))
-    for axes, weight in zip(sets, weights, strict=True):
-        factors = list(gone)
-        for i in axes:
-            factors[i] = kept[i]
-        blocks.append(Block(Kron(tuple(factors)), _weight(float(weight) / scale)))
-    return Strategy(domain, noise, Query(tuple(blocks)), name)
-
-
-def residual_strategy(
-    domain: Domain,
-    sets: Sequence[tuple[int, ...]],
-    weights: Array,
-    merged: Sequence[Matrix],
-    name: str,
-) -> Strategy:
-    """Residual subspaces of (merged) attributes for Gaussian noise, each with its own weight."""
-    inside = {i: residual_matrix((merged[i].shape[0],), (0,)) for axes in sets for i in axes}
-    kept = {i: spread(kron.factors[0], merged[i]) for i, kron in inside.items()}
-    gone: list[Matrix] = [total(m.shape[1]) for m in merged]
-    scale = float(np.max(weights))
-    blocks = []
-    for axes, weight in zip(sets, weights, strict=True):
-        factors = list(gone)
-        for i in axes:
-            factors[i] = kept[i]
-        blocks.append(Block(Kron(tuple(factors)), _weight(float(weight) / scale)))
-    return Strategy(domain, "gaussian", Query(tuple(blocks)), name)
-
-
-def whole_strategy(
-    domain: Domain, noise: Noise, terms: Terms, factor: Factor, merged: Matrix, name: str
-) -> Strategy:
-    """One matrix over all (merged) cells."""
-    made, loss = integer_product(terms, [factor], norm_of(noise))
-    return Strategy(domain, noise, Query.of(spread(made[0], merged)), name, loss)
-
-
-def _spread(made: Sequence[Matrix], merged: Sequence[Matrix]) -> Kron:
-    return Kron(tuple(spread(a, p) for a, p in zip(made, merged, strict=True)))
-
-
-def _weight(share: float) -> Fraction:
-    return rounded_weight(share)
+def _spread(matrices: Sequence[Matrix], merged: Sequence[Matrix]) -> Kron:
+    return Kron(tuple(spread(a, p) for a, p in zip(matrices, merged, strict=True)))

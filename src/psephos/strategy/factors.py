@@ -1,7 +1,9 @@
 """Strategies on one attribute: real-valued while they are searched, integers once they are chosen.
 
 A factor lives on the merged cells of its attribute, where no two are alike to the workload, and is
-brought back to all cells by a partition.
+brought back to all cells by a partition. Its columns are rounded so that all norms stay equal or
+below 2^bits: the sensitivity is the largest of them. The checks of what selectors are given, which
+all of them share, stand first.
 """
 
 from __future__ import annotations
@@ -17,24 +19,27 @@ import numpy as np
 from psephos.errors import TooLargeError, WorkloadError
 from psephos.inverse.axis import AxisInverse, is_zero
 from psephos.inverse.product import axis_inverse
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Compose, Dense, Identity, Matrix, Partition, PIdentity, compose, total
 from psephos.matrix.pidentity import with_rows
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-Noise = Literal["laplace", "gaussian"]
-AXIS = 1 << 30
+NoiseName = Literal["laplace", "gaussian"] | NoiseKind
+"""A kind of noise as callers write it."""
+LONGEST_ATTRIBUTE = 1 << 30
 """The most cells of one attribute."""
 
 
-def checked_noise(noise: object) -> Noise:
-    """The kind of noise, if it is one."""
-    if noise == "laplace" or noise == "gaussian":
-        return noise
+def checked_noise(noise: object) -> NoiseKind:
+    """The kind of noise that a name stands for."""
+    for kind in NoiseKind:
+        if noise == kind:
+            return kind
     raise WorkloadError(f'noise is "laplace" or "gaussian", got {noise!r}')
 
 
-def checked_selection(workload: object, noise: object) -> Noise:
+def checked_selection(workload: object, noise: object) -> NoiseKind:
     """The kind of noise, for a workload that has something to ask."""
     if not isinstance(workload, Workload):
         raise WorkloadError(f"a strategy is selected for a workload, got {type(workload).__name__}")
@@ -47,12 +52,12 @@ def checked_selection(workload: object, noise: object) -> Noise:
 def checked_size(workload: Workload) -> None:
     """Refuse attributes that are too long to be looked at value by value."""
     for name, n in zip(workload.domain.names, workload.domain.shape, strict=True):
-        if n > AXIS:
+        if n > LONGEST_ATTRIBUTE:
             raise TooLargeError(
-                f"attribute {name!r} has {n:,} cells, and strategies are found for up to {AXIS:,}; "
-                "declare bins for it",
+                f"attribute {name!r} has {n:,} cells, and strategies are found for up to "
+                f"{LONGEST_ATTRIBUTE:,}; declare bins for it",
                 n,
-                AXIS,
+                LONGEST_ATTRIBUTE,
             )
 
 
@@ -84,7 +89,7 @@ class Factor(ABC):
     @property
     @abstractmethod
     def rounded(self) -> bool:
-        """Does it lose anything in whole numbers?"""
+        """Whether whole numbers stand for it only approximately."""
 
     @cached_property
     def inverse(self) -> AxisInverse:
@@ -149,13 +154,13 @@ def identity_factor(n: int) -> Factor:
 
 
 def spread(matrix: Matrix, merged: Matrix) -> Matrix:
-    """A P: a matrix on merged cells, asked of all cells."""
+    """A P: a matrix on merged cells as one on all cells, P being the partition that merges them."""
     if isinstance(merged, Identity):
         return matrix
     if merged.shape[0] == 1 and isinstance(matrix, Identity):
         return total(merged.shape[1])
-    made = compose(matrix, merged)
-    return made if isinstance(made, Compose | Partition) else Compose((matrix, merged))
+    product = compose(matrix, merged)
+    return product if isinstance(product, Compose | Partition) else Compose((matrix, merged))
 
 
 def round_pidentity(theta: Array, bits: int) -> tuple[Array, Array]:
@@ -171,17 +176,17 @@ def round_pidentity(theta: Array, bits: int) -> tuple[Array, Array]:
     whole = 1 << bits
     exact = np.vstack([np.ones(n), theta])
     exact *= whole / exact.sum(axis=0)
-    made = np.floor(exact).astype(np.int64)
-    left = whole - made.sum(axis=0)
-    order = np.argsort(-(exact - made), axis=0, kind="stable")
+    rounded = np.floor(exact).astype(np.int64)
+    missing = whole - rounded.sum(axis=0)
+    order = np.argsort(-(exact - rounded), axis=0, kind="stable")
     rank = np.empty_like(order)
     np.put_along_axis(rank, order, np.arange(p + 1)[:, None], axis=0)
-    made += rank < left
+    rounded += rank < missing
     # The identity's entry must stay, or the cell could not be told from its neighbours.
-    for j in np.flatnonzero(made[0] == 0):
-        made[1 + made[1:, j].argmax(), j] -= 1
-        made[0, j] = 1
-    return made[0], made[1:]
+    for j in np.flatnonzero(rounded[0] == 0):
+        rounded[1 + rounded[1:, j].argmax(), j] -= 1
+        rounded[0, j] = 1
+    return rounded[0], rounded[1:]
 
 
 def round_columns(a: Array, bits: int) -> Array:
@@ -196,14 +201,14 @@ def round_columns(a: Array, bits: int) -> Array:
     """
     exact = np.asarray(a, dtype=float)
     exact = exact * ((1 << bits) / np.sqrt((exact**2).sum(axis=0)))
-    made = np.rint(exact).astype(np.int64)
-    for j in range(made.shape[1]):
-        _repair(made[:, j], exact[:, j], 1 << (2 * bits))
-    return np.asarray(made)
+    rounded = np.rint(exact).astype(np.int64)
+    for j in range(rounded.shape[1]):
+        _repair(rounded[:, j], exact[:, j], 1 << (2 * bits))
+    return np.asarray(rounded)
 
 
 def _repair(column: Array, exact: Array, limit: int) -> None:
-    """Takes back the largest steps outward while the column is too long; then the other way."""
+    """Shorten entries that were rounded up until the column fits, then lengthen what still fits."""
     room = limit - int((column**2).sum())
     while room < 0:
         outward = np.where(column != 0, np.abs(column) - np.abs(exact), -np.inf)

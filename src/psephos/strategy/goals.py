@@ -1,4 +1,4 @@
-"""Accuracy first: the least budget for a wanted error, and the largest error made small."""
+"""Accuracy first: the least budget for an error, the smallest largest error, the SVD bound."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from psephos.errors import BudgetError
-from psephos.kernel.budget import Budget, Currency
+from psephos.errors import BudgetError, TooLargeError
+from psephos.inverse.axis import DENSE_AXIS
+from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.unit import Unit
-from psephos.matrix import Identity, is_total
+from psephos.matrix import Identity, Matrix, Ones, is_total
 from psephos.strategy.build import residual_strategy
-from psephos.strategy.factors import Noise, checked_selection
+from psephos.strategy.factors import NoiseName, checked_selection
+from psephos.strategy.gram_terms import GramTerms, is_identity
 from psephos.strategy.hdmm.residual import largest_variance_weights
 from psephos.strategy.hdmm.search import hdmm
 from psephos.strategy.strategy import Strategy
-from psephos.strategy.terms import Terms, is_identity
+from psephos.values import Array
 from psephos.workload.workload import Workload
 
-DIGITS = 3
+BUDGET_DIGITS = 3
 """Budgets are rounded up to so many digits."""
-ROUNDS = 6
+REWEIGHTINGS = 6
+"""How often products are weighted anew, at most."""
 
 
 def least_budget(
@@ -52,17 +55,17 @@ def least_budget(
     """
     if not isinstance(strategy, Strategy):
         raise BudgetError(f"a budget is found for a Strategy, got {type(strategy).__name__}")
-    target, wanted = (rmse, "rmse") if stderr is None else (stderr, "stderr")
+    target, measure = (rmse, "rmse") if stderr is None else (stderr, "stderr")
     if target is None or (rmse is not None and stderr is not None):
         raise BudgetError("say how accurate: rmse=... for all answers, or stderr=... for each")
     if not isinstance(target, int | float) or not 1e-6 <= target < math.inf:
-        raise BudgetError(f"{wanted} is a number of rows of at least 1e-6, got {target!r}")
+        raise BudgetError(f"{measure} is a number of rows of at least 1e-6, got {target!r}")
 
-    currency: Currency = "epsilon" if strategy.noise == "laplace" else "rho"
+    currency = strategy.noise.currency
 
     def variance(amount: Fraction) -> float:
         budget = Budget(currency, amount)
-        if wanted == "rmse":
+        if measure == "rmse":
             return strategy.rmse(workload, budget, unit) ** 2
         return float(strategy.query_variances(workload, budget, unit).max())
 
@@ -71,17 +74,107 @@ def least_budget(
 
     # Discrete noise varies less than continuous noise of the same scale, so the latter's budget is
     # enough; from there the three digits are counted down while the exact error allows.
-    power = 2 if strategy.noise == "laplace" else 1
-    enough = (variance(Fraction(1, 10**6)) / target**2) ** (1 / power) * 1e-6
-    step = Fraction(10) ** (math.floor(math.log10(enough)) - DIGITS + 1)
+    ratio = variance(Fraction(1, 10**6)) / target**2
+    enough = ratio ** (1 / strategy.noise.power) * 1e-6
+    step = Fraction(10) ** (math.floor(math.log10(enough)) - BUDGET_DIGITS + 1)
     count = math.ceil(Fraction(enough) / step) + 1
     while not reached(count * step):
         count += 1
     count = _least(count, step, reached)
-    while count < 10 ** (DIGITS - 1):  # so much less was enough that a digit was lost
+    while count < 10 ** (BUDGET_DIGITS - 1):  # so much less was enough that a digit was lost
         step /= 10
         count = _least(count * 10, step, reached)
     return Budget(currency, count * step)
+
+
+def smallest_largest(workload: Workload, noise: NoiseName = "laplace", **options: Any) -> Strategy:
+    """A strategy whose worst answer is as good as can be, rather than the sum of all.
+
+    Products with large worst variances are given more weight, a few times over, and the selection
+    is repeated. Marginals under Gaussian noise are a convex problem besides, and solved as such.
+    What has the smallest largest variance, as exact integers, wins. Weights of the workload's
+    products do not count: every answer is worth the same.
+
+    >>> from psephos import Domain, marginals
+    >>> W = marginals(Domain.of(a=2, b=10), k=1)
+    >>> float(hdmm(W, "gaussian").worst_errors(W).max().round(3))
+    2.927
+    >>> float(smallest_largest(W, "gaussian").worst_errors(W).max().round(3))
+    1.826
+    """
+    kind = checked_selection(workload, noise)
+    searched = reweighted(workload, kind, **options)
+    direct = convex(workload) if kind is NoiseKind.GAUSSIAN else None
+    if direct is None:
+        return searched
+    return min(direct, searched, key=lambda s: float(s.worst_errors(workload).max()))
+
+
+def reweighted(workload: Workload, noise: NoiseName, **options: Any) -> Strategy:
+    """The best of a few selections, each with more weight where the last one was worst."""
+    shares = np.ones(len(workload.products))
+    candidates: list[tuple[float, Strategy]] = []
+    for _ in range(REWEIGHTINGS):
+        products = [
+            replace(product, weight=float(math.sqrt(share)))
+            for product, share in zip(workload.products, shares, strict=True)
+        ]
+        strategy = hdmm(Workload(workload.domain, products), noise, **options)
+        worst = strategy.worst_errors(workload)
+        candidates.append((float(worst.max()), strategy))
+        shares = shares * worst / worst.max()
+        shares = np.maximum(shares / shares.max(), 1e-6)
+        if worst.min() > 0.99 * worst.max():
+            break
+    return min(candidates, key=lambda pair: pair[0])[1]
+
+
+def convex(workload: Workload) -> Strategy | None:
+    """Residuals with the least largest variance of a cell; None if not all asked is marginals.
+
+    The best for Gaussian noise by any strategy: averaged over all orders of the values of each
+    attribute, a strategy is one of residuals, and no worse.
+    """
+    shape = workload.domain.shape
+    sets = []
+    for factors in GramTerms.of(workload).factors:
+        if not all(is_identity(w) or is_total(w) for w in factors):
+            return None
+        sets.append(tuple(i for i, w in enumerate(factors) if is_identity(w)))
+    pairs, _ = largest_variance_weights(shape, sets)
+    weights = np.array([weight for _, weight in pairs])
+    axes = [each for each, _ in pairs]
+    cells = [Identity(n) for n in shape]
+    return residual_strategy(workload.domain, axes, weights, cells, "residual, largest variance")
+
+
+def svd_bound(workload: Workload) -> float:
+    """(Σ singular values of W)²/N, which no strategy's error is below (Li and Miklau 2013).
+
+    For every strategy A with columns of L2 norm at most one, ‖WA⁺‖²_F is at least that. Columns of
+    L1 norm one have L2 norm at most one, so it holds for Laplace noise too, where it is loose. It
+    is exact for products, marginals, and anything with few cells.
+
+    >>> from psephos import Domain, Workload, identity, product
+    >>> svd_bound(Workload(Domain.of(age=10), [product(age=identity())]))
+    10.0
+    """
+    checked_selection(workload, NoiseKind.LAPLACE)
+    factors = [workload.factors(i) for i in range(len(workload.products))]
+    if len(factors) == 1:
+        weight = workload.products[0].weight
+        sums = [float(_singular_values(w).sum()) for w in factors[0]]
+        return (weight * math.prod(sums)) ** 2 / workload.domain.size
+    if all(_is_table(w) for each in factors for w in each):
+        return _marginal_bound(workload)
+    if workload.domain.size > DENSE_AXIS:
+        raise TooLargeError(
+            f"the SVD bound of several products that are not marginals needs all cells, and "
+            f"{workload.domain.size:,} are over the limit of {DENSE_AXIS:,}",
+            workload.domain.size,
+            DENSE_AXIS,
+        )
+    return float(_singular_values(workload.matrix).sum()) ** 2 / workload.domain.size
 
 
 def _least(enough: int, step: Fraction, reached: Callable[[Fraction], bool]) -> int:
@@ -99,62 +192,33 @@ def _least(enough: int, step: Fraction, reached: Callable[[Fraction], bool]) -> 
     return enough
 
 
-def smallest_largest(workload: Workload, noise: Noise = "laplace", **options: Any) -> Strategy:
-    """A strategy whose worst answer is as good as can be, rather than the sum of all.
-
-    Products with large worst variances are given more weight, a few times over, and the selection
-    is repeated. Marginals under Gaussian noise are a convex problem besides, and solved as such.
-    What has the smallest largest variance, as exact integers, wins. Weights of the workload's
-    products do not count: every answer is worth the same.
-
-    >>> from psephos import Domain, marginals
-    >>> W = marginals(Domain.of(a=2, b=10), k=1)
-    >>> float(hdmm(W, "gaussian").worst_errors(W).max().round(3))
-    2.927
-    >>> float(smallest_largest(W, "gaussian").worst_errors(W).max().round(3))
-    1.826
-    """
-    checked_selection(workload, noise)
-    made = reweighted(workload, noise, **options)
-    direct = convex(workload) if noise == "gaussian" else None
-    if direct is None:
-        return made
-    return min(direct, made, key=lambda s: float(s.worst_errors(workload).max()))
+def _is_table(queries: Matrix) -> bool:
+    return isinstance(queries, Identity) or (isinstance(queries, Ones) and queries.m == 1)
 
 
-def reweighted(workload: Workload, noise: Noise, **options: Any) -> Strategy:
-    """The best of a few selections, each with more weight where the last one was worst."""
-    shares = np.ones(len(workload.products))
-    found: list[tuple[float, Strategy]] = []
-    for _ in range(ROUNDS):
-        products = [
-            replace(asked, weight=float(math.sqrt(share)))
-            for asked, share in zip(workload.products, shares, strict=True)
-        ]
-        made = hdmm(Workload(workload.domain, products), noise, **options)
-        worst = made.worst_errors(workload)
-        found.append((float(worst.max()), made))
-        shares = shares * worst / worst.max()
-        shares = np.maximum(shares / shares.max(), 1e-6)
-        if worst.min() > 0.99 * worst.max():
-            break
-    return min(found, key=lambda pair: pair[0])[1]
-
-
-def convex(workload: Workload) -> Strategy | None:
-    """Residuals with the least largest variance of a cell; None if not all asked is marginals.
-
-    The best for Gaussian noise by any strategy: averaged over all orders of the values of each
-    attribute, a strategy is one of residuals, and no worse.
-    """
+def _marginal_bound(workload: Workload) -> float:
+    """(Σ_S √(τ_S m_S))²/N, m_S the dimension of eigenspace S."""
     shape = workload.domain.shape
-    sets = []
-    for factors in Terms.of(workload).factors:
-        if not all(is_identity(w) or is_total(w) for w in factors):
-            return None
-        sets.append(tuple(i for i, w in enumerate(factors) if is_identity(w)))
-    pairs, _ = largest_variance_weights(shape, sets)
-    weights = np.array([weight for _, weight in pairs])
-    axes = [each for each, _ in pairs]
-    cells = [Identity(n) for n in shape]
-    return residual_strategy(workload.domain, axes, weights, cells, "residual, largest variance")
+    total = math.fsum(
+        math.sqrt(trace * math.prod(float(shape[i] - 1) for i in axes))
+        for axes, trace in workload.closure_traces().items()
+    )
+    return total**2 / workload.domain.size
+
+
+def _singular_values(queries: Matrix) -> Array:
+    n = queries.shape[1]
+    if isinstance(queries, Identity):
+        return np.ones(n)
+    if isinstance(queries, Ones):
+        return np.array([math.sqrt(queries.m * n)])
+    if n > DENSE_AXIS:
+        raise TooLargeError(
+            f"the singular values of {queries} need a Gram of {n:,} x {n:,}, over the limit of "
+            f"{DENSE_AXIS:,} cells",
+            n,
+            DENSE_AXIS,
+        )
+    values = np.linalg.eigvalsh(queries.gram().dense(limit=n * n))
+    # The root of rounding dust is no dust: what may be zero counts as zero, and the bound holds.
+    return np.asarray(np.sqrt(np.where(values > values[-1] * n * 1e-15, values, 0)))

@@ -11,17 +11,17 @@ from psephos.errors import WorkloadError
 if TYPE_CHECKING:
     from rich.console import Console
 
-Told = Callable[[str, float], None]
+Listener = Callable[[str, float], None]
 """Called with what was tried and the ratio of Identity's RMSE to the best so far."""
-Progress = Told | bool | Literal["always"]
+SearchProgress = Listener | bool | Literal["always"]
 """A function, True for a bar where stderr is a terminal, "always" for one in any case."""
 
 
 class Watch:
     """What a search reports to; this one passes candidates on to a function, if there is one."""
 
-    def __init__(self, told: Told | None = None) -> None:
-        self.told = told
+    def __init__(self, listener: Listener | None = None) -> None:
+        self.listener = listener
 
     def begins(self, operators: int) -> None:
         """So many operators will be tried."""
@@ -31,8 +31,8 @@ class Watch:
 
     def tried(self, name: str, ratio: float) -> None:
         """A candidate was scored; the best so far has `ratio` times less error than Identity."""
-        if self.told is not None:
-            self.told(name, ratio)
+        if self.listener is not None:
+            self.listener(name, ratio)
 
     def leaves(self) -> None:
         """The operator has ended."""
@@ -40,14 +40,14 @@ class Watch:
 
 @contextmanager
 def watch(
-    progress: Progress | None, time_limit: float | None = None, console: Console | None = None
+    progress: SearchProgress | None, time_limit: float | None = None, console: Console | None = None
 ) -> Iterator[Watch]:
     """What the search should report to, until the block ends."""
     if progress is None or progress is False:
         yield Watch()
     elif progress is True or progress == "always":
-        with _bar(progress == "always", time_limit, console) as made:
-            yield made
+        with _bar(progress == "always", time_limit, console) as bar:
+            yield bar
     elif callable(progress):
         yield Watch(progress)
     else:
@@ -66,28 +66,28 @@ def _bar(always: bool, time_limit: float | None, console: Console | None) -> Ite
     # Only here, so that nothing else waits for the import.
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
-    from rich.progress import Progress as Drawn
+    from rich.progress import Progress as Display
     from rich.text import Text
 
     class Clock(ProgressColumn):
         def render(self, task: Task) -> Text:
-            gone = task.elapsed or 0.0
+            elapsed = task.elapsed or 0.0
             if time_limit is None:
-                return Text(f"{gone:.0f} s")
-            return Text(f"{max(0.0, time_limit - gone):.0f} s left of {time_limit:g} s")
+                return Text(f"{elapsed:.0f} s")
+            return Text(f"{max(0.0, time_limit - elapsed):.0f} s left of {time_limit:g} s")
 
     class Bar(Watch):
         def begins(self, operators: int) -> None:
-            drawn.update(task, total=operators)
+            display.update(task, total=operators)
 
         def enters(self, operator: str) -> None:
-            drawn.update(task, description=operator)
+            display.update(task, description=operator)
 
         def tried(self, name: str, ratio: float) -> None:
-            drawn.update(task, best=f"{ratio:.3g} x better than Identity")
+            display.update(task, best=f"{ratio:.3g} x better than Identity")
 
         def leaves(self) -> None:
-            drawn.advance(task)
+            display.advance(task)
 
     console = console or Console(stderr=True)
     columns = (
@@ -98,6 +98,6 @@ def _bar(always: bool, time_limit: float | None, console: Console | None) -> Ite
         Clock(),
     )
     quiet = not (always or console.is_terminal or console.is_jupyter)
-    with Drawn(*columns, console=console, disable=quiet) as drawn:
-        task = drawn.add_task("selecting", total=None, best="")
+    with Display(*columns, console=console, disable=quiet) as display:
+        task = display.add_task("selecting", total=None, best="")
         yield Bar()

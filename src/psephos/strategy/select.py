@@ -13,18 +13,16 @@ from typing import TypedDict, Unpack
 from psephos.errors import WorkloadError, a_path
 from psephos.inverse.choice import Cost
 from psephos.strategy.datacube.cuboids import datacube
-from psephos.strategy.factors import Noise, checked_selection, checked_size, checked_whole
+from psephos.strategy.factors import NoiseName, checked_selection, checked_size, checked_whole
 from psephos.strategy.fixed.baselines import h2, hb, identity, privelet, quadtree
 from psephos.strategy.fixed.baselines import workload_itself as workload
 from psephos.strategy.fixed.greedy_h import greedy_h
 from psephos.strategy.fixed.low_rank import low_rank
 from psephos.strategy.fixed.matrix_mechanism import matrix_mechanism
-from psephos.strategy.goals import least_budget, smallest_largest
+from psephos.strategy.goals import least_budget, smallest_largest, svd_bound
 from psephos.strategy.hdmm.search import hdmm, search
-from psephos.strategy.lower_bound import svd_bound
-from psephos.strategy.progress import Progress
-from psephos.strategy.store import load, save
-from psephos.strategy.strategy import Rival, Strategy
+from psephos.strategy.progress import SearchProgress
+from psephos.strategy.strategy import Rival, Strategy, load, save
 from psephos.values import digest
 from psephos.workload.workload import Workload
 
@@ -65,72 +63,78 @@ class Options(TypedDict, total=False):
     seed: int
     time_limit: float | None
     cores: int | None
-    progress: Progress | None
+    progress: SearchProgress | None
 
 
-def opt0(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) -> Strategy:
+def opt0(workload: Workload, noise: NoiseName = "laplace", **options: Unpack[Options]) -> Strategy:
     """OPT_0 on all cells at once (a p-Identity strategy), for one attribute or a small domain."""
-    checked_selection(asked, noise)
-    checked_size(asked)
-    only = "OPT_⊗" if sum(n > 1 for n in asked.reduce().domain.shape) < 2 else "OPT_0 on all cells"
-    return search(asked, noise, only, **options)
+    checked_selection(workload, noise)
+    checked_size(workload)
+    only = (
+        "OPT_⊗" if sum(n > 1 for n in workload.reduce().domain.shape) < 2 else "OPT_0 on all cells"
+    )
+    return search(workload, noise, only, **options)
 
 
-def opt_product(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) -> Strategy:
+def opt_product(
+    workload: Workload, noise: NoiseName = "laplace", **options: Unpack[Options]
+) -> Strategy:
     """OPT_⊗: one strategy for each attribute, multiplied."""
-    return search(asked, noise, "OPT_⊗", **options)
+    return search(workload, noise, "OPT_⊗", **options)
 
 
-def opt_union(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) -> Strategy:
+def opt_union(
+    workload: Workload, noise: NoiseName = "laplace", **options: Unpack[Options]
+) -> Strategy:
     """OPT_+: several products, each with a share of the budget."""
-    return search(asked, noise, "OPT_+", **options)
+    return search(workload, noise, "OPT_+", **options)
 
 
 def opt_marginals(
-    asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]
+    workload: Workload, noise: NoiseName = "laplace", **options: Unpack[Options]
 ) -> Strategy:
     """OPT_M: weighted marginals. Under Gaussian noise `residual` is at least as good."""
-    return search(asked, noise, "OPT_M", **options)
+    return search(workload, noise, "OPT_M", **options)
 
 
-def residual(asked: Workload, noise: Noise = "gaussian") -> Strategy:
+def residual(workload: Workload, noise: NoiseName = "gaussian") -> Strategy:
     """Residual subspaces, optimal for marginals under Gaussian noise, in closed form."""
-    return search(asked, noise, "residual", restarts=1)
+    return search(workload, noise, "residual", restarts=1)
 
 
-def tied(asked: Workload, noise: Noise = "laplace", **options: Unpack[Options]) -> Strategy:
+def tied(workload: Workload, noise: NoiseName = "laplace", **options: Unpack[Options]) -> Strategy:
     """A tree whose blocks of one level are alike, for one attribute of up to 2³⁰ cells."""
-    return search(asked, noise, "tied tree", **options)
+    return search(workload, noise, "tied tree", **options)
 
 
 def cached(
     folder: str | os.PathLike[str],
-    asked: Workload,
-    noise: Noise = "laplace",
+    workload: Workload,
+    noise: NoiseName = "laplace",
     *,
     restarts: int = 25,
     seed: int = 0,
     time_limit: float | None = None,
-    progress: Progress | None = None,
+    progress: SearchProgress | None = None,
 ) -> Strategy:
     """`hdmm`, or what it found before for the same workload, noise, restarts and seed.
 
     What a time limit cut short is not kept.
     """
-    checked_selection(asked, noise)
+    kind = checked_selection(workload, noise)
     place = Path(a_path(folder, "the folder of kept strategies", WorkloadError))
     restarts, seed = checked_whole(restarts, "restarts", 1), checked_whole(seed, "seed", 0)
-    name = digest((asked.domain, asked.products, noise, restarts, seed))
+    name = digest((workload.domain, workload.products, kind.value, restarts, seed))
     place = place / f"{name}.strategy"
     if place.exists():
-        return load(place, asked.domain)
+        return load(place, workload.domain)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WorkloadError(f"{place.parent} cannot be made: {error.strerror}") from None
-    made = hdmm(
-        asked, noise, restarts=restarts, seed=seed, time_limit=time_limit, progress=progress
+    strategy = hdmm(
+        workload, kind, restarts=restarts, seed=seed, time_limit=time_limit, progress=progress
     )
-    if made.complete:
-        save(made, place)
-    return made
+    if strategy.complete:
+        save(strategy, place)
+    return strategy

@@ -1,28 +1,41 @@
-"""A strategy: what would be measured, in integers, and the error of every answer that follows."""
+"""A strategy: what would be measured, in integers, and the error of every answer that follows.
+
+A search is paid for once: a strategy on disk is used for other data and other budgets. Its file
+holds canonical bytes (`kernel.codec`) and is read by the kernel's own gate: nothing in it is
+executed, what does not fit is refused, and one strategy has one file. It fits one domain, by its
+fingerprint.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.errors import BudgetError, WorkloadError
+from psephos.errors import BudgetError, PsephosError, WorkloadError, a_path
 from psephos.inverse.choice import Cost, form_of, precision, predict_cost
 from psephos.inverse.form import Factors, Form
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.kernel.unit import Unit
-from psephos.strategy.factors import Noise, checked_noise
+from psephos.strategy.factors import checked_noise
 from psephos.values import Array, Value
 from psephos.workload.workload import Workload, check_covered, check_domain
+
+STRATEGY_FORMAT = 2
+LARGEST_FILE = 1 << 29
+"""Bytes of a strategy's file; reading takes about three times as many."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +56,7 @@ class Strategy(Value):
     """
 
     domain: Domain
-    noise: Noise
+    noise: NoiseKind
     query: Query
     name: str = "strategy"
     rounding_loss: float = 0.0
@@ -52,7 +65,7 @@ class Strategy(Value):
     """False if a time limit cut the search short."""
 
     def __post_init__(self) -> None:
-        checked_noise(self.noise)
+        object.__setattr__(self, "noise", checked_noise(self.noise))
         if not isinstance(self.domain, Domain):
             raise WorkloadError(f"a strategy is over a Domain, got {type(self.domain).__name__}")
         object.__setattr__(self, "query", gate.admit(self.query, "query"))
@@ -62,12 +75,12 @@ class Strategy(Value):
                 f"{self.domain.size:,}"
             )
 
-    def found(self, name: str, rivals: tuple[Rival, ...], *, complete: bool) -> Strategy:
+    def as_result(self, name: str, rivals: tuple[Rival, ...], *, complete: bool) -> Strategy:
         """The same query as the result of a search; it was checked, and its inverse is kept."""
-        made = object.__new__(Strategy)
+        result = object.__new__(Strategy)
         same = {k: v for k, v in self.__dict__.items() if k not in ("_key_cache", "_hash_cache")}
-        made.__dict__.update(same, name=name, rivals=rivals, complete=complete)
-        return made
+        result.__dict__.update(same, name=name, rivals=rivals, complete=complete)
+        return result
 
     def expected_error(self, workload: Workload) -> float:
         """‖A‖²‖WA⁺‖²_F, free of any budget: the L1 norm for Laplace, the L2 norm for Gaussian.
@@ -76,7 +89,7 @@ class Strategy(Value):
         workload is; exact for these integers, unless `error_is_exact` says otherwise.
         """
         errors = self.product_errors(workload)
-        return float(np.array([asked.weight**2 for asked in workload.products]) @ errors)
+        return float(np.array([product.weight**2 for product in workload.products]) @ errors)
 
     def product_errors(self, workload: Workload) -> Array:
         """The budget-free squared error of every product, summed over its queries, unweighted."""
@@ -112,10 +125,10 @@ class Strategy(Value):
 
     def form(self, budget: Budget, unit: Unit) -> Form:
         """The measurement's inverse at a budget, as inference will use it."""
-        wanted = "epsilon" if self.noise == "laplace" else "rho"
-        if not isinstance(budget, Budget) or budget.currency != wanted:
+        currency = self.noise.currency
+        if not isinstance(budget, Budget) or budget.currency != currency:
             raise BudgetError(
-                f"a strategy for {self.noise} noise is paid in {wanted}, got {budget!r}"
+                f"a strategy for {self.noise} noise is paid in {currency}, got {budget!r}"
             )
         if not isinstance(unit, Unit):
             raise BudgetError(f"a unit is written add_remove_row() or person(...), got {unit!r}")
@@ -131,12 +144,9 @@ class Strategy(Value):
     @cached_property
     def _form(self) -> Form:
         """The inverse at unit noise: precision w²/Δ₁² or w/Δ₂²."""
-        if self.noise == "laplace":
-            delta = sensitivity(self.query, 1)
-            precisions = [float((b.weight / delta) ** 2) for b in self.query.blocks]
-        else:
-            squared = sensitivity(self.query, 2)
-            precisions = [float(b.weight / squared) for b in self.query.blocks]
+        # In the L2 norm `sensitivity` is the square, as weights are.
+        whole = sensitivity(self.query, self.noise.norm)
+        precisions = [float((b.weight / whole) ** self.noise.power) for b in self.query.blocks]
         return form_of([b.matrix for b in self.query.blocks], precisions, self.domain.shape)
 
     def __repr__(self) -> str:
@@ -149,9 +159,87 @@ class Strategy(Value):
         if len(blocks) > most:
             rows.append((f"… {len(blocks) - most:,} more", "", ""))
         loss = f"rounding to integers costs {self.rounding_loss * 100:.2g} % of the RMSE"
-        tried = [(rival.name, f"{rival.error:,.5g}") for rival in self.rivals]
-        made = _html_table(f"{self!r}; {loss}", ("block", "answers", "weight"), rows)
-        return made + (_html_table("rivals", ("name", "error"), tried) if tried else "")
+        rivals = [(rival.name, f"{rival.error:,.5g}") for rival in self.rivals]
+        table = _html_table(f"{self!r}; {loss}", ("block", "answers", "weight"), rows)
+        return table + (_html_table("rivals", ("name", "error"), rivals) if rivals else "")
+
+
+def save(strategy: Strategy, path: str | os.PathLike[str]) -> None:
+    """Write a strategy, whole or not at all."""
+    if not isinstance(strategy, Strategy):
+        raise WorkloadError(f"a Strategy is saved, got {type(strategy).__name__}")
+    place = Path(a_path(path, "a strategy's file", WorkloadError))
+    content = gate.to_bytes(
+        (
+            "strategy",
+            STRATEGY_FORMAT,
+            gate.fingerprint(strategy.domain),
+            strategy.noise.value,
+            strategy.name,
+            float(strategy.rounding_loss),
+            tuple((rival.name, float(rival.error)) for rival in strategy.rivals),
+            strategy.query,
+        )
+    )
+    if len(content) > LARGEST_FILE:
+        raise WorkloadError(
+            f"{strategy} takes {len(content):,} bytes, over the limit of {LARGEST_FILE:,} for "
+            "a file"
+        )
+    try:
+        with NamedTemporaryFile(dir=place.parent, prefix=f".{place.name}.", delete=False) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, place)
+        folder = os.open(place.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+    except OSError as error:
+        raise WorkloadError(f"{place} cannot be written: {error.strerror}") from None
+
+
+def load(path: str | os.PathLike[str], domain: Domain) -> Strategy:
+    """The strategy in a file, for the domain that it was selected on."""
+    place = Path(a_path(path, "a strategy's file", WorkloadError))
+    if not isinstance(domain, Domain):
+        raise WorkloadError(f"a strategy is loaded for its Domain, got {type(domain).__name__}")
+    try:
+        if place.stat().st_size > LARGEST_FILE:
+            raise WorkloadError(f"{place} has over {LARGEST_FILE:,} bytes; a strategy has fewer")
+        content = gate.from_bytes(place.read_bytes())
+        kind, version, schema, noise, name, loss, rivals, query = content
+    except FileNotFoundError:
+        raise WorkloadError(f"there is no strategy at {place}") from None
+    except OSError as error:
+        raise WorkloadError(f"{place} cannot be read: {error.strerror}") from None
+    except WorkloadError:
+        raise
+    except (PsephosError, TypeError, ValueError) as error:
+        raise _damaged(place, str(error)) from None
+    types = [type(part) for part in (kind, version, schema, noise, name, loss)]
+    if types != [str, int, str, str, str, float] or kind != "strategy":
+        raise _damaged(place, "it holds something else")
+    if version != STRATEGY_FORMAT:
+        raise WorkloadError(
+            f"{place} has format {version}, this psephos reads {STRATEGY_FORMAT}; select it again"
+        )
+    if schema != gate.fingerprint(domain):
+        raise WorkloadError(f"{place} holds a strategy for another domain than {domain}")
+    try:
+        candidates = tuple(Rival(rival, error) for rival, error in rivals)
+        strategy = Strategy(domain, noise, query, name, loss, candidates)
+        types = [type(part) for pair in rivals for part in pair]
+    except (PsephosError, TypeError, ValueError) as error:
+        raise _damaged(place, str(error)) from None
+    if types != [str, float] * len(candidates):
+        raise _damaged(place, "names are text, and errors are numbers")
+    return strategy
+
+
+def _damaged(place: Path, why: str) -> WorkloadError:
+    return WorkloadError(f"{place} is no strategy, or a damaged one: {why}; select it again")
 
 
 def _html_table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -20,37 +20,33 @@ import numpy as np
 from psephos.errors import WorkloadError
 from psephos.kernel.query import Query
 from psephos.matrix import Identity, Kron, Matrix, is_total, total
-from psephos.strategy.factors import Noise, checked_selection
+from psephos.matrix.marginals import Axes
+from psephos.strategy.factors import NoiseName, checked_selection
+from psephos.strategy.gram_terms import is_identity
 from psephos.strategy.strategy import Strategy
-from psephos.strategy.terms import is_identity
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-Axes = tuple[int, ...]
-LATTICE_AXES = 10
+CUBE_AXES = 10
 """Up to this many attributes all 2^d marginals are looked at."""
-CANDIDATES = 4096
+MOST_CUBOIDS = 4096
 
 
-def datacube(workload: Workload, noise: Noise = "laplace") -> Strategy:
+def datacube(workload: Workload, noise: NoiseName = "laplace") -> Strategy:
     """Greedily chosen marginals with equal noise; for workloads of marginals alone."""
-    checked_selection(workload, noise)
-    asked = asked_marginals(workload)
-    chosen = choose(workload.domain.shape, asked, 2 if noise == "laplace" else 1)
+    kind = checked_selection(workload, noise)
+    requests = requested_marginals(workload)
+    chosen = choose(workload.domain.shape, requests, kind.power)
     blocks: list[tuple[Matrix, int]] = []
     for axes in chosen:
         factors = (Identity(n) if i in axes else total(n) for i, n in _axes(workload))
         blocks.append((Kron(tuple(factors)), 1))
-    return Strategy(workload.domain, noise, Query.of(blocks), "datacube")
+    return Strategy(workload.domain, kind, Query.of(blocks), "datacube")
 
 
-def _axes(workload: Workload) -> list[tuple[int, int]]:
-    return list(enumerate(workload.domain.shape))
-
-
-def asked_marginals(workload: Workload) -> dict[Axes, float]:
+def requested_marginals(workload: Workload) -> dict[Axes, float]:
     """The sets of attributes that are asked for, each with its squared weight."""
-    asked: dict[Axes, float] = {}
+    weights: dict[Axes, float] = {}
     for j, product in enumerate(workload.products):
         factors = workload.factors(j)
         for name, factor in zip(workload.domain.names, factors, strict=True):
@@ -61,73 +57,77 @@ def asked_marginals(workload: Workload) -> dict[Axes, float]:
                 )
         # An attribute of one cell is the same either way.
         axes = tuple(i for i, f in enumerate(factors) if is_identity(f) and f.shape[1] > 1)
-        asked[axes] = asked.get(axes, 0.0) + product.weight**2
-    return asked
+        weights[axes] = weights.get(axes, 0.0) + product.weight**2
+    return weights
 
 
-def choose(shape: Sequence[int], asked: dict[Axes, float], power: int) -> list[Axes]:
+def choose(shape: Sequence[int], requests: dict[Axes, float], power: int) -> list[Axes]:
     """The marginals to measure: the best of a way up from nothing and a way down from all asked.
 
     >>> choose((2, 2, 2), {(): 1.0, (0,): 1.0, (1,): 1.0, (0, 1): 1.0}, 2)
     [(0, 1)]
     """
-    wanted = list(asked)
-    weights = np.array([asked[axes] for axes in wanted])
-    candidates = _candidates(len(shape), wanted)
-    costs = np.full((len(candidates), len(wanted)), np.inf)
+    marginals = list(requests)
+    weights = np.array([requests[axes] for axes in marginals])
+    candidates = _candidates(len(shape), marginals)
+    costs = np.full((len(candidates), len(marginals)), np.inf)
     for i, axes in enumerate(candidates):
-        inside = [j for j, each in enumerate(wanted) if set(each) <= set(axes)]
+        inside = [j for j, each in enumerate(marginals) if set(each) <= set(axes)]
         costs[i, inside] = math.prod(float(shape[a]) for a in axes)
 
     def error(chosen: Sequence[int]) -> float:
         return float(len(chosen) ** power) * float(weights @ costs[list(chosen)].min(axis=0))
 
-    own = [candidates.index(axes) for axes in wanted]
-    ways = [_upwards(costs, weights, power), _pruned(own, error)]
+    direct = [candidates.index(axes) for axes in marginals]
+    ways = [_upwards(costs, weights, power), _pruned(direct, error)]
     best = min((_pruned(way, error) for way in ways), key=error)
     return sorted(candidates[i] for i in best)
 
 
-def _candidates(d: int, wanted: Sequence[Axes]) -> list[Axes]:
+def _axes(workload: Workload) -> list[tuple[int, int]]:
+    return list(enumerate(workload.domain.shape))
+
+
+def _candidates(d: int, marginals: Sequence[Axes]) -> list[Axes]:
     """All marginals over few attributes; over many the asked ones, unions of two, and the union."""
-    top = tuple(sorted(set().union(*wanted)))
-    if len(top) <= LATTICE_AXES:
+    top = tuple(sorted(set().union(*marginals)))
+    if len(top) <= CUBE_AXES:
         return [axes for k in range(len(top), -1, -1) for axes in combinations(top, k)]
-    found = dict.fromkeys([top, *wanted])
-    for a, b in combinations(wanted, 2):
-        if len(found) >= CANDIDATES:
+    candidates = dict.fromkeys([top, *marginals])
+    for a, b in combinations(marginals, 2):
+        if len(candidates) >= MOST_CUBOIDS:
             break
-        found.setdefault(tuple(sorted({*a, *b})))
-    return list(found)
+        candidates.setdefault(tuple(sorted({*a, *b})))
+    return list(candidates)
 
 
 def _upwards(costs: Array, weights: Array, power: int) -> list[int]:
     """One marginal after another, the one that helps most; the first candidate contains all."""
-    now, chosen, best, least = costs[0], [0], [0], float(weights @ costs[0])
+    costs_now, chosen, best, least = costs[0], [0], [0], float(weights @ costs[0])
     for _ in range(min(costs.shape) * 2):
-        sums = np.minimum(costs, now) @ weights
+        sums = np.minimum(costs, costs_now) @ weights
         i = int(sums.argmin())
-        if sums[i] >= now @ weights:
+        if sums[i] >= costs_now @ weights:
             break
-        now = np.minimum(now, costs[i])
+        costs_now = np.minimum(costs_now, costs[i])
         chosen.append(i)
         # The largest marginal goes as soon as nothing needs it any more.
         rest = chosen[1:]
         covered = np.isfinite(costs[rest].min(axis=0)).all()
-        kept = rest if covered and 0 not in rest else chosen
-        error = len(kept) ** power * float(weights @ costs[kept].min(axis=0))
+        subset = rest if covered and 0 not in rest else chosen
+        error = len(subset) ** power * float(weights @ costs[subset].min(axis=0))
         if error < least:
-            best, least = list(kept), error
+            best, least = list(subset), error
     return best
 
 
 def _pruned(chosen: Sequence[int], error: Callable[[Sequence[int]], float]) -> list[int]:
     """Without the marginals that cost more than they help, the worst first."""
-    left = list(dict.fromkeys(chosen))
-    while len(left) > 1:
-        tried = [left[:i] + left[i + 1 :] for i in range(len(left))]
-        best = min(tried, key=error)
-        if error(best) >= error(left):
+    remaining = list(dict.fromkeys(chosen))
+    while len(remaining) > 1:
+        smaller = [remaining[:i] + remaining[i + 1 :] for i in range(len(remaining))]
+        best = min(smaller, key=error)
+        if error(best) >= error(remaining):
             break
-        left = best
-    return left
+        remaining = best
+    return remaining

@@ -13,98 +13,93 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from psephos.errors import TooLargeError, WorkloadError
+from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Block, Query
 from psephos.matrix import Haar, Identity, Kron, Matrix, Partition, Scaled, Stack, total
 from psephos.matrix.base import Norm
 from psephos.strategy.build import in_whole_numbers
-from psephos.strategy.factors import Noise, checked_selection, checked_size, checked_whole
+from psephos.strategy.factors import NoiseName, checked_selection, checked_size, checked_whole
+from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.strategy import Strategy
-from psephos.strategy.terms import Terms
 from psephos.values import Array
 from psephos.workload.product import rounded_weight
 from psephos.workload.workload import Workload
 
-FINE = 32
+LEVEL_UNIT = 32
 """The whole number that stands for one where levels differ: a step is 2 % of it at most."""
-
+QUADTREE_ROOTS = {NoiseKind.LAPLACE: 3, NoiseKind.GAUSSIAN: 4}
+"""Level i of a quadtree has queries of length 2^(i/3), or 2^(i/4) under Gaussian noise."""
 TREE_CELLS = 10**9
 """Trees over more cells could not be measured."""
-
-Split = Callable[[Array, Array], Array]
+Cuts = Callable[[Array, Array], Array]
 """From the ends [start, stop) of intervals to all cuts inside of them."""
 
 
-def identity(workload: Workload, noise: Noise = "laplace") -> Strategy:
+def identity(workload: Workload, noise: NoiseName = "laplace") -> Strategy:
     """Every cell on its own."""
-    checked_selection(workload, noise)
+    kind = checked_selection(workload, noise)
     cells = Kron(tuple(Identity(n) for n in workload.domain.shape))
-    return Strategy(workload.domain, noise, Query.of(cells), "identity")
+    return Strategy(workload.domain, kind, Query.of(cells), "identity")
 
 
-def workload_itself(workload: Workload, noise: Noise = "laplace") -> Strategy:
+def workload_itself(workload: Workload, noise: NoiseName = "laplace") -> Strategy:
     """The queries as they are asked: the Laplace or Gaussian mechanism, made consistent.
 
     The error is that of least squares on the noisy answers, never more than theirs alone: Δ² times
     the rank of W instead of the number of queries, where all products have weight one.
     """
-    checked_selection(workload, noise)
-    power = 1 if noise == "laplace" else 2  # a block's weight is its precision there
+    kind = checked_selection(workload, noise)
     known: dict[int, tuple[Matrix, int]] = {}
     blocks = []
-    for i, asked in enumerate(workload.products):
+    for i, product in enumerate(workload.products):
         size, factors = 1, []
         for name, factor in zip(workload.domain.names, workload.factors(i), strict=True):
             if id(factor) not in known:
-                known[id(factor)] = in_whole_numbers(factor, name, asked.title)
+                known[id(factor)] = in_whole_numbers(factor, name, product.title)
             whole, times = known[id(factor)]
             factors.append(whole)
             size *= times
-        weight = rounded_weight((asked.weight / size) ** power)
+        # In the L2 norm the weight of a block is its precision.
+        weight = rounded_weight((product.weight / size) ** kind.norm)
         blocks.append(Block(Kron(tuple(factors)), weight))
-    return Strategy(workload.domain, noise, Query(tuple(blocks)), "workload")
+    return Strategy(workload.domain, kind, Query(tuple(blocks)), "workload")
 
 
-def direct_error(workload: Workload, noise: Noise = "laplace") -> float:
+def direct_error(workload: Workload, noise: NoiseName = "laplace") -> float:
     """The budget-free error of the workload's own answers with noise, nothing inferred: Δ²·m."""
-    power: Norm = 1 if checked_selection(workload, noise) == "laplace" else 2
+    norm = checked_selection(workload, noise).norm
     even: dict[int, float] = {}
     total = 0.0
-    for asked, factors in zip(workload.products, Terms.of(workload).factors, strict=True):
-        size = asked.weight**power
+    for product, factors in zip(workload.products, GramTerms.of(workload).factors, strict=True):
+        size = product.weight**norm
         for factor in factors:
             if id(factor) not in even:
-                even[id(factor)] = _even_columns(factor, power)
+                even[id(factor)] = _even_columns(factor, norm)
             size *= even[id(factor)]
         total += size
     if math.isnan(total):
-        return workload.matrix.sensitivity(power) ** 2 * workload.shape[0]
-    return (total**2 if power == 1 else total) * workload.shape[0]
+        return workload.matrix.sensitivity(norm) ** 2 * workload.shape[0]
+    return (total**2 if norm == 1 else total) * workload.shape[0]
 
 
-def _even_columns(factor: Matrix, power: Norm) -> float:
-    """Σ|entry|^power of every column if all agree, as those of marginals do; else NaN."""
-    sums = (factor.abs() if power == 1 else factor.sqr())._column_sums()
-    return float(sums[0]) if (sums == sums[0]).all() else math.nan
-
-
-def privelet(workload: Workload, noise: Noise = "laplace") -> Strategy:
+def privelet(workload: Workload, noise: NoiseName = "laplace") -> Strategy:
     """The Haar wavelet on every attribute (Xiao, Wang and Gehrke 2010).
 
     Coefficients are sums and differences of counts, entries 0 and ±1, all with one scale of noise,
     which is the same as the paper's weights on averages. Any length will do.
     """
-    checked_selection(workload, noise)
+    kind = checked_selection(workload, noise)
     wavelets = Kron(tuple(Haar(n) for n in workload.domain.shape))
-    return Strategy(workload.domain, noise, Query.of(wavelets), "privelet")
+    return Strategy(workload.domain, kind, Query.of(wavelets), "privelet")
 
 
-def h2(workload: Workload, noise: Noise = "laplace") -> Strategy:
+def h2(workload: Workload, noise: NoiseName = "laplace") -> Strategy:
     """A tree that halves every attribute at each level, with its root (Hay et al. 2010)."""
-    checked_selection(workload, noise)
-    return _tree(workload, noise, equal_parts(2), "h2", root=True)
+    kind = checked_selection(workload, noise)
+    return _tree(workload, kind, equal_parts(2), "h2", root=True)
 
 
-def hb(workload: Workload, noise: Noise = "laplace", branching: int | None = None) -> Strategy:
+def hb(workload: Workload, noise: NoiseName = "laplace", branching: int | None = None) -> Strategy:
     """A flat tree of few levels, without its root (Qardaji, Yang and Li 2013).
 
     Args:
@@ -112,14 +107,14 @@ def hb(workload: Workload, noise: Noise = "laplace", branching: int | None = Non
         noise: "laplace" or "gaussian"
         branching: into how many parts each attribute is split; by the paper's rule if left out
     """
-    checked_selection(workload, noise)
+    kind = checked_selection(workload, noise)
     check_tree(workload)
     b = best_branching(workload.domain.size) if branching is None else branching
     b = checked_whole(b, "branching", 2)
-    return _tree(workload, noise, equal_parts(b), "hb", root=False)
+    return _tree(workload, kind, equal_parts(b), "hb", root=False)
 
 
-def quadtree(workload: Workload, noise: Noise = "laplace", *, even: bool = False) -> Strategy:
+def quadtree(workload: Workload, noise: NoiseName = "laplace", *, even: bool = False) -> Strategy:
     """Rectangles split in four at their middle, root and all (Cormode et al. 2012).
 
     A range cuts about 2^i of the rectangles of level i, so that their budgets best grow like the
@@ -127,14 +122,14 @@ def quadtree(workload: Workload, noise: Noise = "laplace", *, even: bool = False
     Gaussian noise. With one attribute a range cuts two intervals of any level and all levels are
     alike, as they are with `even`. For more than two attributes, `h2` does the same.
     """
-    checked_selection(workload, noise)
+    kind = checked_selection(workload, noise)
     d = len(workload.domain.shape)
     if d > 2:
         raise WorkloadError(
             f"a quadtree is for one or two attributes, {workload.domain} has {d}; use h2 or hb"
         )
-    power = (3 if noise == "laplace" else 4) if d == 2 and not even else None
-    return _tree(workload, noise, halves, "quadtree", root=True, power=power)
+    root_degree = QUADTREE_ROOTS[kind] if d == 2 and not even else None
+    return _tree(workload, kind, halves, "quadtree", root=True, growth=root_degree)
 
 
 def best_branching(n: int) -> int:
@@ -154,16 +149,7 @@ def best_branching(n: int) -> int:
     return best[1] if best else 2
 
 
-def _root(n: int, h: int) -> int:
-    """The smallest b with b^h ≥ n."""
-    low, high = 1, n
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if middle**h >= n else (middle + 1, high)
-    return low
-
-
-def equal_parts(b: int) -> Split:
+def equal_parts(b: int) -> Cuts:
     """Into b parts as equal as can be, longer ones first: cuts at start + ⌈length · i/b⌉."""
 
     def cuts(starts: Array, stops: Array) -> Array:
@@ -180,7 +166,7 @@ def halves(starts: Array, stops: Array) -> Array:
     return (starts + stops) // 2
 
 
-def axis_levels(n: int, split: Split) -> list[Array]:
+def axis_levels(n: int, split: Cuts) -> list[Array]:
     """The groups of n cells, level by level, from all in one to each on its own.
 
     >>> axis_levels(3, equal_parts(2))
@@ -195,14 +181,14 @@ def axis_levels(n: int, split: Split) -> list[Array]:
         ends = np.union1d(ends, split(ends[:-1], ends[1:]).ravel())
 
 
-def tree_levels(shape: Sequence[int], split: Split, *, root: bool) -> list[Kron]:
+def tree_levels(shape: Sequence[int], split: Cuts, *, root: bool) -> list[Kron]:
     """Products of the levels of all attributes, from coarse to fine."""
     axes = [axis_levels(n, split) for n in shape]
     depth = max(map(len, axes))
-    made = []
+    products = []
     for i in range(0 if root or depth == 1 else 1, depth):
-        made.append(Kron(tuple(_groups(levels[min(i, len(levels) - 1)]) for levels in axes)))
-    return made
+        products.append(Kron(tuple(_groups(levels[min(i, len(levels) - 1)]) for levels in axes)))
+    return products
 
 
 def check_tree(workload: Workload) -> None:
@@ -217,6 +203,33 @@ def check_tree(workload: Workload) -> None:
         )
 
 
+def _tree(
+    workload: Workload,
+    noise: NoiseKind,
+    split: Cuts,
+    name: str,
+    *,
+    root: bool,
+    growth: int | None = None,
+) -> Strategy:
+    """All levels alike, or level i with queries of length 2^(i/growth) in small whole numbers."""
+    check_tree(workload)
+    domain = workload.domain
+    levels: list[Matrix] = list(tree_levels(domain.shape, split, root=root))
+    if growth is not None and len(levels) > 1:
+        levels = [
+            Scaled(round(LEVEL_UNIT * 2 ** (i / growth)), level) for i, level in enumerate(levels)
+        ]
+    whole = levels[0] if len(levels) == 1 else Stack(tuple(levels))
+    return Strategy(domain, noise, Query.of(whole), name)
+
+
+def _even_columns(factor: Matrix, norm: Norm) -> float:
+    """Σ|entry|^norm of every column if all agree, as those of marginals do; else NaN."""
+    sums = (factor.abs() if norm == 1 else factor.sqr())._column_sums()
+    return float(sums[0]) if (sums == sums[0]).all() else math.nan
+
+
 def _groups(groups: Array) -> Matrix:
     count = int(groups[-1]) + 1
     if count == groups.size:
@@ -224,20 +237,10 @@ def _groups(groups: Array) -> Matrix:
     return total(groups.size) if count == 1 else Partition(groups)
 
 
-def _tree(
-    workload: Workload,
-    noise: Noise,
-    split: Split,
-    name: str,
-    *,
-    root: bool,
-    power: int | None = None,
-) -> Strategy:
-    """All levels alike, or level i with queries of length 2^(i/power) in small whole numbers."""
-    check_tree(workload)
-    domain = workload.domain
-    levels: list[Matrix] = list(tree_levels(domain.shape, split, root=root))
-    if power is not None and len(levels) > 1:
-        levels = [Scaled(round(FINE * 2 ** (i / power)), level) for i, level in enumerate(levels)]
-    whole = levels[0] if len(levels) == 1 else Stack(tuple(levels))
-    return Strategy(domain, noise, Query.of(whole), name)
+def _root(n: int, h: int) -> int:
+    """The smallest b with b^h ≥ n."""
+    low, high = 1, n
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if middle**h >= n else (middle + 1, high)
+    return low

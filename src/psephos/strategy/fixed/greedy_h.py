@@ -25,6 +25,7 @@ import scipy.sparse as sp
 
 from psephos.inverse.axis import AxisInverse, gram_diagonal
 from psephos.inverse.nested import NestedInverse, PartitionLevel, within_groups, write_small_parts
+from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Query
 from psephos.matrix import (
     Dense,
@@ -40,22 +41,22 @@ from psephos.matrix import (
     total,
 )
 from psephos.strategy.build import room
-from psephos.strategy.factors import Noise, checked_selection
+from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.fixed.baselines import axis_levels, check_tree, halves
+from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.strategy import Strategy
-from psephos.strategy.terms import Terms
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-MOST_BITS = 12
+TREE_BITS = 12
 DECAYS = [(a, b) for a in (0.0, 0.5) for b in (0.0, 0.25, 0.5, 0.75, 1.0)]
 """The α and β that are tried; the plans of EKTELO (Zhang et al. 2020) take ½ for both."""
-RATIOS = np.concatenate([[0.0], np.geomspace(1e-3, 1e3, 121)])
+FIRST_RATIOS = np.concatenate([[0.0], np.geomspace(1e-3, 1e3, 121)])
 """The r that are tried at first; the best is then refined."""
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class WeightedTree:
     """Groups of cells, level by level from the root down, and λ/(1 - λ) for every group.
 
     Under Gaussian noise it is the root of that: what is asked is λ's root times the total.
@@ -66,32 +67,32 @@ class Tree:
     ratios: tuple[Array, ...]
 
 
-def greedy_h(workload: Workload, noise: Noise = "laplace") -> Strategy:
+def greedy_h(workload: Workload, noise: NoiseName = "laplace") -> Strategy:
     """The product of one Greedy-H tree for each attribute, on cells that the workload tells apart.
 
     An attribute's tree is chosen for its own queries, each product counted by its weight and by
     the squared length of its queries on the other attributes.
     """
-    checked_selection(workload, noise)
+    kind = checked_selection(workload, noise)
     check_tree(workload)
     reduced = workload.reduce()
-    terms = Terms.of(reduced.workload)
+    terms = GramTerms.of(reduced.workload)
     squares = np.array([[float(gram_diagonal(w).sum()) for w in row] for row in _axes(terms)])
     trees = []
     for i, n in enumerate(terms.shape):
         others = terms.coefficients * np.delete(squares, i, axis=0).prod(axis=0)
-        trees.append(greedy_tree(n, others, terms.axis(i), noise))
-    bits = max(4, min(MOST_BITS, room() // max(1, sum(n > 1 for n in terms.shape))))
+        trees.append(greedy_tree(n, others, terms.axis(i), kind))
+    bits = max(4, min(TREE_BITS, room() // max(1, sum(n > 1 for n in terms.shape))))
     groups = [_groups_of(p) for p in reduced.partition.children]
-    made = [integer_tree(tree, bits, noise, g) for tree, g in zip(trees, groups, strict=True)]
-    query = Query.of(Kron(tuple(made)))
-    real = product_error(terms, [real_inverse(tree, noise) for tree in trees])
-    whole = Strategy(workload.domain, noise, query, "greedy_h").expected_error(workload)
+    matrices = [integer_tree(tree, bits, kind, g) for tree, g in zip(trees, groups, strict=True)]
+    query = Query.of(Kron(tuple(matrices)))
+    real = product_error(terms, [real_inverse(tree, kind) for tree in trees])
+    whole = Strategy(workload.domain, kind, query, "greedy_h").expected_error(workload)
     loss = math.sqrt(whole / real) - 1 if real > 0 else 0.0
-    return Strategy(workload.domain, noise, query, "greedy_h", max(0.0, loss))
+    return Strategy(workload.domain, kind, query, "greedy_h", max(0.0, loss))
 
 
-def _axes(terms: Terms) -> list[list[Matrix]]:
+def _axes(terms: GramTerms) -> list[list[Matrix]]:
     return [terms.axis(i) for i in range(len(terms.shape))]
 
 
@@ -99,7 +100,7 @@ def _groups_of(merged: Matrix) -> Array:
     return merged.groups if isinstance(merged, Partition) else np.arange(merged.shape[1])
 
 
-def product_error(terms: Terms, inverses: Sequence[AxisInverse]) -> float:
+def product_error(terms: GramTerms, inverses: Sequence[AxisInverse]) -> float:
     """Σ_j c_j Π_i tr(Y_i⁻¹G_ij)."""
     out = terms.coefficients
     for inverse, row in zip(inverses, _axes(terms), strict=True):
@@ -109,11 +110,12 @@ def product_error(terms: Terms, inverses: Sequence[AxisInverse]) -> float:
 
 
 def greedy_tree(
-    n: int, coefficients: Sequence[float] | Array, queries: Sequence[Matrix], noise: Noise
-) -> Tree:
+    n: int, coefficients: Sequence[float] | Array, queries: Sequence[Matrix], noise: NoiseKind
+) -> WeightedTree:
     """The best tree for the Gram Σ_j c_j W_jᵀW_j on one attribute, of those with several decays.
 
-    >>> tree = greedy_tree(2, [1.0], [Stack((Identity(2), Scaled(3, total(2))))], "gaussian")
+    >>> queries = Stack((Identity(2), Scaled(3, total(2))))
+    >>> tree = greedy_tree(2, [1.0], [queries], NoiseKind.GAUSSIAN)
     >>> round(float(tree.ratios[0][0]), 2)
     1.29
     """
@@ -139,7 +141,9 @@ def _summed(
     return gram, diagonal
 
 
-def _one_tree(gram: Matrix, diagonal: Array, noise: Noise, spread: float, help_: float) -> Tree:
+def _one_tree(
+    gram: Matrix, diagonal: Array, noise: NoiseKind, spread: float, help_: float
+) -> WeightedTree:
     n = diagonal.size
     levels = axis_levels(n, halves)
     u, error = np.ones(n), diagonal
@@ -159,16 +163,16 @@ def _one_tree(gram: Matrix, diagonal: Array, noise: Noise, spread: float, help_:
         error = np.zeros(n)
         error[first] = least
         ratios.append(ratio)
-    return Tree(n, tuple(levels[:-1]), tuple(ratios[::-1]))
+    return WeightedTree(n, tuple(levels[:-1]), tuple(ratios[::-1]))
 
 
-def _scale(ratio: Array, noise: Noise) -> Array:
-    """By what the children's inverse grows when their norm gives way to the node's."""
-    return (1 + ratio) ** 2 if noise == "laplace" else 1 + ratio**2
+def _scale(ratio: Array, noise: NoiseKind) -> Array:
+    """How much the children's error grows when a share of the budget moves up to their parent."""
+    return np.asarray((1 + ratio**noise.norm) ** noise.power)
 
 
 def _best_ratio(
-    alone: Array, shared: Array, k: Array, help_: float, noise: Noise
+    alone: Array, shared: Array, k: Array, help_: float, noise: NoiseKind
 ) -> tuple[Array, Array]:
     """For every node the ratio with the least error, and that error."""
 
@@ -178,54 +182,53 @@ def _best_ratio(
         return np.asarray(_scale(r, noise) * inside)
 
     at = np.arange(alone.size)
-    tried = np.broadcast_to(RATIOS, (alone.size, RATIOS.size))
+    ratios = np.broadcast_to(FIRST_RATIOS, (alone.size, FIRST_RATIOS.size))
     for _ in range(2):
-        errors = error(tried)
+        errors = error(ratios)
         best = errors.argmin(axis=1)
-        ratio, least = tried[at, best], errors[at, best]
-        tried = ratio[:, None] * np.geomspace(0.9, 1 / 0.9, 61)
+        ratio, least = ratios[at, best], errors[at, best]
+        ratios = ratio[:, None] * np.geomspace(0.9, 1 / 0.9, 61)
     return ratio, least
 
 
-def real_inverse(tree: Tree, noise: Noise) -> NestedInverse:
+def real_inverse(tree: WeightedTree, noise: NoiseKind) -> NestedInverse:
     """(AᵀA)⁻¹ of the tree with real weights, all columns of norm one."""
     budget = np.ones(tree.cells)
     levels = []
     for groups, ratio in zip(tree.levels, tree.ratios, strict=True):
         share = _share(ratio, noise)
         first = np.unique(groups, return_index=True)[1]
-        own = budget[first] * share
-        levels.append(PartitionLevel((groups,), own**2 if noise == "laplace" else own))
+        node_budget = budget[first] * share
+        levels.append(PartitionLevel((groups,), node_budget**noise.power))
         budget = budget * (1 - share)[groups]
-    cells = budget**2 if noise == "laplace" else budget
-    return NestedInverse(cells, tuple(levels[::-1]))
+    return NestedInverse(budget**noise.power, tuple(levels[::-1]))
 
 
-def _share(ratio: Array, noise: Noise) -> Array:
+def _share(ratio: Array, noise: NoiseKind) -> Array:
     """λ, of the L1 norm or of the squared L2 norm."""
-    odds = ratio if noise == "laplace" else ratio**2
+    odds = ratio**noise.norm
     return np.asarray(odds / (1 + odds))
 
 
-def integer_tree(tree: Tree, bits: int, noise: Noise, groups: Array) -> Matrix:
+def integer_tree(tree: WeightedTree, bits: int, noise: NoiseKind, groups: Array) -> Matrix:
     """The tree in whole numbers, each merged cell spread over its group of cells.
 
     Weights are handed down from the root: a node keeps its share of what has come to it, rounded,
     and all the rest goes on. So under Laplace noise every column sums to exactly 2^bits; under
     Gaussian noise its squares sum to at most 4^bits, and less only by the rounding at the leaf.
     """
-    power = 1 if noise == "laplace" else 2
-    budget = np.full(tree.cells, 1 << power * bits, dtype=np.int64)
+    norm = noise.norm
+    budget = np.full(tree.cells, 1 << norm * bits, dtype=np.int64)
     parts: list[Matrix] = []
     for level, ratio in zip(tree.levels, tree.ratios, strict=True):
         first = np.unique(level, return_index=True)[1]
-        wanted = _share(ratio, noise) * budget[first]
-        weights = np.rint(wanted) if power == 1 else np.floor(np.sqrt(wanted))
-        weights = np.where(weights**power < budget[first], weights, 0).astype(np.int64)
-        budget = budget - (weights**power)[level]
+        node_share = _share(ratio, noise) * budget[first]
+        weights = np.rint(node_share) if norm == 1 else np.floor(np.sqrt(node_share))
+        weights = np.where(weights**norm < budget[first], weights, 0).astype(np.int64)
+        budget = budget - (weights**norm)[level]
         if weights.any():
             parts.append(_rows(weights, level[groups]))
-    leaves = budget if power == 1 else np.floor(np.sqrt(budget)).astype(np.int64)
+    leaves = budget if norm == 1 else np.floor(np.sqrt(budget)).astype(np.int64)
     if not parts:
         return _cells(groups)
     alone = tree.cells == groups.size
@@ -234,13 +237,13 @@ def integer_tree(tree: Tree, bits: int, noise: Noise, groups: Array) -> Matrix:
 
 def _rows(weights: Array, groups: Array) -> Sparse:
     """A row for every group with a weight."""
-    kept = np.flatnonzero(weights)
+    numbered = np.flatnonzero(weights)
     number = np.full(weights.size, -1)
-    number[kept] = np.arange(kept.size)
+    number[numbered] = np.arange(numbered.size)
     cells = np.flatnonzero(number[groups] >= 0)
-    own = groups[cells]
-    shape = (kept.size, groups.size)
-    return Sparse(sp.csr_array((weights[own], (number[own], cells)), shape=shape))
+    cell_groups = groups[cells]
+    shape = (numbered.size, groups.size)
+    return Sparse(sp.csr_array((weights[cell_groups], (number[cell_groups], cells)), shape=shape))
 
 
 def _cells(groups: Array) -> Matrix:

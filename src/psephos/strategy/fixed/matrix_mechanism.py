@@ -13,29 +13,32 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import minimize
 
 from psephos.errors import TooLargeError
+from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Query
 from psephos.matrix import DENSE_LIMIT, Dense, Haar, Matrix, Partition
 from psephos.strategy.factors import (
     GaussianFactor,
-    Noise,
+    NoiseName,
     PureFactor,
     checked_selection,
     checked_whole,
 )
+from psephos.strategy.gram_terms import GramOperator, GramTerms
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.opt0 import opt0
 from psephos.strategy.strategy import Strategy
-from psephos.strategy.terms import GramOperator, Terms
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-MOST_CELLS = 64
-BITS = 13
+MECHANISM_CELLS = 64
+"""The most different cells that are searched."""
+MECHANISM_BITS = 13
+"""Bits of the largest column sum."""
 
 
 def matrix_mechanism(
     workload: Workload,
-    noise: Noise = "laplace",
+    noise: NoiseName = "laplace",
     *,
     restarts: int = 3,
     iterations: int = 500,
@@ -50,21 +53,20 @@ def matrix_mechanism(
         iterations: the most steps of one search
         seed: of the random starts
     """
-    checked_selection(workload, noise)
+    kind = checked_selection(workload, noise)
     restarts, seed = checked_whole(restarts, "restarts", 0), checked_whole(seed, "seed", 0)
     iterations = checked_whole(iterations, "iterations", 1)
-    gram, groups = merged_cells(workload, MOST_CELLS, "the matrix mechanism")
-    if noise == "gaussian":
+    gram, groups = merged_cells(workload, MECHANISM_CELLS, "the matrix mechanism")
+    if kind is NoiseKind.GAUSSIAN:
         real = optimise_gaussian(gram.times(np.eye(gram.n))).factor
-        made = GaussianFactor(real).integer(BITS)
-        array = made.dense().astype(np.int64)
+        factor = GaussianFactor(real).integer(MECHANISM_BITS)
+        array = factor.dense().astype(np.int64)
     else:
         real = general_search(gram, restarts, iterations, default_rng(seed))
-        array = round_signed(real, BITS)
-    power = 1 if noise == "laplace" else 2
-    loss = (error_of(array, gram, power) / error_of(real, gram, power)) ** 0.5 - 1
+        array = round_signed(real, MECHANISM_BITS)
+    loss = (error_of(array, gram, kind.norm) / error_of(real, gram, kind.norm)) ** 0.5 - 1
     query = Query.of(spread_columns(array, groups))
-    return Strategy(workload.domain, noise, query, "matrix_mechanism", max(0.0, loss))
+    return Strategy(workload.domain, kind, query, "matrix_mechanism", max(0.0, loss))
 
 
 def merged_cells(workload: Workload, most: int, what: str) -> tuple[GramOperator, Array]:
@@ -78,7 +80,7 @@ def merged_cells(workload: Workload, most: int, what: str) -> tuple[GramOperator
             n,
             most,
         )
-    gram = Terms.of(reduced.workload).whole()
+    gram = GramTerms.of(reduced.workload).whole()
     merged = reduced.partition
     groups = merged.groups if isinstance(merged, Partition) else np.arange(workload.domain.size)
     return gram, groups
@@ -97,18 +99,18 @@ def spread_columns(array: Array, groups: Array) -> Matrix:
     return Dense(rows[:, groups])
 
 
-def error_of(array: Array, gram: GramOperator, power: int) -> float:
-    """‖A‖² tr((AᵀA)⁺G), dense; the L1 norm for power 1, the L2 norm for power 2."""
+def error_of(array: Array, gram: GramOperator, norm: int) -> float:
+    """‖A‖² tr((AᵀA)⁺G), dense, in the L1 or the L2 norm."""
     a = array.astype(float)
-    norm = (np.abs(a) ** power).sum(axis=0).max() ** (1 / power)
+    longest = (np.abs(a) ** norm).sum(axis=0).max() ** (1 / norm)
     inverse = np.linalg.pinv(a)
-    return float(norm**2 * (inverse.T * gram.times(np.ascontiguousarray(inverse.T))).sum())
+    return float(longest**2 * (inverse.T * gram.times(np.ascontiguousarray(inverse.T))).sum())
 
 
 def general_search(gram: GramOperator, restarts: int, iterations: int, rng: Generator) -> Array:
     """The best of the descents from a p-Identity, from wavelets, from G's root and at random."""
     n, dense = gram.n, gram.times(np.eye(gram.n))
-    found = [np.eye(n)]
+    candidates = [np.eye(n)]
     theta = opt0(gram, rng=rng, restarts=5).theta
     starts = [PureFactor(theta).matrix.dense()]
     values, vectors = np.linalg.eigh(dense)
@@ -118,9 +120,9 @@ def general_search(gram: GramOperator, restarts: int, iterations: int, rng: Gene
     for start in starts:
         # What is zero gets a little of either sign, so that it may grow.
         noisy = start + 1e-3 * np.abs(start).max() * rng.normal(size=start.shape)
-        found.append(_descend(noisy, dense, iterations))
-    found.append(starts[0])
-    return min(found, key=lambda a: error_of(a, gram, 1))
+        candidates.append(_descend(noisy, dense, iterations))
+    candidates.append(starts[0])
+    return min(candidates, key=lambda a: error_of(a, gram, 1))
 
 
 def _descend(start: Array, gram: Array, iterations: int) -> Array:
@@ -165,10 +167,10 @@ def round_signed(a: Array, bits: int) -> Array:
     """
     sizes = np.abs(a)
     exact = sizes * ((1 << bits) / sizes.sum(axis=0).max())
-    made = np.floor(exact).astype(np.int64)
-    wanted = np.floor(exact.sum(axis=0) + 1e-6).astype(np.int64)
-    order = np.argsort(made - exact, axis=0, kind="stable")
+    rounded = np.floor(exact).astype(np.int64)
+    column_sums = np.floor(exact.sum(axis=0) + 1e-6).astype(np.int64)
+    order = np.argsort(rounded - exact, axis=0, kind="stable")
     rank = np.empty_like(order)
     np.put_along_axis(rank, order, np.arange(len(a))[:, None], axis=0)
-    made += rank < wanted - made.sum(axis=0)
-    return np.asarray(made * np.where(a < 0, -1, 1))
+    rounded += rank < column_sums - rounded.sum(axis=0)
+    return np.asarray(rounded * np.where(a < 0, -1, 1))

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.random import Generator
 
 from psephos.matrix import superset_sums
+from psephos.matrix.marginals import Axes
 from psephos.values import Array
-
-Axes = tuple[int, ...]
 
 LATTICE_AXES = 14
 """Up to this many attributes all 2^d blocks are compared at once."""
@@ -35,13 +34,15 @@ def quadruples(d: int) -> list[Axes]:
     points = np.arange(1 << max(2, (d - 1).bit_length()))
     a, b = (each.ravel() for each in np.meshgrid(points, points, indexing="ij"))
     a, b = a[a < b], b[a < b]
-    found = []
+    quadruples_of_c = []
     for c in points.tolist():
         later = b < c
         fourth = a[later] ^ b[later] ^ c
         fits = fourth > c
-        found.append(np.stack([a[later][fits], b[later][fits], c + 0 * fourth[fits], fourth[fits]]))
-    return _cut(np.concatenate(found, axis=1).T.tolist(), d, 3)
+        quadruples_of_c.append(
+            np.stack([a[later][fits], b[later][fits], c + 0 * fourth[fits], fourth[fits]])
+        )
+    return _cut(np.concatenate(quadruples_of_c, axis=1).T.tolist(), d, 3)
 
 
 def inversive_plane(d: int, q: int) -> list[Axes]:
@@ -78,8 +79,8 @@ def _lines(q: int) -> list[list[int]]:
 
 def _cut(blocks: Sequence[Sequence[int]], d: int, least: int) -> list[Axes]:
     """Blocks without points from d on; those with fewer than `least` points contain nothing."""
-    kept = {tuple(sorted(i for i in block if i < d)) for block in blocks}
-    return sorted(block for block in kept if len(block) >= min(least, d))
+    shortened = {tuple(sorted(i for i in block if i < d)) for block in blocks}
+    return sorted(block for block in shortened if len(block) >= min(least, d))
 
 
 def designs(d: int, t: int, largest: int) -> Iterator[list[Axes]]:
@@ -90,8 +91,8 @@ def designs(d: int, t: int, largest: int) -> Iterator[list[Axes]]:
         return
     for q in (3, 5, 7, 11, 13, 17, 19, 23, 29, 31):
         points, block = (q * q, q) if t == 2 else (q * q + 1, q + 1)
-        kept = block * d / points  # points of a block on average
-        if d <= points and t + 0.8 < kept <= largest:
+        mean_points = block * d / points  # points of a block on average
+        if d <= points and t + 0.8 < mean_points <= largest:
             yield affine_plane(d, q) if t == 2 else inversive_plane(d, q)
 
 
@@ -117,19 +118,19 @@ def _best_blocks(shape: Sequence[int], wanted: Array, price: float, rng: Generat
     for n in shape:
         cells = np.concatenate([cells, cells * float(n) ** price])
     codes = np.arange(1 << d)
-    left = np.zeros(1 << d)
-    left[(1 << wanted).sum(axis=1)] = 1
+    uncovered = np.zeros(1 << d)
+    uncovered[(1 << wanted).sum(axis=1)] = 1
     blocks = []
     # One block takes what it contains away from all others, so sums are kept up to date by a
     # transform of the few sets it took.
-    contained = superset_sums(left[::-1])[::-1].copy()
-    while left.any():
+    contained = superset_sums(uncovered[::-1])[::-1].copy()
+    while uncovered.any():
         worth = contained**2 / cells
         best = _any_largest(worth, rng)
         blocks.append(tuple(i for i in range(d) if best >> i & 1))
-        taken = np.where(codes & best == codes, left, 0)
-        left -= taken
-        contained -= superset_sums(taken[::-1])[::-1]
+        covered = np.where(codes & best == codes, uncovered, 0)
+        uncovered -= covered
+        contained -= superset_sums(covered[::-1])[::-1]
     return blocks
 
 
@@ -137,18 +138,18 @@ def _grown_blocks(shape: Sequence[int], wanted: Array, price: float, rng: Genera
     """From a t-set not yet contained, attribute by attribute, while the block's worth grows."""
     d, t = len(shape), wanted.shape[1]
     cells = np.asarray(shape, dtype=float) ** price
-    left = np.zeros((d,) * t, dtype=bool)
+    uncovered = np.zeros((d,) * t, dtype=bool)
     for order in _orders(t):
-        left[tuple(wanted[:, order].T)] = True
+        uncovered[tuple(wanted[:, order].T)] = True
     blocks = []
-    flat = left.reshape(-1)
+    flat = uncovered.reshape(-1)
     for first in rng.permutation(wanted).tolist():
-        if not left[tuple(first)]:
+        if not uncovered[tuple(first)]:
             continue
         block, contained = list(first), 1.0
         gain = np.zeros(d)
         for j in range(t):
-            gain += left[tuple(block[:j] + block[j + 1 :])]
+            gain += uncovered[tuple(block[:j] + block[j + 1 :])]
         while len(block) < d:
             worth = (contained + gain) ** 2 / cells
             worth[block] = 0
@@ -157,16 +158,16 @@ def _grown_blocks(shape: Sequence[int], wanted: Array, price: float, rng: Genera
                 break
             contained += float(gain[y])
             if t == 2:
-                gain += left[y]
+                gain += uncovered[y]
             elif t > 2:
                 inner = np.array(list(combinations(block, t - 2)))
-                gain += left[(*inner.T, y)].sum(axis=0)
+                gain += uncovered[(*inner.T, y)].sum(axis=0)
             block.append(y)
         blocks.append(tuple(sorted(block)))
-        axes = taken = np.array(block)
+        axes = covered = np.array(block)
         for j in range(1, t):
-            taken = np.add.outer(axes * d**j, taken)
-        flat[taken] = False
+            covered = np.add.outer(axes * d**j, covered)
+        flat[covered] = False
     return blocks
 
 

@@ -18,7 +18,7 @@ from psephos.values import Array
 
 
 @dataclass(frozen=True, eq=False)
-class Certified:
+class CertifiedFactor:
     """Upper triangular A of unit column norms, its error tr((AᵀA)⁻¹G), a bound on every error."""
 
     factor: Array
@@ -38,7 +38,7 @@ def optimise_gaussian(
     start: Array | None = None,
     iterations: int = 100,
     deadline: float | None = None,
-) -> Certified:
+) -> CertifiedFactor:
     """The fixed point from Λ = I (or diag `start`) until the gap is below the tolerance.
 
     A G of full rank takes a handful of steps; for a singular one the gap may stop near 1e-3, and
@@ -49,42 +49,42 @@ def optimise_gaussian(
     (2.618034, True)
     """
     gram = np.asarray(gram, dtype=float)
-    asked = np.flatnonzero(gram.diagonal() > 0)
+    queried = np.flatnonzero(gram.diagonal() > 0)
     factor = np.eye(len(gram))
-    if asked.size == 0:
-        return Certified(factor, 0.0, 0.0)
-    inner = gram[np.ix_(asked, asked)]
-    weights = np.ones(asked.size) if start is None else np.asarray(start, dtype=float)[asked]
-    bound, shape, upper = 0.0, np.eye(asked.size), float(inner.trace())
+    if queried.size == 0:
+        return CertifiedFactor(factor, 0.0, 0.0)
+    inner = gram[np.ix_(queried, queried)]
+    weights = np.ones(queried.size) if start is None else np.asarray(start, dtype=float)[queried]
+    bound, shape, upper = 0.0, np.eye(queried.size), float(inner.trace())
     before = 0.0
     for _ in range(iterations):
-        found = _step(inner, weights)
-        bound = max(bound, found.bound)
-        if found.upper < upper:
-            shape, upper = found.shape, found.upper
+        step = _step(inner, weights)
+        bound = max(bound, step.bound)
+        if step.upper < upper:
+            shape, upper = step.shape, step.upper
         late = deadline is not None and time.monotonic() > deadline
         if late or upper - bound <= tolerance * upper:
             break
         # The square goes twice as far and is exact if G is diagonal; a plain step follows one that
         # went too far. An entry of zero could never grow again.
-        power = 2 if found.bound >= before else 1
-        weights = weights * found.excess**power
+        power = 2 if step.bound >= before else 1
+        weights = weights * step.excess**power
         weights = np.maximum(weights, 1e-9 * weights.max())
-        before = found.bound
+        before = step.bound
     root, error = _factor(shape, inner)
-    factor[np.ix_(asked, asked)] = root
-    return Certified(factor, error, min(bound, error))
+    factor[np.ix_(queried, queried)] = root
+    return CertifiedFactor(factor, error, min(bound, error))
 
 
 @dataclass(frozen=True, eq=False)
-class _Step:
+class _FixedPointStep:
     bound: float
     upper: float
     shape: Array
     excess: Array
 
 
-def _step(gram: Array, weights: Array) -> _Step:
+def _step(gram: Array, weights: Array) -> _FixedPointStep:
     """One step of the fixed point: the diagonal of X (one at the optimum), and a feasible X."""
     half = np.sqrt(weights)
     values, vectors = eigh(gram * half * half[:, None], driver="evd", overwrite_a=True)
@@ -106,7 +106,7 @@ def _step(gram: Array, weights: Array) -> _Step:
         other = float(norm @ (inverse * gram * half * half[:, None]) @ norm)
         if other < upper:
             upper, scaled = other, x / norm / norm[:, None]
-    return _Step(trace**2 / float(weights.sum()), upper, scaled, excess)
+    return _FixedPointStep(trace**2 / float(weights.sum()), upper, scaled, excess)
 
 
 def _factor(x: Array, gram: Array) -> tuple[Array, float]:

@@ -24,12 +24,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from psephos.errors import ShapeError
+from psephos.matrix.marginals import Axes
 from psephos.values import Array
 
-Axes = tuple[int, ...]
 
-
-class Sets(Protocol):
+class MarginalSets(Protocol):
     """The sets that may be measured, and the error of weights on them (one row per strategy)."""
 
     @property
@@ -83,7 +82,7 @@ class Lattice:
 
 
 @dataclass(frozen=True, eq=False)
-class Family:
+class ListedSets:
     """Listed sets, and the S that the workload needs: both sums by one sparse matrix."""
 
     sets: tuple[Axes, ...]
@@ -94,7 +93,9 @@ class Family:
     contained: sp.csr_array
 
     @classmethod
-    def of(cls, shape: Sequence[int], traces: Mapping[Axes, float], sets: Iterable[Axes]) -> Family:
+    def of(
+        cls, shape: Sequence[int], traces: Mapping[Axes, float], sets: Iterable[Axes]
+    ) -> ListedSets:
         """From the positive τ_S, and the sets that may be measured."""
         listed = tuple(dict.fromkeys(sets))
         contained = incidence(len(shape), listed, list(traces))
@@ -102,8 +103,8 @@ class Family:
         total = float(tau.sum())
         logs = np.log(np.array(shape, dtype=float))
         inside = np.zeros(len(listed))
-        for own, block in by_length(listed):
-            inside[own] = logs[block].sum(axis=1)
+        for rows, block in by_length(listed):
+            inside[rows] = logs[block].sum(axis=1)
         scale = total / math.prod(map(float, shape))
         return cls(listed, np.exp(-inside), tau / total, scale, contained.T.tocsr(), contained)
 
@@ -131,8 +132,11 @@ def by_length(sets: Sequence[Axes]) -> Iterator[tuple[Array, Array]]:
     """Sets of one length at a time: where they stand, and their axes as an array."""
     lengths = np.array([len(axes) for axes in sets])
     for k in np.unique(lengths).tolist():
-        own = np.flatnonzero(lengths == k)
-        yield own, np.array([sets[j] for j in own.tolist()], dtype=np.int64).reshape(len(own), k)
+        places = np.flatnonzero(lengths == k)
+        yield (
+            places,
+            np.array([sets[j] for j in places.tolist()], dtype=np.int64).reshape(len(places), k),
+        )
 
 
 def incidence(d: int, sets: Sequence[Axes], inner: Sequence[Axes]) -> sp.csr_array:
@@ -148,21 +152,21 @@ def incidence(d: int, sets: Sequence[Axes], inner: Sequence[Axes]) -> sp.csr_arr
         return np.asarray(((axes + 1) * places[: axes.shape[-1]]).sum(axis=-1))
 
     known = {}
-    for own, axes in by_length(inner):
+    for numbers, axes in by_length(inner):
         code = codes(axes)
         order = np.argsort(code)
-        known[axes.shape[1]] = (code[order], own[order])
+        known[axes.shape[1]] = (code[order], numbers[order])
     rows, columns = [], []
-    for own, block in by_length(sets):
+    for numbers, block in by_length(sets):
         for k, (code, where) in known.items():
             if k > block.shape[1]:
                 continue
             picks = list(combinations(range(block.shape[1]), k))
-            asked = codes(block[:, np.array(picks, dtype=np.int64).reshape(len(picks), k)])
-            found = np.minimum(np.searchsorted(code, asked), len(code) - 1)
-            some = code[found] == asked
-            rows.append(own[np.nonzero(some)[0]])
-            columns.append(where[found[some]])
+            inner_codes = codes(block[:, np.array(picks, dtype=np.int64).reshape(len(picks), k)])
+            nearest = np.minimum(np.searchsorted(code, inner_codes), len(code) - 1)
+            hits = code[nearest] == inner_codes
+            rows.append(numbers[np.nonzero(hits)[0]])
+            columns.append(where[nearest[hits]])
     row, column = np.concatenate(rows), np.concatenate(columns)
     shape = (len(sets), len(inner))
     return sp.coo_array((np.ones(len(row)), (row, column)), shape=shape).tocsr()
@@ -177,7 +181,7 @@ def _ratios(traces: Array, eigenvalues: Array) -> tuple[Array, Array]:
     return once, twice
 
 
-def objective(sets: Sets, weights: Array) -> tuple[float, Array]:
+def objective(sets: MarginalSets, weights: Array) -> tuple[float, Array]:
     """C and its gradient at one vector of weights.
 
     >>> lattice = Lattice.of((2, 2), np.array([4.0, 0.0, 0.0, 0.0]))  # the total alone is asked
@@ -192,7 +196,7 @@ def objective(sets: Sets, weights: Array) -> tuple[float, Array]:
 
 
 def descend(
-    sets: Sets,
+    sets: MarginalSets,
     weights: Array,
     *,
     steps: int,

@@ -17,27 +17,34 @@ import numpy as np
 from numpy.random import Generator
 
 from psephos.errors import ShapeError
-from psephos.strategy.hdmm.covering_designs import Axes, designs, greedy_cover
-from psephos.strategy.hdmm.marginal_error import Family, Lattice, Sets, descend, positive_traces
+from psephos.matrix.marginals import Axes
+from psephos.strategy.hdmm.covering_designs import designs, greedy_cover
+from psephos.strategy.hdmm.marginal_error import (
+    Lattice,
+    ListedSets,
+    MarginalSets,
+    descend,
+    positive_traces,
+)
 from psephos.values import Array
 
-LATTICE = 1 << 12
+LATTICE_SETS = 1 << 12
 """Up to this many sets all of them are in the search; beyond, those of one start at a time."""
-SUBSPACES = 1 << 15
+MANY_SUBSPACES = 1 << 15
 """A workload that needs more subspaces than this gets few starts, and all sets where it can."""
-BATCH = 1 << 16
+BATCH_WEIGHTS = 1 << 16
 """Weights improved together: they stay in cache."""
-FULL = (0.0, 0.3, 1.0, 3.0)
+FULL_TABLE_WEIGHTS = (0.0, 0.3, 1.0, 3.0)
 """Weights of the full table beside a cover of total weight one."""
 FULL_CELLS = 1e12
 """Domains beyond this are not measured cell by cell."""
 
-Progress = Callable[[int, float], None]
+MarginalProgress = Callable[[int, float], None]
 """Called with the number of starts tried and the least error so far."""
 
 
 @dataclass(frozen=True)
-class Weighted:
+class WeightedMarginals:
     """Marginals to measure, the weight of each, and the squared error C of the whole."""
 
     sets: tuple[Axes, ...]
@@ -52,8 +59,8 @@ def opt_marginals(
     rng: Generator,
     restarts: int,
     deadline: float | None = None,
-    progress: Progress | None = None,
-) -> Weighted:
+    progress: MarginalProgress | None = None,
+) -> WeightedMarginals:
     """Weights θ on marginals with little C = (Σθ)² Σ_S τ_S/λ_S; never worse than Identity.
 
     `traces` is τ_S for all 2^d sets, or a mapping from those that are not zero. Where all sets are
@@ -71,18 +78,18 @@ def opt_marginals(
     needed = positive_traces(len(shape), traces)
     if not needed:
         raise ShapeError("no subspace has a positive trace: the workload asks for nothing")
-    search = _Search(shape, needed, rng, deadline, progress)
+    search = _MarginalSearch(shape, needed, rng, deadline, progress)
     d = len(shape)
-    if 1 << d <= LATTICE:
+    if 1 << d <= LATTICE_SETS:
         search.everything(restarts * max(1, min(50, 2560 >> d)))
-    elif len(needed) > SUBSPACES and d <= 22:
+    elif len(needed) > MANY_SUBSPACES and d <= 22:
         search.everything(0)
     else:
         search.covers(restarts)
     return search.best()
 
 
-class _Search:
+class _MarginalSearch:
     """The best strategy so far, and how starts are made and improved."""
 
     def __init__(
@@ -91,7 +98,7 @@ class _Search:
         needed: dict[Axes, float],
         rng: Generator,
         deadline: float | None,
-        progress: Progress | None,
+        progress: MarginalProgress | None,
     ) -> None:
         self.shape = shape
         self.needed = needed
@@ -103,7 +110,7 @@ class _Search:
         # The full table alone has error Σ τ, whatever its size.
         self.identity = math.fsum(needed.values())
         self.error = self.identity
-        self.found: tuple[Sets, Array] | None = None
+        self.best_weights: tuple[MarginalSets, Array] | None = None
 
     @property
     def late(self) -> bool:
@@ -118,36 +125,36 @@ class _Search:
         for axes, tau in self.needed.items():
             traces[sum(1 << i for i in axes)] = tau
         lattice = Lattice.of(self.shape, traces)
-        few = 1 << d > LATTICE
-        size = max(1, BATCH >> d)
-        kept: list[tuple[float, Array]] = []
+        few = 1 << d > LATTICE_SETS
+        size = max(1, BATCH_WEIGHTS >> d)
+        leaders: list[tuple[float, Array]] = []
         batch: list[Array] = []
         for start in self._starts(lattice, few, random):
             batch.append(start)
             if len(batch) == size:
-                kept = self._sifted(lattice, kept, batch)
+                leaders = self._sifted(lattice, leaders, batch)
                 batch = []
                 if self.late:
                     break
         if batch:
-            kept = self._sifted(lattice, kept, batch)
-        found = np.array([weights for _, weights in kept])
-        found, errors = descend(lattice, found, steps=500, deadline=self.deadline)
-        self._keep(lattice, found, errors)
+            leaders = self._sifted(lattice, leaders, batch)
+        weights = np.array([weights for _, weights in leaders])
+        weights, errors = descend(lattice, weights, steps=500, deadline=self.deadline)
+        self._keep(lattice, weights, errors)
 
     def _sifted(
-        self, lattice: Lattice, kept: list[tuple[float, Array]], batch: list[Array]
+        self, lattice: Lattice, leaders: list[tuple[float, Array]], batch: list[Array]
     ) -> list[tuple[float, Array]]:
         """A batch improved a little; of it and what was kept the best eight."""
         weights, errors = descend(
             lattice, np.array(batch), steps=60, tolerance=1e-6, deadline=self.deadline
         )
         self.tried += len(batch)
-        merged = [*kept, *zip(errors.tolist(), weights, strict=True)]
-        merged = sorted(merged, key=lambda pair: pair[0])[:8]
+        ranked = [*leaders, *zip(errors.tolist(), weights, strict=True)]
+        ranked = sorted(ranked, key=lambda pair: pair[0])[:8]
         if self.progress is not None:
-            self.progress(self.tried, merged[0][0])
-        return merged
+            self.progress(self.tried, ranked[0][0])
+        return ranked
 
     def _starts(self, lattice: Lattice, few: bool, random: int) -> Iterator[Array]:
         d = len(self.shape)
@@ -160,15 +167,15 @@ class _Search:
             weights[-1] += full
             return weights
 
-        asked = list(codes)
-        yield over(asked, 0.0, 0.0)
+        needed = list(codes)
+        yield over(needed, 0.0, 0.0)
         yield self._gaussian(lattice)
-        for t in sorted(set(map(len, asked))):
-            level = [axes for axes in asked if len(axes) == t]
-            for full in FULL[:: 2 if few else 1]:
+        for t in sorted(set(map(len, needed))):
+            level = [axes for axes in needed if len(axes) == t]
+            for full in FULL_TABLE_WEIGHTS[:: 2 if few else 1]:
                 yield over(level, 0.02, full)
         for cover in self._covers(1 if few else 5, few):
-            for full in FULL:
+            for full in FULL_TABLE_WEIGHTS:
                 yield over(cover, 0.1, full)
         for i in range(random):
             if i % 3 == 0:
@@ -186,13 +193,13 @@ class _Search:
         for n in self.shape:
             sizes = np.concatenate([sizes, sizes * max(1, n - 1)])
             levels = np.concatenate([levels, levels + 1])
-        wanted = np.sqrt(sets.traces / sizes)
-        shares = np.zeros_like(wanted)
+        target = np.sqrt(sets.traces / sizes)
+        shares = np.zeros_like(target)
         for level in range(len(self.shape), -1, -1):
             # Whatever larger sets leave of λ_S is the set's own share.
             sums = sets._sums(shares.copy(), 0, 1)
-            own = levels == level
-            shares[own] = np.maximum(wanted - sums, 0)[own]
+            on_level = levels == level
+            shares[on_level] = np.maximum(target - sums, 0)[on_level]
         weights = np.sqrt(shares / sets.outside)
         return np.asarray(weights + 1e-3 * weights.sum() / len(weights))
 
@@ -203,39 +210,39 @@ class _Search:
         d = len(self.shape)
         typical = math.exp(sum(map(math.log, self.shape)) / d)
         equal = len(set(self.shape)) == 1
-        asked = sorted(set(map(len, self.needed)) - {0, d}, reverse=True)
-        for t in asked[: 1 if largest_only else None]:
-            wanted = np.array([axes for axes in self.needed if len(axes) == t])
+        lengths = sorted(set(map(len, self.needed)) - {0, d}, reverse=True)
+        for t in lengths[: 1 if largest_only else None]:
+            t_sets = np.array([axes for axes in self.needed if len(axes) == t])
             for design in designs(d, t, largest_block(t, typical)):
                 for _ in range(1 if equal else times):
                     order = self.rng.permutation(d).tolist()
                     yield [tuple(sorted(order[i] for i in block)) for block in design]
             for price in (1.0, 0.85, 0.7, 0.5, 0.35)[:times]:
-                cover = greedy_cover(self.shape, wanted, price, self.rng)
+                cover = greedy_cover(self.shape, t_sets, price, self.rng)
                 if cover:
                     yield cover
 
     def covers(self, restarts: int) -> None:
         """One start after the other, each on its own sets and the smaller ones that are asked."""
-        asked = list(self.needed)
-        top = max(map(len, asked))
-        family = Family.of(self.shape, self.needed, asked)
-        uniform = np.ones(len(asked))
-        self._improve(family, [uniform, np.array([float(len(axes) == top) for axes in asked])])
-        smaller = [axes for axes in asked if len(axes) < top]
+        needed = list(self.needed)
+        top = max(map(len, needed))
+        family = ListedSets.of(self.shape, self.needed, needed)
+        uniform = np.ones(len(needed))
+        self._improve(family, [uniform, np.array([float(len(axes) == top) for axes in needed])])
+        smaller = [axes for axes in needed if len(axes) < top]
         if math.prod(map(float, self.shape)) < FULL_CELLS:
             smaller.append(self.every)
-        large = len(asked) > SUBSPACES
+        large = len(needed) > MANY_SUBSPACES
         for cover in self._covers(max(1, min(5, restarts // 25)) if large else 5, large):
             if self.late:
                 return
-            family = Family.of(self.shape, self.needed, [*cover, *smaller])
-            missed = [asked[j] for j in np.flatnonzero(np.diff(family.contains.indptr) == 0)]
+            family = ListedSets.of(self.shape, self.needed, [*cover, *smaller])
+            missed = [needed[j] for j in np.flatnonzero(np.diff(family.contains.indptr) == 0)]
             if missed:
-                family = Family.of(self.shape, self.needed, [*cover, *smaller, *missed])
+                family = ListedSets.of(self.shape, self.needed, [*cover, *smaller, *missed])
             self._improve(family, self._shares(family, cover))
 
-    def _shares(self, family: Family, cover: list[Axes]) -> list[Array]:
+    def _shares(self, family: ListedSets, cover: list[Axes]) -> list[Array]:
         """Most weight on the cover, a little on all else, and more or less on the full table."""
         blocks = set(cover)
         base = np.array([axes in blocks for axes in family.sets]) / len(blocks)
@@ -243,38 +250,38 @@ class _Search:
         if self.every not in family.sets:
             return [base]
         last = np.array([axes == self.every for axes in family.sets])
-        return [base + full * last for full in FULL]
+        return [base + full * last for full in FULL_TABLE_WEIGHTS]
 
-    def _improve(self, family: Family, starts: list[Array]) -> None:
-        found, errors = descend(
+    def _improve(self, family: ListedSets, starts: list[Array]) -> None:
+        weights, errors = descend(
             family, np.array(starts), steps=100, tolerance=1e-6, deadline=self.deadline
         )
         self.tried += len(starts)
-        self._keep(family, found, errors)
+        self._keep(family, weights, errors)
         if self.progress is not None:
             self.progress(self.tried, self.error)
 
     # ---- the end -------------------------------------------------------------------------------
 
-    def _keep(self, sets: Sets, weights: Array, errors: Array) -> None:
+    def _keep(self, sets: MarginalSets, weights: Array, errors: Array) -> None:
         if errors.min() < self.error:
             self.error = float(errors.min())
-            self.found = (sets, weights[np.argmin(errors)])
+            self.best_weights = (sets, weights[np.argmin(errors)])
 
-    def best(self) -> Weighted:
+    def best(self) -> WeightedMarginals:
         """What was kept, without small weights where the rest, improved again, is no worse."""
-        if self.found is None:
-            return Weighted((self.every,), np.ones(1), self.identity)
-        sets, weights = self.found
+        if self.best_weights is None:
+            return WeightedMarginals((self.every,), np.ones(1), self.identity)
+        sets, weights = self.best_weights
         error = self.error
         for least in (1e-9, 1e-6, 1e-4, 1e-3, 1e-2):
             fewer = np.where(weights >= least * weights.max(), weights, 0.0)
-            found, errors = descend(sets, fewer[None], steps=100, deadline=self.deadline)
+            descended, errors = descend(sets, fewer[None], steps=100, deadline=self.deadline)
             if not errors[0] <= error * (1 + 1e-7):
                 break
-            error, weights = float(errors[0]), found[0]
+            error, weights = float(errors[0]), descended[0]
         chosen = weights > 0
-        return Weighted(sets.named(chosen), weights[chosen], error)
+        return WeightedMarginals(sets.named(chosen), weights[chosen], error)
 
 
 def largest_block(t: int, n: float) -> int:

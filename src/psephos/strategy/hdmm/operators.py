@@ -16,66 +16,75 @@ from numpy.random import Generator
 from psephos.domain.domain import Domain
 from psephos.inverse.axis import is_zero
 from psephos.inverse.range_gram import LineQueries
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Identity, Kron, Matrix, Partition, is_total
 from psephos.strategy import build
-from psephos.strategy.factors import GaussianFactor, Noise, PureFactor, identity_factor
+from psephos.strategy.factors import GaussianFactor, PureFactor, identity_factor
+from psephos.strategy.gram_terms import GramTerms, is_identity, picked
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.marginals import opt_marginals
 from psephos.strategy.hdmm.opt0 import opt0
 from psephos.strategy.hdmm.product import opt_product
-from psephos.strategy.hdmm.range_tree import TreeFactor, optimise_tied
+from psephos.strategy.hdmm.range_tree import TreeFactor, optimise_range_tree
 from psephos.strategy.hdmm.residual import residual_blocks
 from psephos.strategy.hdmm.union import opt_union
 from psephos.strategy.strategy import Strategy
-from psephos.strategy.terms import Terms, is_identity, picked
 from psephos.workload.product import Product
 from psephos.workload.workload import Reduction, Workload
 
-ANSWERS = 10**9
+MOST_ANSWERS = 10**9
 """Strategies with more answers than this are not considered."""
-WHOLE_DOMAIN = {"laplace": 20_000, "gaussian": 1024}
+WHOLE_DOMAIN = {NoiseKind.LAPLACE: 20_000, NoiseKind.GAUSSIAN: 1024}
 """The most (merged) cells on which OPT_0 searches a whole domain of several attributes."""
 LONG_AXIS = 4096
 """Attributes with more cells than this are served by trees as well."""
-FAINT = 1e-6
+FAINT_WEIGHT = 1e-6
 """A product with less weight than this, beside the largest, is searched for as if it had so much:
 it takes a millionth of the budget or less, and its queries stay determined."""
 MANY_ATTRIBUTES = 20
+"""Beyond this many attributes products are not joined, nor all sets of attributes listed."""
 UNION_ATTRIBUTES = 12
 """The most attributes for which unions are formed; marginals serve more."""
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class SelectionProblem:
     """A workload, merged as far as it is lossless, and the noise to come."""
 
     workload: Workload
-    noise: Noise
+    noise: NoiseKind
     reduction: Reduction
     scaled: Workload
-    """The workload with weights from `FAINT` to two: strategies depend on their ratios alone."""
+    """The workload with weights from `FAINT_WEIGHT` to two; only the ratios of weights matter."""
 
     @classmethod
-    def of(cls, workload: Workload, noise: Noise) -> Problem:
-        kept = [
-            asked
-            for i, asked in enumerate(workload.products)
+    def of(cls, workload: Workload, noise: NoiseKind) -> SelectionProblem:
+        products = [
+            product
+            for i, product in enumerate(workload.products)
             if not any(is_zero(factor) for factor in workload.factors(i))
         ]
         # By a power of two, so that nothing is rounded.
-        scale = 2.0 ** math.floor(math.log2(max(asked.weight for asked in kept)))
+        scale = 2.0 ** math.floor(math.log2(max(product.weight for product in products)))
         scaled = workload
-        if len(kept) < len(workload.products) or scale != 1 or any(w.weight < FAINT for w in kept):
-            even = [replace(asked, weight=max(asked.weight / scale, FAINT)) for asked in kept]
+        if (
+            len(products) < len(workload.products)
+            or scale != 1
+            or any(w.weight < FAINT_WEIGHT for w in products)
+        ):
+            even = [
+                replace(product, weight=max(product.weight / scale, FAINT_WEIGHT))
+                for product in products
+            ]
             scaled = Workload(workload.domain, even)
-        named = {name for asked in kept for name, _ in asked.items}
+        named = {name for product in products for name, _ in product.items}
         # Fewer products help where they are formed; over many attributes marginals are.
         fewer = scaled.compact() if len(named) <= MANY_ATTRIBUTES else scaled
         return cls(workload, noise, fewer.reduce(), scaled)
 
     @cached_property
-    def terms(self) -> Terms:
-        return Terms.of(self.reduction.workload)
+    def terms(self) -> GramTerms:
+        return GramTerms.of(self.reduction.workload)
 
     @property
     def merged(self) -> tuple[Matrix, ...]:
@@ -92,12 +101,12 @@ class Problem:
         return math.prod(self.shape)
 
     @property
-    def busy(self) -> int:
+    def active_attributes(self) -> int:
         """Attributes that the workload asks about at all."""
         return sum(n > 1 for n in self.shape)
 
     @cached_property
-    def asked(self) -> Workload:
+    def active_workload(self) -> Workload:
         """The merged workload over the attributes that are asked about at all.
 
         On an attribute of one cell queries are numbers; they go into the product's weight.
@@ -105,11 +114,11 @@ class Problem:
         small = self.reduction.workload
         names = [name for name, n in zip(small.domain.names, self.shape, strict=True) if n > 1]
         products = []
-        for i, asked in enumerate(small.products):
+        for i, product in enumerate(small.products):
             pairs = zip(small.factors(i), self.shape, strict=True)
             scale = math.prod(float(w.gram().trace()) for w, n in pairs if n == 1)
-            items = tuple((name, queries) for name, queries in asked.items if name in names)
-            products.append(Product(items, asked.weight * math.sqrt(scale), asked.title))
+            items = tuple((name, queries) for name, queries in product.items if name in names)
+            products.append(Product(items, product.weight * math.sqrt(scale), product.title))
         return Workload(Domain(tuple(names), tuple(small.domain[n] for n in names)), products)
 
     @cached_property
@@ -117,10 +126,10 @@ class Problem:
         """Merged over the whole domain, where that is small and not all is marginals."""
         large = self.cells > 10 * WHOLE_DOMAIN[self.noise] or self.workload.domain.size > 10**8
         tables = all(is_identity(w) or is_total(w) for each in self.terms.factors for w in each)
-        if self.busy < 2 or large or tables:
+        if self.active_attributes < 2 or large or tables:
             return None
-        made = self.reduction.workload.reduce_cells()
-        return made if made.domain.size <= WHOLE_DOMAIN[self.noise] else None
+        reduction = self.reduction.workload.reduce_cells()
+        return reduction if reduction.domain.size <= WHOLE_DOMAIN[self.noise] else None
 
 
 @dataclass(frozen=True)
@@ -129,39 +138,39 @@ class Operator:
 
     number: int
     name: str
-    search: Callable[[Problem, Generator, float | None], Strategy | None]
-    fits: Callable[[Problem], bool]
+    search: Callable[[SelectionProblem, Generator, float | None], Strategy | None]
+    fits: Callable[[SelectionProblem], bool]
     starts: Callable[[int], int] = lambda restarts: restarts
 
 
-def applicable(problem: Problem) -> list[Operator]:
+def applicable(problem: SelectionProblem) -> list[Operator]:
     """The operators that fit, the quick ones first."""
-    return [operator for operator in OPERATORS if operator.fits(problem)]
+    return [operator for operator in HDMM_OPERATORS if operator.fits(problem)]
 
 
-def _product(problem: Problem, rng: Generator, deadline: float | None) -> Strategy:
-    found = opt_product(problem.terms, problem.noise, rng=rng, restarts=1, deadline=deadline)
+def _product(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Strategy:
+    product = opt_product(problem.terms, problem.noise, rng=rng, restarts=1, deadline=deadline)
     return build.product_strategy(
-        problem.workload.domain, problem.noise, problem.terms, found.factors, problem.merged,
+        problem.workload.domain, problem.noise, problem.terms, product.factors, problem.merged,
         "OPT_⊗",
     )  # fmt: skip
 
 
-def _whole(problem: Problem, rng: Generator, deadline: float | None) -> Strategy | None:
+def _whole(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Strategy | None:
     flat = problem.flat
     if flat is None:
         return None
-    terms = Terms.of(flat.workload)
+    terms = GramTerms.of(flat.workload)
     first = np.unique(flat.partition.rmatvec(np.arange(flat.domain.size)), return_index=True)[1]
     gram = picked(problem.terms.whole(), first)
     grid = problem.shape if flat.domain.size == problem.cells else None
-    if problem.noise == "gaussian":
+    if problem.noise is NoiseKind.GAUSSIAN:
         dense = gram.times(np.eye(gram.n))
         root = optimise_gaussian(dense, deadline=deadline).factor
         factor: PureFactor | GaussianFactor = GaussianFactor(root)
     else:
-        found = opt0(gram, rng=rng, restarts=1, deadline=deadline, grid=grid)
-        factor = PureFactor(found.theta)
+        solution = opt0(gram, rng=rng, restarts=1, deadline=deadline, grid=grid)
+        factor = PureFactor(solution.theta)
     merged = _together(flat.partition, problem.reduction.partition)
     name = "OPT_0 on all cells"
     return build.whole_strategy(
@@ -169,12 +178,12 @@ def _whole(problem: Problem, rng: Generator, deadline: float | None) -> Strategy
     )
 
 
-def _flattened(problem: Problem, flat: Terms) -> Terms:
+def _flattened(problem: SelectionProblem, flat: GramTerms) -> GramTerms:
     """The terms over all cells: as products, whose Grams are quick, if none were merged."""
     if flat.size < problem.cells:
         return flat
     whole = tuple((Kron(factors),) for factors in problem.terms.factors)
-    return Terms((problem.cells,), problem.terms.coefficients, whole)
+    return GramTerms((problem.cells,), problem.terms.coefficients, whole)
 
 
 def _together(flat: Matrix, merged: Matrix) -> Matrix:
@@ -183,38 +192,47 @@ def _together(flat: Matrix, merged: Matrix) -> Matrix:
     return Identity(groups.size) if flat.shape[0] == groups.size else Partition(groups)
 
 
-def _union(problem: Problem, rng: Generator, deadline: float | None) -> Strategy | None:
-    found = opt_union(problem.asked, problem.noise, rng=rng, restarts=1, deadline=deadline)
-    if found is None:
+def _union(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Strategy | None:
+    union = opt_union(
+        problem.active_workload, problem.noise, rng=rng, restarts=1, deadline=deadline
+    )
+    if union is None:
         return None
     parts = []
-    for part in found.parts:
+    for part in union.parts:
         factors, merged = iter(part.factors), iter(part.merged)
         pairs = [
-            (next(factors), _together(next(merged), own)) if n > 1 else (identity_factor(1), own)
-            for n, own in zip(problem.shape, problem.merged, strict=True)
+            (next(factors), _together(next(merged), partition))
+            if n > 1
+            else (identity_factor(1), partition)
+            for n, partition in zip(problem.shape, problem.merged, strict=True)
         ]
-        parts.append(([factor for factor, _ in pairs], [own for _, own in pairs]))
-    made = build.union_strategy(
-        problem.workload.domain, problem.noise, parts, found.weights, "OPT_+"
+        parts.append(([factor for factor, _ in pairs], [partition for _, partition in pairs]))
+    strategy = build.union_strategy(
+        problem.workload.domain, problem.noise, parts, union.weights, "OPT_+"
     )
-    if not found.exact or not made.error_is_exact:
-        return made
-    loss = math.sqrt(made.expected_error(problem.scaled) / found.error) - 1
-    return replace(made, rounding_loss=loss)
+    if not union.exact or not strategy.error_is_exact:
+        return strategy
+    loss = math.sqrt(strategy.expected_error(problem.scaled) / union.error) - 1
+    return replace(strategy, rounding_loss=loss)
 
 
-def _marginals(problem: Problem, rng: Generator, deadline: float | None) -> Strategy:
+def _marginals(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Strategy:
     few = len(problem.shape) <= MANY_ATTRIBUTES
     small = problem.reduction.workload
     traces = small.subset_traces() if few else small.closure_traces()
-    found = opt_marginals(problem.shape, traces, rng=rng, restarts=25, deadline=deadline)
+    marginals = opt_marginals(problem.shape, traces, rng=rng, restarts=25, deadline=deadline)
     return build.marginals_strategy(
-        problem.workload.domain, problem.noise, found.sets, found.weights, problem.merged, "OPT_M"
+        problem.workload.domain,
+        problem.noise,
+        marginals.sets,
+        marginals.weights,
+        problem.merged,
+        "OPT_M",
     )
 
 
-def _residual(problem: Problem, rng: Generator, deadline: float | None) -> Strategy:
+def _residual(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Strategy:
     few = len(problem.shape) <= MANY_ATTRIBUTES
     small = problem.reduction.workload
     traces = small.subset_traces() if few else small.closure_traces()
@@ -225,7 +243,7 @@ def _residual(problem: Problem, rng: Generator, deadline: float | None) -> Strat
     )  # fmt: skip
 
 
-def _tied(problem: Problem, rng: Generator, deadline: float | None) -> Strategy | None:
+def _tree(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Strategy | None:
     """A tree on the one attribute that is asked about, the others being summed over."""
     (axis,) = (i for i, n in enumerate(problem.shape) if n > 1)
     line = LineQueries.of_terms(
@@ -234,8 +252,8 @@ def _tied(problem: Problem, rng: Generator, deadline: float | None) -> Strategy 
     if line is None:  # queries that a tree has no closed form for
         return None
     n = problem.shape[axis]
-    found = optimise_tied(line, n, noise=problem.noise, rng=rng, deadline=deadline)
-    factors = [TreeFactor(found) if m > 1 else identity_factor(1) for m in problem.shape]
+    tree = optimise_range_tree(line, n, noise=problem.noise, rng=rng, deadline=deadline)
+    factors = [TreeFactor(tree) if m > 1 else identity_factor(1) for m in problem.shape]
     return build.product_strategy(
         problem.workload.domain, problem.noise, problem.terms, factors, problem.merged, "tied tree"
     )
@@ -245,17 +263,31 @@ def _once(restarts: int) -> int:
     return 1
 
 
-OPERATORS = [
-    Operator(4, "OPT_M", _marginals, lambda p: p.noise == "laplace" and p.busy > 1, starts=_once),
-    Operator(5, "residual", _residual, lambda p: p.noise == "gaussian", starts=_once),
-    Operator(6, "tied tree", _tied, lambda p: p.busy == 1 and p.cells > LONG_AXIS, starts=_once),
-    Operator(1, "OPT_⊗", _product, lambda p: p.cells <= ANSWERS),
+HDMM_OPERATORS = [
+    Operator(
+        4,
+        "OPT_M",
+        _marginals,
+        lambda p: p.noise is NoiseKind.LAPLACE and p.active_attributes > 1,
+        starts=_once,
+    ),
+    Operator(5, "residual", _residual, lambda p: p.noise is NoiseKind.GAUSSIAN, starts=_once),
+    Operator(
+        6,
+        "tied tree",
+        _tree,
+        lambda p: p.active_attributes == 1 and p.cells > LONG_AXIS,
+        starts=_once,
+    ),
+    Operator(1, "OPT_⊗", _product, lambda p: p.cells <= MOST_ANSWERS),
     Operator(
         2,
         "OPT_+",
         _union,
         lambda p: (
-            len(p.terms.coefficients) > 1 and p.cells <= ANSWERS and 1 <= p.busy <= UNION_ATTRIBUTES
+            len(p.terms.coefficients) > 1
+            and p.cells <= MOST_ANSWERS
+            and 1 <= p.active_attributes <= UNION_ATTRIBUTES
         ),
     ),
     Operator(3, "OPT_0 on all cells", _whole, lambda p: p.flat is not None),

@@ -16,21 +16,24 @@ import numpy as np
 from numpy.random import Generator
 
 from psephos.inverse.axis import gram_diagonal
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Matrix
-from psephos.strategy.factors import Factor, GaussianFactor, Noise, PureFactor, identity_factor
+from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
+from psephos.strategy.gram_terms import GramOperator, GramTerms
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.opt0 import opt0, optimise, tree
-from psephos.strategy.terms import GramOperator, Terms
 from psephos.values import Array
 
-ROUNDS = 12
-GAIN = 1e-4
-LONGEST = {"laplace": 10_000, "gaussian": 2048}
+DESCENT_ROUNDS = 12
+"""The most rounds over all attributes."""
+ROUND_GAIN = 1e-4
+"""A round that gains relatively less than this is the last."""
+LONGEST_AXIS = {NoiseKind.LAPLACE: 10_000, NoiseKind.GAUSSIAN: 2048}
 """Attributes with more cells than this keep Identity here; trees serve them."""
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class ProductFactors:
     """A factor for each attribute, and the error of their product, real-valued."""
 
     factors: tuple[Factor, ...]
@@ -38,15 +41,15 @@ class Product:
 
 
 def opt_product(
-    terms: Terms,
-    noise: Noise,
+    terms: GramTerms,
+    noise: NoiseKind,
     *,
     rng: Generator,
     restarts: int,
     deadline: float | None = None,
     start: Sequence[Factor] | None = None,
     progress: Callable[[float], None] | None = None,
-) -> Product:
+) -> ProductFactors:
     """The best of several block-cyclic descents, and of Identity."""
     best = product_error(terms, [identity_factor(n) for n in terms.shape])
     if start is not None:
@@ -54,37 +57,37 @@ def opt_product(
     for _ in range(restarts):
         for factors in _starts(terms, noise, rng, deadline):
             if len(terms.coefficients) > 1:
-                made = _descent(terms, noise, factors, rng, deadline)
+                product = _descent(terms, noise, factors, rng, deadline)
             else:
-                made = product_error(terms, factors)
-            best = _better(made, best)
+                product = product_error(terms, factors)
+            best = _better(product, best)
         if progress is not None:
             progress(best.error)
         if deadline is not None and time.monotonic() > deadline:
             break
-        if noise == "gaussian" and len(terms.coefficients) == 1:
+        if noise is NoiseKind.GAUSSIAN and len(terms.coefficients) == 1:
             break  # convex: another start ends where this one did
     return best
 
 
-def product_error(terms: Terms, factors: Sequence[Factor]) -> Product:
+def product_error(terms: GramTerms, factors: Sequence[Factor]) -> ProductFactors:
     """The factors with Σ_j c_j Π_i t_ij."""
     traces = np.array([axis_traces(terms, i, factor) for i, factor in enumerate(factors)])
-    return Product(tuple(factors), float(terms.coefficients @ traces.prod(axis=0)))
+    return ProductFactors(tuple(factors), float(terms.coefficients @ traces.prod(axis=0)))
 
 
-def axis_traces(terms: Terms, i: int, factor: Factor) -> Array:
+def axis_traces(terms: GramTerms, i: int, factor: Factor) -> Array:
     """tr(Y_i⁻¹G_ij) for every product j."""
-    found = {id(w): factor.inverse.trace_with(w) for w in _different(terms, i)}
-    return np.array([found[id(w)] for w in terms.axis(i)])
+    traces = {id(w): factor.inverse.trace_with(w) for w in _different(terms, i)}
+    return np.array([traces[id(w)] for w in terms.axis(i)])
 
 
-def _different(terms: Terms, i: int) -> list[Matrix]:
+def _different(terms: GramTerms, i: int) -> list[Matrix]:
     return list({id(w): w for w in terms.axis(i)}.values())
 
 
 def _starts(
-    terms: Terms, noise: Noise, rng: Generator, deadline: float | None
+    terms: GramTerms, noise: NoiseKind, rng: Generator, deadline: float | None
 ) -> list[list[Factor]]:
     """Starts for every attribute; all leave Identity at once, one by one they might never.
 
@@ -92,7 +95,7 @@ def _starts(
     on all attributes do better than what would be best for each alone, and on long attributes a few
     halves, quarters and so on, better still.
     """
-    if len(terms.coefficients) == 1 or noise == "gaussian":
+    if len(terms.coefficients) == 1 or noise is NoiseKind.GAUSSIAN:
         return [[_best_alone(terms, i, noise, rng, deadline) for i in range(len(terms.shape))]]
     share = rng.choice([16, 16, 8])
     halving = tree(int(rng.choice([2, 2, 4])))
@@ -105,12 +108,12 @@ def _starts(
     ]
 
 
-def _started(n: int, noise: Noise, rows: Callable[[int], Array]) -> Factor:
-    return PureFactor(rows(n)) if 1 < n <= LONGEST[noise] else identity_factor(n)
+def _started(n: int, noise: NoiseKind, rows: Callable[[int], Array]) -> Factor:
+    return PureFactor(rows(n)) if 1 < n <= LONGEST_AXIS[noise] else identity_factor(n)
 
 
 def _best_alone(
-    terms: Terms, i: int, noise: Noise, rng: Generator, deadline: float | None
+    terms: GramTerms, i: int, noise: NoiseKind, rng: Generator, deadline: float | None
 ) -> Factor:
     """The best factor for the queries on one attribute, each product counted alike."""
     identity = np.array([_trace(w) for w in terms.axis(i)])
@@ -123,48 +126,52 @@ def _trace(queries: Matrix) -> float:
 
 def _solved(
     gram: GramOperator,
-    noise: Noise,
+    noise: NoiseKind,
     rng: Generator,
     deadline: float | None,
     current: Factor | None,
 ) -> Factor:
     """The best factor found for a Gram; from the current one if it is given."""
-    if gram.n == 1 or gram.n > LONGEST[noise]:
+    if gram.n == 1 or gram.n > LONGEST_AXIS[noise]:
         return identity_factor(gram.n)
-    if noise == "gaussian":
+    if noise is NoiseKind.GAUSSIAN:
         return GaussianFactor(
             optimise_gaussian(gram.times(np.eye(gram.n)), deadline=deadline).factor
         )
     if isinstance(current, PureFactor) and len(current.theta):
-        found = optimise(gram, rng=rng, start=current.theta, deadline=deadline)
+        solution = optimise(gram, rng=rng, start=current.theta, deadline=deadline)
     else:
-        found = opt0(gram, rng=rng, restarts=1, deadline=deadline)
-    return PureFactor(found.theta)
+        solution = opt0(gram, rng=rng, restarts=1, deadline=deadline)
+    return PureFactor(solution.theta)
 
 
 def _descent(
-    terms: Terms, noise: Noise, factors: list[Factor], rng: Generator, deadline: float | None
-) -> Product:
+    terms: GramTerms,
+    noise: NoiseKind,
+    factors: list[Factor],
+    rng: Generator,
+    deadline: float | None,
+) -> ProductFactors:
     """Improve the factors in turn until a round gains nothing."""
     traces = np.array([axis_traces(terms, i, factor) for i, factor in enumerate(factors)])
     error = float(terms.coefficients @ traces.prod(axis=0))
-    for _ in range(ROUNDS):
+    for _ in range(DESCENT_ROUNDS):
         before = error
         for i, n in enumerate(terms.shape):
             if n == 1:
                 continue
             others = np.delete(traces, i, axis=0).prod(axis=0)
             gram = terms.gram(i, terms.coefficients * others)
-            tried = _solved(gram, noise, rng, deadline, factors[i])
-            own = axis_traces(terms, i, tried)
-            made = float((terms.coefficients * others) @ own)
-            if made < error:
-                factors[i], traces[i], error = tried, own, made
+            trial = _solved(gram, noise, rng, deadline, factors[i])
+            trial_traces = axis_traces(terms, i, trial)
+            trial_error = float((terms.coefficients * others) @ trial_traces)
+            if trial_error < error:
+                factors[i], traces[i], error = trial, trial_traces, trial_error
         late = deadline is not None and time.monotonic() > deadline
-        if before - error < GAIN * before or late:
+        if before - error < ROUND_GAIN * before or late:
             break
-    return Product(tuple(factors), error)
+    return ProductFactors(tuple(factors), error)
 
 
-def _better(a: Product, b: Product) -> Product:
+def _better(a: ProductFactors, b: ProductFactors) -> ProductFactors:
     return a if a.error < b.error else b

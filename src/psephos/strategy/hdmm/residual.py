@@ -19,10 +19,9 @@ import numpy as np
 
 from psephos.errors import ShapeError
 from psephos.matrix import Dense, Kron, Matrix, Ones
+from psephos.matrix.marginals import Axes
 from psephos.strategy.hdmm.marginal_error import by_length, incidence, positive_traces
 from psephos.values import Array
-
-Axes = tuple[int, ...]
 
 
 def residual_blocks(
@@ -66,18 +65,18 @@ def largest_variance_weights(
     """
     shape = tuple(shape)
     # An attribute of one value has no residual.
-    asked = list(dict.fromkeys(tuple(i for i in a if shape[i] > 1) for a in sets))
-    if not asked:
+    marginals = list(dict.fromkeys(tuple(i for i in a if shape[i] > 1) for a in sets))
+    if not marginals:
         raise ShapeError("the largest variance of no marginals: list at least one set of axes")
-    spaces = list(dict.fromkeys(s for a in asked for s in _subsets(a)))
-    contained = incidence(len(shape), asked, spaces)
+    spaces = list(dict.fromkeys(s for a in marginals for s in _subsets(a)))
+    contained = incidence(len(shape), marginals, spaces)
     contains = contained.T.tocsr()
     sizes = _sizes(shape, spaces)
-    inside = np.ones(len(asked))
-    for own, axes in by_length(asked):
-        inside[own] = np.prod(np.array(shape, dtype=float)[axes], axis=1)
+    inside = np.ones(len(marginals))
+    for rows, axes in by_length(marginals):
+        inside[rows] = np.prod(np.array(shape, dtype=float)[axes], axis=1)
     prices = inside**-2
-    mixing = np.full(len(asked), 1 / len(asked))
+    mixing = np.full(len(marginals), 1 / len(marginals))
     least, best = math.inf, np.ones(len(spaces))
     for _ in range(steps):
         roots = np.sqrt(contains @ (mixing * prices))
@@ -121,11 +120,11 @@ def _subsets(axes: Axes) -> Iterable[Axes]:
 
 def _sizes(shape: Sequence[int], spaces: Sequence[Axes]) -> Array:
     """m_S for every S."""
-    made = np.ones(len(spaces))
+    sizes = np.ones(len(spaces))
     less = np.array(shape, dtype=float) - 1
-    for own, axes in by_length(spaces):
-        made[own] = np.prod(less[axes], axis=1)
-    return made
+    for rows, axes in by_length(spaces):
+        sizes[rows] = np.prod(less[axes], axis=1)
+    return sizes
 
 
 def _blocks(
@@ -133,7 +132,7 @@ def _blocks(
 ) -> list[tuple[Axes, float]]:
     """w_S ∝ λ_S / e_S, the largest of them one."""
     eigenvalues = np.ones(len(spaces))  # e_S / Π nᵢ
-    for own, axes in by_length(spaces):
-        eigenvalues[own] = np.prod(np.array(shape, dtype=float)[axes], axis=1)
+    for rows, axes in by_length(spaces):
+        eigenvalues[rows] = np.prod(np.array(shape, dtype=float)[axes], axis=1)
     weights = information / eigenvalues
     return list(zip(spaces, (weights / weights.max()).tolist(), strict=True))

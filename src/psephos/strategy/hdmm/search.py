@@ -20,31 +20,32 @@ from numpy.random import SeedSequence, default_rng
 from threadpoolctl import threadpool_limits
 
 from psephos.errors import TooLargeError, UnsupportedError, WorkloadError
-from psephos.strategy.factors import Noise, checked_selection, checked_size, checked_whole
+from psephos.strategy.factors import NoiseName, checked_selection, checked_size, checked_whole
 from psephos.strategy.fixed import baselines
+from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm import operators
-from psephos.strategy.hdmm.operators import Problem
-from psephos.strategy.progress import Progress, Watch, watch
+from psephos.strategy.hdmm.operators import SelectionProblem
+from psephos.strategy.progress import SearchProgress, Watch, watch
 from psephos.strategy.strategy import Rival, Strategy
-from psephos.strategy.terms import Terms
 from psephos.workload.workload import Workload
 
-CONTENT = 5
+IDLE_STARTS = 5
 """A search ends after so many further starts of an operator without a gain."""
-GAIN = 5e-4
-ESTIMATED = 0.05
+START_GAIN = 5e-4
+"""The relative gain of a start that counts as one."""
+ESTIMATE_ERROR = 0.05
 """The relative standard error that is granted to errors which are estimated."""
 
 
 def hdmm(
     workload: Workload,
-    noise: Noise = "laplace",
+    noise: NoiseName = "laplace",
     *,
     restarts: int = 25,
     seed: int = 0,
     time_limit: float | None = None,
     cores: int | None = None,
-    progress: Progress | None = None,
+    progress: SearchProgress | None = None,
 ) -> Strategy:
     """The best strategy that any operator finds for a workload.
 
@@ -72,72 +73,72 @@ def hdmm(
 
 def search(
     workload: Workload,
-    noise: Noise,
+    noise: NoiseName,
     only: str | None,
     *,
     restarts: int = 25,
     seed: int = 0,
     time_limit: float | None = None,
     cores: int | None = None,
-    progress: Progress | None = None,
+    progress: SearchProgress | None = None,
 ) -> Strategy:
     """All operators that fit, or one by its name; then without Identity and the workload itself."""
-    checked_selection(workload, noise)
+    kind = checked_selection(workload, noise)
     checked_size(workload)
     restarts, seed = checked_whole(restarts, "restarts", 1), checked_whole(seed, "seed", 0)
     cores = None if cores is None else checked_whole(cores, "cores", 1)
     time_limit = checked_limit(time_limit)
     deadline = None if time_limit is None else time.monotonic() + time_limit
-    problem = Problem.of(workload, noise)
+    problem = SelectionProblem.of(workload, kind)
     workers = cores or os.cpu_count() or 1
     late = False
-    with watch(progress, time_limit) as watched:
-        looking = _Search(problem, watched)
+    with watch(progress, time_limit) as watcher:
+        candidates = _Candidates(problem, watcher)
         if only is None:
-            looking.tried["identity"] = looking.identity
-            if workload.domain.size <= operators.ANSWERS:
-                looking.offer(baselines.identity(workload, noise))
-            looking.tried["workload"] = baselines.direct_error(workload, noise)
+            candidates.errors["identity"] = candidates.identity
+            if workload.domain.size <= operators.MOST_ANSWERS:
+                candidates.offer(baselines.identity(workload, kind))
+            candidates.errors["workload"] = baselines.direct_error(workload, kind)
         chosen = [o for o in operators.applicable(problem) if only in (None, o.name)]
-        watched.begins(len(chosen))
+        watcher.begins(len(chosen))
         for operator in chosen:
-            watched.enters(operator.name)
+            watcher.enters(operator.name)
             seeds = SeedSequence([seed, operator.number])
-            late = looking.run(operator, seeds, restarts, deadline, workers)
+            late = candidates.run(operator, seeds, restarts, deadline, workers)
             if late:
                 break
-            watched.leaves()
-    return looking.result(late, only)
+            watcher.leaves()
+    return candidates.result(late, only)
 
 
 @dataclass
-class _Search:
+class _Candidates:
     """The best so far, and what else was tried."""
 
-    problem: Problem
-    watched: Watch
+    problem: SelectionProblem
+    watch: Watch
     best: Strategy | None = None
     least: float = math.inf
-    tried: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.identity = Terms.of(self.problem.workload).identity_error()
+        self.identity = GramTerms.of(self.problem.workload).identity_error()
 
-    def offer(self, made: Strategy) -> float:
+    def offer(self, strategy: Strategy) -> float:
         """Score a candidate and keep it if it is the best."""
         try:
-            error = made.expected_error(self.problem.workload)
+            error = strategy.expected_error(self.problem.workload)
         except (
             UnsupportedError,
             TooLargeError,
         ):  # rounded away, or without an inverse of this size
             return math.inf
-        if not made.error_is_exact:
-            error *= 1 + 3 * ESTIMATED  # an estimate must win clearly
-        self.tried[made.name] = min(error, self.tried.get(made.name, math.inf))
+        if not strategy.error_is_exact:
+            error *= 1 + 3 * ESTIMATE_ERROR  # an estimate must win clearly
+        self.errors[strategy.name] = min(error, self.errors.get(strategy.name, math.inf))
         if error < self.least:
-            self.best, self.least = made, error
-        self.watched.tried(made.name, math.sqrt(self.identity / self.least))
+            self.best, self.least = strategy, error
+        self.watch.tried(strategy.name, math.sqrt(self.identity / self.least))
         return error
 
     def run(
@@ -153,19 +154,19 @@ class _Search:
         def start(seed: SeedSequence) -> Strategy | None:
             return operator.search(self.problem, default_rng(seed), deadline)
 
-        own, idle = math.inf, 0
+        least, idle = math.inf, 0
         # One thread of BLAS for each start: many small products gain nothing from more.
         with threadpool_limits(1 if workers > 1 else None), ThreadPoolExecutor(workers) as pool:
             for batch in _batches(seeds.spawn(operator.starts(restarts))):
-                for made in pool.map(start, batch):
-                    if made is None:
+                for strategy in pool.map(start, batch):
+                    if strategy is None:
                         return False
-                    error = self.offer(made)
-                    idle = 0 if error < own * (1 - GAIN) else idle + 1
-                    own = min(own, error)
+                    error = self.offer(strategy)
+                    idle = 0 if error < least * (1 - START_GAIN) else idle + 1
+                    least = min(least, error)
                 if deadline is not None and time.monotonic() > deadline:
                     return True
-                if idle >= CONTENT:
+                if idle >= IDLE_STARTS:
                     break
         return False
 
@@ -176,9 +177,9 @@ class _Search:
                 f"{only} does not fit {self.problem.workload}; select.hdmm tries every operator "
                 "that does"
             )
-        rivals = tuple(Rival(name, error) for name, error in self.tried.items())
+        rivals = tuple(Rival(name, error) for name, error in self.errors.items())
         name = f"{self.best.name} (time limit)" if late else self.best.name
-        return self.best.found(name, rivals, complete=not late)
+        return self.best.as_result(name, rivals, complete=not late)
 
 
 def _batches(seeds: list[SeedSequence]) -> Iterator[list[SeedSequence]]:

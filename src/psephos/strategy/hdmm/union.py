@@ -3,15 +3,14 @@
 Three kinds of union are looked at, and the one of least error is taken; the third alone is OPT_+ as
 McKenna et al. 2018 have it:
 
-    shared    on every attribute a part has the common factor, or the total (see `shared`)
-    pairs     the workload cut in two, both halves optimised together (see `pair`)
-    groups    the workload cut in k, each group with a product strategy of its own (see `groups`)
+    shared    on every attribute a part has the common factor, or the total (see `union_shared`)
+    pairs     the workload cut in two, both halves optimised together (see `union_pair`)
+    groups    the workload cut in k, each group with a product strategy of its own
 
 If parts of error E_j answered their own products alone, the best shares would be w_j ∝ E_j^(1/3),
 with error (Σ E_j^(1/3))³; under Gaussian noise w_j ∝ E_j^(1/2). All parts answer all products by
-least squares, so this is where the search for shares begins, and an upper bound of the error.
-
-A workload cut into groups of products, and the shares of groups that are inverted in full.
+least squares, so this is where the search for shares begins, and an upper bound of the error. The
+shares of three or more groups are searched where the Gram of all cells can be written out.
 """
 
 from __future__ import annotations
@@ -29,31 +28,107 @@ from numpy.random import Generator
 from psephos.inverse.axis import gram_diagonal
 from psephos.inverse.dense import DENSE_CELLS
 from psephos.inverse.pair import PAIR_AXIS
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Kron, Matrix, Partition, is_total
 from psephos.matrix.combine import join_groups
-from psephos.strategy.factors import Factor, GaussianFactor, Noise, PureFactor, identity_factor
+from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
+from psephos.strategy.gram_terms import GramTerms, gram_operator, is_identity
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.opt0 import opt0
-from psephos.strategy.hdmm.product import LONGEST, opt_product
-from psephos.strategy.hdmm.union_pair import POWER, Pair, descend
-from psephos.strategy.hdmm.union_shared import Shared
-from psephos.strategy.terms import Terms, gram_operator, is_identity
+from psephos.strategy.hdmm.product import LONGEST_AXIS, opt_product
+from psephos.strategy.hdmm.union_pair import ProductPair, descend
+from psephos.strategy.hdmm.union_shared import SharedFactors
 from psephos.values import Array
 from psephos.workload.workload import Reduction, Workload
 
-GROUPS = 32
+MOST_GROUPS = 32
 """Workloads with more kinds of products than this are not cut."""
-TWOS = 5
+CUTS_IN_TWO = 5
 """The most cuts in two."""
-SMALLEST = 1e-4
+LEAST_GROUP_SHARE = 1e-4
 """The smallest share of a group."""
-
-
+CROSSED_AXES = 8
+"""The most attributes that some products sum over, for unions that share factors."""
+SHARE_STARTS = 500
+START_WORK = 4_000_000
+"""How many random shares a union of shared factors starts from, at most, and the numbers that one
+step from all of them may touch."""
+PAIR_SEARCH_CELLS = 4_000_000
+DESCENTS = 2
+DESCENT_AXIS = 512
+DESCENT_WORK = (20_000_000, 250_000_000)
+"""Of the cuts in two the best are optimised further, up to this size of an axis and of one step:
+up to the first those that come near the least error, up to the second only the least itself."""
+WRITTEN_GRAMS = 20_000_000
+"""Numbers in all the Grams of three or more groups, written out."""
+SHARE_FLOPS = 5e9
+"""What the search for their shares may cost, in cells³."""
 Cut = tuple[tuple[int, ...], ...]
 """Groups of products, by their numbers."""
 
 
-def groupings(terms: Terms) -> list[Cut]:
+@dataclass(frozen=True, eq=False)
+class UnionPart:
+    """A product strategy: factors on merged cells, the maps to those, and the products it serves.
+
+    `merged` is what `reduce()` gives for the workload of the chosen products.
+    """
+
+    factors: tuple[Factor, ...]
+    merged: tuple[Matrix, ...]
+    chosen: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PartUnion:
+    """Parts with shares of the budget that add up to one.
+
+    `error` is tr(X⁺G) with X = Σ_j w_j² ⊗Y_j (Gaussian: w_j), every part having columns of norm
+    one: exact, or else the upper bound at which every part answers its own products alone.
+    """
+
+    parts: tuple[UnionPart, ...]
+    weights: Array
+    error: float
+    exact: bool
+
+
+def opt_union(
+    workload: Workload,
+    noise: NoiseKind,
+    *,
+    rng: Generator,
+    restarts: int,
+    deadline: float | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> PartUnion | None:
+    """The best union found; none if the products of the workload are all of one kind."""
+    if len(workload.products) < 2:
+        return None
+    problem = _UnionSearch(workload, noise, rng, restarts, deadline)
+    best: PartUnion | None = None
+    for union in problem.candidates():
+        if best is None or union.error < best.error:
+            best = union
+        if progress is not None:
+            progress(best.error)
+        if problem.late:
+            break
+    return best
+
+
+def best_shares(errors: Sequence[float] | Array, noise: NoiseKind) -> tuple[Array, float]:
+    """Shares for parts that answer alone, and their error: w ∝ E^(1/3), or E^(1/2) for Gaussian.
+
+    >>> best_shares([1.0, 8.0], NoiseKind.LAPLACE)
+    (array([0.33333333, 0.66666667]), 27.0)
+    """
+    power = noise.power
+    roots = np.asarray(errors, dtype=float) ** (1 / (power + 1))
+    return roots / roots.sum(), float(roots.sum()) ** (power + 1)
+
+
+def groupings(terms: GramTerms) -> list[Cut]:
     """A few ways to cut the products in two or more; first those in two, the best of them first.
 
     Products that ask about the same attributes stay together; if all do, those with the same
@@ -64,17 +139,17 @@ def groupings(terms: Terms) -> list[Cut]:
 
     >>> from psephos.matrix import Prefix, total
     >>> p, t = Prefix(4), total(4)
-    >>> groupings(Terms((4, 4), np.ones(3), ((p, t), (t, p), (t, t))))
+    >>> groupings(GramTerms((4, 4), np.ones(3), ((p, t), (t, p), (t, t))))
     [((0,), (1, 2)), ((0, 2), (1,)), ((0,), (1,), (2,))]
     """
-    asked = [tuple(not is_total(w) for w in factors) for factors in terms.factors]
-    if len(set(asked)) == 1:
+    queried = [tuple(not is_total(w) for w in factors) for factors in terms.factors]
+    if len(set(queried)) == 1:
         finest = _alike([tuple(map(id, factors)) for factors in terms.factors])
     else:
-        finest = _alike(asked)
-    if not 1 < len(finest) <= GROUPS:
+        finest = _alike(queried)
+    if not 1 < len(finest) <= MOST_GROUPS:
         return []
-    sizes = _Sizes(terms)
+    sizes = _CutCosts(terms)
     cuts = [finest]
     while len(cuts[-1]) > 2:
         pairs = combinations(cuts[-1], 2)
@@ -83,59 +158,14 @@ def groupings(terms: Terms) -> list[Cut]:
         cuts.append(tuple(sorted([*rest, tuple(sorted(a + b))])))
     twos = {cuts[-1]}
     for i in range(len(terms.shape)):
-        twos.add(tuple(sorted(_alike([(kind[i],) for kind in asked]))))
-    best = sorted((cut for cut in twos if len(cut) == 2), key=sizes.cost)[:TWOS]
+        twos.add(tuple(sorted(_alike([(kind[i],) for kind in queried]))))
+    best = sorted((cut for cut in twos if len(cut) == 2), key=sizes.cost)[:CUTS_IN_TWO]
     more = [cut for cut in (min(cuts, key=sizes.cost), finest) if len(cut) > 2]
     return list(dict.fromkeys([*best, *more]))
 
 
-def _alike(kinds: Sequence[tuple[object, ...]]) -> Cut:
-    found: dict[tuple[object, ...], list[int]] = {}
-    for j, kind in enumerate(kinds):
-        found.setdefault(kind, []).append(j)
-    return tuple(tuple(group) for group in found.values())
-
-
-class _Sizes:
-    """E^(1/3) of Identity on merged cells, for groups of products."""
-
-    def __init__(self, terms: Terms) -> None:
-        self.terms = terms
-        self.known: dict[frozenset[int], float] = {}
-        self.traces: dict[tuple[int, frozenset[int]], dict[int, float]] = {}
-
-    def cost(self, cut: Cut) -> tuple[float, Cut]:
-        """Σ E^(1/3); of equal ones the first."""
-        return sum(map(self.root, cut)), cut
-
-    def lost(self, pair: tuple[tuple[int, ...], tuple[int, ...]]) -> float:
-        """What merging two groups costs."""
-        a, b = pair
-        return self.root(a + b) - self.root(a) - self.root(b)
-
-    def root(self, group: Sequence[int]) -> float:
-        key = frozenset(group)
-        if key not in self.known:
-            each = self.terms.coefficients[list(group)].copy()
-            for i in range(len(self.terms.shape)):
-                queries = [self.terms.factors[j][i] for j in group]
-                found = self._axis(i, queries)
-                each *= [found[id(w)] for w in queries]
-            self.known[key] = float(each.sum()) ** (1 / 3)
-        return self.known[key]
-
-    def _axis(self, i: int, queries: list[Matrix]) -> dict[int, float]:
-        known = {id(w): w for w in queries}
-        key = (i, frozenset(known))
-        if key not in self.traces:
-            groups = join_groups([w.column_groups() for w in known.values()])
-            first = np.unique(groups, return_index=True)[1]
-            self.traces[key] = {k: float(gram_diagonal(w)[first].sum()) for k, w in known.items()}
-        return self.traces[key]
-
-
 @dataclass(frozen=True, eq=False)
-class Written:
+class WrittenGrams:
     """Any parts over few cells, each with its Gram written out."""
 
     queries: Array
@@ -156,109 +186,33 @@ class Written:
         return float(np.trace(through)), np.array([np.vdot(gram, both) for gram in self.grams])
 
     def shares(self, start: Array, steps: int) -> tuple[Array, float]:
-        """Shares improved step by step, as in `Shared.shares`."""
-        shares = np.maximum(start / start.sum(), SMALLEST)
+        """Shares improved step by step, as in `SharedFactors.shares`."""
+        shares = np.maximum(start / start.sum(), LEAST_GROUP_SHARE)
         best, least = shares, math.inf
         for _ in range(steps):
             shares = shares / shares.sum()
-            error, seen = self.error(shares)
+            error, slopes = self.error(shares)
             gain = least - error
             if gain > 0:
                 best, least = shares, error
             if gain < 1e-7 * error:
                 break
-            moved = shares * (shares ** (self.power - 1) * seen / error) ** (1 / (self.power + 1))
-            shares = np.maximum(moved, SMALLEST)
+            next_shares = shares * (shares ** (self.power - 1) * slopes / error) ** (
+                1 / (self.power + 1)
+            )
+            shares = np.maximum(next_shares, LEAST_GROUP_SHARE)
         return best, least
 
 
-CROSSED = 8
-"""Shared factors: at most this many attributes that some products sum over."""
-STARTS = 500
-START_WORK = 4_000_000
-"""Random shares from which those of shared parts are searched, and the work of one step of all."""
-PAIR_CELLS = 4_000_000
-DESCENTS = 2
-DESCENT_AXIS = 512
-DESCENT_WORK = (20_000_000, 250_000_000)
-"""Of the cuts in two the best are optimised further, up to this size of an axis and of one step:
-up to the first those that come near the least error, up to the second only the least itself."""
-WRITTEN_GRAMS = 20_000_000
-"""Numbers in all the Grams of three or more groups, written out."""
-FLOPS = 5e9
-"""What the search for their shares may cost, in cells³."""
-
-
 @dataclass(frozen=True, eq=False)
-class Part:
-    """A product strategy: factors on merged cells, the maps to those, and the products it serves.
-
-    `merged` is what `reduce()` gives for the workload of the chosen products.
-    """
-
-    factors: tuple[Factor, ...]
-    merged: tuple[Matrix, ...]
-    chosen: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Union:
-    """Parts with shares of the budget that add up to one.
-
-    `error` is tr(X⁺G) with X = Σ_j w_j² ⊗Y_j (Gaussian: w_j), every part having columns of norm
-    one: exact, or else the upper bound at which every part answers its own products alone.
-    """
-
-    parts: tuple[Part, ...]
-    weights: Array
-    error: float
-    exact: bool
-
-
-def opt_union(
-    workload: Workload,
-    noise: Noise,
-    *,
-    rng: Generator,
-    restarts: int,
-    deadline: float | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> Union | None:
-    """The best union found; none if the products of the workload are all of one kind."""
-    if len(workload.products) < 2:
-        return None
-    problem = _Problem(workload, noise, rng, restarts, deadline)
-    best: Union | None = None
-    for found in problem.candidates():
-        if best is None or found.error < best.error:
-            best = found
-        if progress is not None:
-            progress(best.error)
-        if problem.late:
-            break
-    return best
-
-
-def best_shares(errors: Sequence[float] | Array, noise: Noise) -> tuple[Array, float]:
-    """Shares for parts that answer alone, and their error: w ∝ E^(1/3), or E^(1/2) for Gaussian.
-
-    >>> best_shares([1.0, 8.0], "laplace")
-    (array([0.33333333, 0.66666667]), 27.0)
-    """
-    power = POWER[noise]
-    roots = np.asarray(errors, dtype=float) ** (1 / (power + 1))
-    return roots / roots.sum(), float(roots.sum()) ** (power + 1)
-
-
-@dataclass(frozen=True, eq=False)
-class _Problem:
+class _UnionSearch:
     workload: Workload
-    noise: Noise
+    noise: NoiseKind
     rng: Generator
     restarts: int
     deadline: float | None
-    _reduced: dict[tuple[int, ...], Reduction] = field(default_factory=dict)
-    _made: dict[tuple[int, ...], tuple[Part, float]] = field(default_factory=dict)
+    _reductions: dict[tuple[int, ...], Reduction] = field(default_factory=dict)
+    _parts: dict[tuple[int, ...], tuple[UnionPart, float]] = field(default_factory=dict)
 
     @property
     def late(self) -> bool:
@@ -269,75 +223,78 @@ class _Problem:
         return self.workload.reduce()
 
     @cached_property
-    def terms(self) -> Terms:
-        return Terms.of(self.whole.workload)
+    def terms(self) -> GramTerms:
+        return GramTerms.of(self.whole.workload)
 
     def reduction(self, chosen: tuple[int, ...]) -> Reduction:
         """The workload of some products on its own merged cells."""
-        if chosen not in self._reduced:
+        if chosen not in self._reductions:
             products = [self.workload.products[j] for j in chosen]
-            self._reduced[chosen] = Workload(self.workload.domain, products).reduce()
-        return self._reduced[chosen]
+            self._reductions[chosen] = Workload(self.workload.domain, products).reduce()
+        return self._reductions[chosen]
 
-    def candidates(self) -> Iterator[Union]:
+    def candidates(self) -> Iterator[PartUnion]:
         """One union after another, the promising first."""
         shared = self._shared()
-        made: list[Union] = []
+        unions: list[PartUnion] = []
         if shared is not None:
             for k in range(self.restarts):
-                made.append(self._share(*shared, totals=k % 2 == 1))
-                yield made[-1]
-        splits: list[Union] = []
+                unions.append(self._share(*shared, totals=k % 2 == 1))
+                yield unions[-1]
+        splits: list[PartUnion] = []
         for cut in groupings(self.terms):
             parts = [self._part(chosen) for chosen in cut]
             if len(cut) > 2 or not self._fits:
-                made.append(self._separate(parts))
-                yield made[-1]
+                unions.append(self._separate(parts))
+                yield unions[-1]
             elif shared is None or not self._is_shared(parts):
                 splits.append(self._split(parts))
                 yield splits[-1]
-        least = min((union.error for union in made + splits), default=0.0)
+        least = min((union.error for union in unions + splits), default=0.0)
         for split in sorted(splits, key=lambda union: union.error)[:DESCENTS]:
             if split.error <= self._hope * least and not self.late:
                 yield self._descended(split)
 
-    def _part(self, chosen: tuple[int, ...]) -> tuple[Part, float]:
+    def _part(self, chosen: tuple[int, ...]) -> tuple[UnionPart, float]:
         """The best product strategy for some products, and its error for them."""
-        if chosen not in self._made:
-            own = self.reduction(chosen)
-            found = opt_product(
-                Terms.of(own.workload),
+        if chosen not in self._parts:
+            reduction = self.reduction(chosen)
+            product = opt_product(
+                GramTerms.of(reduction.workload),
                 self.noise,
                 rng=self.rng,
                 restarts=self.restarts,
                 deadline=self.deadline,
             )
-            self._made[chosen] = (Part(found.factors, _axes(own), chosen), found.error)
-        return self._made[chosen]
+            self._parts[chosen] = (
+                UnionPart(product.factors, _axes(reduction), chosen),
+                product.error,
+            )
+        return self._parts[chosen]
 
-    def _groups(self, part: Part) -> tuple[Array, ...]:
+    def _groups(self, part: UnionPart) -> tuple[Array, ...]:
         """For every axis, to which cell of a part each merged cell of the workload belongs."""
-        made = []
-        for whole, own in zip(_axes(self.whole), part.merged, strict=True):
+        groups = []
+        for whole, part_cells in zip(_axes(self.whole), part.merged, strict=True):
             first = np.unique(_labels(whole), return_index=True)[1]
-            made.append(_labels(own)[first])
-        return tuple(made)
+            groups.append(_labels(part_cells)[first])
+        return tuple(groups)
 
     # ---- shared factors ------------------------------------------------------------------------
 
-    def _shared(self) -> tuple[Shared, list[tuple[int, ...]]] | None:
+    def _shared(self) -> tuple[SharedFactors, list[tuple[int, ...]]] | None:
         """All sets of crossed axes that can serve products on exactly their own cells."""
-        asked = [
+        queried = [
             {i for i, w in enumerate(factors) if not is_total(w)} for factors in self.terms.factors
         ]
-        always = set.intersection(*asked)
-        crossed = sorted(set.union(*asked) - always)
-        if not 0 < len(crossed) <= CROSSED:
+        always = set.intersection(*queried)
+        crossed = sorted(set.union(*queried) - always)
+        if not 0 < len(crossed) <= CROSSED_AXES:
             return None
         parts, serves = [], []
         for size in range(len(crossed) + 1):
             for part in combinations(crossed, size):
-                chosen = tuple(j for j, axes in enumerate(asked) if axes - always <= set(part))
+                chosen = tuple(j for j, axes in enumerate(queried) if axes - always <= set(part))
                 if not chosen:
                     continue
                 cells = self.reduction(chosen).domain.shape
@@ -347,49 +304,53 @@ class _Problem:
                 if list(cells) == kept:
                     parts.append(part)
                     serves.append(chosen)
-        return Shared(self.terms, self.noise, tuple(parts)), serves
+        return SharedFactors(self.terms, self.noise, tuple(parts)), serves
 
-    def _share(self, shared: Shared, serves: list[tuple[int, ...]], *, totals: bool) -> Union:
+    def _share(
+        self, shared: SharedFactors, serves: list[tuple[int, ...]], *, totals: bool
+    ) -> PartUnion:
         """From factors that are best on their own: shares from many starts, then all together."""
         factors = [self._first(shared, i, totals) for i in range(len(self.terms.shape))]
         parts = len(shared.parts)
-        size = (max(20, min(STARTS, START_WORK // (parts << len(shared.crossed)))), parts)
+        size = (max(20, min(SHARE_STARTS, START_WORK // (parts << len(shared.crossed)))), parts)
         starts = self.rng.random(size) ** 4
         starts[self.rng.random(size) > self.rng.random((size[0], 1))] = 0
         starts[0] = 1
         shares, errors = shared.shares(shared.moments(factors), np.maximum(starts, 1e-6))
-        kept = shared.kept(shares[errors.argmin()])
+        kept = shared.notable(shares[errors.argmin()])
         shares = shares[errors.argmin(), kept]
         for _ in range(3):
             shared, serves = shared.only(kept), [serves[k] for k in kept]
-            found = descend(shared, shares, factors, deadline=self.deadline)
-            kept = shared.kept(found.shares)
+            point = descend(shared, shares, factors, deadline=self.deadline)
+            kept = shared.notable(point.shares)
             if len(kept) == len(serves) or self.late:
                 break
-            shares, factors = found.shares[kept], list(found.factors)  # without what became small
-        made = []
+            shares, factors = point.shares[kept], list(point.factors)  # without what became small
+        parts_of_union = []
         for axes, chosen in zip(shared.parts, serves, strict=True):
-            own = [
+            part_factors = [
                 identity_factor(1) if i in shared.crossed and i not in axes else factor
-                for i, factor in enumerate(found.factors)
+                for i, factor in enumerate(point.factors)
             ]
-            made.append(Part(tuple(own), _axes(self.reduction(chosen)), chosen))
-        return Union(tuple(made), found.shares, found.error, True)
+            parts_of_union.append(
+                UnionPart(tuple(part_factors), _axes(self.reduction(chosen)), chosen)
+            )
+        return PartUnion(tuple(parts_of_union), point.shares, point.error, True)
 
-    def _first(self, shared: Shared, i: int, totals: bool) -> Factor:
+    def _first(self, shared: SharedFactors, i: int, totals: bool) -> Factor:
         """The best factor for the queries of one axis, each counted alike; with totals or not."""
         axis = shared.axes[i]
-        if axis.n == 1 or axis.n > LONGEST[self.noise] or all(map(is_identity, axis.queries)):
+        if axis.n == 1 or axis.n > LONGEST_AXIS[self.noise] or all(map(is_identity, axis.queries)):
             return identity_factor(axis.n)
-        asked = {id(w): w for w in self.terms.axis(i) if totals or not is_total(w)}
-        queries = list(asked.values())
+        different = {id(w): w for w in self.terms.axis(i) if totals or not is_total(w)}
+        queries = list(different.values())
         gram = gram_operator([1 / float(gram_diagonal(w).sum()) for w in queries], queries)
-        if self.noise == "gaussian":
-            found = optimise_gaussian(gram.times(np.eye(gram.n)), deadline=self.deadline)
-            return GaussianFactor(found.factor)
+        if self.noise is NoiseKind.GAUSSIAN:
+            certified = optimise_gaussian(gram.times(np.eye(gram.n)), deadline=self.deadline)
+            return GaussianFactor(certified.factor)
         return PureFactor(opt0(gram, rng=self.rng, restarts=1, deadline=self.deadline).theta)
 
-    def _is_shared(self, parts: list[tuple[Part, float]]) -> bool:
+    def _is_shared(self, parts: list[tuple[UnionPart, float]]) -> bool:
         """Is one side of every axis summed over? Then shared factors have seen this pair."""
         cells = np.array([[m.shape[0] for m in part.merged] for part, _ in parts])
         return bool(
@@ -401,7 +362,7 @@ class _Problem:
     @property
     def _fits(self) -> bool:
         """Can two products be inverted together?"""
-        return max(self.terms.shape) <= PAIR_AXIS and self.terms.size <= PAIR_CELLS
+        return max(self.terms.shape) <= PAIR_AXIS and self.terms.size <= PAIR_SEARCH_CELLS
 
     @property
     def _hope(self) -> float:
@@ -412,50 +373,97 @@ class _Problem:
             return 0.0
         return 1.0 if work > DESCENT_WORK[0] else 1.5
 
-    def _pair(self, parts: Sequence[Part]) -> Pair:
-        return Pair(self.terms, self.noise, (self._groups(parts[0]), self._groups(parts[1])))
+    def _pair(self, parts: Sequence[UnionPart]) -> ProductPair:
+        return ProductPair(self.terms, self.noise, (self._groups(parts[0]), self._groups(parts[1])))
 
-    def _split(self, parts: list[tuple[Part, float]]) -> Union:
+    def _split(self, parts: list[tuple[UnionPart, float]]) -> PartUnion:
         """Two parts as they are, with the best split between them."""
-        made = tuple(part for part, _ in parts)
-        factors = (*made[0].factors, *made[1].factors)
-        pair = self._pair(made)
+        two = tuple(part for part, _ in parts)
+        factors = (*two[0].factors, *two[1].factors)
+        pair = self._pair(two)
         shares, _ = best_shares([error for _, error in parts], self.noise)
         shares, error = pair.split(factors, shares)
-        return Union(made, shares, error, True)
+        return PartUnion(two, shares, error, True)
 
-    def _descended(self, split: Union) -> Union:
+    def _descended(self, split: PartUnion) -> PartUnion:
         """Two parts and their split optimised together."""
         first, second = split.parts
         factors = (*first.factors, *second.factors)
         pair = self._pair(split.parts)
-        found = descend(pair, split.weights, factors, deadline=self.deadline)
+        point = descend(pair, split.weights, factors, deadline=self.deadline)
         d = len(first.factors)
         parts = (
-            Part(found.factors[:d], first.merged, first.chosen),
-            Part(found.factors[d:], second.merged, second.chosen),
+            UnionPart(point.factors[:d], first.merged, first.chosen),
+            UnionPart(point.factors[d:], second.merged, second.chosen),
         )
-        return Union(parts, found.shares, found.error, True)
+        return PartUnion(parts, point.shares, point.error, True)
 
-    def _separate(self, parts: list[tuple[Part, float]]) -> Union:
+    def _separate(self, parts: list[tuple[UnionPart, float]]) -> PartUnion:
         """Parts as they are: the shares searched if there are few cells, else by the rule."""
         shares, error = best_shares([error for _, error in parts], self.noise)
-        made = tuple(part for part, _ in parts)
+        group_parts = tuple(part for part, _ in parts)
         if self.terms.size > DENSE_CELLS or len(parts) * self.terms.size**2 > WRITTEN_GRAMS:
-            return Union(made, shares, error, False)
-        grams = [_gram(part.factors, self._groups(part)) for part in made]
+            return PartUnion(group_parts, shares, error, False)
+        grams = [_gram(part.factors, self._groups(part)) for part in group_parts]
         n = self.terms.size
-        written = Written(self.terms.whole().times(np.eye(n)), grams, POWER[self.noise])
-        solves = int(min(FLOPS / n**3, 300))
+        written = WrittenGrams(self.terms.whole().times(np.eye(n)), grams, self.noise.power)
+        solves = int(min(SHARE_FLOPS / n**3, 300))
         starts = [shares]
-        if solves > 100 and self.noise == "laplace":  # many local minima: leave some parts out
+        if (
+            solves > 100 and self.noise is NoiseKind.LAPLACE
+        ):  # many local minima: leave some parts out
             few = self.rng.random((4, len(parts))) < 0.5
             starts += [np.where(row, shares, shares / 50) for row in few]
-        found = min(
+        best = min(
             (written.shares(start, max(1, solves // len(starts))) for start in starts),
             key=lambda each: each[1],
         )
-        return Union(made, found[0], found[1], True)
+        return PartUnion(group_parts, best[0], best[1], True)
+
+
+class _CutCosts:
+    """E^(1/3) of Identity on merged cells, for groups of products."""
+
+    def __init__(self, terms: GramTerms) -> None:
+        self.terms = terms
+        self.known: dict[frozenset[int], float] = {}
+        self.traces: dict[tuple[int, frozenset[int]], dict[int, float]] = {}
+
+    def cost(self, cut: Cut) -> tuple[float, Cut]:
+        """Σ E^(1/3); of equal ones the first."""
+        return sum(map(self.root, cut)), cut
+
+    def lost(self, pair: tuple[tuple[int, ...], tuple[int, ...]]) -> float:
+        """What merging two groups costs."""
+        a, b = pair
+        return self.root(a + b) - self.root(a) - self.root(b)
+
+    def root(self, group: Sequence[int]) -> float:
+        key = frozenset(group)
+        if key not in self.known:
+            each = self.terms.coefficients[list(group)].copy()
+            for i in range(len(self.terms.shape)):
+                queries = [self.terms.factors[j][i] for j in group]
+                traces = self._axis(i, queries)
+                each *= [traces[id(w)] for w in queries]
+            self.known[key] = float(each.sum()) ** (1 / 3)
+        return self.known[key]
+
+    def _axis(self, i: int, queries: list[Matrix]) -> dict[int, float]:
+        known = {id(w): w for w in queries}
+        key = (i, frozenset(known))
+        if key not in self.traces:
+            groups = join_groups([w.column_groups() for w in known.values()])
+            first = np.unique(groups, return_index=True)[1]
+            self.traces[key] = {k: float(gram_diagonal(w)[first].sum()) for k, w in known.items()}
+        return self.traces[key]
+
+
+def _alike(kinds: Sequence[tuple[object, ...]]) -> Cut:
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for j, kind in enumerate(kinds):
+        groups.setdefault(kind, []).append(j)
+    return tuple(tuple(group) for group in groups.values())
 
 
 def _axes(reduction: Reduction) -> tuple[Matrix, ...]:
@@ -469,8 +477,8 @@ def _labels(merged: Matrix) -> Array:
 
 def _gram(factors: Sequence[Factor], groups: Sequence[Array]) -> Array:
     """⊗ PᵀYP, written out."""
-    made = np.ones((1, 1))
-    for factor, own in zip(factors, groups, strict=True):
-        a = factor.matrix.dense()[:, own]
-        made = np.kron(made, a.T @ a)
-    return made
+    gram = np.ones((1, 1))
+    for factor, cells in zip(factors, groups, strict=True):
+        a = factor.matrix.dense()[:, cells]
+        gram = np.kron(gram, a.T @ a)
+    return gram

@@ -19,19 +19,20 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
 from psephos.inverse.pair import common_eigenvectors
+from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Dense, Matrix
-from psephos.strategy.factors import Factor, GaussianFactor, Noise, PureFactor
+from psephos.strategy.factors import Factor, GaussianFactor, PureFactor
+from psephos.strategy.gram_terms import GramOperator, GramTerms, gram_operator
 from psephos.strategy.hdmm import opt0
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
-from psephos.strategy.terms import GramOperator, Terms, gram_operator
 from psephos.values import Array
 
-ITERATIONS = 300
-TURNS = 20
-LEAST = 1e-6
+JOINT_STEPS = 300
+"""The most steps of one descent of shares and Θ together."""
+FACTOR_TURNS = 20
+"""The most turns over all Gaussian factors."""
+LEAST_SHARE = 1e-6
 """No share of the budget is smaller while it is searched."""
-POWER = {"laplace": 2, "gaussian": 1}
-"""A share w of the budget buys precision w² or w."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +47,11 @@ class Slopes:
     grams: list[GramOperator | None]
 
 
-class Joint(Protocol):
+class UnionObjective(Protocol):
     """A union as a function of the shares of its parts and of its factors."""
 
     @property
-    def noise(self) -> Noise:
+    def noise(self) -> NoiseKind:
         """Which norm the columns of the factors have."""
 
     def error(self, shares: Array, factors: Sequence[Factor]) -> float:
@@ -61,18 +62,16 @@ class Joint(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class _Solved:
-    """V_i, then α_i and β_i, M_ij for the Grams that differ, D, and τ = Σ_j ⊗_i diag M_ij."""
+class UnionPoint:
+    """Shares, factors, and their C."""
 
-    vectors: list[Array]
-    seen: tuple[list[Array], list[Array]]
-    moments: list[Array]
-    inverse: Array
-    tau: Array
+    shares: Array
+    factors: tuple[Factor, ...]
+    error: float
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class ProductPair:
     """Two products of any factors: on every axis V_i diagonalises both Grams at once.
 
     With V_iᵀ(X_i1 + X_i2)V_i = I, α_i and β_i the diagonals of V_iᵀX_i1V_i and V_iᵀX_i2V_i, and
@@ -84,8 +83,8 @@ class Pair:
     to. The factors are those of the first side, then those of the second.
     """
 
-    terms: Terms
-    noise: Noise
+    terms: GramTerms
+    noise: NoiseKind
     groups: tuple[tuple[Array, ...], tuple[Array, ...]]
 
     @cached_property
@@ -96,13 +95,13 @@ class Pair:
     def error(self, shares: Array, factors: Sequence[Factor]) -> float:
         return self._value(shares, self._solved(shares, factors))
 
-    def _value(self, shares: Array, at: _Solved) -> float:
-        return float(shares.sum()) ** POWER[self.noise] * float(np.vdot(at.tau, at.inverse))
+    def _value(self, shares: Array, at: _PairSolution) -> float:
+        return float(shares.sum()) ** self.noise.power * float(np.vdot(at.tau, at.inverse))
 
-    def _solved(self, shares: Array, factors: Sequence[Factor]) -> _Solved:
+    def _solved(self, shares: Array, factors: Sequence[Factor]) -> _PairSolution:
         d = len(self.terms.shape)
         vectors: list[Array] = []
-        seen: tuple[list[Array], list[Array]] = ([], [])
+        spectra: tuple[list[Array], list[Array]] = ([], [])
         moments = []
         for i in range(d):
             sides = [
@@ -111,18 +110,18 @@ class Pair:
             ]
             v, alpha, beta = common_eigenvectors(sides[0], sides[1])
             vectors.append(v)
-            seen[0].append(alpha)
-            seen[1].append(beta)
+            spectra[0].append(alpha)
+            spectra[1].append(beta)
             moments.append(np.array([v.T @ gram @ v for gram in self._queries[i][0]]))
         tau = np.zeros([v.shape[1] for v in vectors])
         for j, c in enumerate(self.terms.coefficients):
             tau += c * outer([self._diagonal(moments, i, j) for i in range(d)])
-        inverse = self._inverse(shares, outer(seen[0]), outer(seen[1]))
-        return _Solved(vectors, seen, moments, inverse, tau)
+        inverse = self._inverse(shares, outer(spectra[0]), outer(spectra[1]))
+        return _PairSolution(vectors, spectra, moments, inverse, tau)
 
     def _inverse(self, shares: Array, first: Array, second: Array) -> Array:
         """D, zero where nothing is known."""
-        precisions = shares ** POWER[self.noise]
+        precisions = shares**self.noise.power
         whole = precisions[0] * first + precisions[1] * second
         known = whole > whole.max() * 1e-14
         return np.asarray(np.divide(1, whole, out=np.zeros_like(whole), where=known))
@@ -133,7 +132,7 @@ class Pair:
     def split(self, factors: Sequence[Factor], start: Array) -> tuple[Array, float]:
         """The best shares for these factors, near a start, and C: one solve for all of them."""
         at = self._solved(start, factors)
-        first, second = outer(at.seen[0]), outer(at.seen[1])
+        first, second = outer(at.spectra[0]), outer(at.spectra[1])
 
         def error(logit: float) -> float:
             w = 1 / (1 + np.exp(-logit))
@@ -141,9 +140,9 @@ class Pair:
             return float(np.vdot(at.tau, inverse))
 
         middle = float(np.log(start[0] / start[1]))
-        found = minimize_scalar(error, bounds=(middle - 3, middle + 3), method="bounded")
-        w = 1 / (1 + np.exp(-found.x))
-        return np.array([w, 1 - w]), float(found.fun)
+        optimum = minimize_scalar(error, bounds=(middle - 3, middle + 3), method="bounded")
+        w = 1 / (1 + np.exp(-optimum.x))
+        return np.array([w, 1 - w]), float(optimum.fun)
 
     def slopes(self, shares: Array, factors: Sequence[Factor]) -> Slopes:
         """Through ∂C/∂X_i1, with D unfolded along axis i.
@@ -152,16 +151,18 @@ class Pair:
         factor on merged cells has X = PᵀYP, so that ∂C/∂Y = P ∂C/∂X Pᵀ, and Γ = -Y ∂C/∂Y Y.
         """
         d = len(self.terms.shape)
-        power = POWER[self.noise]
+        power = self.noise.power
         at = self._solved(shares, factors)
         value, total = self._value(shares, at), float(shares.sum())
         twice = at.tau * at.inverse**2
         by_share = np.full(2, power * value / total)
         grams: list[GramOperator | None] = []
         for side in range(2):
-            spent = total**power * shares[side] ** power
-            own = at.seen[side]
-            by_share[side] -= power * spent / shares[side] * float(np.vdot(twice, outer(own)))
+            precision = total**power * shares[side] ** power
+            spectra = at.spectra[side]
+            by_share[side] -= (
+                power * precision / shares[side] * float(np.vdot(twice, outer(spectra)))
+            )
             for i in range(d):
                 factor = factors[side * d + i]
                 if isinstance(factor, PureFactor) and not len(factor.theta):
@@ -169,82 +170,39 @@ class Pair:
                     continue
                 a = factor.matrix.dense()
                 half = a.T @ (a @ _merged(at.vectors[i], self.groups[side][i]))
-                grams.append(_written(half @ (spent * self._seen(i, own, at)) @ half.T))
+                grams.append(_written(half @ (precision * self._bracket(i, spectra, at)) @ half.T))
         return Slopes(value, by_share, grams)
 
-    def _seen(self, i: int, own: list[Array], at: _Solved) -> Array:
+    def _bracket(self, i: int, spectra: list[Array], at: _PairSolution) -> Array:
         """The bracket of `slopes`; products with one Gram on this axis are taken together."""
-        unfolded = np.moveaxis(at.inverse, i, 0).reshape(len(own[i]), -1)
+        unfolded = np.moveaxis(at.inverse, i, 0).reshape(len(spectra[i]), -1)
         which = self._queries[i][1]
         weights = np.zeros((len(at.moments[i]), unfolded.shape[1]))
         for j, c in enumerate(self.terms.coefficients):
-            rest = [a * self._diagonal(at.moments, k, j) for k, a in enumerate(own) if k != i]
+            rest = [a * self._diagonal(at.moments, k, j) for k, a in enumerate(spectra) if k != i]
             weights[which[j]] += c * outer(rest).ravel()
-        made = np.zeros_like(at.moments[i][0])
+        bracket = np.zeros_like(at.moments[i][0])
         for m, w in zip(at.moments[i], weights, strict=True):
-            made += m * ((unfolded * w) @ unfolded.T)
-        return np.asarray(made)
-
-
-def outer(vectors: Sequence[Array]) -> Array:
-    """v₁ ⊗ … ⊗ v_d as a tensor.
-
-    >>> outer([np.array([1, 2]), np.array([3, 4, 5])])
-    array([[ 3.,  4.,  5.],
-           [ 6.,  8., 10.]])
-    """
-    made = np.ones(())
-    for v in vectors:
-        made = np.multiply.outer(made, v)
-    return np.asarray(made)
-
-
-def _merged(v: Array, groups: Array) -> Array:
-    """P V: the rows of every group added up."""
-    made = np.zeros((int(groups.max()) + 1, v.shape[1]))
-    np.add.at(made, groups, v)
-    return made
-
-
-def _different(queries: Sequence[Matrix]) -> tuple[list[Array], Array]:
-    known = {id(w): w for w in queries}
-    index = {key: k for k, key in enumerate(known)}
-    grams = [gram_operator([1.0], [w]).times(np.eye(w.shape[1])) for w in known.values()]
-    return grams, np.array([index[id(w)] for w in queries])
-
-
-def _written(gram: Array) -> GramOperator:
-    return GramOperator(len(gram), np.diagonal(gram), lambda b: np.asarray(b @ gram))
-
-
-# ---- the descent -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Descent:
-    """Shares, factors, and their C."""
-
-    shares: Array
-    factors: tuple[Factor, ...]
-    error: float
-
-
-class _Late(Exception):
-    """The deadline has passed."""
+            bracket += m * ((unfolded * w) @ unfolded.T)
+        return np.asarray(bracket)
 
 
 def descend(
-    joint: Joint, shares: Array, factors: Sequence[Factor], *, deadline: float | None = None
-) -> Descent:
+    joint: UnionObjective,
+    shares: Array,
+    factors: Sequence[Factor],
+    *,
+    deadline: float | None = None,
+) -> UnionPoint:
     """Shares and factors improved together, by L-BFGS-B for Laplace noise; never made worse."""
-    shares = np.maximum(shares / shares.sum(), LEAST)
-    start = Descent(shares, tuple(factors), joint.error(shares, factors))
-    found = (_turns if joint.noise == "gaussian" else _lbfgs)(joint, start, deadline)
-    return Descent(found.shares / found.shares.sum(), found.factors, found.error)
+    shares = np.maximum(shares / shares.sum(), LEAST_SHARE)
+    start = UnionPoint(shares, tuple(factors), joint.error(shares, factors))
+    point = (_turns if joint.noise is NoiseKind.GAUSSIAN else _lbfgs)(joint, start, deadline)
+    return UnionPoint(point.shares / point.shares.sum(), point.factors, point.error)
 
 
 def gradient(
-    joint: Joint, shares: Array, thetas: Sequence[Array]
+    joint: UnionObjective, shares: Array, thetas: Sequence[Array]
 ) -> tuple[float, list[Array], tuple[Factor, ...]]:
     """C, its derivatives in the shares and in every Θ, and the factors A(Θ)."""
     factors = tuple(PureFactor(theta) for theta in thetas)
@@ -258,7 +216,49 @@ def gradient(
     return at.error, slopes, factors
 
 
-def _lbfgs(joint: Joint, start: Descent, deadline: float | None) -> Descent:
+def outer(vectors: Sequence[Array]) -> Array:
+    """v₁ ⊗ … ⊗ v_d as a tensor.
+
+    >>> outer([np.array([1, 2]), np.array([3, 4, 5])])
+    array([[ 3.,  4.,  5.],
+           [ 6.,  8., 10.]])
+    """
+    product = np.ones(())
+    for v in vectors:
+        product = np.multiply.outer(product, v)
+    return np.asarray(product)
+
+
+@dataclass(frozen=True, eq=False)
+class _PairSolution:
+    """V_i, then α_i and β_i, M_ij for the Grams that differ, D, and τ = Σ_j ⊗_i diag M_ij."""
+
+    vectors: list[Array]
+    spectra: tuple[list[Array], list[Array]]
+    moments: list[Array]
+    inverse: Array
+    tau: Array
+
+
+def _merged(v: Array, groups: Array) -> Array:
+    """P V: the rows of every group added up."""
+    sums = np.zeros((int(groups.max()) + 1, v.shape[1]))
+    np.add.at(sums, groups, v)
+    return sums
+
+
+def _different(queries: Sequence[Matrix]) -> tuple[list[Array], Array]:
+    known = {id(w): w for w in queries}
+    index = {key: k for k, key in enumerate(known)}
+    grams = [gram_operator([1.0], [w]).times(np.eye(w.shape[1])) for w in known.values()]
+    return grams, np.array([index[id(w)] for w in queries])
+
+
+def _written(gram: Array) -> GramOperator:
+    return GramOperator(len(gram), np.diagonal(gram), lambda b: np.asarray(b @ gram))
+
+
+def _lbfgs(joint: UnionObjective, start: UnionPoint, deadline: float | None) -> UnionPoint:
     best, scale = start, 1 / start.error
     thetas = [f.theta if isinstance(f, PureFactor) else np.eye(0, f.cells) for f in start.factors]
     shapes = [start.shares.shape, *(theta.shape for theta in thetas)]
@@ -267,51 +267,59 @@ def _lbfgs(joint: Joint, start: Descent, deadline: float | None) -> Descent:
     def scaled(x: Array) -> tuple[float, Array]:
         nonlocal best
         pieces = np.split(x.copy(), cuts)
-        shares, *own = [piece.reshape(s) for piece, s in zip(pieces, shapes, strict=True)]
-        value, slopes, factors = gradient(joint, shares, own)
+        shares, *thetas_of_x = [piece.reshape(s) for piece, s in zip(pieces, shapes, strict=True)]
+        value, slopes, factors = gradient(joint, shares, thetas_of_x)
         if value < best.error:
-            best = Descent(shares, factors, value)
+            best = UnionPoint(shares, factors, value)
         if deadline is not None and time.monotonic() > deadline:
-            raise _Late
+            raise opt0.DeadlinePassed
         return value * scale, np.concatenate([slope.ravel() for slope in slopes]) * scale
 
     first = np.concatenate([start.shares, *(theta.ravel() for theta in thetas)])
     low = np.zeros(first.size)
-    low[: start.shares.size] = LEAST
-    with suppress(_Late):
+    low[: start.shares.size] = LEAST_SHARE
+    with suppress(opt0.DeadlinePassed):
         minimize(
             scaled,
             first,
             jac=True,
             method="L-BFGS-B",
             bounds=[(b, None) for b in low.tolist()],
-            options={"maxiter": ITERATIONS, "maxcor": 10, "ftol": 1e-9, "gtol": 1e-12},
+            options={"maxiter": JOINT_STEPS, "maxcor": 10, "ftol": 1e-9, "gtol": 1e-12},
         )
     return best
 
 
-def _turns(joint: Joint, best: Descent, deadline: float | None) -> Descent:
+def _turns(joint: UnionObjective, best: UnionPoint, deadline: float | None) -> UnionPoint:
     """Gaussian noise: each factor in turn made the best for the Gram it sees, then the shares."""
-    for _ in range(TURNS):
+    for _ in range(FACTOR_TURNS):
         before = best.error
         for i, factor in enumerate(best.factors):
             if not isinstance(factor, GaussianFactor):
                 continue
             gram = joint.slopes(best.shares, best.factors).grams[i]
             if gram is not None:
-                found = optimise_gaussian(gram.times(np.eye(gram.n)), deadline=deadline)
-                tried = (*best.factors[:i], GaussianFactor(found.factor), *best.factors[i + 1 :])
-                best = _better(joint, best.shares, tried, best)
-        # C is convex in the shares, and this the least of its bound by 1/w (see Shared.shares).
+                certified = optimise_gaussian(gram.times(np.eye(gram.n)), deadline=deadline)
+                trial = (
+                    *best.factors[:i],
+                    GaussianFactor(certified.factor),
+                    *best.factors[i + 1 :],
+                )
+                best = _better(joint, best.shares, trial, best)
+        # C is convex in the shares; this is the least of its bound by 1/w, as in `SharedFactors`.
         slope = joint.slopes(best.shares, best.factors).shares * best.shares.sum()
-        moved = best.shares * np.sqrt(np.maximum(1 - slope / best.error, 0))
-        best = _better(joint, np.maximum(moved / moved.sum(), LEAST), best.factors, best)
+        next_shares = best.shares * np.sqrt(np.maximum(1 - slope / best.error, 0))
+        best = _better(
+            joint, np.maximum(next_shares / next_shares.sum(), LEAST_SHARE), best.factors, best
+        )
         late = deadline is not None and time.monotonic() > deadline
         if before - best.error < 1e-6 * before or late:
             break
     return best
 
 
-def _better(joint: Joint, shares: Array, factors: tuple[Factor, ...], best: Descent) -> Descent:
+def _better(
+    joint: UnionObjective, shares: Array, factors: tuple[Factor, ...], best: UnionPoint
+) -> UnionPoint:
     error = joint.error(shares, factors)
-    return Descent(shares, factors, error) if error < best.error else best
+    return UnionPoint(shares, factors, error) if error < best.error else best

@@ -18,10 +18,10 @@ from psephos.matrix import Gram, Identity, Kron, Matrix, Permuted, Semiseparable
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-DENSE_AXIS = 512
+ARRAY_AXIS = 512
 """Up to this many cells a Gram is one small array, and BLAS beats any structure."""
 
-DENSE_GRAM = 2048
+ARRAY_GRAM = 2048
 """Up to this many cells a Gram without a closed form is written out."""
 
 
@@ -60,7 +60,7 @@ def gram_operator(coefficients: Sequence[float] | Array, queries: Sequence[Matri
     for c, w in pairs:
         diagonal += c * gram_diagonal(w)
     products = [(c, rows_times(w.gram())) for c, w in pairs]
-    if n <= DENSE_AXIS:
+    if n <= ARRAY_AXIS:
         whole = sum(c * times(np.eye(n)) for c, times in products)
         return GramOperator(n, diagonal, lambda b: b @ whole)
 
@@ -94,7 +94,7 @@ def rows_times(gram: Matrix) -> Callable[[Array], Array]:
             return lambda b: np.take(inner(np.take(b, order, axis=1)), back, axis=1)
     if isinstance(gram, Kron):
         return partial(_axis_by_axis, [(f.shape[0], _axis_times(f)) for f in gram.factors])
-    if n <= DENSE_GRAM:
+    if n <= ARRAY_GRAM:
         dense = gram.dense()
         return lambda b: b @ dense
     return lambda b: np.ascontiguousarray(gram.matmat(np.ascontiguousarray(b.T)).T)
@@ -131,25 +131,25 @@ def _axis_times(gram: Matrix) -> Callable[[Array], Array] | Array | None:
     """One factor of a product: None for Identity, an array if small, else B ↦ B G."""
     if isinstance(gram, Identity):
         return None
-    return gram.dense() if gram.shape[0] <= DENSE_AXIS else rows_times(gram)
+    return gram.dense() if gram.shape[0] <= ARRAY_AXIS else rows_times(gram)
 
 
 def _axis_by_axis(axes: list[tuple[int, Any]], b: Array) -> Array:
     """B (G₁ ⊗ … ⊗ G_d): every row is a tensor, multiplied along one axis after another."""
     p, cells = b.shape
-    left, out = p, b
+    rows_before, out = p, b
     for n, times in axes:
         cells //= n
         if times is None:
             pass
         elif not isinstance(times, np.ndarray):
-            rows = np.moveaxis(out.reshape(left, n, cells), 1, 2).reshape(-1, n)
-            out = np.moveaxis(times(rows).reshape(left, cells, n), 2, 1)
+            rows = np.moveaxis(out.reshape(rows_before, n, cells), 1, 2).reshape(-1, n)
+            out = np.moveaxis(times(rows).reshape(rows_before, cells, n), 2, 1)
         elif cells == 1:
-            out = out.reshape(left, n) @ times
+            out = out.reshape(rows_before, n) @ times
         else:
-            out = np.matmul(times, out.reshape(left, n, cells))
-        left *= n
+            out = np.matmul(times, out.reshape(rows_before, n, cells))
+        rows_before *= n
     out = out.reshape(b.shape)
     return out.copy() if out is b else out
 
@@ -168,7 +168,7 @@ def picked(gram: GramOperator, cells: Array) -> GramOperator:
 
 
 @dataclass(frozen=True, eq=False)
-class Terms:
+class GramTerms:
     """Σ_j c_j ⊗_i W_ijᵀW_ij: a coefficient (weight²) and the factors of every product."""
 
     shape: tuple[int, ...]
@@ -176,11 +176,11 @@ class Terms:
     factors: tuple[tuple[Matrix, ...], ...]
 
     @classmethod
-    def of(cls, workload: Workload) -> Terms:
+    def of(cls, workload: Workload) -> GramTerms:
         """The products of a workload, each with its squared weight."""
         return cls(
             workload.domain.shape,
-            np.array([asked.weight**2 for asked in workload.products]),
+            np.array([product.weight**2 for product in workload.products]),
             tuple(workload.factors(i) for i in range(len(workload.products))),
         )
 
@@ -201,19 +201,19 @@ class Terms:
         """The Gram on all cells at once, as a sum of Kronecker products (for small domains)."""
         return gram_operator(self.coefficients, [Kron(each) for each in self.factors])
 
-    def only(self, chosen: Sequence[int]) -> Terms:
+    def only(self, numbers: Sequence[int]) -> GramTerms:
         """Some of the products."""
-        kept = tuple(self.factors[j] for j in chosen)
-        return Terms(self.shape, self.coefficients[list(chosen)], kept)
+        factors = tuple(self.factors[j] for j in numbers)
+        return GramTerms(self.shape, self.coefficients[list(numbers)], factors)
 
     def identity_error(self) -> float:
         """The trace of WᵀW, the squared error of Identity."""
         each = np.ones(len(self.coefficients))
         for i in range(len(self.shape)):
-            own = self.axis(i)
-            different = {id(w): w for w in own}
+            queries = self.axis(i)
+            different = {id(w): w for w in queries}
             known = {key: float(gram_diagonal(w).sum()) for key, w in different.items()}
-            each *= [known[id(w)] for w in own]
+            each *= [known[id(w)] for w in queries]
         return float(self.coefficients @ each)
 
 
