@@ -66,7 +66,7 @@ def honest(tmp_path_factory):
 def kept(honest):
     """Jobs and views that were worked out before, by all that they depend on."""
     jobs, views, questions = {}, {}, {}
-    make_job, make_views, compile_sql = Job.of, bundle_module.Views, ask_module.compile_sql
+    make_job, make_views, compile_sql = Job.alone, bundle_module.Views, ask_module.compile_sql
 
     def compiled(domain, sql, *, dialect):
         if id(domain) not in questions:  # one question to the domain of each job, which is kept
@@ -75,20 +75,21 @@ def kept(honest):
 
     def job_of(file, folder):
         key = file.model_dump_json()
-        if file.builds_on or key not in jobs:
+        if key not in jobs:
             jobs[key] = make_job(file, folder)
         return jobs[key]
 
-    def views_of(job, measurement, draws):
-        key = (id(job), draws, measurement.simulation, str(measurement.cost))
-        key += (repr(measurement.values.tolist()), repr(measurement.noise))
-        if key not in views:
-            views[key] = make_views(job, measurement, draws)
+    def views_of(job, steps, draws):
+        key = (id(job.workload), tuple(past.values_hash for past in job.past), draws)
+        for step in steps:
+            key += (step.simulation, str(step.cost), repr(step.values.tolist()), repr(step.noise))
+        if job.past or key not in views:
+            views[key] = make_views(job, steps, draws)
         return views[key]
 
     views_of.draws = make_views.draws
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Job, "of", job_of)
+        patch.setattr(Job, "alone", job_of)
         patch.setattr(bundle_module, "Views", views_of)
         patch.setattr(ask_module, "compile_sql", compiled)
         yield

@@ -93,7 +93,7 @@ def test_wrong_arguments_are_told_by_name(bundle, call, words):
 
 def test_results_are_shown_in_one_line(bundle):
     plan = ps.plan(job_of(bundle), draws=19)
-    assert repr(plan).startswith("Plan('pets': 2 tables at epsilon 1/2 (~0.5), OPT_⊗, error ")
+    assert repr(plan).startswith("Forecast('pets': 2 tables at epsilon 1/2 (~0.5), OPT_⊗, error ")
     reply = ps.ask(bundle, "SELECT pet, COUNT(*) FROM people GROUP BY pet", draws=19)
     assert repr(reply).startswith("Reply(4 answers, free, at most ± ")
     assert "<td>horse</td>" in reply._repr_html_()

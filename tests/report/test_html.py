@@ -13,9 +13,10 @@ from jinja2 import UndefinedError
 
 import psephos
 from psephos.audit.audit import AuditReport
-from psephos.audit.stage import Finding
+from psephos.audit.stage import AttackResult
 from psephos.domain.domain import Domain
 from psephos.engines import owner_check
+from psephos.engines.protocol import Mismatch
 from psephos.errors import ShapeError
 from psephos.release.ask import ask
 from psephos.release.forecast import plan
@@ -168,8 +169,8 @@ def test_charts_escape_labels_and_words():
     assert texts(charts.inline_svg(chart, "x", HOSTILE)).count(HOSTILE) >= 3
 
 
-MISMATCH = owner_check.Finding(HOSTILE, HOSTILE, "error", HOSTILE, ((HOSTILE, 3),))
-ATTACK = Finding("draws", HOSTILE, HOSTILE, HOSTILE, True, 10)
+MISMATCH = Mismatch(HOSTILE, HOSTILE, "error", HOSTILE, ((HOSTILE, 3),))
+ATTACK = AttackResult("draws", HOSTILE, HOSTILE, HOSTILE, True, 10)
 PETS = Domain.of(**{HOSTILE: [HOSTILE, "&"]})
 NOTEBOOK_VALUES = {
     "Answers": lambda bundle: bundle.answer(bundle.job.workload),

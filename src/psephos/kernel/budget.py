@@ -46,6 +46,7 @@ class NoiseKind(StrEnum):
 
     LAPLACE = "laplace"
     GAUSSIAN = "gaussian"
+    __repr__ = str.__repr__
 
     @classmethod
     def paid_in(cls, currency: Currency) -> NoiseKind:

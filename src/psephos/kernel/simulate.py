@@ -7,7 +7,6 @@ is floating-point and repeatable: good for studying error, worthless for privacy
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -86,10 +85,8 @@ class SeededDraws(Draws):
         weights = np.exp(-(support**2) / (2 * sigma**2))
         return self.generator.choice(support, size, p=weights / weights.sum())
 
-    def choice(
-        self, scores: Sequence[int], epsilon: Fraction, sensitivity: int, mechanism: Mechanism
-    ) -> int:
-        rate = float(epsilon) / (2 * sensitivity)
+    def choice(self, scores: list[int], epsilon: Fraction, reach: int, mechanism: Mechanism) -> int:
+        rate = float(epsilon) / (2 * reach)
         law = self.generator.gumbel if mechanism == "exponential" else self.generator.laplace
         return int(np.argmax(rate * np.array(scores) + law(size=len(scores))))
 

@@ -6,7 +6,7 @@ then count, draw, store, and only then return what stands (see `Ledger._charge`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -40,11 +40,9 @@ class Draws:
         """Independent draws of the noise."""
         return noise.draw(size)
 
-    def choice(
-        self, scores: Sequence[int], epsilon: Fraction, sensitivity: int, mechanism: Mechanism
-    ) -> int:
+    def choice(self, scores: list[int], epsilon: Fraction, reach: int, mechanism: Mechanism) -> int:
         """The number of a candidate; the larger its score the likelier."""
-        return MECHANISMS[mechanism](scores, epsilon, sensitivity)
+        return MECHANISMS[mechanism](scores, epsilon, reach)
 
 
 class Vault:

@@ -92,8 +92,8 @@ def require_check(job: Job) -> None:
     if not is_checked(job):
         raise ReleaseError(
             "this schema has not been compared with the data, or not with success: run `psephos "
-            "check RELEASE` first (in Python ps.check_release), or say --unchecked (unchecked=True)"
-            ". Nothing was charged"
+            "check RELEASE` first, or say --unchecked. Nothing was charged. (In Python: "
+            "ps.check_release, unchecked=True)"
         )
 
 

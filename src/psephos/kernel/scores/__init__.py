@@ -36,7 +36,7 @@ class Score(Protocol):
     def admitted(self, cells: int) -> Self:
         """The same score over so many cells, rebuilt by the gate from each field read once."""
 
-    def scores(self, answers: Array) -> Sequence[int]:
+    def scores(self, answers: Array) -> list[int]:
         """The scores, from the true answers of `queries`."""
 
 

@@ -67,7 +67,7 @@ class WorstApproximated:
         """The largest entry of the queries."""
         return sensitivity.largest_entry(self.queries)
 
-    def scores(self, answers: Array) -> Sequence[int]:
+    def scores(self, answers: Array) -> list[int]:
         """How far each true answer is from the estimate's."""
         near = sensitivity.answers(self.queries, np.asarray(self.estimate))
         pairs = zip(answers, near, strict=True)
