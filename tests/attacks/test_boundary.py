@@ -2,7 +2,7 @@
 
 import pytest
 
-from psephos.audit.boundary import BOUNDARY_ATTACKS
+from psephos.audit.behaviour import BOUNDARY_ATTACKS
 from psephos.audit.stage import temporary_stage
 
 

@@ -20,7 +20,7 @@ import psephos as ps
 from psephos import matrix as mx
 from psephos.domain.attribute import Attribute
 from psephos.engines import as_source
-from psephos.engines.row_cache import RowCache
+from psephos.engines.duckdb.row_cache import RowCache
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.unit import Cap
 

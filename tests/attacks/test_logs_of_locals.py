@@ -1,6 +1,6 @@
 """What error trackers write down, over the whole suite.
 
-The story is told in `psephos.audit.boundary.logs_of_locals`: locals of frames that an
+The story is told in `psephos.audit.logs_of_locals`: locals of frames that an
 error passed are printed by whoever reports crashes, and some of them hold counts. All errors that
 the suite expects are looked through (tests/locals_of_errors.py); here it is seen that the look
 would find something.

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from psephos.audit import audit as audit_module
-from psephos.audit import behaviour, cases, draws, exact, runs, stage
+from psephos.audit import behaviour, exact, runs, stage
+from psephos.audit import exact as cases
+from psephos.audit import runs as draws
 from psephos.audit.audit import CAVEAT, AttackResult, AuditReport, audit
-from psephos.audit.draws import SPENDS, check_choices, check_draws
+from psephos.audit.runs import SPENDS, check_choices, check_draws
 from psephos.errors import BudgetError
 from psephos.kernel import measurement, noise, vault
 from psephos.kernel.ledger import Ledger

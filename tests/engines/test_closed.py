@@ -9,8 +9,8 @@ import pytest
 
 from psephos.domain.domain import Domain
 from psephos.engines import as_source
+from psephos.engines.duckdb.row_cache import RowCache
 from psephos.engines.files import file_columns
-from psephos.engines.row_cache import RowCache
 
 DOMAIN = Domain.of(a=["x"], b=300)
 ROWS = {"a": ["x", "secret"] * 1234, "b": [7] * 2468}

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from psephos.domain.domain import Domain
-from psephos.engines import as_source, row_cache
+from psephos.engines import as_source
+from psephos.engines.duckdb import row_cache
 from psephos.engines.duckdb.reader import Snapshot
 from psephos.errors import SourceError
 from psephos.kernel.source import Cap, Conjunct

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import psephos as ps
-from psephos.infer.merged_attributes import over_merged_domain
+from psephos.infer.least_squares import over_merged_domain
 
 UNIT = ps.add_remove_row()
 

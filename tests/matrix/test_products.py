@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psephos.matrix import products
-from psephos.matrix.products import times, weigh
+from psephos.matrix import explicit as products
+from psephos.matrix.explicit import times, weigh
 
 LIMITS = [2**k + d for k in (26, 31, 40, 51, 52, 53, 62) for d in (-1, 0, 1)]
 LIMITS += [2**63 - 1, 2**63 - 2]

@@ -7,12 +7,11 @@ import pyarrow as pa
 import pytest
 
 from psephos.matrix import Compose, Dense, Identity, Kron, Partition, PIdentity
-from psephos.release.raw_labels import largest_entry, row_words
 from psephos.release.request import Job
 from psephos.release.run import rehearse, release
 from psephos.release.spec.file import parse_release
 from psephos.release.verify import verify
-from psephos.release.views import block_labels, table_labels
+from psephos.release.views import block_labels, largest_entry, row_words, table_labels
 from psephos.report.points import NUMBER_COLUMNS, Points
 from tests.release.conftest import RELEASE
 

@@ -14,8 +14,7 @@ import pytest
 
 from psephos.errors import ReleaseError, UnsupportedError
 from psephos.release.forecast import plan
-from psephos.release.page import write_report
-from psephos.release.page_results import PAGE_ROWS, published_count
+from psephos.release.page import PAGE_ROWS, published_count, write_report
 from psephos.release.preflight import create_ledger
 from psephos.release.request import Job
 from psephos.release.run import rehearse, release

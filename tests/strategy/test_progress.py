@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 import psephos as ps
-from psephos.strategy.progress import watch
+from psephos.strategy.hdmm.search import watch
 
 CDF = ps.Workload(ps.Domain.of(age=24), [ps.product(age=ps.prefix())])
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from psephos import Domain, SqlError
 from psephos.workload.sql import compile_sql, refusals
-from psephos.workload.sql.count_tables import CONDITIONS_AT_ONCE
+from psephos.workload.sql.compiler import CONDITIONS_AT_ONCE
 from psephos.workload.sql.evaluator import Evaluator
 from psephos.workload.workload import Workload
 

@@ -15,9 +15,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 from psephos.audit.behaviour import check_behaviour
-from psephos.audit.draws import SPENDS, check_choices, check_draws
 from psephos.audit.exact import exact_losses
-from psephos.audit.runs import TESTS, TRIALS, lower_bound
+from psephos.audit.runs import SPENDS, TESTS, TRIALS, check_choices, check_draws, lower_bound
 from psephos.audit.stage import AttackKind, AttackResult, Stage, temporary_stage
 from psephos.errors import BudgetError
 from psephos.report.html import Cell, HtmlTable, notebook_html

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 import psephos.matrix as mx
-from psephos.audit.boundary import BOUNDARY_ATTACKS
+from psephos.audit.forged_ledgers import LEDGER_ATTACKS
+from psephos.audit.forged_objects import OBJECT_ATTACKS
+from psephos.audit.logs_of_locals import LOG_ATTACKS
 from psephos.audit.stage import (
     ONE,
     SILENCE,
@@ -253,6 +255,9 @@ def _rows_of_a_person(stage: Stage) -> None:
     require(counts[0] <= 2, f"{counts[0]} rows of a person count, of 2 that may")
     require(sum(counts[1:]) <= 2, f"{sum(counts[1:])} rows of a person count over parts")
 
+
+BOUNDARY_ATTACKS = (*OBJECT_ATTACKS, *LEDGER_ATTACKS, *LOG_ATTACKS)
+"""Attacks on the kernel's boundary; each tells the story of the hole that it looks for."""
 
 BEHAVIOUR_ATTACKS = (
     Attack("floats, zero, negative and endless amounts, forged spends", "refused", _odd_amounts),

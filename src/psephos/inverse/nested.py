@@ -53,7 +53,7 @@ from psephos.matrix import (
     Stack,
     Sum,
 )
-from psephos.matrix.products import times
+from psephos.matrix.explicit import times
 from psephos.values import Array, Value
 
 DENSE_GRAM_CELLS = 4096

@@ -9,7 +9,7 @@ import numpy as np
 
 from psephos.errors import ShapeError
 from psephos.matrix.base import Matrix, first_appearance
-from psephos.matrix.products import times, weigh
+from psephos.matrix.explicit import times, weigh
 from psephos.values import Array, absolute, frozen, squared
 
 

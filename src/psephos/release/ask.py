@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError, UnsupportedError
-from psephos.infer.merged_attributes import over_merged_domain
+from psephos.infer.least_squares import over_merged_domain
 from psephos.kernel.budget import Budget
 from psephos.release.bundle import Bundle
 from psephos.release.files import report_damage, sha256_of

@@ -35,7 +35,6 @@ from psephos.errors import ReleaseError, a_path
 from psephos.infer.estimate import Answers
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
-from psephos.release.agreement import require_agreement
 from psephos.release.files import (
     CELLS_STEM,
     file_name,
@@ -52,18 +51,19 @@ from psephos.release.request import Job, column_titles, ordered_columns
 from psephos.release.requests import (
     FORMAT,
     REQUESTS,
+    ManifestShape,
     MeasuredRequest,
     check_edition,
+    check_shape,
     read_manifest,
     read_requests,
     request_folders,
     spend_of,
 )
-from psephos.release.shapes import ManifestShape, check_shape
 from psephos.release.spec.entries import View
 from psephos.release.spec.file import checked_release
 from psephos.release.spec.tables import Table
-from psephos.release.views import Views, possible_views, table_schema
+from psephos.release.views import Views, possible_views, require_agreement, table_schema
 from psephos.report import charts
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.report.points import Points

@@ -1,4 +1,7 @@
-"""The page of a release, put together from its facts and tables and written as HTML."""
+"""The page of a release, put together from its facts and tables and written as HTML.
+
+The tables on the page of a release: every number with its error, beside a chart.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from psephos.release.files import file_name
 from psephos.release.forecast import Forecast
 from psephos.release.page_facts import (
     ReleaseFacts,
@@ -21,11 +26,22 @@ from psephos.release.page_facts import (
     spending_of,
     unit_text,
 )
-from psephos.release.page_results import result_of
+from psephos.release.request import ordered_columns
+from psephos.release.spec.tables import Table
 from psephos.release.views import Views
 from psephos.report import charts
-from psephos.report.number_format import digits_for, plus_minus
-from psephos.report.page import Page, Pairs, page_html
+from psephos.report.html import (
+    Cell,
+    HtmlTable,
+    IntervalBar,
+    bounds,
+    count,
+    digits_for,
+    interval,
+    plus_minus,
+)
+from psephos.report.page import Page, Pairs, Result, page_html
+from psephos.report.points import PART, Points, shape_of
 from psephos.version import __version__
 
 
@@ -101,3 +117,147 @@ def _glance(release: ReleaseFacts) -> Pairs:
             "whole, never negative, and they add up" if published else "unbiased, and they add up",
         ),
     )
+
+
+PAGE_ROWS = 200
+"""The most rows of a table that the page shows."""
+OUTLIER_MARK = "†\N{NO-BREAK SPACE}"
+CHART_CAPTIONS = {
+    "bars": "Bars are counts; the lines across them are {} noise intervals.",
+    "groups": "Bars are counts; the lines across them are {} noise intervals.",
+    "panels": "Lines across bars, or bands around lines, are {} noise intervals.",
+    "line": "The line runs through the counts; the band is made of {} noise intervals.",
+    "lines": "Lines run through the counts; bands are made of {} noise intervals.",
+    "heat": "The stronger the colour, the larger the count; {} noise intervals are in the table.",
+}
+
+
+def result_of(release: ReleaseFacts, number: int) -> Result:
+    """One table with its numbers, beside a chart."""
+    table = release.job.tables[number]
+    data = release.views.table(table, release.view)
+    rows = data.slice(0, PAGE_ROWS).to_pylist()
+    chart, caption = _chart(release, number, data) if release.plots else (None, "")
+    return Result(
+        title=table.title,
+        name=table.name,
+        table=_count_table(release, table, data),
+        chart=chart,
+        chart_caption=caption,
+        outliers=release.view == "published" and any(map(is_outlier, rows)),
+        precision=_precision(release, number) + _rest(release, table, data),
+    )
+
+
+def _count_table(release: ReleaseFacts, table: Table, data: pa.Table) -> HtmlTable:
+    labels = data.column_names[: data.column_names.index("count")]
+    if len(labels) > 1:  # what a part asks about shows in its labels
+        labels = [name for name in labels if name != PART]
+    published, bars = release.view == "published", not release.plots
+    heads = [_column_head(release, name) for name in labels] or ["Rows"]
+    heads += ["Published count", "Consistent"] if published else ["Count"]
+    heads += ["Standard error", f"{release.confidence} noise interval", *(["Plot"] * bars)]
+    page_data = data.slice(0, PAGE_ROWS)
+    extent = Points.of(page_data).extent
+    rows = []
+    for row in page_data.to_pylist():
+        digits = digits_for(row["stderr"])
+        cells: list[str | Cell] = [row[name] for name in labels] or ["all"]
+        centre = count(row["consistent" if published else "count"], digits)
+        cells += [published_count(row), centre] if published else [centre]
+        cells += [count(row["stderr"], 2 if row["stderr"] < 10 else 1)]
+        cells += [interval(row["low"], row["high"], digits)]
+        cells += [Cell(bar=_bar(row, extent))] * bars
+        rows.append(cells)
+    text_columns = max(1, len(labels))
+    return HtmlTable.of(table.title, heads, rows, text_columns=text_columns, under_heading=True)
+
+
+def _column_head(release: ReleaseFacts, column: str) -> str:
+    """What a column of labels is called; an attribute may have given way to a number's name."""
+    name = column if column in release.titles else column.removesuffix("_")
+    return "Part" if column == PART else release.titles.get(name, column)
+
+
+def published_count(row: Mapping[str, Any]) -> str:
+    """A whole count, with a mark if it lies outside its interval."""
+    return (OUTLIER_MARK if is_outlier(row) else "") + count(int(row["count"]))
+
+
+def is_outlier(row: Mapping[str, Any]) -> bool:
+    """Does a count lie outside its interval, as both are shown?"""
+    low, high = bounds(row["low"], row["high"], digits_for(row["stderr"]))
+    return not low <= int(row["count"]) <= high
+
+
+def _bar(row: Mapping[str, Any], extent: tuple[float, float]) -> IntervalBar:
+    """The count from zero and its interval, scaled to the extent of all rows."""
+    low, high = extent
+    scale = 100 / (high - low or 1)
+    zero, number, lower, upper = (
+        (float(x) - low) * scale for x in (0, row["count"], row["low"], row["high"])
+    )
+    return IntervalBar(min(zero, number), max(zero, number), lower, upper)
+
+
+def _chart(release: ReleaseFacts, number: int, data: pa.Table) -> tuple[str, str]:
+    """The chart of a table as SVG, and its caption."""
+    table = release.job.tables[number]
+    ordered = ordered_columns(release.job, table)
+    chart = charts.table_chart(data, "", ordered=ordered, titles=release.titles)
+    points = Points.of(data)
+    parts = PART in points.labels
+    shape = "panels" if parts else shape_of(points.without_totals().distinct(), ordered)[0]
+    words = f"Plot of “{table.title}”: {_extremes(points)}. The table holds the same numbers."
+    svg = charts.inline_svg(chart, f"t{number + 1}", words)
+    return svg, CHART_CAPTIONS[shape].format(release.confidence)
+
+
+def _extremes(points: Points) -> str:
+    """The smallest and the largest count, in words."""
+    cells = points.without_totals()
+    counts = cells.numbers["count"]
+    low, high = (
+        f"{count(counts[i])} ({', '.join(words[i] for words in cells.labels.values()) or 'all'})"
+        for i in (counts.index(min(counts)), counts.index(max(counts)))
+    )
+    return f"{len(cells):,} counts, from {low} to {high}" if len(cells) > 1 else f"one count, {low}"
+
+
+def _precision(release: ReleaseFacts, number: int) -> str:
+    """The half-widths of a table, one number at a time and all at once."""
+    table, widths = release.job.tables[number], release.views.widths
+    half = widths.per_query[table.rows(release.job.workload)]
+    digits = digits_for(float(half.min()))
+    each = plus_minus(float(half.max()), digits)
+    text = (
+        f"{release.confidence} noise interval: at most {each} for each number by itself, "
+        f"{plus_minus(float(widths.per_table[number]), digits)} for the whole table at once."
+    )
+    if half.size == 1:
+        text = f"The {release.confidence} noise interval is {each}."
+    return text + _target_reached(release, table, digits)
+
+
+def _target_reached(release: ReleaseFacts, table: Table, digits: int) -> str:
+    """How precise the table had to be, and is."""
+    (error,) = [each for each in release.forecast.tables if each.name == table.name]
+    if error.target is None or error.reached is None:
+        return ""
+    together = " for the whole table at once" if error.target.simultaneous else " for each number"
+    return (
+        f" It had to be {plus_minus(error.target.half_width, digits)} at "
+        f"{float(error.target.confidence) * 100:g} %{together}, and is "
+        f"{plus_minus(error.reached, digits)}."
+    )
+
+
+def _rest(release: ReleaseFacts, table: Table, data: pa.Table) -> str:
+    """Where the rows are that the page leaves out."""
+    if data.num_rows <= PAGE_ROWS:
+        return ""
+    text = f" These are the first {PAGE_ROWS} of {data.num_rows:,} rows"
+    if release.view not in release.bundle_views:
+        return f"{text}."
+    kind = "csv" if "csv" in release.file.output.formats else "parquet"
+    return f"{text}; {release.view}/{file_name(table.name)}.{kind} holds them all."

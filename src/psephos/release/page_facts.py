@@ -18,13 +18,11 @@ from psephos.kernel.unit import Unit
 from psephos.matrix import Identity, Kron, Matrix, Ones
 from psephos.release.bundle import distance
 from psephos.release.forecast import Forecast, TableError
-from psephos.release.raw_labels import largest_entry
 from psephos.release.request import Job, column_titles
 from psephos.release.spec.entries import ReleaseFile, TableEntry, View
-from psephos.release.views import Views, possible_views
+from psephos.release.views import Views, largest_entry, possible_views
 from psephos.report import charts
-from psephos.report.html import Cell, HtmlTable
-from psephos.report.number_format import amount, count, digits_for, upwards
+from psephos.report.html import Cell, HtmlTable, amount, count, digits_for, upwards
 from psephos.report.page import (
     Guarantee,
     IntervalMethod,

@@ -28,7 +28,6 @@ from psephos.infer.rounding import RoundingGaps
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
 from psephos.matrix import Identity, Kron, Matrix
-from psephos.release.agreement import compare_past, worst_of
 from psephos.release.bundle import (
     CELLS_FILE,
     Bundle,
@@ -47,7 +46,7 @@ from psephos.release.files import (
     sha256_of,
 )
 from psephos.release.requests import FILES, OLDEST_FORMAT, REQUESTS, request_folders
-from psephos.release.views import Shift, Views, possible_views
+from psephos.release.views import Shift, Views, compare_past, possible_views, worst_of
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array
 

@@ -6,10 +6,19 @@
 
 Intervals cover the privacy noise and nothing else. The published view carries the interval of the
 consistent one, centre included: rounding and cutting at zero have no interval of their own.
+
+What every answer of a measured block counts, in words: the rows of the raw view.
+
+Does what a release builds on agree with what it measured? Told from the noisy integers alone.
+
+An edition is what the owner says about the source; this is what the numbers say. It is a function
+of what was paid for, so it costs nothing, and whoever has the bundle can work it out again.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,13 +30,13 @@ import pyarrow as pa
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError
+from psephos.infer.agreement import Agreement, agreement
 from psephos.infer.intervals import Widths, half_widths, noise_quantile
 from psephos.infer.least_squares import BlockAnswers, LeastSquares, block_answers, least_squares
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS, nonnegative
 from psephos.infer.rounding import round_cells
 from psephos.kernel.measurement import Measurement
-from psephos.matrix import Matrix
-from psephos.release.raw_labels import block_lists
+from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition
 from psephos.release.request import Job
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table, column_name
@@ -304,3 +313,145 @@ def possible_views(job: Job, wanted: tuple[View, ...]) -> tuple[View, ...]:
     """Those of the wanted views that the domain allows: whole numbers need all cells."""
     fits = job.workload.domain.size <= NONNEGATIVE_CELLS
     return tuple(view for view in wanted if fits or view != "published")
+
+
+FACTOR_ENTRIES = 2_000_000
+"""The most entries of a factor that are looked at one by one."""
+
+
+def block_lists(matrix: Matrix, domain: Domain) -> dict[str, list[str]] | None:
+    """Words for the rows of every factor, by attribute; None if it is no product of attributes."""
+    fits = isinstance(matrix, Kron) and tuple(f.shape[1] for f in matrix.factors) == domain.shape
+    if not fits or not isinstance(matrix, Kron):
+        return None
+    lists: dict[str, list[str]] = {}
+    for name, factor in zip(domain.names, matrix.factors, strict=True):
+        parts = domain[name].parts
+        if isinstance(factor, Ones):
+            continue
+        if isinstance(factor, Identity) and parts:
+            lists |= {part: list(attribute.labels) for part, attribute in parts}
+        else:
+            lists[name] = row_words(factor, domain[name].labels)
+    return lists
+
+
+def row_words(factor: Matrix, labels: Sequence[str]) -> list[str]:
+    """A label, a range of them, some times a label, or else the number of a weighted sum.
+
+    >>> from psephos.matrix import Dense
+    >>> row_words(Dense([[1, 1, 0], [0, 0, 3], [2, 1, 1]]), ["a", "b", "c"])
+    ['a to b', '3 × c', 'weighted sum 1']
+    """
+    if isinstance(factor, Identity):
+        return list(labels)
+    if isinstance(factor, Compose) and isinstance(factor.parts[-1], Partition):
+        inner = factor.parts[0] if len(factor.parts) == 2 else Compose(factor.parts[:-1])
+        return row_words(inner, row_words(factor.parts[-1], labels))
+    if isinstance(factor, Partition):
+        members = [np.flatnonzero(factor.groups == g) for g in range(factor.shape[0])]
+        return [_label_range(cells, labels) or f"group {g + 1}" for g, cells in enumerate(members)]
+    rows, cells = factor.shape
+    if rows * cells > FACTOR_ENTRIES:
+        return [f"combination {i + 1}" for i in range(rows)]
+    words, sums = [], 0
+    for row in factor.dense(limit=FACTOR_ENTRIES):
+        text = _row_text(row, labels)
+        sums += text is None
+        words.append(f"weighted sum {sums}" if text is None else text)
+    return words
+
+
+def _row_text(row: Array, labels: Sequence[str]) -> str | None:
+    """The cells that a row counts, and how often; None if some count more often than others."""
+    cells = np.flatnonzero(row)
+    if cells.size == 0 or np.ptp(row[cells]):
+        return None
+    text, times = _label_range(cells, labels), row[cells[0]]
+    return text if text is None or times == 1 else f"{times:,.0f} × {text}"
+
+
+def _label_range(cells: Array, labels: Sequence[str]) -> str | None:
+    """The first and last label of neighbouring cells; None if they are no neighbours."""
+    first, last = int(cells[0]), int(cells[-1])
+    if cells.size == len(labels) > 1:
+        return TOTAL
+    if cells.size == 1:
+        return labels[first]
+    return f"{labels[first]} to {labels[last]}" if last - first == cells.size - 1 else None
+
+
+def largest_entry(matrix: Matrix) -> float:
+    """How often a block counts a row at most; 1 for what is too large to look at."""
+    if isinstance(matrix, Kron):
+        return math.prod(largest_entry(factor) for factor in matrix.factors)
+    if isinstance(matrix, Compose) and isinstance(matrix.parts[-1], Partition):
+        return math.prod(largest_entry(part) for part in matrix.parts[:-1])
+    if isinstance(matrix, Identity | Ones | Partition) or math.prod(matrix.shape) > FACTOR_ENTRIES:
+        return 1.0
+    return float(np.abs(matrix.dense(limit=FACTOR_ENTRIES)).max())
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Some of the past releases beside all other measurements."""
+
+    names: tuple[str, ...]
+    table: str
+    agreement: Agreement
+
+    @property
+    def ok(self) -> bool:
+        """Noise alone can explain what parts them."""
+        return self.agreement.ok
+
+    def __str__(self) -> str:
+        moves, names = self.agreement, ", ".join(map(repr, self.names))
+        if moves.ok:
+            return (
+                f"{names}: within {moves.largest:,.1f} standard errors of what else was measured; "
+                f"noise alone stays within {moves.largest_bound:,.1f}"
+            )
+        return (
+            f"{names} contradict{'s' if len(self.names) == 1 else ''} what else was measured: they "
+            f"are up to {moves.largest:,.0f} standard errors apart, most in table {self.table!r}, "
+            f"where noise alone stays within {moves.largest_bound:,.0f}, and {moves.typical:,.1f} "
+            f"over all tables, where it stays within {moves.typical_bound:,.1f}"
+        )
+
+
+def compare_past(views: Views) -> list[Comparison]:
+    """All past releases together beside the new measurement, then each one beside all others."""
+    past = views.job.past
+    seed = int.from_bytes(hashlib.sha256(views.steps[0].key.encode()).digest()[:8], "big")
+    everything = tuple(range(len(past)))
+    groups = dict.fromkeys([everything, *((i,) for i in everything)])
+    comparisons = []
+    for group in groups if past else ():
+        moves = agreement(views.estimate, views.job.workload, group, seed=seed)
+        tables = views.job.tables
+        table = next(t.name for t in tables if moves.query < t.rows(views.job.workload).stop)
+        comparisons.append(Comparison(tuple(past[i].name for i in group), table, moves))
+    return comparisons
+
+
+def worst_of(comparisons: list[Comparison]) -> Comparison:
+    """The one that is the farthest beyond noise."""
+    return max(
+        comparisons,
+        key=lambda each: (not each.ok, each.agreement.largest, each.agreement.typical),
+    )
+
+
+def require_agreement(views: Views) -> None:
+    """Refuse to average measurements that contradict each other; what was paid for is kept."""
+    comparisons = compare_past(views)
+    if all(each.ok for each in comparisons):
+        return
+    wider = "" if views.job.budget else "; its intervals are then wider than the targets ask for"
+    raise ReleaseError(
+        f"builds_on: {worst_of(comparisons)}. So the source is not the data that was measured "
+        "then, and an average would be of neither. The charge stays, and what was measured is "
+        "stored in the ledger: remove builds_on, leave the name and all else as it is, and release "
+        f"again, which costs nothing more{wider}. Give the next state of the data an `edition`"
+    )

@@ -20,8 +20,7 @@ from psephos.strategy.fixed.greedy_h import greedy_h
 from psephos.strategy.fixed.low_rank import low_rank
 from psephos.strategy.fixed.matrix_mechanism import matrix_mechanism
 from psephos.strategy.goals import least_budget, smallest_largest, svd_bound
-from psephos.strategy.hdmm.search import hdmm, search
-from psephos.strategy.progress import SearchProgress
+from psephos.strategy.hdmm.search import SearchProgress, hdmm, search
 from psephos.strategy.strategy import Rival, Strategy, load, save
 from psephos.values import digest
 from psephos.workload.workload import Workload

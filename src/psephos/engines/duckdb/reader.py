@@ -18,9 +18,9 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.engines.columns import column_problems, needed_columns
 from psephos.engines.duckdb.arrow import COLUMNS_CHANGED, Relation, arrow_relation
+from psephos.engines.duckdb.row_cache import RowCache
 from psephos.engines.duckdb.rows import Rows, connect, first_of_each
 from psephos.engines.protocol import Batches, Columns, Engine, NativeRelation
-from psephos.engines.row_cache import RowCache
 from psephos.errors import DomainError, PsephosError, ShapeError, SourceError
 from psephos.kernel.source import Cells
 from psephos.kernel.unit import Cap

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import psephos.matrix as mx
-from psephos.audit.boundary.forged_objects import tamper
+from psephos.audit.forged_objects import tamper
 from psephos.audit.stage import (
     ONE,
     TABLE_CELLS,
