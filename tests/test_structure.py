@@ -1,8 +1,10 @@
 """The shape of the project: who may import whom, what is public, how long a file may be."""
 
 import ast
+import inspect
 import re
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import psephos
 
@@ -67,6 +69,48 @@ def test_public_names_are_documented():
     assert len(psephos.__all__) == len(set(psephos.__all__))
     for name in psephos.__all__:
         assert getattr(psephos, name).__doc__, name
+
+
+def public_objects():
+    """Every public name, those of public modules included."""
+    for name in psephos.__all__:
+        value = getattr(psephos, name)
+        yield name, value
+        if inspect.ismodule(value):
+            yield from ((f"{name}.{n}", getattr(value, n)) for n in getattr(value, "__all__", ()))
+
+
+def returned_types(value):
+    """The types that a function, or the public methods and fields of a class, give out."""
+    if inspect.isfunction(value):
+        yield from parts_of(get_type_hints(value).get("return"))
+    elif inspect.isclass(value):
+        for name, member in vars(value).items():
+            inner = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+            inner = inner.fget if isinstance(inner, property) else getattr(inner, "func", inner)
+            if not name.startswith("_") and inspect.isfunction(inner):
+                yield from parts_of(get_type_hints(inner, localns=FOREIGN).get("return"))
+        for name, kind in get_type_hints(value).items():
+            if not name.startswith("_"):
+                yield from parts_of(kind)
+
+
+def parts_of(kind):
+    if isinstance(kind, type):
+        yield kind
+    for part in get_args(kind):
+        yield from parts_of(part)
+
+
+FOREIGN = {"LinearOperator": object}  # imported for annotations only
+
+
+def test_every_type_that_is_returned_is_public():
+    public = {id(value) for _, value in public_objects()}
+    for name, value in public_objects():
+        for kind in returned_types(value):
+            ours = kind.__module__.startswith("psephos") and not kind.__name__.startswith("_")
+            assert not ours or id(kind) in public, f"{name} gives out {kind.__name__}"
 
 
 def test_files_hold_one_idea():

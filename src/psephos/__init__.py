@@ -5,12 +5,15 @@ asked (workload), how it is computed (matrix), what may be spent (budget, unit, 
 that spend it (protect, simulate), and what can go wrong (errors).
 """
 
-from psephos import infer, matrix, plans
-from psephos.audit.audit import audit
+from psephos import infer, inverse, matrix, plans
+from psephos.audit.audit import AuditReport, audit
+from psephos.audit.stage import AttackResult
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.domain.predicate import Predicate, col
+from psephos.domain.predicate import Column, Predicate, col
 from psephos.domain.values import Level
+from psephos.engines.owner_check import CheckReport
+from psephos.engines.protocol import Mismatch
 from psephos.errors import (
     BudgetError,
     BudgetExceededError,
@@ -28,19 +31,29 @@ from psephos.errors import (
     WorkloadError,
 )
 from psephos.infer.estimate import Answers, Estimate
+from psephos.infer.intervals import Widths
 from psephos.infer.least_squares import LeastSquares
-from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
+from psephos.kernel.budget import Budget, NoiseKind, epsilon, epsilon_delta, rho
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import Measurement
-from psephos.kernel.query import Query
-from psephos.kernel.unit import Unit, add_remove_row, person, substitute_row
+from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
+from psephos.kernel.protected import ProtectedTable, ProtectedVector
+from psephos.kernel.query import Block, Query
+from psephos.kernel.scores.worst_approximated import WorstApproximated
+from psephos.kernel.source import Conjunct
+from psephos.kernel.storage import Anchor, Entry
+from psephos.kernel.unit import Cap, Unit, add_remove_row, person, substitute_row
 from psephos.protect import check, protect, simulate
-from psephos.release.ask import ask, price
+from psephos.release import spec
+from psephos.release.ask import Price, Reply, ask, price
 from psephos.release.bundle import Bundle
-from psephos.release.forecast import Forecast, plan
+from psephos.release.forecast import Forecast, RivalError, TableError, plan
 from psephos.release.preflight import check_release
+from psephos.release.request import Job
+from psephos.release.requests import MeasuredRequest
 from psephos.release.run import rehearse, release
-from psephos.release.verify import verify
+from psephos.release.verify import Check, Verification, verify
+from psephos.release.views import Shift, Views
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.version import __version__ as __version__
@@ -78,7 +91,9 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "Domain",
     # which rows
     "col",
+    "Column",
     "Predicate",
+    "Conjunct",
     # what is asked of one attribute
     "QuerySet",
     "identity",
@@ -110,22 +125,35 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "Strategy",
     # how it is computed
     "matrix",
+    "inverse",
     # what may be spent
     "epsilon",
     "rho",
     "epsilon_delta",
     "Budget",
+    "NoiseKind",
     "add_remove_row",
     "substitute_row",
     "person",
     "Unit",
+    "Cap",
     "Ledger",
+    "Entry",
+    "Anchor",
     # what is measured
     "check",
+    "CheckReport",
+    "Mismatch",
     "protect",
     "simulate",
+    "ProtectedTable",
+    "ProtectedVector",
+    "WorstApproximated",
     "Query",
+    "Block",
     "Measurement",
+    "DiscreteLaplace",
+    "DiscreteGaussian",
     # what it tells
     "infer",
     "Estimate",
@@ -136,13 +164,27 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "check_release",
     "plan",
     "Forecast",
+    "TableError",
+    "RivalError",
+    "Widths",
+    "Job",
+    "spec",
     "rehearse",
     "release",
     "Bundle",
+    "MeasuredRequest",
+    "Views",
+    "Shift",
     "verify",
+    "Verification",
+    "Check",
     "ask",
+    "Reply",
     "price",
+    "Price",
     "audit",
+    "AuditReport",
+    "AttackResult",
     # what can go wrong
     "PsephosError",
     "DomainError",

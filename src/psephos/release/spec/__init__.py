@@ -1,1 +1,30 @@
 """The release file: its entries, the tables it asks for, drafts of it, its mistakes."""
+
+from psephos.release.spec.entries import (
+    AttributeEntry,
+    BudgetEntry,
+    EqualBins,
+    LedgerEntry,
+    OutputEntry,
+    PrivacyEntry,
+    ReleaseFile,
+    SelectionEntry,
+    TableEntry,
+    TargetEntry,
+)
+from psephos.release.spec.tables import Impossible, Table
+
+__all__ = [
+    "AttributeEntry",
+    "BudgetEntry",
+    "EqualBins",
+    "Impossible",
+    "LedgerEntry",
+    "OutputEntry",
+    "PrivacyEntry",
+    "ReleaseFile",
+    "SelectionEntry",
+    "Table",
+    "TableEntry",
+    "TargetEntry",
+]
