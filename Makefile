@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all check format bench clean
+.PHONY: demo test test-all test-pythons check format bench clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -23,6 +23,16 @@ test: check ## checks, then all fast tests and every example in the docs
 test-all: check ## slow suites too
 	CI=true $(BIN)/python -m pytest
 
+test-pythons: ## the fast tests on every Python from 3.11 to 3.13 that can be found here
+	@for version in 3.11 3.12 3.13; do \
+	  if python$$version -c "import venv" 2>/dev/null; then \
+	    echo "Python $$version" && \
+	    python$$version -m venv .venv-$$version && \
+	    .venv-$$version/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo,test]" && \
+	    CI=true OPENBLAS_NUM_THREADS=1 .venv-$$version/bin/python -m pytest -n 2 -m "not slow" || exit 1; \
+	  else echo "Python $$version is not installed; skipped"; fi; \
+	done
+
 bench: .venv/ready ## the measured claims, each beside its reference
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.kron
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.growth
@@ -37,10 +47,11 @@ bench: .venv/ready ## the measured claims, each beside its reference
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.many_attributes
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.figures
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.releases
+	$(BIN)/python -m benchmarks.walk
 
 format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-3.* build .pytest_cache .mypy_cache .ruff_cache .hypothesis
