@@ -7,10 +7,9 @@ discrete Gaussian noise of variance v, the zCDP parameter is Σd²/2v (Canonne, 
 Proposition 5). Both are exact fractions. That the installation gives the same answers is checked
 with so much epsilon that the noise is zero.
 
-Kinds of requests, each beside its answers, which are computed without any rule of the kernel.
-
-A request is asked of many copies of one small table at once, `copies` x 4 x 2 cells. Each answer
-depends on one copy, and each block lists its answers copy by copy: every copy is a run of its own.
+A case is a kind of request, beside its answers. It is asked of many copies of one small table at
+once, `copies` x 4 x 2 cells. Each answer depends on one copy, and each block lists its answers copy
+by copy: every copy is a run of its own.
 """
 
 from __future__ import annotations
@@ -50,8 +49,16 @@ from psephos.workload.product import product
 from psephos.workload.queries import identity, prefix, total
 from psephos.workload.workload import Workload
 
+UNITS = (
+    add_remove_row(),
+    substitute_row(),
+    person("person", max_rows=2),
+    person("person", max_rows=2, change="substitute"),
+)
+CURRENCIES: tuple[Currency, ...] = ("epsilon", "rho")
 COPY_SHAPE = (4, 2)
 COPY_CELLS = 8
+BASES = np.array([[0] * COPY_CELLS, [1, 0, 2, 0, 1, 1, 0, 3]])
 GROUP_CAP = 3
 EYE = np.eye(COPY_CELLS, dtype=int)
 SIGNED_ROWS = [[1, -1, 0, 0, 2, 0, 0, -3], [0, 1, 0, -1, 0, 1, 0, -1], [0, 0, 5, 0, 0, 0, -2, 0]]
@@ -261,16 +268,6 @@ CASES = (
 )
 
 
-UNITS = (
-    add_remove_row(),
-    substitute_row(),
-    person("person", max_rows=2),
-    person("person", max_rows=2, change="substitute"),
-)
-BASES = np.array([[0] * COPY_CELLS, [1, 0, 2, 0, 1, 1, 0, 3]])
-CURRENCIES: tuple[Currency, ...] = ("epsilon", "rho")
-
-
 @dataclass(frozen=True)
 class NeighbourPair:
     """Two neighbours, as a base and the rows of one unit on it, and the loss between them."""
@@ -374,7 +371,7 @@ def _small_table(ledger: Ledger, hidden: Array) -> _SmallTable:
 
 
 def _answers_agree(tables: Sequence[_SmallTable]) -> AttackResult:
-    """Whether answers without noise are those that `cases` computes."""
+    """Whether answers without noise are those that the cases compute."""
     differences: list[str] = []
     cases = (*CASES, *STRATEGY.values())
     larger = [_small_table(t.ledger, hidden_rows(t.ledger.unit)[-1]) for t in tables]

@@ -1,15 +1,16 @@
-"""Lower bounds on the loss from real runs on two neighbours, whatever the kernel records.
+"""Real runs on two neighbours: lower bounds on the loss, and tests of the noise itself.
+
+Both hold whatever the kernel records.
 
 Each copy of a small table is a run: one measurement answers for many thousand of them. The attacker
 looks at the log-likelihood ratio of a copy's answers, takes from half of the runs the interval of
 it that tells the neighbours apart best (a threshold, or one bar of a histogram), and counts on the
 other half how often it is hit. Copies are independent runs only if their noise is independent of
-each other and of the counts, which `draws` tests.
+each other and of the counts, which `check_draws` tests.
 
-Whether draws follow the distribution that the record states, by chi-square on real runs.
-
-A measurement less the true counts of a synthetic table is its noise. Thresholds are fixed: draws
-that are what they should be fail one in a million times.
+A measurement less the true counts of a synthetic table is its noise. Chi-square tests compare it
+with the distribution that the record states. Thresholds are fixed: draws that are what they should
+be fail one in a million times.
 """
 
 from __future__ import annotations
@@ -55,6 +56,30 @@ ADDED_ROW, OTHER_ROW, PERSON, _ = UNITS
 ANSWERS_PER_RUN = 100_000
 AUDIT_DELTA = "0.01"
 EDGES = 200
+SMALLEST_P = 1e-6
+DRAWS_PER_RUN = 50_000
+FEWEST_EXPECTED = 25
+"""Draws that a bar of a histogram must have in expectation."""
+MOST_BARS = 100
+SPENDS = (
+    epsilon("1"),
+    epsilon("7/3"),
+    epsilon("1/10"),
+    epsilon("1/1000"),
+    rho("1/2"),
+    rho("3"),
+    rho("1/300"),
+    rho("1/1000000"),
+)
+PAIR_SPENDS = (SPENDS[0], SPENDS[4])
+CHOICE_SPEND = epsilon("2")
+CHOICE_QUERIES = mx.Dense(np.array([[1, 0], [1, 1]]))
+FEWEST_CHOICES = 150
+CHOICE_ESTIMATE = [-3, 6]
+CHOICE_SCORES = (
+    (3, 3),
+    (4, 2),
+)  # |0 + 3|, |0 - 3|; with one row in the first cell |1 + 3|, |1 - 3|
 
 
 @dataclass(frozen=True)
@@ -192,32 +217,6 @@ def _log_ratios(
         else:
             ratios += ((y - a) ** 2 - (y - b) ** 2).sum(axis=1) / float(2 * noise.variance)
     return ratios.round(9)
-
-
-SMALLEST_P = 1e-6
-DRAWS_PER_RUN = 50_000
-FEWEST_EXPECTED = 25
-"""Draws that a bar of a histogram must have in expectation."""
-MOST_BARS = 100
-SPENDS = (
-    epsilon("1"),
-    epsilon("7/3"),
-    epsilon("1/10"),
-    epsilon("1/1000"),
-    rho("1/2"),
-    rho("3"),
-    rho("1/300"),
-    rho("1/1000000"),
-)
-PAIR_SPENDS = (SPENDS[0], SPENDS[4])
-CHOICE_SPEND = epsilon("2")
-CHOICE_QUERIES = mx.Dense(np.array([[1, 0], [1, 1]]))
-FEWEST_CHOICES = 150
-CHOICE_ESTIMATE = [-3, 6]
-CHOICE_SCORES = (
-    (3, 3),
-    (4, 2),
-)  # |0 + 3|, |0 - 3|; with one row in the first cell |1 + 3|, |1 - 3|
 
 
 def check_draws(stage: Stage, until: float, spend: Budget) -> Iterator[AttackResult]:

@@ -1,6 +1,7 @@
 """Least squares: the best linear unbiased estimate from measurements of one data set.
 
-Measurements over merged attributes: the same answers, to cells in another arrangement.
+Measurements can be read over merged attributes too: the same answers, to cells in another
+arrangement.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from psephos.kernel.query import Block, Query
 from psephos.matrix import Dense, Identity, Kron, Matrix, Ones, compose
 from psephos.values import Array
 from psephos.workload.workload import Workload, check_covered, check_domain
+
+MOST_FACTOR_ENTRIES = 4_000_000
+"""The most entries of a factor over merged attributes that is written out."""
 
 
 def least_squares(measurements: Measurement | Iterable[Measurement]) -> LeastSquares:
@@ -138,10 +142,6 @@ def edition_of(measurement: Measurement) -> str:
 def edition_words(edition: str) -> str:
     """An edition as a message names it."""
     return repr(edition) if edition else "one without a name"
-
-
-MOST_FACTOR_ENTRIES = 4_000_000
-"""The most entries of a factor over merged attributes that is written out."""
 
 
 def over_merged_domain(measurement: Measurement, merged: Domain) -> Measurement:

@@ -1,7 +1,4 @@
-"""The page of a release, put together from its facts and tables and written as HTML.
-
-The tables on the page of a release: every number with its error, beside a chart.
-"""
+"""The page of a release as HTML: its facts, then every table with its errors, beside a chart."""
 
 from __future__ import annotations
 
@@ -43,6 +40,18 @@ from psephos.report.html import (
 from psephos.report.page import Page, Pairs, Result, page_html
 from psephos.report.points import PART, Points, shape_of
 from psephos.version import __version__
+
+PAGE_ROWS = 200
+"""The most rows of a table that the page shows."""
+OUTLIER_MARK = "†\N{NO-BREAK SPACE}"
+CHART_CAPTIONS = {
+    "bars": "Bars are counts; the lines across them are {} noise intervals.",
+    "groups": "Bars are counts; the lines across them are {} noise intervals.",
+    "panels": "Lines across bars, or bands around lines, are {} noise intervals.",
+    "line": "The line runs through the counts; the band is made of {} noise intervals.",
+    "lines": "Lines run through the counts; bands are made of {} noise intervals.",
+    "heat": "The stronger the colour, the larger the count; {} noise intervals are in the table.",
+}
 
 
 def write_report(
@@ -117,19 +126,6 @@ def _glance(release: ReleaseFacts) -> Pairs:
             "whole, never negative, and they add up" if published else "unbiased, and they add up",
         ),
     )
-
-
-PAGE_ROWS = 200
-"""The most rows of a table that the page shows."""
-OUTLIER_MARK = "†\N{NO-BREAK SPACE}"
-CHART_CAPTIONS = {
-    "bars": "Bars are counts; the lines across them are {} noise intervals.",
-    "groups": "Bars are counts; the lines across them are {} noise intervals.",
-    "panels": "Lines across bars, or bands around lines, are {} noise intervals.",
-    "line": "The line runs through the counts; the band is made of {} noise intervals.",
-    "lines": "Lines run through the counts; bands are made of {} noise intervals.",
-    "heat": "The stronger the colour, the larger the count; {} noise intervals are in the table.",
-}
 
 
 def result_of(release: ReleaseFacts, number: int) -> Result:

@@ -9,7 +9,7 @@ release, one for each step of its plan. The manifest says of each whose it is: k
 and spend. Bundles of format 2, which psephos 0.1 wrote, have one request of their own beside the
 manifest and the others under past/; they are read, verified and built on alike.
 
-The keys and types that the JSON files of a bundle must have, no more and no fewer.
+The shapes of the JSON files say which keys and types they must have, no more and no fewer.
 """
 
 from __future__ import annotations
@@ -40,148 +40,13 @@ from psephos.release.spec.entries import View
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 
+FORMAT = 3
+OLDEST_FORMAT = 2
+REQUESTS = "requests"
+FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
 AmountShape = Annotated[list[str], Field(min_length=2, max_length=2)]
 """A currency, and an exact amount of it as text."""
 SHAPE_CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class JsonShape(BaseModel):
-    """A JSON object whose keys are known."""
-
-    model_config = SHAPE_CONFIG
-
-
-class RequestShape(JsonShape):
-    """What a manifest says of one request."""
-
-    name: str
-    simulation: bool
-    edition: str
-    key: str
-    lineage: Annotated[list[str], Field(min_length=1)]
-    spend: AmountShape
-
-
-class OldRequestShape(RequestShape):
-    """manifest.json under past/, in a bundle of format 2."""
-
-    format: int
-
-
-class ShiftShape(JsonShape):
-    """A mean shift of the published view."""
-
-    by: list[str]
-    numbers: int
-    mean: float
-
-
-class TableShape(JsonShape):
-    """A table of the release; shifts go with the published view."""
-
-    name: str
-    file: str
-    shifts: list[ShiftShape] = []
-
-
-class IntervalShape(JsonShape):
-    """How noise intervals were computed."""
-
-    confidence: float
-    method: str
-    draws: int
-
-
-class DistanceShape(JsonShape):
-    """How far the published view is from the consistent one."""
-
-    largest: float
-    root_mean_square: float
-    in_standard_errors: float
-
-
-class ReleaseShape(JsonShape):
-    """What the manifests of all formats say of a release."""
-
-    psephos: Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+!-]{0,40}$")]
-    title: str
-    fingerprint: str
-    noise: str
-    strategy: str
-    tables: list[TableShape]
-    views: list[View]
-    draws: int
-    interval: IntervalShape
-    distance: DistanceShape | None
-    files: dict[str, str]
-
-
-class ManifestShape(ReleaseShape):
-    """manifest.json of a bundle; the last of its requests are its own."""
-
-    format: int
-    name: str
-    simulation: bool
-    edition: str
-    spend: AmountShape
-    requests: Annotated[list[RequestShape], Field(min_length=1)]
-    builds_on: Annotated[int, Field(ge=0)]
-
-
-class OldManifestShape(ReleaseShape, OldRequestShape):
-    """manifest.json of a bundle of format 2."""
-
-
-def _shape_of(kind: type[Any]) -> type[BaseModel]:
-    """The keys of a dataclass of the ledger's, amounts written as text."""
-    types = get_type_hints(kind)
-    parts: dict[str, Any] = {}
-    for field in fields(kind):
-        annotation = AmountShape if types[field.name] is Budget else types[field.name]
-        # `schema`, a key of charges, is also a method of pydantic's models
-        parts[f"{field.name}_"] = (annotation, Field(alias=field.name))
-    shape: type[BaseModel] = create_model(
-        f"{kind.__name__}JsonShape", __config__=SHAPE_CONFIG, **parts
-    )
-    return shape
-
-
-class RehearsedShape(JsonShape):
-    """receipt.json of a rehearsal."""
-
-    dataset: str
-    dataset_id: str
-    rows: int
-
-
-class ReceiptShape(JsonShape):
-    """receipt.json of a release."""
-
-    dataset: str
-    dataset_id: str
-    unit: str
-    budget: AmountShape
-    spent: AmountShape
-    charge: _shape_of(Entry)  # type: ignore[valid-type]
-    anchor: _shape_of(Anchor)  # type: ignore[valid-type]
-
-
-def check_shape(content: Any, shape: type[JsonShape], place: Path) -> None:
-    """Refuse what lacks a key, has one too many, or a value of another type."""
-    try:
-        shape.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])[:80]
-        reasons = {"extra_forbidden": "does not belong there", "missing": "is missing"}
-        why = reasons.get(first["type"], "makes no sense")
-        raise ReleaseError(f"{place} is damaged: {key!r} {why}; get the bundle again") from None
-
-
-FORMAT = 3
-REQUESTS = "requests"
-OLDEST_FORMAT = 2
-FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,3 +292,136 @@ def _with_requests(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     requests.append({key: manifest[key] for key in RequestShape.model_fields})
     rest = {key: value for key, value in manifest.items() if key not in ("key", "lineage")}
     return {**rest, "requests": requests, "builds_on": len(numbers)}
+
+
+def check_shape(content: Any, shape: type[JsonShape], place: Path) -> None:
+    """Refuse what lacks a key, has one too many, or a value of another type."""
+    try:
+        shape.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])[:80]
+        reasons = {"extra_forbidden": "does not belong there", "missing": "is missing"}
+        why = reasons.get(first["type"], "makes no sense")
+        raise ReleaseError(f"{place} is damaged: {key!r} {why}; get the bundle again") from None
+
+
+class JsonShape(BaseModel):
+    """A JSON object whose keys are known."""
+
+    model_config = SHAPE_CONFIG
+
+
+class RequestShape(JsonShape):
+    """What a manifest says of one request."""
+
+    name: str
+    simulation: bool
+    edition: str
+    key: str
+    lineage: Annotated[list[str], Field(min_length=1)]
+    spend: AmountShape
+
+
+class OldRequestShape(RequestShape):
+    """manifest.json under past/, in a bundle of format 2."""
+
+    format: int
+
+
+class ShiftShape(JsonShape):
+    """A mean shift of the published view."""
+
+    by: list[str]
+    numbers: int
+    mean: float
+
+
+class TableShape(JsonShape):
+    """A table of the release; shifts go with the published view."""
+
+    name: str
+    file: str
+    shifts: list[ShiftShape] = []
+
+
+class IntervalShape(JsonShape):
+    """How noise intervals were computed."""
+
+    confidence: float
+    method: str
+    draws: int
+
+
+class DistanceShape(JsonShape):
+    """How far the published view is from the consistent one."""
+
+    largest: float
+    root_mean_square: float
+    in_standard_errors: float
+
+
+class ReleaseShape(JsonShape):
+    """What the manifests of all formats say of a release."""
+
+    psephos: Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+!-]{0,40}$")]
+    title: str
+    fingerprint: str
+    noise: str
+    strategy: str
+    tables: list[TableShape]
+    views: list[View]
+    draws: int
+    interval: IntervalShape
+    distance: DistanceShape | None
+    files: dict[str, str]
+
+
+class ManifestShape(ReleaseShape):
+    """manifest.json of a bundle; the last of its requests are its own."""
+
+    format: int
+    name: str
+    simulation: bool
+    edition: str
+    spend: AmountShape
+    requests: Annotated[list[RequestShape], Field(min_length=1)]
+    builds_on: Annotated[int, Field(ge=0)]
+
+
+class OldManifestShape(ReleaseShape, OldRequestShape):
+    """manifest.json of a bundle of format 2."""
+
+
+def _shape_of(kind: type[Any]) -> type[BaseModel]:
+    """The keys of a dataclass of the ledger's, amounts written as text."""
+    types = get_type_hints(kind)
+    parts: dict[str, Any] = {}
+    for field in fields(kind):
+        annotation = AmountShape if types[field.name] is Budget else types[field.name]
+        # `schema`, a key of charges, is also a method of pydantic's models
+        parts[f"{field.name}_"] = (annotation, Field(alias=field.name))
+    shape: type[BaseModel] = create_model(
+        f"{kind.__name__}JsonShape", __config__=SHAPE_CONFIG, **parts
+    )
+    return shape
+
+
+class RehearsedShape(JsonShape):
+    """receipt.json of a rehearsal."""
+
+    dataset: str
+    dataset_id: str
+    rows: int
+
+
+class ReceiptShape(JsonShape):
+    """receipt.json of a release."""
+
+    dataset: str
+    dataset_id: str
+    unit: str
+    budget: AmountShape
+    spent: AmountShape
+    charge: _shape_of(Entry)  # type: ignore[valid-type]
+    anchor: _shape_of(Anchor)  # type: ignore[valid-type]

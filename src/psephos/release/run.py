@@ -4,7 +4,7 @@ The strategy is on disk before the charge, the charge before the noise, and the 
 in the ledger before anything is written. So a second run finds what the first one had: it charges
 nothing twice and never draws a second answer. The bundle appears whole, or not at all.
 
-Synthetic rows for rehearsals, drawn from the public schema alone.
+A rehearsal does the same with synthetic rows, drawn from the public schema alone.
 """
 
 from __future__ import annotations
@@ -48,6 +48,10 @@ from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 
 Say = Callable[[str], None]
+SYNTHETIC_CELLS = 20_000_000
+"""The most cells for which counts are drawn cell by cell, zeros honoured."""
+SYNTHETIC_ROWS = 10**9
+"""The most rows of a rehearsal."""
 
 
 def release(
@@ -181,12 +185,6 @@ def _remove_rehearsal(place: Path) -> None:
     if not Bundle.open(place).simulation:
         raise ReleaseError(f"{place} is a release, not a rehearsal; move it away first")
     shutil.rmtree(place)
-
-
-SYNTHETIC_CELLS = 20_000_000
-"""The most cells for which counts are drawn cell by cell, zeros honoured."""
-SYNTHETIC_ROWS = 10**9
-"""The most rows of a rehearsal."""
 
 
 def synthetic_rows(job: Job, rows: int, seed: int) -> Any:

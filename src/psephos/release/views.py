@@ -5,14 +5,12 @@
     published    non-negative whole numbers that add up, near the consistent ones
 
 Intervals cover the privacy noise and nothing else. The published view carries the interval of the
-consistent one, centre included: rounding and cutting at zero have no interval of their own.
+consistent one, centre included: rounding and cutting at zero have no interval of their own. Labels
+say in words what each number counts.
 
-What every answer of a measured block counts, in words: the rows of the raw view.
-
-Does what a release builds on agree with what it measured? Told from the noisy integers alone.
-
-An edition is what the owner says about the source; this is what the numbers say. It is a function
-of what was paid for, so it costs nothing, and whoever has the bundle can work it out again.
+A release that builds on others averages with them only if their noisy integers agree with its own.
+An edition is what the owner says about the source; this is what the numbers say. The comparison is
+a function of what was paid for, so it costs nothing, and whoever has the bundle can repeat it.
 """
 
 from __future__ import annotations
@@ -50,6 +48,9 @@ from psephos.workload.query_sets import (
     total_label,
 )
 from psephos.workload.workload import Workload
+
+FACTOR_ENTRIES = 2_000_000
+"""The most entries of a factor that are looked at one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +188,12 @@ class Shift:
     mean: float
 
 
+def possible_views(job: Job, wanted: tuple[View, ...]) -> tuple[View, ...]:
+    """Those of the wanted views that the domain allows: whole numbers need all cells."""
+    fits = job.workload.domain.size <= NONNEGATIVE_CELLS
+    return tuple(view for view in wanted if fits or view != "published")
+
+
 def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
     """The labels of a table's queries: one column for each attribute that it asks about.
 
@@ -298,27 +305,6 @@ def block_labels(matrix: Matrix, domain: Domain) -> dict[str, list[str]]:
     return _combined(named) if named else {"answer": [TOTAL]}
 
 
-def marked(labels: dict[str, list[str]], numbers: dict[str, Any], simulation: bool) -> pa.Table:
-    """Labels and numbers as one table; made-up numbers say so in every row."""
-    columns: dict[str, Any] = dict(labels)
-    for name, values in numbers.items():
-        wide = values.dtype == object
-        columns[name] = [str(value) for value in values] if wide else values
-    if simulation:
-        columns["made_up"] = [True] * len(next(iter(columns.values())))
-    return pa.table(columns)
-
-
-def possible_views(job: Job, wanted: tuple[View, ...]) -> tuple[View, ...]:
-    """Those of the wanted views that the domain allows: whole numbers need all cells."""
-    fits = job.workload.domain.size <= NONNEGATIVE_CELLS
-    return tuple(view for view in wanted if fits or view != "published")
-
-
-FACTOR_ENTRIES = 2_000_000
-"""The most entries of a factor that are looked at one by one."""
-
-
 def block_lists(matrix: Matrix, domain: Domain) -> dict[str, list[str]] | None:
     """Words for the rows of every factor, by attribute; None if it is no product of attributes."""
     fits = isinstance(matrix, Kron) and tuple(f.shape[1] for f in matrix.factors) == domain.shape
@@ -390,6 +376,17 @@ def largest_entry(matrix: Matrix) -> float:
     if isinstance(matrix, Identity | Ones | Partition) or math.prod(matrix.shape) > FACTOR_ENTRIES:
         return 1.0
     return float(np.abs(matrix.dense(limit=FACTOR_ENTRIES)).max())
+
+
+def marked(labels: dict[str, list[str]], numbers: dict[str, Any], simulation: bool) -> pa.Table:
+    """Labels and numbers as one table; made-up numbers say so in every row."""
+    columns: dict[str, Any] = dict(labels)
+    for name, values in numbers.items():
+        wide = values.dtype == object
+        columns[name] = [str(value) for value in values] if wide else values
+    if simulation:
+        columns["made_up"] = [True] * len(next(iter(columns.values())))
+    return pa.table(columns)
 
 
 @dataclass(frozen=True)

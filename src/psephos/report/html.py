@@ -1,6 +1,7 @@
-"""Tables as HTML, for notebooks and for the page of a release: one template sets them all.
+"""Tables as HTML, for notebooks and for the page of a release, with numbers as people read them.
 
-Numbers as people read them: as many digits as mean something, exact where they end soon.
+One template sets all tables. Numbers have as many digits as mean something, and are exact where
+they end soon.
 """
 
 from __future__ import annotations
@@ -131,6 +132,11 @@ def count(value: Any, digits: int = 0) -> str:
     return text.replace("-", "−")
 
 
+def _rounded(value: Any, digits: int) -> float:
+    number = round(float(value), digits)
+    return 0.0 if number == 0 else number  # no minus zero
+
+
 def interval(low: Any, high: Any, digits: int) -> str:
     """An interval, rounded outwards so that it covers what it covered.
 
@@ -146,11 +152,6 @@ def bounds(low: Any, high: Any, digits: int) -> tuple[Decimal, Decimal]:
     step = Decimal(1).scaleb(-digits)
     down = Decimal(str(low)).quantize(step, ROUND_FLOOR)
     return down, Decimal(str(high)).quantize(step, ROUND_CEILING)
-
-
-def _rounded(value: Any, digits: int) -> float:
-    number = round(float(value), digits)
-    return 0.0 if number == 0 else number  # no minus zero
 
 
 def amount(value: Fraction, digits: int = 4) -> str:

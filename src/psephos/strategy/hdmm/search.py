@@ -3,9 +3,7 @@
 Before any search, cells that no query tells apart are merged (lossless). Every candidate is turned
 into the integers that would be measured and scored by their exact error; Identity and the noise
 mechanism on the workload itself are always among them. The search can be cut short at any time and
-then gives the best so far.
-
-How far a search has come: told to a function, or drawn as a bar on stderr.
+then gives the best so far. Its progress goes to a function, or to a bar on stderr.
 """
 
 from __future__ import annotations
@@ -35,10 +33,180 @@ from psephos.workload.workload import Workload
 if TYPE_CHECKING:
     from rich.console import Console
 
+IDLE_STARTS = 5
+"""A search ends after so many further starts of an operator without a gain."""
+START_GAIN = 5e-4
+"""The relative gain of a start that counts as one."""
+ESTIMATE_ERROR = 0.05
+"""The relative standard error that is granted to errors which are estimated."""
 Listener = Callable[[str, float], None]
 """Called with what was tried and the ratio of Identity's RMSE to the best so far."""
 SearchProgress = Listener | bool | Literal["always"]
 """A function, True for a bar where stderr is a terminal, "always" for one in any case."""
+
+
+def hdmm(
+    workload: Workload,
+    noise: NoiseName = "laplace",
+    *,
+    restarts: int = 25,
+    seed: int = 0,
+    time_limit: float | None = None,
+    cores: int | None = None,
+    progress: SearchProgress | None = None,
+) -> Strategy:
+    """The best strategy that any operator finds for a workload.
+
+    Args:
+        workload: what is asked
+        noise: "laplace" (pure differential privacy) or "gaussian" (zCDP)
+        restarts: the most random starts of each operator; fewer once starts bring no gain
+        seed: the same seed gives the same strategy, unless the time limit cuts the search short
+        time_limit: seconds after which the best so far is returned
+        cores: starts that run at a time; all cores if left out
+        progress: True for a bar on stderr if that is a terminal ("always" if not, too), or a
+            function, called with what was tried and how much better than Identity the best is
+
+    >>> from psephos import Domain, Workload, product, prefix
+    >>> W = Workload(Domain.of(age=64), [product(age=prefix())])
+    >>> s = hdmm(W, restarts=1)
+    >>> s.expected_error(W) < 0.5 * baselines.identity(W).expected_error(W)
+    True
+    """
+    return search(
+        workload, noise, None, restarts=restarts, seed=seed, time_limit=time_limit, cores=cores,
+        progress=progress,
+    )  # fmt: skip
+
+
+def search(
+    workload: Workload,
+    noise: NoiseName,
+    only: str | None,
+    *,
+    restarts: int = 25,
+    seed: int = 0,
+    time_limit: float | None = None,
+    cores: int | None = None,
+    progress: SearchProgress | None = None,
+) -> Strategy:
+    """All operators that fit, or one by its name; then without Identity and the workload itself."""
+    kind = checked_selection(workload, noise)
+    checked_size(workload)
+    restarts, seed = checked_whole(restarts, "restarts", 1), checked_whole(seed, "seed", 0)
+    cores = None if cores is None else checked_whole(cores, "cores", 1)
+    time_limit = checked_limit(time_limit)
+    deadline = None if time_limit is None else time.monotonic() + time_limit
+    problem = SelectionProblem.of(workload, kind)
+    workers = cores or os.cpu_count() or 1
+    late = False
+    with watch(progress, time_limit) as watcher:
+        candidates = _Candidates(problem, watcher)
+        if only is None:
+            candidates.errors["identity"] = candidates.identity
+            if workload.domain.size <= operators.MOST_ANSWERS:
+                candidates.offer(baselines.identity(workload, kind))
+            candidates.errors["workload"] = baselines.direct_error(workload, kind)
+        chosen = [o for o in operators.applicable(problem) if only in (None, o.name)]
+        watcher.begins(len(chosen))
+        for operator in chosen:
+            watcher.enters(operator.name)
+            seeds = SeedSequence([seed, operator.number])
+            late = candidates.run(operator, seeds, restarts, deadline, workers)
+            if late:
+                break
+            watcher.leaves()
+    return candidates.result(late, only)
+
+
+def checked_limit(seconds: object) -> float | None:
+    """A time limit, if it is one."""
+    if seconds is None:
+        return None
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, Real)
+        or not 0 < float(seconds) < math.inf
+    ):
+        raise WorkloadError(f"time_limit is a positive number of seconds, got {seconds!r}")
+    return float(seconds)
+
+
+@dataclass
+class _Candidates:
+    """The best so far, and what else was tried."""
+
+    problem: SelectionProblem
+    watch: Watch
+    best: Strategy | None = None
+    least: float = math.inf
+    errors: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.identity = GramTerms.of(self.problem.workload).identity_error()
+
+    def offer(self, strategy: Strategy) -> float:
+        """Score a candidate and keep it if it is the best."""
+        try:
+            error = strategy.expected_error(self.problem.workload)
+        except (
+            UnsupportedError,
+            TooLargeError,
+        ):  # rounded away, or without an inverse of this size
+            return math.inf
+        if not strategy.error_is_exact:
+            error *= 1 + 3 * ESTIMATE_ERROR  # an estimate must win clearly
+        self.errors[strategy.name] = min(error, self.errors.get(strategy.name, math.inf))
+        if error < self.least:
+            self.best, self.least = strategy, error
+        self.watch.tried(strategy.name, math.sqrt(self.identity / self.least))
+        return error
+
+    def run(
+        self,
+        operator: operators.Operator,
+        seeds: SeedSequence,
+        restarts: int,
+        deadline: float | None,
+        workers: int,
+    ) -> bool:
+        """Starts of one operator, some at a time, until they bring no gain; True if time is up."""
+
+        def start(seed: SeedSequence) -> Strategy | None:
+            return operator.search(self.problem, default_rng(seed), deadline)
+
+        least, idle = math.inf, 0
+        # One thread of BLAS for each start: many small products gain nothing from more.
+        with threadpool_limits(1 if workers > 1 else None), ThreadPoolExecutor(workers) as pool:
+            for batch in _batches(seeds.spawn(operator.starts(restarts))):
+                for strategy in pool.map(start, batch):
+                    if strategy is None:
+                        return False
+                    error = self.offer(strategy)
+                    idle = 0 if error < least * (1 - START_GAIN) else idle + 1
+                    least = min(least, error)
+                if deadline is not None and time.monotonic() > deadline:
+                    return True
+                if idle >= IDLE_STARTS:
+                    break
+        return False
+
+    def result(self, late: bool, only: str | None) -> Strategy:
+        """The best, with its rivals beside it."""
+        if self.best is None:
+            raise UnsupportedError(
+                f"{only} does not fit {self.problem.workload}; select.hdmm tries every operator "
+                "that does"
+            )
+        rivals = tuple(Rival(name, error) for name, error in self.errors.items())
+        name = f"{self.best.name} (time limit)" if late else self.best.name
+        return self.best.as_result(name, rivals, complete=not late)
+
+
+def _batches(seeds: list[SeedSequence]) -> Iterator[list[SeedSequence]]:
+    # Batches of one size whatever the cores, so that where a search ends depends on the seed alone.
+    for at in range(0, len(seeds), 2):
+        yield seeds[at : at + 2]
 
 
 class Watch:
@@ -125,175 +293,3 @@ def _bar(always: bool, time_limit: float | None, console: Console | None) -> Ite
     with Display(*columns, console=console, disable=quiet) as display:
         task = display.add_task("selecting", total=None, best="")
         yield Bar()
-
-
-IDLE_STARTS = 5
-"""A search ends after so many further starts of an operator without a gain."""
-START_GAIN = 5e-4
-"""The relative gain of a start that counts as one."""
-ESTIMATE_ERROR = 0.05
-"""The relative standard error that is granted to errors which are estimated."""
-
-
-def hdmm(
-    workload: Workload,
-    noise: NoiseName = "laplace",
-    *,
-    restarts: int = 25,
-    seed: int = 0,
-    time_limit: float | None = None,
-    cores: int | None = None,
-    progress: SearchProgress | None = None,
-) -> Strategy:
-    """The best strategy that any operator finds for a workload.
-
-    Args:
-        workload: what is asked
-        noise: "laplace" (pure differential privacy) or "gaussian" (zCDP)
-        restarts: the most random starts of each operator; fewer once starts bring no gain
-        seed: the same seed gives the same strategy, unless the time limit cuts the search short
-        time_limit: seconds after which the best so far is returned
-        cores: starts that run at a time; all cores if left out
-        progress: True for a bar on stderr if that is a terminal ("always" if not, too), or a
-            function, called with what was tried and how much better than Identity the best is
-
-    >>> from psephos import Domain, Workload, product, prefix
-    >>> W = Workload(Domain.of(age=64), [product(age=prefix())])
-    >>> s = hdmm(W, restarts=1)
-    >>> s.expected_error(W) < 0.5 * baselines.identity(W).expected_error(W)
-    True
-    """
-    return search(
-        workload, noise, None, restarts=restarts, seed=seed, time_limit=time_limit, cores=cores,
-        progress=progress,
-    )  # fmt: skip
-
-
-def search(
-    workload: Workload,
-    noise: NoiseName,
-    only: str | None,
-    *,
-    restarts: int = 25,
-    seed: int = 0,
-    time_limit: float | None = None,
-    cores: int | None = None,
-    progress: SearchProgress | None = None,
-) -> Strategy:
-    """All operators that fit, or one by its name; then without Identity and the workload itself."""
-    kind = checked_selection(workload, noise)
-    checked_size(workload)
-    restarts, seed = checked_whole(restarts, "restarts", 1), checked_whole(seed, "seed", 0)
-    cores = None if cores is None else checked_whole(cores, "cores", 1)
-    time_limit = checked_limit(time_limit)
-    deadline = None if time_limit is None else time.monotonic() + time_limit
-    problem = SelectionProblem.of(workload, kind)
-    workers = cores or os.cpu_count() or 1
-    late = False
-    with watch(progress, time_limit) as watcher:
-        candidates = _Candidates(problem, watcher)
-        if only is None:
-            candidates.errors["identity"] = candidates.identity
-            if workload.domain.size <= operators.MOST_ANSWERS:
-                candidates.offer(baselines.identity(workload, kind))
-            candidates.errors["workload"] = baselines.direct_error(workload, kind)
-        chosen = [o for o in operators.applicable(problem) if only in (None, o.name)]
-        watcher.begins(len(chosen))
-        for operator in chosen:
-            watcher.enters(operator.name)
-            seeds = SeedSequence([seed, operator.number])
-            late = candidates.run(operator, seeds, restarts, deadline, workers)
-            if late:
-                break
-            watcher.leaves()
-    return candidates.result(late, only)
-
-
-@dataclass
-class _Candidates:
-    """The best so far, and what else was tried."""
-
-    problem: SelectionProblem
-    watch: Watch
-    best: Strategy | None = None
-    least: float = math.inf
-    errors: dict[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.identity = GramTerms.of(self.problem.workload).identity_error()
-
-    def offer(self, strategy: Strategy) -> float:
-        """Score a candidate and keep it if it is the best."""
-        try:
-            error = strategy.expected_error(self.problem.workload)
-        except (
-            UnsupportedError,
-            TooLargeError,
-        ):  # rounded away, or without an inverse of this size
-            return math.inf
-        if not strategy.error_is_exact:
-            error *= 1 + 3 * ESTIMATE_ERROR  # an estimate must win clearly
-        self.errors[strategy.name] = min(error, self.errors.get(strategy.name, math.inf))
-        if error < self.least:
-            self.best, self.least = strategy, error
-        self.watch.tried(strategy.name, math.sqrt(self.identity / self.least))
-        return error
-
-    def run(
-        self,
-        operator: operators.Operator,
-        seeds: SeedSequence,
-        restarts: int,
-        deadline: float | None,
-        workers: int,
-    ) -> bool:
-        """Starts of one operator, some at a time, until they bring no gain; True if time is up."""
-
-        def start(seed: SeedSequence) -> Strategy | None:
-            return operator.search(self.problem, default_rng(seed), deadline)
-
-        least, idle = math.inf, 0
-        # One thread of BLAS for each start: many small products gain nothing from more.
-        with threadpool_limits(1 if workers > 1 else None), ThreadPoolExecutor(workers) as pool:
-            for batch in _batches(seeds.spawn(operator.starts(restarts))):
-                for strategy in pool.map(start, batch):
-                    if strategy is None:
-                        return False
-                    error = self.offer(strategy)
-                    idle = 0 if error < least * (1 - START_GAIN) else idle + 1
-                    least = min(least, error)
-                if deadline is not None and time.monotonic() > deadline:
-                    return True
-                if idle >= IDLE_STARTS:
-                    break
-        return False
-
-    def result(self, late: bool, only: str | None) -> Strategy:
-        """The best, with its rivals beside it."""
-        if self.best is None:
-            raise UnsupportedError(
-                f"{only} does not fit {self.problem.workload}; select.hdmm tries every operator "
-                "that does"
-            )
-        rivals = tuple(Rival(name, error) for name, error in self.errors.items())
-        name = f"{self.best.name} (time limit)" if late else self.best.name
-        return self.best.as_result(name, rivals, complete=not late)
-
-
-def _batches(seeds: list[SeedSequence]) -> Iterator[list[SeedSequence]]:
-    # Batches of one size whatever the cores, so that where a search ends depends on the seed alone.
-    for at in range(0, len(seeds), 2):
-        yield seeds[at : at + 2]
-
-
-def checked_limit(seconds: object) -> float | None:
-    """A time limit, if it is one."""
-    if seconds is None:
-        return None
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, Real)
-        or not 0 < float(seconds) < math.inf
-    ):
-        raise WorkloadError(f"time_limit is a positive number of seconds, got {seconds!r}")
-    return float(seconds)

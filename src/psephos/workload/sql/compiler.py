@@ -1,6 +1,7 @@
 """Counting queries in SQL, as products of query sets over a domain.
 
-The tables of counts of a statement, in pieces over as few attributes as decide each of them.
+A statement becomes tables of counts, and a table becomes pieces, each over as few attributes as
+decide it: the table is the product of their query sets.
 """
 
 from __future__ import annotations
@@ -26,8 +27,76 @@ from psephos.workload.sql.evaluator import Evaluator
 from psephos.workload.sql.refusals import refuse, too_deep
 from psephos.workload.sql.statement import Count, Statement, read_statements
 
+MERGE_LIMIT = 10_000
+"""The most combinations of values that one condition looks at, unless the caller says more."""
 CONDITIONS_AT_ONCE = 256
 """Conditions that DuckDB evaluates together; after an error they are evaluated one by one."""
+
+
+def compile_sql(
+    domain: Domain,
+    statements: Sequence[str] | str,
+    *,
+    dialect: str | None = None,
+    merge_limit: int = MERGE_LIMIT,
+) -> tuple[Domain, list[Product]]:
+    """One product for every grouping set of every statement, and the domain they are over.
+
+    The domain is unchanged, unless a condition or a key looks at several attributes at once
+    in a way that is no product of single-attribute conditions: these attributes are then merged,
+    up to `merge_limit` combinations.
+
+    Args:
+        domain: the public schema of the table that the statements count
+        statements: texts of one or more statements: SELECT keys, COUNT(*) FROM t WHERE ...
+            GROUP BY ...
+        dialect: the SQL dialect, by sqlglot's name for it; DuckDB's when left out
+        merge_limit: the most combinations of values that a single condition may look at
+
+    >>> domain = Domain.of(sex=["F", "M"], age=range(100))
+    >>> _, tables = compile_sql(domain, "SELECT sex, COUNT(*) FROM t WHERE age > 17 GROUP BY sex")
+    >>> [table.name for table in tables]
+    ['sex']
+    """
+    tables = read_sql(domain, statements, dialect=dialect, merge_limit=merge_limit)
+    merged, blocks = merge_attributes(domain, tables, merge_limit)
+    return merged, sql_products(tables, domain, merged, blocks)
+
+
+def read_sql(
+    domain: Domain,
+    statements: Sequence[str] | str,
+    *,
+    dialect: str | None = None,
+    merge_limit: int = MERGE_LIMIT,
+) -> list[CountTable]:
+    """One table for every grouping set of every statement, before attributes are merged."""
+    if not isinstance(domain, Domain):
+        raise SqlError(f"the domain comes first, then the statements; got {type(domain).__name__}")
+    if isinstance(merge_limit, bool) or not isinstance(merge_limit, int):
+        raise SqlError(f"merge_limit is a whole number, got {merge_limit!r}")
+    if not isinstance(statements, Iterable):
+        raise SqlError(f"statements must be text or a list of texts, got {statements!r}")
+    texts = [statements] if isinstance(statements, str) else list(statements)
+    try:
+        return _tables(ColumnNames(domain), texts, dialect or "duckdb", merge_limit)
+    except RecursionError:  # the caller's own calls left too few for the parser
+        raise too_deep() from None
+
+
+def merge_attributes(
+    domain: Domain, tables: Sequence[CountTable], merge_limit: int = MERGE_LIMIT
+) -> tuple[Domain, tuple[tuple[str, ...], ...]]:
+    """The domain that all tables together need, and the blocks of attributes merged in it."""
+    _check_statements([table.statement for table in tables])
+    return _merge(domain, tables, merge_limit)
+
+
+def sql_products(
+    tables: Sequence[CountTable], domain: Domain, merged: Domain, blocks: Sequence[tuple[str, ...]]
+) -> list[Product]:
+    """One product for every table, over the domain in which these blocks are merged."""
+    return [_product(table, domain, merged, blocks) for table in tables]
 
 
 @dataclass(frozen=True)
@@ -59,6 +128,34 @@ class CountTable:
     @property
     def pieces(self) -> tuple[TablePiece, ...]:
         return (*self.keys, *self.conditions)
+
+
+def _tables(
+    columns: ColumnNames, texts: Sequence[str], dialect: str, limit: int
+) -> list[CountTable]:
+    """The tables that all statements ask for."""
+    statements: list[Statement] = []
+    for text in texts:
+        if not isinstance(text, str):
+            raise SqlError(f"statements must be text, got {type(text).__name__}")
+        statements.extend(read_statements(text, dialect, columns))
+    _check_statements(statements)
+    with Evaluator(columns, limit) as evaluator:
+        return [table for statement in statements for table in tables_of(statement, evaluator)]
+
+
+def _check_statements(statements: Sequence[Statement]) -> None:
+    if not statements:
+        raise SqlError("no statement was given; write SELECT COUNT(*) FROM t")
+    first = statements[0].table
+    for statement in statements[1:]:
+        if statement.table.casefold() != first.casefold():
+            raise refuse(
+                f"a workload counts the rows of one table, here {first!r} and {statement.table!r}",
+                statement.sql,
+                statement.table,
+                f"FROM {first}, or a workload for each table",
+            )
 
 
 def tables_of(statement: Statement, evaluator: Evaluator) -> Iterator[CountTable]:
@@ -180,103 +277,6 @@ def always_zero(statement: Statement, place: exp.Expr | str, why: str) -> SqlErr
         place,
         "a condition that some declared value meets, or leave the query out",
     )
-
-
-MERGE_LIMIT = 10_000
-
-
-def compile_sql(
-    domain: Domain,
-    statements: Sequence[str] | str,
-    *,
-    dialect: str | None = None,
-    merge_limit: int = MERGE_LIMIT,
-) -> tuple[Domain, list[Product]]:
-    """One product for every grouping set of every statement, and the domain they are over.
-
-    The domain is unchanged, unless a condition or a key looks at several attributes at once
-    in a way that is no product of single-attribute conditions: these attributes are then merged,
-    up to `merge_limit` combinations.
-
-    Args:
-        domain: the public schema of the table that the statements count
-        statements: texts of one or more statements: SELECT keys, COUNT(*) FROM t WHERE ...
-            GROUP BY ...
-        dialect: the SQL dialect, by sqlglot's name for it; DuckDB's when left out
-        merge_limit: the most combinations of values that a single condition may look at
-
-    >>> domain = Domain.of(sex=["F", "M"], age=range(100))
-    >>> _, tables = compile_sql(domain, "SELECT sex, COUNT(*) FROM t WHERE age > 17 GROUP BY sex")
-    >>> [table.name for table in tables]
-    ['sex']
-    """
-    tables = read_sql(domain, statements, dialect=dialect, merge_limit=merge_limit)
-    merged, blocks = merge_attributes(domain, tables, merge_limit)
-    return merged, sql_products(tables, domain, merged, blocks)
-
-
-def read_sql(
-    domain: Domain,
-    statements: Sequence[str] | str,
-    *,
-    dialect: str | None = None,
-    merge_limit: int = MERGE_LIMIT,
-) -> list[CountTable]:
-    """One table for every grouping set of every statement, before attributes are merged."""
-    if not isinstance(domain, Domain):
-        raise SqlError(f"the domain comes first, then the statements; got {type(domain).__name__}")
-    if isinstance(merge_limit, bool) or not isinstance(merge_limit, int):
-        raise SqlError(f"merge_limit is a whole number, got {merge_limit!r}")
-    if not isinstance(statements, Iterable):
-        raise SqlError(f"statements must be text or a list of texts, got {statements!r}")
-    texts = [statements] if isinstance(statements, str) else list(statements)
-    try:
-        return _tables(ColumnNames(domain), texts, dialect or "duckdb", merge_limit)
-    except RecursionError:  # the caller's own calls left too few for the parser
-        raise too_deep() from None
-
-
-def merge_attributes(
-    domain: Domain, tables: Sequence[CountTable], merge_limit: int = MERGE_LIMIT
-) -> tuple[Domain, tuple[tuple[str, ...], ...]]:
-    """The domain that all tables together need, and the blocks of attributes merged in it."""
-    _check_statements([table.statement for table in tables])
-    return _merge(domain, tables, merge_limit)
-
-
-def sql_products(
-    tables: Sequence[CountTable], domain: Domain, merged: Domain, blocks: Sequence[tuple[str, ...]]
-) -> list[Product]:
-    """One product for every table, over the domain in which these blocks are merged."""
-    return [_product(table, domain, merged, blocks) for table in tables]
-
-
-def _tables(
-    columns: ColumnNames, texts: Sequence[str], dialect: str, limit: int
-) -> list[CountTable]:
-    """The tables that all statements ask for."""
-    statements: list[Statement] = []
-    for text in texts:
-        if not isinstance(text, str):
-            raise SqlError(f"statements must be text, got {type(text).__name__}")
-        statements.extend(read_statements(text, dialect, columns))
-    _check_statements(statements)
-    with Evaluator(columns, limit) as evaluator:
-        return [table for statement in statements for table in tables_of(statement, evaluator)]
-
-
-def _check_statements(statements: Sequence[Statement]) -> None:
-    if not statements:
-        raise SqlError("no statement was given; write SELECT COUNT(*) FROM t")
-    first = statements[0].table
-    for statement in statements[1:]:
-        if statement.table.casefold() != first.casefold():
-            raise refuse(
-                f"a workload counts the rows of one table, here {first!r} and {statement.table!r}",
-                statement.sql,
-                statement.table,
-                f"FROM {first}, or a workload for each table",
-            )
 
 
 def _merge(
