@@ -74,9 +74,7 @@ def first_calls(place: Path) -> list[tuple[Path, str]]:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(str(SOURCE)):
             place = (code.co_filename, code.co_firstlineno)
-            calls.setdefault(
-                place, (Path(code.co_filename).relative_to(SOURCE), code.co_qualname)
-            )
+            calls.setdefault(place, (Path(code.co_filename).relative_to(SOURCE), code.co_qualname))
 
     sys.setprofile(note)
     try:

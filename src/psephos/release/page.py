@@ -14,9 +14,14 @@ from psephos.release.forecast import Forecast
 from psephos.release.page_facts import (
     ReleaseFacts,
     amount_text,
+    bounds,
     budget_text,
+    count,
+    digits_for,
     guarantee_of,
+    interval,
     interval_method,
+    plus_minus,
     questions_of,
     rivals_of,
     shifts_of,
@@ -27,31 +32,14 @@ from psephos.release.request import ordered_columns
 from psephos.release.spec.tables import Table
 from psephos.release.views import Views
 from psephos.report import charts
-from psephos.report.html import (
-    Cell,
-    HtmlTable,
-    IntervalBar,
-    bounds,
-    count,
-    digits_for,
-    interval,
-    plus_minus,
-)
-from psephos.report.page import Page, Pairs, Result, page_html
-from psephos.report.points import PART, Points, shape_of
+from psephos.report.html import Cell, HtmlTable, IntervalBar
+from psephos.report.page import Page, Pairs, Result, TableChart, page_html
+from psephos.report.points import PART, Points
 from psephos.version import __version__
 
 PAGE_ROWS = 200
 """The most rows of a table that the page shows."""
 OUTLIER_MARK = "†\N{NO-BREAK SPACE}"
-CHART_CAPTIONS = {
-    "bars": "Bars are counts; the lines across them are {} noise intervals.",
-    "groups": "Bars are counts; the lines across them are {} noise intervals.",
-    "panels": "Lines across bars, or bands around lines, are {} noise intervals.",
-    "line": "The line runs through the counts; the band is made of {} noise intervals.",
-    "lines": "Lines run through the counts; bands are made of {} noise intervals.",
-    "heat": "The stronger the colour, the larger the count; {} noise intervals are in the table.",
-}
 
 
 def write_report(
@@ -133,13 +121,11 @@ def result_of(release: ReleaseFacts, number: int) -> Result:
     table = release.job.tables[number]
     data = release.views.table(table, release.view)
     rows = data.slice(0, PAGE_ROWS).to_pylist()
-    chart, caption = _chart(release, number, data) if release.plots else (None, "")
     return Result(
         title=table.title,
         name=table.name,
         table=_count_table(release, table, data),
-        chart=chart,
-        chart_caption=caption,
+        chart=_chart(release, table, data) if release.plots else None,
         outliers=release.view == "published" and any(map(is_outlier, rows)),
         precision=_precision(release, number) + _rest(release, table, data),
     )
@@ -196,17 +182,12 @@ def _bar(row: Mapping[str, Any], extent: tuple[float, float]) -> IntervalBar:
     return IntervalBar(min(zero, number), max(zero, number), lower, upper)
 
 
-def _chart(release: ReleaseFacts, number: int, data: pa.Table) -> tuple[str, str]:
-    """The chart of a table as SVG, and its caption."""
-    table = release.job.tables[number]
+def _chart(release: ReleaseFacts, table: Table, data: pa.Table) -> TableChart:
+    """What the chart of a table shows."""
+    extremes = _extremes(Points.of(data))
+    words = f"Plot of “{table.title}”: {extremes}. The table holds the same numbers."
     ordered = ordered_columns(release.job, table)
-    chart = charts.table_chart(data, "", ordered=ordered, titles=release.titles)
-    points = Points.of(data)
-    parts = PART in points.labels
-    shape = "panels" if parts else shape_of(points.without_totals().distinct(), ordered)[0]
-    words = f"Plot of “{table.title}”: {_extremes(points)}. The table holds the same numbers."
-    svg = charts.inline_svg(chart, f"t{number + 1}", words)
-    return svg, CHART_CAPTIONS[shape].format(release.confidence)
+    return TableChart(data, ordered, release.titles, words, release.confidence)
 
 
 def _extremes(points: Points) -> str:

@@ -5,14 +5,29 @@ The words that are the same for all releases stand in templates/; what differs i
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
+from psephos.report import charts
 from psephos.report.html import HtmlTable, render
+from psephos.report.points import PART, Points, shape_of
 
 STYLE_SHEET = Path(__file__).parent / "page.css"
 Pairs = tuple[tuple[str, str], ...]
 """Names and what they are, as a list of facts shows them."""
+
+
+CHART_CAPTIONS = {
+    "bars": "Bars are counts; the lines across them are {} noise intervals.",
+    "groups": "Bars are counts; the lines across them are {} noise intervals.",
+    "panels": "Lines across bars, or bands around lines, are {} noise intervals.",
+    "line": "The line runs through the counts; the band is made of {} noise intervals.",
+    "lines": "Lines run through the counts; bands are made of {} noise intervals.",
+    "heat": "The stronger the colour, the larger the count; {} noise intervals are in the table.",
+}
 
 
 @dataclass(frozen=True)
@@ -36,15 +51,51 @@ class Spending:
     """Some blocks count a row more than once."""
 
 
+@dataclass(frozen=True, eq=False)
+class TableChart:
+    """What the chart of a table draws, and what a screen reader says of it."""
+
+    data: pa.Table
+    ordered: Sequence[str]
+    titles: Mapping[str, str]
+    description: str
+    confidence: str
+
+    def svg(self, prefix: str) -> str:
+        """The chart; ids in it begin with the prefix."""
+        chart = charts.table_chart(self.data, "", ordered=self.ordered, titles=self.titles)
+        return charts.inline_svg(chart, prefix, self.description)
+
+    @property
+    def caption(self) -> str:
+        """How to read the chart."""
+        points = Points.of(self.data)
+        if PART in points.labels:
+            return CHART_CAPTIONS["panels"].format(self.confidence)
+        shape, _ = shape_of(points.without_totals().distinct(), self.ordered)
+        return CHART_CAPTIONS[shape].format(self.confidence)
+
+
+@dataclass(frozen=True)
+class ErrorChart:
+    """Errors at the same budget: of the way that is used, which comes first, and of others."""
+
+    errors: tuple[tuple[str, float], ...]
+    description: str
+
+    def svg(self, prefix: str) -> str:
+        """The chart; ids in it begin with the prefix."""
+        return charts.inline_svg(charts.errors_chart(self.errors), prefix, self.description)
+
+
 @dataclass(frozen=True)
 class Result:
-    """One table with its numbers, and a chart as SVG if charts can be made."""
+    """One table with its numbers, and a chart if charts can be made."""
 
     title: str
     name: str
     table: HtmlTable
-    chart: str | None
-    chart_caption: str
+    chart: TableChart | None
     outliers: bool
     """Some published counts lie outside their intervals."""
     precision: str
@@ -55,7 +106,7 @@ class Rivals:
     """The error of other ways at the same budget: in all, as a chart if there is one, by table."""
 
     errors: HtmlTable
-    chart: str | None
+    chart: ErrorChart | None
     by_table: HtmlTable | None
 
 
