@@ -56,7 +56,7 @@ def test_this_installation_withstands(tmp_path, monkeypatch):
     bounds = [f for f in report.findings if f.kind == "lower bound"]
     assert len(bounds) == runs.TESTS
     # The first runs on counts come near the charge, or the attack would be too weak to fail.
-    assert max(f.found / f.charge for f in bounds) > 0.8
+    assert max(f.loss / f.charge for f in bounds) > 0.8
     assert all(f.delta == float(runs.AUDIT_DELTA) for f in bounds if "rho" in f.claimed)
 
 
@@ -142,7 +142,7 @@ RULES = [
 @pytest.mark.parametrize("broken", RULES)
 def test_a_broken_rule_is_found_exactly(monkeypatch, place, broken):
     broken(monkeypatch)
-    assert any(not f.ok and f.found > f.charge for f in exact.exact_losses(place))
+    assert any(not f.ok and f.loss > f.charge for f in exact.exact_losses(place))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import psephos as ps
 from psephos.release.request import Job
 from psephos.release.run import rehearse, synthetic_rows
-from psephos.release.selection import choose
+from psephos.release.selection import strategy_for
 from psephos.release.spec import tables
 from psephos.release.spec.draft import draft
 from psephos.release.spec.entries import TableEntry
@@ -142,7 +142,7 @@ PYTHON = ("tuple", "dict", "instance", "Entry", "after validation", "valid", "st
 def plan(place):
     job = Job.read(place)
     _ = job.zeros
-    choose(job, job.workload)
+    strategy_for(job, job.workload)
 
 
 @pytest.mark.parametrize(("old", "new", "phrases"), MISTAKES)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import psephos as ps
-from psephos.release.ask import asked, price
+from psephos.release.ask import price, question_workload
 from psephos.release.bundle import Bundle
 from psephos.release.files import file_name, sha256_of
 from psephos.release.preflight import create_ledger
@@ -163,7 +163,7 @@ def test_what_is_bought_is_what_was_priced(tmp_path):
     text = with_target(MORE, "{ plus_minus = 4 }")
     place = first_and(text, folder)
     first = Bundle.open(folder / "bundle")
-    offer = price(first, asked(first, QUESTION), 4)
+    offer = price(first, question_workload(first, QUESTION), 4)
     assert 0 < offer.budget.amount < offer.alone.amount
     made = ps.plan(place)
     assert float(made.budget.amount) == pytest.approx(float(offer.budget.amount), rel=0.05)
@@ -308,13 +308,15 @@ def test_what_is_bought_is_no_more_than_is_needed(pair, wanted):
     """Where what is known and what is bought help each other, less is enough than their sum."""
     _, first, _ = pair
     question = "SELECT age, COUNT(*) FROM people WHERE age < 12 GROUP BY age"
-    offer = price(first, asked(first, question), wanted * 10)
+    offer = price(first, question_workload(first, question), wanted * 10)
     if offer.budget.amount == 0:
         return
     job = first.job
     target = TargetEntry.model_validate({"plus_minus": wanted * 10})
     table = Table("ask", "ask", range(1), target)
-    job = replace(job, workload=asked(first, question), tables=(table,), past=first.requests)
+    job = replace(
+        job, workload=question_workload(first, question), tables=(table,), past=first.requests
+    )
     strategy = ps.select.hdmm(job.workload, restarts=1)
     less = ps.epsilon(str(offer.budget.amount * 9 / 10))
     assert reached_at(job, strategy, less, 9999)["ask"][0] > wanted * 10

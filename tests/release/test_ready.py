@@ -12,7 +12,7 @@ from psephos.release.files import file_name
 from psephos.release.preflight import create_ledger, open_ledger
 from psephos.release.request import Job
 from psephos.release.run import rehearse, release
-from psephos.release.selection import choose
+from psephos.release.selection import strategy_for
 from psephos.release.spec.file import parse_release
 from psephos.release.verify import verify
 from tests.cli.test_cli import run, told
@@ -126,7 +126,7 @@ def test_every_choice_of_views_is_shown(tmp_path, views):
 def test_only_strategies_are_offered(tmp_path):
     job = Job.read(write_job(tmp_path, RELEASE.replace('"opt_product"', '"Cost"')))
     with pytest.raises(ps.ReleaseError, match=r"no 'Cost'; have datacube, "):
-        choose(job, job.workload)
+        strategy_for(job, job.workload)
 
 
 def test_a_strategy_that_cannot_be_kept_is_told_with_a_remedy(tmp_path):
@@ -134,4 +134,4 @@ def test_a_strategy_that_cannot_be_kept_is_told_with_a_remedy(tmp_path):
     job = Job.read(place)
     (place.parent / ".psephos").write_text("in the way")
     with pytest.raises(ps.ReleaseError, match="copy the release file to a folder you can write to"):
-        choose(job, job.workload)
+        strategy_for(job, job.workload)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 from psephos.audit.behaviour import check_behaviour
 from psephos.audit.exact import exact_losses
@@ -82,7 +83,7 @@ class AuditReport:
             "ok": self.ok,
             "confidence": self.confidence,
             "seconds": round(self.seconds, 3),
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [_plain(finding) for finding in self.findings],
             "note": CAVEAT,
         }
         return json.dumps(content, indent=1, ensure_ascii=False)
@@ -122,6 +123,12 @@ def audit(
     if progress is not None:
         progress("done", 1.0)
     return AuditReport(tuple(findings), confidence, time.monotonic() - start)
+
+
+def _plain(finding: AttackResult) -> dict[str, Any]:
+    """A finding in JSON, where its loss is called `found`."""
+    names = {"loss": "found"}
+    return {names.get(name, name): value for name, value in asdict(finding).items()}
 
 
 def _row(finding: AttackResult) -> tuple[str, str, str, str, str]:

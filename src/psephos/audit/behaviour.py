@@ -19,11 +19,11 @@ from psephos.audit.forged_ledgers import LEDGER_ATTACKS
 from psephos.audit.forged_objects import OBJECT_ATTACKS
 from psephos.audit.logs_of_locals import LOG_ATTACKS
 from psephos.audit.stage import (
+    CELLS_OF_ROWS,
     ONE,
     SILENCE,
     TABLE_CELLS,
     TABLE_DOMAIN,
-    TABLE_ROWS,
     TRUE_COUNTS,
     Attack,
     AttackResult,
@@ -163,7 +163,7 @@ def _reopened_ledger(stage: Stage) -> None:
     table.noisy_count(spend=epsilon("3/4"))
     second = Ledger.open(ledger.path)
     require(second.spent() == epsilon("3/4"), "a ledger forgot what was spent")
-    second_table = protect_rows(TABLE_DOMAIN, TABLE_ROWS, TABLE_ROWS, second)
+    second_table = protect_rows(TABLE_DOMAIN, CELLS_OF_ROWS, CELLS_OF_ROWS, second)
     require_refusal("more than is left", second_table.noisy_count, spend=epsilon("1/2"))
     options = {"dataset": "made up", "unit": add_remove_row(), "budget": ONE}
     require_refusal("a second budget", Ledger.create, ledger.path, **options)

@@ -359,7 +359,7 @@ def _exact_loss(case: Case, tables: Sequence[_SmallTable], spend: Budget) -> Att
         ok=ok,
         runs=len(outcomes),
         charge=float(charge),
-        found=float(loss),
+        loss=float(loss),
     )
 
 
@@ -416,7 +416,7 @@ def _laplace_in_rho(stage: Stage) -> AttackResult:
         ok=loss <= charge,
         runs=1,
         charge=charge,
-        found=loss,
+        loss=loss,
     )
 
 

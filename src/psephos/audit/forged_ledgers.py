@@ -9,10 +9,10 @@ from typing import Any
 import psephos.matrix as mx
 from psephos.audit.forged_objects import tamper
 from psephos.audit.stage import (
+    CELLS_OF_ROWS,
     ONE,
     TABLE_CELLS,
     TABLE_DOMAIN,
-    TABLE_ROWS,
     Attack,
     GotThrough,
     Stage,
@@ -86,7 +86,7 @@ def _rich_ledgers(stage: Stage) -> None:
         "a ledger of its own kind": lambda: _FreeLedger(**parts, budget=plenty, _seen=[]),
     }
     for what, forge in forgeries.items():
-        table = protect_rows(TABLE_DOMAIN, TABLE_ROWS, TABLE_ROWS, forge())
+        table = protect_rows(TABLE_DOMAIN, CELLS_OF_ROWS, CELLS_OF_ROWS, forge())
         require_refusal(what, table.noisy_count, spend=epsilon("2"))
     require_nothing_spent(ledger)
 

@@ -55,12 +55,12 @@ from psephos.values import Array
 ADDED_ROW, OTHER_ROW, PERSON, _ = UNITS
 ANSWERS_PER_RUN = 100_000
 AUDIT_DELTA = "0.01"
-EDGES = 200
+INTERVAL_EDGES = 200
 SMALLEST_P = 1e-6
 DRAWS_PER_RUN = 50_000
 FEWEST_EXPECTED = 25
 """Draws that a bar of a histogram must have in expectation."""
-MOST_BARS = 100
+HISTOGRAM_BARS = 100
 SPENDS = (
     epsilon("1"),
     epsilon("7/3"),
@@ -179,7 +179,7 @@ def bound_result(name: str, charge: Budget, samples: Samples, alpha: float) -> A
         ok=bound <= limit,
         runs=runs,
         charge=limit,
-        found=bound,
+        loss=bound,
         delta=None if pure else delta,
     )
 
@@ -191,7 +191,7 @@ def _hits(ordered: Array, low: Any, high: Any) -> Array:
 
 def _best_interval(training: Sequence[Array], alpha: float, delta: float) -> tuple[Any, Any, int]:
     """The interval [low, high) of the largest bound, and the neighbour that hits it more often."""
-    steps = np.linspace(0, 1, EDGES)
+    steps = np.linspace(0, 1, INTERVAL_EDGES)
     edges = np.unique(np.quantile(np.concatenate(training), steps, method="nearest"))
     open_end, open_start = np.full(edges.size, np.inf), np.full(edges.size, -np.inf)
     low = np.concatenate([edges, open_start, edges])
@@ -236,7 +236,7 @@ def check_draws(stage: Stage, until: float, spend: Budget) -> Iterator[AttackRes
     values = np.concatenate(draws)
     reach = noise_quantile(noise, 1 - 1e-12)
     chances = probabilities(noise, reach)
-    bars = min(MOST_BARS, values.size // FEWEST_EXPECTED)
+    bars = min(HISTOGRAM_BARS, values.size // FEWEST_EXPECTED)
     bar = np.minimum((np.cumsum(chances) * bars).astype(int), bars - 1)
     observed = np.bincount(bar[np.clip(values + reach, 0, 2 * reach)], minlength=bars)
     expected = np.bincount(bar, weights=chances, minlength=bars) * values.size

@@ -39,7 +39,7 @@ PLENTY = Fraction(10**24)
 TABLE_CELLS = 100
 TABLE_DOMAIN = Domain.of(x=TABLE_CELLS)
 TRUE_COUNTS = np.arange(TABLE_CELLS) % 3
-TABLE_ROWS = np.repeat(np.arange(TABLE_CELLS), TRUE_COUNTS)
+CELLS_OF_ROWS = np.repeat(np.arange(TABLE_CELLS), TRUE_COUNTS)
 ONE = epsilon("1")
 SILENCE = epsilon(10**18)  # noise of a scale so small that it is zero
 
@@ -48,8 +48,8 @@ SILENCE = epsilon(10**18)  # noise of a scale so small that it is zero
 class AttackResult:
     """One attack: what was claimed against it, and what it found.
 
-    `charge` and `found` are losses in one currency, named in `claimed`, at `delta` if there is one;
-    None where an attack gets through or does not.
+    `charge` and `loss`, what was charged and what was found, are in the currency named in
+    `claimed`, at `delta` if there is one; None where an attack gets through or does not.
     """
 
     kind: AttackKind
@@ -59,7 +59,7 @@ class AttackResult:
     ok: bool
     runs: int
     charge: float | None = None
-    found: float | None = None
+    loss: float | None = None
     delta: float | None = None
 
 
@@ -117,7 +117,7 @@ def open_table(stage: Stage, budget: Budget | None = None) -> tuple[ProtectedTab
     ledger = stage.endless_ledger(add_remove_row(), "epsilon")
     if budget is not None:
         ledger = stage.ledger(add_remove_row(), budget)
-    return protect_rows(TABLE_DOMAIN, TABLE_ROWS, TABLE_ROWS, ledger), ledger
+    return protect_rows(TABLE_DOMAIN, CELLS_OF_ROWS, CELLS_OF_ROWS, ledger), ledger
 
 
 def rows_of_copies(counts: Array, hidden: Array, unit: Unit, copies: int) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""The command line: a thin skin over publish/ and the kernel.
+"""The command line: a thin skin over release/ and the kernel.
 
 Exit codes: 0 done; 1 a check, verification or audit found something wrong; 2 a mistake in what was
 given (file, schema, SQL, amount); 3 the budget does not hold that much; 4 a ledger that is missing,
@@ -61,7 +61,7 @@ NO_LEDGER = (
     "no ledger was made: its unit and budget are for life, and the check found errors; mend the "
     "release file or the data, then run this again"
 )
-CODES: list[tuple[type[PsephosError], int]] = [
+EXIT_CODES: list[tuple[type[PsephosError], int]] = [
     (BudgetExceededError, 3),
     (LedgerError, 4),
     (SourceError, 5),
@@ -93,7 +93,7 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Draft a release file from the names and types of a table's columns; no entry is read."""
-    with _told(as_json):
+    with _report_errors(as_json):
         write_draft(data, output)
         _show(as_json, {"written": str(output)}, f"{output} is drafted; look for CONFIRM in it")
 
@@ -108,21 +108,21 @@ def check(
     as_json: Json = False,
 ) -> None:
     """PRIVATE, for the owner: compare schema and data; make the data set's ledger when asked."""
-    with _told(as_json):
+    with _report_errors(as_json):
         job = Job.read(release)
         report = check_release(job, max_rows_total=max_rows_total)
         ledger = create_ledger(job) if create and report.ok else None
-        found = json.loads(report.to_json())
-        found["ledger"] = None if ledger is None else str(job.ledger)
-        wrong = ledger_trouble(job)
-        if wrong is not None:
-            found["error"] = {"kind": type(wrong).__name__, "message": str(wrong)}
-        made = "" if ledger is None else f"ledger made: {ledger}"
+        plain = json.loads(report.to_json())
+        plain["ledger"] = None if ledger is None else str(job.ledger)
+        trouble = ledger_trouble(job)
+        if trouble is not None:
+            plain["error"] = {"kind": type(trouble).__name__, "message": str(trouble)}
+        note = "" if ledger is None else f"ledger made: {ledger}"
         if create and not report.ok:
-            made = found["no_ledger"] = NO_LEDGER
-        _show(as_json, found, str(report), made)
-        if wrong is not None:
-            raise typer.Exit(4) if as_json else wrong
+            note = plain["no_ledger"] = NO_LEDGER
+        _show(as_json, plain, str(report), note)
+        if trouble is not None:
+            raise typer.Exit(4) if as_json else trouble
         if not report.ok:
             raise typer.Exit(1)
 
@@ -137,25 +137,26 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """The error of every table and of rival strategies, before anything is spent; no data."""
-    with _told(as_json):
+    with _report_errors(as_json):
         job = Job.read(release)
         budgets = _amounts(epsilons, rhos)
         if budgets:
-            plans = compare(job, budgets)
-            left = _left(job)
-            each = [{**render.plain_plan(p), "shortage": budget_shortage(p, left)} for p in plans]
-            over = "\n".join(filter(None, (p["shortage"] for p in each)))
-            _show(as_json, each, render.rich_comparison(plans), over)
+            forecasts, rest = compare(job, budgets), _remaining(job)
+            plans = [
+                {**render.plain_plan(forecast), "shortage": budget_shortage(forecast, rest)}
+                for forecast in forecasts
+            ]
+            shortages = "\n".join(filter(None, (plan["shortage"] for plan in plans)))
+            _show(as_json, plans, render.rich_comparison(forecasts), shortages)
             return
         with _progress(as_json) as say:
-            made = plan_job(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×"))
-        found = render.plain_plan(made)
-        left = _left(job)
-        found["left"] = None if left is None else render.plain_budget(left)
-        short = ""
-        if left is not None and left.currency == made.budget.currency and made.budget > left:
-            short = found["shortage"] = shortage(made, left)
-        _show(as_json, found, render.rich_plan(made), short)
+            forecast = plan_job(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×"))
+        plain, rest, budget = render.plain_plan(forecast), _remaining(job), forecast.budget
+        plain["left"] = None if rest is None else render.plain_budget(rest)
+        note = ""
+        if rest is not None and rest.currency == budget.currency and budget > rest:
+            note = plain["shortage"] = shortage(forecast, rest)
+        _show(as_json, plain, render.rich_plan(forecast), note)
 
 
 @app.command()
@@ -166,7 +167,7 @@ def rehearse(
     as_json: Json = False,
 ) -> None:
     """The whole run on made-up data from the public schema: safe to show to anyone."""
-    with _told(as_json):
+    with _report_errors(as_json):
         with _progress(as_json) as say:
             bundle = rehearse_job(release, rows=rows, seed=seed, progress=say)
         _show_bundle(as_json, bundle, "REHEARSAL on made-up data")
@@ -181,15 +182,17 @@ def release(
     as_json: Json = False,
 ) -> None:
     """The real run: charge the ledger, measure, write the bundle. Run again, it charges nothing."""
-    with _told(as_json, GOES_ON):
+    with _report_errors(as_json, GOES_ON):
         job = Job.read(release)
         ledger = open_ledger(job)
         before = ledger.spent()
         with _progress(as_json) as say:
             bundle = release_job(job, unchecked=unchecked, ledger=ledger, progress=say)
-        new = ledger.spent() - before
-        said = f"this run spent {new}" if new.amount else "this run spent nothing: it was paid for"
-        _show_bundle(as_json, bundle, f"{said}\n{render.ledger_words(ledger)}", ledger)
+        charge = ledger.spent() - before
+        text = "this run spent nothing: it was paid for"
+        if charge.amount:
+            text = f"this run spent {charge}"
+        _show_bundle(as_json, bundle, f"{text}\n{render.ledger_words(ledger)}", ledger)
 
 
 @app.command()
@@ -201,10 +204,10 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Check a bundle without the data: hashes, receipt, every number from the noisy integers."""
-    with _told(as_json):
-        found = verify_bundle(bundle, ledger=ledger)
-        _show(as_json, found.as_dict(), str(found))
-        if not found.ok:
+    with _report_errors(as_json):
+        verification = verify_bundle(bundle, ledger=ledger)
+        _show(as_json, verification.as_dict(), str(verification))
+        if not verification.ok:
             raise typer.Exit(1)
 
 
@@ -219,15 +222,15 @@ def ask(
     as_json: Json = False,
 ) -> None:
     """Answer further questions from past measurements, free; or say what they would cost."""
-    with _told(as_json):
-        held = Bundle.open(bundle)
+    with _report_errors(as_json):
+        past = Bundle.open(bundle)
         if plus_minus is not None:
-            cost = price(held, sql, plus_minus, dialect=dialect)
-            _show(as_json, render.plain_price(held, cost), render.price_words(held, sql, cost))
+            cost = price(past, sql, plus_minus, dialect=dialect)
+            _show(as_json, render.plain_price(past, cost), render.price_words(past, sql, cost))
             return
-        reply = ask_bundle(held, sql, dialect=dialect)
-        found = {"cost": 0, "view": "consistent", "rows": reply.table.to_pylist()}
-        _show(as_json, found, render.rich_reply(reply, simulation=held.simulation))
+        reply = ask_bundle(past, sql, dialect=dialect)
+        plain = {"cost": 0, "view": "consistent", "rows": reply.table.to_pylist()}
+        _show(as_json, plain, render.rich_reply(reply, simulation=past.simulation))
 
 
 @app.command()
@@ -236,11 +239,11 @@ def budget(
     as_json: Json = False,
 ) -> None:
     """What was spent on a data set, on what, and what is left."""
-    with _told(as_json):
-        named = ledger.suffix in (".toml", ".yaml", ".yml", ".json") or ledger.is_dir()
-        held = open_ledger(Job.read(ledger)) if named else Ledger.open(ledger)
-        held.verify()
-        _show(as_json, render.plain_ledger(held), render.rich_ledger(held))
+    with _report_errors(as_json):
+        is_release = ledger.suffix in (".toml", ".yaml", ".yml", ".json") or ledger.is_dir()
+        account = open_ledger(Job.read(ledger)) if is_release else Ledger.open(ledger)
+        account.verify()
+        _show(as_json, render.plain_ledger(account), render.rich_ledger(account))
 
 
 @app.command()
@@ -249,11 +252,11 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Attack this installation with made-up neighbours; prints lower bounds, opens no data."""
-    with _told(as_json):
+    with _report_errors(as_json):
         with _progress(as_json) as say:
-            found = audit_here(seconds=seconds, progress=lambda name, share: say(name))
-        _show(as_json, json.loads(found.to_json()), str(found))
-        if not found.ok:
+            report = audit_here(seconds=seconds, progress=lambda name, share: say(name))
+        _show(as_json, json.loads(report.to_json()), str(report))
+        if not report.ok:
             raise typer.Exit(1)
 
 
@@ -263,7 +266,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """The main job on real data: 214,144 men of the 1960 census, from file to report."""
-    with _told(as_json):
+    with _report_errors(as_json):
         place = prepare(folder)
         job = Job.read(place)
         if not is_checked(job):
@@ -274,9 +277,9 @@ def demo(
             create_ledger(job)
         if not job.bundle.exists():
             with _progress(as_json) as say:
-                made = plan_job(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×"))
+                forecast = plan_job(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×"))
             if not as_json:
-                _show(as_json, [], render.rich_plan(made))
+                _show(as_json, [], render.rich_plan(forecast))
         release(place, as_json=as_json)
         if not as_json:
             _show(as_json, [], f"try: psephos ask {job.bundle} {QUESTION!r}")
@@ -297,7 +300,7 @@ def _out() -> Console:
 
 
 @contextmanager
-def _told(as_json: bool, stopped: str = STOPPED) -> Iterator[None]:
+def _report_errors(as_json: bool, stopped: str = STOPPED) -> Iterator[None]:
     """Mistakes in one way: a text on standard error, or JSON, and a code for scripts."""
     try:
         yield
@@ -310,15 +313,15 @@ def _told(as_json: bool, stopped: str = STOPPED) -> Iterator[None]:
             raise typer.Exit(130) from None
         if not isinstance(error, PsephosError):
             raise
-        code = next(code for kind, code in CODES if isinstance(error, kind))
+        code = next(code for kind, code in EXIT_CODES if isinstance(error, kind))
         _complain(as_json, type(error).__name__, str(error))
         raise typer.Exit(code) from None
 
 
 def _complain(as_json: bool, kind: str, message: str) -> None:
     if as_json:
-        said = {"error": {"kind": kind, "message": message}}
-        sys.stdout.write(json.dumps(said, indent=1, ensure_ascii=False) + "\n")
+        plain = {"error": {"kind": kind, "message": message}}
+        sys.stdout.write(json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
         return
     console = Console(stderr=True, highlight=False)
     if kind != "Stopped":
@@ -337,22 +340,22 @@ def _progress(quiet: bool) -> Iterator[Any]:
         yield lambda words: status.update(words)
 
 
-def _show(as_json: bool, plain: Any, *shown: RenderableType) -> None:
+def _show(as_json: bool, plain: Any, *pieces: RenderableType) -> None:
     if as_json:
         sys.stdout.write(json.dumps(plain, indent=1, ensure_ascii=False, default=str) + "\n")
         return
     console = _out()
-    for each in shown:
-        if each:
+    for piece in filter(None, pieces):
+        if isinstance(piece, str):
             # Lines of text are wrapped by the terminal, if at all: they can be copied and searched.
-            text = isinstance(each, str)
-            said = render.shorten(each) if isinstance(each, str) else each
-            console.print(said, markup=not text, soft_wrap=text)
+            console.print(render.shorten(piece), markup=False, soft_wrap=True)
+        else:
+            console.print(piece)
 
 
-def _show_bundle(as_json: bool, bundle: Bundle, said: str, ledger: Ledger | None = None) -> None:
-    wanted: tuple[View, ...] = ("published", "consistent")
-    views = [view for view in wanted if view in bundle.manifest["views"]]
+def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None = None) -> None:
+    shown: tuple[View, ...] = ("published", "consistent")
+    views = [view for view in shown if view in bundle.manifest["views"]]
     plain = {
         "bundle": str(bundle.path),
         "report": str(bundle.report),
@@ -366,15 +369,15 @@ def _show_bundle(as_json: bool, bundle: Bundle, said: str, ledger: Ledger | None
         for view in views[:1]
         for table in bundle.job.tables[:3]
     ]
-    _show(as_json, plain, *tables, said, f"bundle: {bundle.path}\nreport: {bundle.report}")
+    _show(as_json, plain, *tables, text, f"bundle: {bundle.path}\nreport: {bundle.report}")
 
 
 def _amounts(epsilons: str | None, rhos: str | None) -> list[Budget]:
-    made = [epsilon(text.strip()) for text in (epsilons or "").split(",") if text.strip()]
-    return made + [rho(text.strip()) for text in (rhos or "").split(",") if text.strip()]
+    amounts = [epsilon(text.strip()) for text in (epsilons or "").split(",") if text.strip()]
+    return amounts + [rho(text.strip()) for text in (rhos or "").split(",") if text.strip()]
 
 
-def _left(job: Job) -> Budget | None:
+def _remaining(job: Job) -> Budget | None:
     """What the ledger still holds, if it is there: planning needs none."""
     return open_ledger(job).remaining() if job.ledger.exists() else None
 

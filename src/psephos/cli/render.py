@@ -28,7 +28,7 @@ MOST_LINES = 12
 LONG_BUDGET = re.compile(r"\b(epsilon|rho) (?=\S{10})(\d+/\d+) \(~[^)]*\)")
 RELEASE_KEY = re.compile(r"release (.*) [0-9a-f]{24}", re.DOTALL)
 QUERY_LABEL = re.compile(r"Query\(([\d,]+) answers .*\)")
-NUMBER_COLUMNS = ("part", "count", "consistent", "stderr", "low", "high", "made_up")
+UNLABELLED_COLUMNS = ("part", "count", "consistent", "stderr", "low", "high", "made_up")
 
 
 def shorten(text: str) -> str:
@@ -132,7 +132,7 @@ def rich_comparison(plans: Sequence[Forecast]) -> RenderableType:
 
 def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> RenderableType:
     """A table of a release: labels, number, ± and interval."""
-    columns = [name for name in numbers.column_names if name not in NUMBER_COLUMNS]
+    columns = [name for name in numbers.column_names if name not in UNLABELLED_COLUMNS]
     constant = [name for name in columns if len(set(numbers[name].to_pylist())) == 1]
     labels = [name for name in columns if name not in constant] or columns
     if labels != columns:

@@ -21,7 +21,7 @@ from psephos.kernel.budget import Budget
 from psephos.release.bundle import Bundle
 from psephos.release.files import report_damage, sha256_of
 from psephos.release.request import Job
-from psephos.release.requests import FILES, request_folders
+from psephos.release.requests import REQUEST_FILES, request_folders
 from psephos.release.spec.entries import TargetEntry
 from psephos.release.spec.tables import Table
 from psephos.release.targets import check_draws, least_budget
@@ -33,7 +33,7 @@ from psephos.workload.product import regroup
 from psephos.workload.sql import compile_sql
 from psephos.workload.workload import Workload
 
-ROWS = 200
+NOTEBOOK_ROWS = 200
 """The most rows that a notebook shows."""
 
 
@@ -55,7 +55,7 @@ class Reply:
         heads = self.table.column_names
         rows = [
             [f"{x:,.4g}" if isinstance(x, float) else str(x) for x in row.values()]
-            for row in self.table.slice(0, ROWS).to_pylist()
+            for row in self.table.slice(0, NOTEBOOK_ROWS).to_pylist()
         ]
         return notebook_html(HtmlTable.of(repr(self), heads, rows))
 
@@ -69,7 +69,9 @@ class Price:
     alone: Budget
 
 
-def asked(bundle: Bundle, sql: str | Sequence[str], dialect: str | None = None) -> Workload:
+def question_workload(
+    bundle: Bundle, sql: str | Sequence[str], dialect: str | None = None
+) -> Workload:
     """Questions in SQL, over the domain of the bundle's measurements or one that merges it."""
     job = bundle.job
     merged, products = compile_sql(job.domain, sql, dialect=dialect)
@@ -108,17 +110,20 @@ def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
 
 def _opened(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
     """The bundle, if what answers come from is as it was released."""
-    held = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-    folders = [Path(folder) for folder in request_folders(held.manifest)]
-    for name in ("release.json", *((f / name).as_posix() for f in folders for name in FILES)):
-        with report_damage(held.path / name):
-            mark = sha256_of(held.path / name)
-        if mark != held.manifest["files"].get(name):
+    bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+    folders = [Path(folder) for folder in request_folders(bundle.manifest)]
+    for name in (
+        "release.json",
+        *((f / name).as_posix() for f in folders for name in REQUEST_FILES),
+    ):
+        with report_damage(bundle.path / name):
+            digest = sha256_of(bundle.path / name)
+        if digest != bundle.manifest["files"].get(name):
             raise ReleaseError(
-                f"{held.path / name} has changed since the release; get the bundle again "
+                f"{bundle.path / name} has changed since the release; get the bundle again "
                 "(`psephos verify` looks through all of it)"
             )
-    return held
+    return bundle
 
 
 def ask(
@@ -134,7 +139,7 @@ def ask(
     """
     bundle = _opened(bundle)
     check_draws(draws)
-    workload = asked(bundle, sql, dialect)
+    workload = question_workload(bundle, sql, dialect)
     try:
         views = _over(bundle, workload, draws)
         answers = views.estimate.answer(workload)
@@ -176,7 +181,9 @@ def price(
     """
     bundle = _opened(bundle)
     check_draws(draws)
-    workload = question if isinstance(question, Workload) else asked(bundle, question, dialect)
+    workload = (
+        question if isinstance(question, Workload) else question_workload(bundle, question, dialect)
+    )
     if workload.domain != bundle.job.workload.domain:
         raise ReleaseError(
             f"the question is about {workload.domain}, the measurements are of "
@@ -197,8 +204,8 @@ def price(
     alone = replace(bundle.job, workload=workload, tables=(table,), past=())
     job = replace(alone, past=(*bundle.job.past, *bundle.requests))
 
-    def search(_: Job, wanted: Workload) -> Strategy:
-        return select.hdmm(wanted, job.noise, restarts=1)
+    def search(_: Job, weighted: Workload) -> Strategy:
+        return select.hdmm(weighted, job.noise, restarts=1)
 
     by_itself = least_budget(alone, draws, search).budget
     return Price(min(by_itself, least_budget(job, draws, search).budget), half_width, by_itself)

@@ -49,8 +49,8 @@ from psephos.release.files import (
 )
 from psephos.release.request import Job, column_titles, ordered_columns
 from psephos.release.requests import (
-    FORMAT,
-    REQUESTS,
+    BUNDLE_FORMAT,
+    REQUESTS_FOLDER,
     ManifestShape,
     MeasuredRequest,
     check_edition,
@@ -242,7 +242,7 @@ def write_bundle(
             _write_report(report, views, draft / "report.html")
         say("manifest")
         manifest = {
-            "format": FORMAT,
+            "format": BUNDLE_FORMAT,
             "name": job.file.name,
             "simulation": views.simulation,
             "edition": job.file.edition,
@@ -311,7 +311,7 @@ def distance(views: Views, published: Array | None = None) -> dict[str, float]:
     }
 
 
-def release_json(job: Job, folder: str = REQUESTS) -> dict[str, Any]:
+def release_json(job: Job, folder: str = REQUESTS_FOLDER) -> dict[str, Any]:
     """What release.json holds: the release file without the owner's paths.
 
     What it builds on lies in numbered places of a folder.
@@ -339,7 +339,7 @@ def _total(requests: Sequence[MeasuredRequest]) -> list[str]:
 
 def _write_inputs(draft: Path, job: Job, requests: Sequence[MeasuredRequest]) -> None:
     for i, request in enumerate((*job.past, *requests)):
-        folder = draft / REQUESTS / str(i + 1)
+        folder = draft / REQUESTS_FOLDER / str(i + 1)
         folder.mkdir(parents=True)
         request.write(folder)
     write_json(draft / "release.json", release_json(job))

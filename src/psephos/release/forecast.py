@@ -18,7 +18,7 @@ from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.release.request import Job
-from psephos.release.selection import Progress, choose
+from psephos.release.selection import Progress, strategy_for
 from psephos.release.spec.entries import TargetEntry
 from psephos.release.spec.tables import Table
 from psephos.release.targets import (
@@ -169,8 +169,8 @@ def _chosen(job: Job, draws: int, progress: Progress | None) -> Least:
     """What will be measured, and at what budget: the file's own, or the least for its targets."""
     job.check_past()
     if job.budget is not None:
-        return Least(choose(job, job.workload, progress), job.budget, {})
-    least = least_budget(job, draws, partial(choose, progress=progress))
+        return Least(strategy_for(job, job.workload, progress), job.budget, {})
+    least = least_budget(job, draws, partial(strategy_for, progress=progress))
     if not least.budget.amount:
         raise ReleaseError(
             "past measurements meet every target already, so there is nothing to buy; "
@@ -317,7 +317,7 @@ def shortage(forecast: Forecast, left: Budget) -> str:
     remedies = []
     rest = _without(job, forecast.expensive.name)
     if rest is not None:
-        least = least_budget(rest, draws, choose).budget
+        least = least_budget(rest, draws, strategy_for).budget
         if least <= left:
             remedies.append(f"drop {forecast.expensive.name!r} (the rest needs {least})")
     reached = reached_at(job, forecast.strategy, left, draws)

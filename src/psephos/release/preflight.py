@@ -24,7 +24,7 @@ from psephos.release.files import JSON_BYTES, json_text
 from psephos.release.forecast import Forecast, shortage
 from psephos.release.request import Job
 from psephos.release.requests import last_receipt
-from psephos.release.selection import kept
+from psephos.release.selection import selection_folder
 from psephos.values import digest
 
 STAMP = "The owner's check of this schema and source has passed.\n"
@@ -121,7 +121,7 @@ def _stamp_place(job: Job) -> Path:
     """Named by what was compared, not by what was asked: tables and budget may change."""
     where = (str(job.source.resolve()), job.file.edition)
     compared = (job.domain, str(job.unit), *where, job.file.zeros)
-    return kept(job) / f"{digest(compared)[:32]}.checked"
+    return selection_folder(job) / f"{digest(compared)[:32]}.checked"
 
 
 # ---- the ledger --------------------------------------------------------------------------------

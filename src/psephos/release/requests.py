@@ -40,10 +40,10 @@ from psephos.release.spec.entries import View
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 
-FORMAT = 3
+BUNDLE_FORMAT = 3
 OLDEST_FORMAT = 2
-REQUESTS = "requests"
-FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
+REQUESTS_FOLDER = "requests"
+REQUEST_FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
 AmountShape = Annotated[list[str], Field(min_length=2, max_length=2)]
 """A currency, and an exact amount of it as text."""
 SHAPE_CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -175,7 +175,7 @@ def request_folders(manifest: dict[str, Any]) -> list[str]:
     count = len(manifest["requests"])
     if manifest["format"] == OLDEST_FORMAT:
         return [*(f"past/{i}" for i in range(1, count)), "."]
-    return [f"{REQUESTS}/{i}" for i in range(1, count + 1)]
+    return [f"{REQUESTS_FOLDER}/{i}" for i in range(1, count + 1)]
 
 
 def read_past(folder: Path, domain: Domain, unit: Unit, edition: str) -> list[MeasuredRequest]:
@@ -268,10 +268,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest: dict[str, Any] = read_json(place)
     if not isinstance(manifest, dict) or type(manifest.get("format")) is not int:
         raise ReleaseError(f"{place} is damaged: it names no format; get the bundle again")
-    if not OLDEST_FORMAT <= manifest["format"] <= FORMAT:
+    if not OLDEST_FORMAT <= manifest["format"] <= BUNDLE_FORMAT:
         raise ReleaseError(
             f"{folder} has format {manifest['format']}, and this psephos reads {OLDEST_FORMAT} "
-            f"(psephos 0.1) to {FORMAT} (from psephos 0.2 on); use the one that wrote it"
+            f"(psephos 0.1) to {BUNDLE_FORMAT} (from psephos 0.2 on); use the one that wrote it"
         )
     if manifest["format"] == OLDEST_FORMAT:
         manifest = _with_requests(folder, manifest)

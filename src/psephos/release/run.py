@@ -42,7 +42,7 @@ from psephos.release.preflight import (
 )
 from psephos.release.request import Job
 from psephos.release.requests import MeasuredRequest, receipt_of
-from psephos.release.selection import keep_request, kept_request
+from psephos.release.selection import store_request, stored_request
 from psephos.release.views import Views
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
@@ -88,7 +88,7 @@ def release(
         check_affordable(forecast, ledger)
     check_room(forecast)
     if not charged:
-        keep_request(job, forecast.strategy, forecast.budget)
+        store_request(job, forecast.strategy, forecast.budget)
     say("counting and drawing noise")
     data = protect(job.source, job.workload.domain, ledger=ledger, edition=job.file.edition)
     requests = [
@@ -156,7 +156,7 @@ def measure(
 
 def _forecast(job: Job, charged: bool, say: Say) -> Forecast:
     """What will be measured; what was charged before is measured as it was then."""
-    request = kept_request(job) if charged else None
+    request = stored_request(job) if charged else None
     if request is not None:
         return forecast_paid(job, *request)
     say("looking for the best strategy")

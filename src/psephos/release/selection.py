@@ -20,17 +20,17 @@ from psephos.strategy.strategy import Strategy
 from psephos.values import digest
 from psephos.workload.workload import Workload
 
-FOLDER = ".psephos"
+STORE = ".psephos"
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, PsephosError)
 ELSEWHERE = "copy the release file to a folder you can write to"
 Progress = Callable[[str, float], None]
 
 
-def choose(job: Job, workload: Workload, progress: Progress | None = None) -> Strategy:
-    """The strategy for a workload over the job's domain: the one kept, or a new one, then kept."""
-    wanted = job.file.selection
-    name = digest((workload.domain, workload.products, job.noise.value, wanted.model_dump_json()))
-    place = job.folder / FOLDER / f"{name[:32]}.strategy"
+def strategy_for(job: Job, workload: Workload, progress: Progress | None = None) -> Strategy:
+    """The strategy for a workload over the job's domain: the stored one, or a new one, stored."""
+    selection = job.file.selection.model_dump_json()
+    name = digest((workload.domain, workload.products, job.noise.value, selection))
+    place = selection_folder(job) / f"{name[:32]}.strategy"
     if place.exists():
         return select.load(place, workload.domain)
     strategy = _search(job, workload, progress)
@@ -50,20 +50,20 @@ def _save(strategy: Strategy, place: Path) -> None:
         raise ReleaseError(f"{error}; {ELSEWHERE}") from None
 
 
-def keep_request(job: Job, strategy: Strategy, spend: Budget) -> None:
+def store_request(job: Job, strategy: Strategy, spend: Budget) -> None:
     """Write down what is about to be charged: how to measure, and at what spend.
 
     Targets buy less where a release builds on others, and what was bought so stays the request,
     also when it is released without them.
     """
-    place = kept(job) / f"{job.request[:32]}.request"
+    place = selection_folder(job) / f"{job.request[:32]}.request"
     _save(strategy, place)
     write_json(place.with_suffix(".spend"), {"spend": [spend.currency, str(spend.amount)]})
 
 
-def kept_request(job: Job) -> tuple[Strategy, Budget] | None:
-    """How a request that was charged measures, and its spend; None if that is not kept here."""
-    place = kept(job) / f"{job.request[:32]}.request"
+def stored_request(job: Job) -> tuple[Strategy, Budget] | None:
+    """How a request that was charged measures, and its spend; None if it is not stored here."""
+    place = selection_folder(job) / f"{job.request[:32]}.request"
     try:
         spend = spend_of(read_json(place.with_suffix(".spend")))
         return select.load(place, job.workload.domain), spend
@@ -73,37 +73,38 @@ def kept_request(job: Job) -> tuple[Strategy, Budget] | None:
 
 def selectable() -> list[str]:
     """The names of all selections: what takes a workload and noise, and gives a strategy."""
-    found = []
+    names = []
     for name in select.__all__:
-        made = getattr(select, name)
-        takes = list(inspect.signature(made).parameters) if inspect.isfunction(made) else []
-        if takes[1:2] == ["noise"]:
-            found.append(name)
-    return sorted(found)
+        selector = getattr(select, name)
+        if not inspect.isfunction(selector):
+            continue
+        if list(inspect.signature(selector).parameters)[1:2] == ["noise"]:
+            names.append(name)
+    return sorted(names)
 
 
 def _search(job: Job, workload: Workload, progress: Progress | None) -> Strategy:
-    wanted = job.file.selection
-    known = selectable()
-    if wanted.strategy not in known:
-        raise ReleaseError(f"selection.strategy: no {wanted.strategy!r}; have {', '.join(known)}")
-    select_one = getattr(select, wanted.strategy)
-    takes = inspect.signature(select_one).parameters
+    selection, names = job.file.selection, selectable()
+    if selection.strategy not in names:
+        raise ReleaseError(
+            f"selection.strategy: no {selection.strategy!r}; have {', '.join(names)}"
+        )
+    selector: Callable[..., Strategy] = getattr(select, selection.strategy)
+    parameters = inspect.signature(selector).parameters
     options = {
-        "restarts": wanted.restarts,
-        "seed": wanted.seed,
-        "time_limit": wanted.time_limit,
+        "restarts": selection.restarts,
+        "seed": selection.seed,
+        "time_limit": selection.time_limit,
         "progress": progress,
     }
-    searches = any(p.kind is p.VAR_KEYWORD for p in takes.values())
-    own = {key: value for key, value in options.items() if searches or key in takes}
+    any_option = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    arguments = {key: value for key, value in options.items() if any_option or key in parameters}
     try:
-        made: Strategy = select_one(workload, job.noise, **own)
+        return selector(workload, job.noise, **arguments)
     except PsephosError as error:
         raise ReleaseError(f"no strategy for these tables: {error}") from None
-    return made
 
 
-def kept(job: Job) -> Path:
-    """Where strategies are kept."""
-    return job.folder / FOLDER
+def selection_folder(job: Job) -> Path:
+    """Where strategies and requests are stored."""
+    return job.folder / STORE

@@ -1,7 +1,4 @@
-"""Accuracy first: the least budget at which every table is as precise as it must be.
-
-Arguments of the public calls, checked: what is given by mistake is refused by its name.
-"""
+"""Accuracy first: the least budget at which every table is as precise as it must be."""
 
 from __future__ import annotations
 
@@ -29,6 +26,18 @@ from psephos.workload.workload import Workload, check_covered
 
 FEWEST_DRAWS = 19
 """The largest of 19 draws covers 95 % of the noise."""
+DIGITS = 3
+"""Budgets that follow from targets are rounded up to so many digits."""
+ROUNDS = 3
+"""The most searches, each with the weights that the one before suggests."""
+STEPS = 100
+"""The most steps of 2 % by which a budget is raised until it meets all targets."""
+REFERENCE = Fraction(1, 1000)
+"""The amount at which widths are computed first."""
+LEAST_AMOUNT = Fraction(1, 10**9)
+CLOSE = 0.98
+"""A width of at least this share of its target is near enough to it."""
+Search = Callable[[Job, Workload], Strategy]
 
 
 def check_draws(draws: Any) -> None:
@@ -42,16 +51,6 @@ def check_budget(budget: Any) -> None:
         raise ReleaseError(
             f'budget is an exact amount such as ps.epsilon("0.5") or ps.rho("0.1"), got {budget!r}'
         )
-
-
-DIGITS = 3
-"""Budgets that follow from targets are rounded up to so many digits."""
-ROUNDS = 3
-STEPS = 100
-REFERENCE = Fraction(1, 1000)
-LEAST = Fraction(1, 10**9)
-CLOSE = 0.98
-Search = Callable[[Job, Workload], Strategy]
 
 
 def widths_at(
@@ -126,27 +125,27 @@ def _reweighted(job: Job, shares: Array) -> Workload:
     """Tables weighted by how precise they must be; those without a target hardly count."""
     weights = np.ones(len(job.workload.products))
     for table, share in zip(job.tables, shares, strict=True):
-        wanted = 1e-3 if table.target is None else share / table.target.half_width
-        weights[list(table.products)] = wanted
+        precise = 1e-3 if table.target is None else share / table.target.half_width
+        weights[list(table.products)] = precise
     weights = weights / weights.max()
     pairs = zip(job.workload.products, weights, strict=True)
-    products = [replace(asked, weight=float(max(w, 1e-9))) for asked, w in pairs]
+    products = [replace(product, weight=float(max(w, 1e-9))) for product, w in pairs]
     return Workload(job.workload.domain, products)
 
 
 def budgets_needed(job: Job, strategy: Strategy, draws: int) -> dict[str, Budget]:
     """The least budget for the target of each table that has one, rounded up.
 
-    Half-widths are proportional to 1/ε, or to 1/√ρ, where the noise is wide; `least_budget` looks
-    again at what was found. Past measurements make a table cheaper, down to nothing.
+    Half-widths are proportional to 1/ε, or to 1/√ρ, where the noise is wide; `least_budget` checks
+    the widths that are reached. Past measurements make a table cheaper, down to nothing.
     """
-    found: dict[str, Budget] = {}
+    needs: dict[str, Budget] = {}
     fresh = reached_at(replace(job, past=()), strategy, job.budget_of(REFERENCE), draws)
     for name, (width, target) in fresh.items():
         ratio = Fraction(width / target)
-        amount = max(REFERENCE * ratio**job.noise.norm, LEAST)
-        found[name] = job.budget_of(rounded_up(amount))
-    return _beside_past(job, strategy, draws, found) if job.past else found
+        amount = max(REFERENCE * ratio**job.noise.norm, LEAST_AMOUNT)
+        needs[name] = job.budget_of(rounded_up(amount))
+    return _beside_past(job, strategy, draws, needs) if job.past else needs
 
 
 def _beside_past(
@@ -163,7 +162,7 @@ def _beside_past(
     except UnsupportedError:  # past measurements do not tell all that is asked
         known = dict.fromkeys(fresh, (math.inf, 1.0))
     power = job.noise.power
-    found: dict[str, Budget] = {}
+    needs: dict[str, Budget] = {}
     for name, alone in fresh.items():
         width, target = known[name]
         low, high = 0.0, 1.0  # as shares of what it costs alone
@@ -179,28 +178,28 @@ def _beside_past(
                 break
             known_part = (target / width) ** 2 - share**power
         amount = alone.amount * Fraction(high)
-        found[name] = job.budget_of(rounded_up(amount) if amount else amount)
-    return found
+        needs[name] = job.budget_of(rounded_up(amount) if amount else amount)
+    return needs
 
 
 def reached_at(
     job: Job, strategy: Strategy, budget: Budget | None, draws: int
 ) -> dict[str, tuple[float, float]]:
     """The half-width of each table that has a target, at a budget, and the one it must have."""
-    known: dict[float, Widths] = {}
-    found = {}
+    by_confidence: dict[float, Widths] = {}
+    reached = {}
     for i, table in enumerate(job.tables):
         if table.target is None:
             continue
         confidence = float(table.target.confidence)
-        if confidence not in known:
-            known[confidence] = widths_at(job, strategy, budget, confidence, draws)
-        widths = known[confidence]
+        if confidence not in by_confidence:
+            by_confidence[confidence] = widths_at(job, strategy, budget, confidence, draws)
+        widths = by_confidence[confidence]
         width = widths.per_table[i]
         if not table.target.simultaneous:
             width = widths.per_query[table.rows(job.workload)].max()
-        found[table.name] = (float(width), table.target.half_width)
-    return found
+        reached[table.name] = (float(width), table.target.half_width)
+    return reached
 
 
 def meets(width: float, target: float) -> bool:

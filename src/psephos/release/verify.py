@@ -3,13 +3,12 @@
 What it cannot show is said with the result: that the noisy integers came from the data, or that
 the noise in them was drawn honestly, no file can prove.
 
-Are published numbers a rounding of the best fit, as good a one as can be expected?
-
-The best fit without negative cells, x, is worked out again from the noisy integers. What they tell
-of it is the same on any machine to many digits; which of many good roundings z is found turns on
-the last digit. So z is compared with x itself, by what rounding guarantees (a cell moves to one of
-its two whole neighbours) and by what it reaches: the gaps of the tables' numbers are held against
-those of x rounded anew.
+Published numbers must be a rounding of the best fit, as good a one as can be expected. The best fit
+without negative cells, x, is worked out again from the noisy integers. What they tell of it is the
+same on any machine to many digits; which of many good roundings z is found turns on the last digit.
+So z is compared with x itself, by what rounding guarantees (a cell moves to one of its two whole
+neighbours) and by what it reaches: the gaps of the tables' numbers are held against those of x
+rounded anew.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +45,12 @@ from psephos.release.files import (
     read_parquet,
     sha256_of,
 )
-from psephos.release.requests import FILES, OLDEST_FORMAT, REQUESTS, request_folders
+from psephos.release.requests import OLDEST_FORMAT, REQUEST_FILES, REQUESTS_FOLDER, request_folders
 from psephos.release.views import Shift, Views, compare_past, possible_views, worst_of
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array
 
-FOUND_ANEW = 2_000_000
+MOST_REFITTED_CELLS = 2_000_000
 """The most cells for which the best fit is worked out again."""
 NEIGHBOUR = 1.25
 """How far a cell may be from the best fit: rounding moves it by one at most."""
@@ -58,68 +58,6 @@ FACTOR = 2.0
 """How many times further numbers may be from the best fit than those of its rounding anew."""
 TYPICAL, NUMBER = 0.5, 2.0
 """What is allowed on top, for the root mean square of the gaps and for the largest of a table."""
-
-
-def check_rounding(views: Views, cells: Array) -> str:
-    """Refuse cells that are no good rounding of the best fit; else say how near they are."""
-    if cells.size > FOUND_ANEW:
-        return (
-            f"over {FOUND_ANEW:,} cells the best fit is not worked out again: that these cells are "
-            "its rounding was NOT checked, only that they add up"
-        )
-    workload, solution = views.job.workload, views.solution
-    gaps, again = (RoundingGaps.of(z, solution, workload) for z in (cells, views.cells))
-    by_cell = _cells_near(views, gaps)
-    typical = FACTOR * again.typical + TYPICAL
-    if not gaps.typical <= typical:
-        raise ReleaseError(
-            f"the tables are typically {gaps.typical:,.2f} from the best fit, worked out again; "
-            f"rounding it moves them by {again.typical:,.2f}, and {typical:,.2f} is allowed"
-        )
-    for product, gap, other in zip(workload.products, gaps.largest, again.largest, strict=True):
-        most = FACTOR * max(other, 2 * again.typical) + NUMBER
-        if not gap <= most:
-            raise ReleaseError(
-                f"a number of {product.title!r} is {gap:,.2f} from the best fit, worked out again; "
-                f"rounding it moves these by up to {other:,.2f}, and {most:,.2f} is allowed"
-            )
-    return (
-        "a rounding of the best fit, worked out again: numbers typically within "
-        f"{gaps.typical:.2f} of it (allowed: {typical:.2f}), at most {max(gaps.largest):.2f} "
-        f"(rounded anew: {max(again.largest):.2f}); {by_cell}"
-    )
-
-
-def _cells_near(views: Views, gaps: RoundingGaps) -> str:
-    """Refuse cells that are no neighbours of the best fit, where it tells them."""
-    partition = views.job.workload.reduce().partition
-    if not _told(views, partition):
-        return "single cells are not told by the measurements, and only checked to add up"
-    if not gaps.group <= NEIGHBOUR:
-        raise ReleaseError(
-            f"a cell, or cells that no question tells apart, are {gaps.group:,.2f} from the best "
-            f"fit, worked out again; rounding moves them by 1, and {NEIGHBOUR} is allowed"
-        )
-    shape = views.job.workload.domain.shape
-    if not gaps.even and not _told(views, Kron(tuple(Identity(n) for n in shape))):
-        return f"every group of cells told apart within {gaps.group:.2f} (allowed: {NEIGHBOUR})"
-    if not gaps.share <= NEIGHBOUR:
-        raise ReleaseError(
-            f"a cell is {gaps.share:,.2f} from its share of the best fit, worked out again; "
-            f"rounding moves it by 1, and {NEIGHBOUR} is allowed"
-        )
-    return f"every cell within {max(gaps.group, gaps.share):.2f} (allowed: {NEIGHBOUR})"
-
-
-def _told(views: Views, queries: Matrix) -> bool:
-    """Do the measurements determine these queries?"""
-    factors = queries.factors if isinstance(queries, Kron) else (queries,)
-    try:
-        return views.estimate.form.covers(factors)
-    except PsephosError:  # no closed form for it
-        return False
-
-
 TOLERANCE = 1e-9
 """Of a standard error: how far a consistent number may be from its recomputation."""
 CANNOT = (
@@ -197,8 +135,7 @@ def verify(
         ("published view", _published),
     ]
     if ledger is not None:
-        held = ledger
-        steps.insert(3, ("ledger", lambda found: _ledger(found, held)))
+        steps.insert(3, ("ledger", partial(_ledger, ledger=ledger)))
     checks = []
     for name, step in steps:
         try:
@@ -224,12 +161,12 @@ def _files(bundle: Bundle) -> str:
         if file.is_file():
             there.add(file.relative_to(bundle.path).as_posix())
     there.discard("manifest.json")  # the one that has the hashes of all others
-    said = [f"{name} is missing" for name in sorted(expected - there)]
-    said += [f"{name} does not belong here" for name in sorted(there - expected)]
-    said += [f"{name} is not in the manifest" for name in sorted(expected & there - listed)]
-    said += [f"{name} is in the manifest" for name in sorted(listed - expected)]
-    if said:
-        raise _WrongError("; ".join(said))
+    faults = [f"{name} is missing" for name in sorted(expected - there)]
+    faults += [f"{name} does not belong here" for name in sorted(there - expected)]
+    faults += [f"{name} is not in the manifest" for name in sorted(expected & there - listed)]
+    faults += [f"{name} is in the manifest" for name in sorted(listed - expected)]
+    if faults:
+        raise _WrongError("; ".join(faults))
     marks = bundle.manifest["files"]
     changed = [name for name in sorted(listed) if sha256_of(bundle.path / name) != marks[name]]
     if changed:
@@ -242,7 +179,7 @@ def _expected(bundle: Bundle) -> Iterator[str]:
     yield from ("release.json", "report.html")
     job, old = bundle.job, bundle.manifest["format"] == OLDEST_FORMAT
     for folder in request_folders(bundle.manifest):
-        names = ("manifest.json", *FILES) if old and folder != "." else FILES
+        names = ("manifest.json", *REQUEST_FILES) if old and folder != "." else REQUEST_FILES
         yield from ((Path(folder) / name).as_posix() for name in names)
     for view in possible_views(job, job.file.output.views):
         blocks = [f"block-{i + 1}" for i in range(len(bundle.views.blocks))]
@@ -256,7 +193,7 @@ def _expected(bundle: Bundle) -> Iterator[str]:
 def _request(bundle: Bundle) -> str:
     """Does the manifest speak of what release.json asks?"""
     job, manifest = bundle.job, bundle.manifest
-    folder = "past" if manifest["format"] == OLDEST_FORMAT else REQUESTS
+    folder = "past" if manifest["format"] == OLDEST_FORMAT else REQUESTS_FOLDER
     if json_text(read_json(bundle.path / "release.json")) != json_text(release_json(job, folder)):
         raise _WrongError("release.json holds something that a release does not write")
     requests = (*job.past, *bundle.requests)
@@ -286,8 +223,8 @@ def _request(bundle: Bundle) -> str:
         return "a rehearsal of what release.json asks"
     if [r.measurement.key for r in bundle.requests] != job.step_keys(len(bundle.requests)):
         raise _WrongError("the key is not that of this request")
-    held, limit = bundle.receipt, job.file.ledger.budget()
-    if [held["dataset"], held["budget"]] != [
+    receipt, limit = bundle.receipt, job.file.ledger.budget()
+    if [receipt["dataset"], receipt["budget"]] != [
         job.file.ledger.dataset,
         [limit.currency, str(limit.amount)],
     ]:
@@ -319,9 +256,9 @@ def _receipt(bundle: Bundle) -> str:
     for fact in ("number", "values_hash", "key"):
         if len({request.receipt["charge"][fact] for request in requests}) < len(requests):
             raise _WrongError("one charge is counted twice")
-    said = f"{bundle.spend} was charged for these very queries, and these integers stored for it"
+    text = f"{bundle.spend} was charged for these very queries, and these integers stored for it"
     names = ", ".join(repr(request.name) for request in past)
-    return said + (f"; so for what it builds on: {names}" if past else "")
+    return text + (f"; so for what it builds on: {names}" if past else "")
 
 
 def _past(bundle: Bundle) -> str:
@@ -337,12 +274,12 @@ def _past(bundle: Bundle) -> str:
 
 def _ledger(bundle: Bundle, ledger: Ledger | str | os.PathLike[str]) -> str:
     """Are the receipts, to the letter, what the ledger holds?"""
-    held = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
     for request in (*bundle.job.past, *bundle.requests):
-        held.verify(anchor=Anchor.from_dict(request.receipt["anchor"]))
-        request.check_ledger(held)
+        ledger.verify(anchor=Anchor.from_dict(request.receipt["anchor"]))
+        request.check_ledger(ledger)
     number = bundle.receipt["charge"]["number"]
-    return f"record {number} of {held.dataset!r} is this charge"
+    return f"record {number} of {ledger.dataset!r} is this charge"
 
 
 def _raw(bundle: Bundle) -> str:
@@ -376,29 +313,29 @@ def _published(bundle: Bundle) -> str:
     if job.zeros is not None and cells[job.zeros].any():
         raise _WrongError("a cell that no row can lie in is not zero")
     published = views.counted(cells)
-    for table, said in zip(job.tables, bundle.manifest["tables"], strict=True):
+    for table, facts in zip(job.tables, bundle.manifest["tables"], strict=True):
         written = views.table(table, "published", published)
         _compare(bundle, "published", file_name(table.name), written)
-        _shifts(said, table.name, views.shifts(table, published))
-    found, recorded = distance(views, published), bundle.manifest["distance"]
-    for key, size in found.items():
+        _check_shifts(facts, table.name, views.shifts(table, published))
+    sizes, recorded = distance(views, published), bundle.manifest["distance"]
+    for key, size in sizes.items():
         if not abs(size - recorded[key]) <= 1e-6 * max(1.0, size):
             raise _WrongError(f"distance: {key} is {size:.6g}, {recorded[key]:.6g} is recorded")
-    said = (
+    text = (
         f"{cells.size:,} non-negative whole cells add up to every table; at most "
-        f"{found['largest']:,.1f} from the consistent view, as recorded"
+        f"{sizes['largest']:,.1f} from the consistent view, as recorded"
     )
-    return f"{said}; {check_rounding(views, cells)}"
+    return f"{text}; {check_rounding(views, cells)}"
 
 
-def _shifts(said: dict[str, Any], name: str, shifts: list[Shift]) -> None:
+def _check_shifts(facts: dict[str, Any], name: str, shifts: list[Shift]) -> None:
     """Does the manifest record the shifts that a table has?"""
-    told = said["shifts"]
-    same = said == {"name": name, "file": file_name(name), "shifts": told}
-    same &= len(told) == len(shifts)
-    for held, shift in zip(told, shifts, strict=False):
-        same &= (tuple(held["by"]), held["numbers"]) == (shift.by, shift.numbers)
-        same &= abs(held["mean"] - shift.mean) <= 1e-6
+    records = facts["shifts"]
+    same = facts == {"name": name, "file": file_name(name), "shifts": records}
+    same &= len(records) == len(shifts)
+    for record, shift in zip(records, shifts, strict=False):
+        same &= (tuple(record["by"]), record["numbers"]) == (shift.by, shift.numbers)
+        same &= abs(record["mean"] - shift.mean) <= 1e-6
     if not same:
         raise _WrongError(f"{name!r} is shifted otherwise than is recorded")
 
@@ -426,3 +363,63 @@ def _compare(bundle: Bundle, view: str, name: str, again: pa.Table) -> float:
                 )
             worst = max(worst, float(gap.max(initial=0)))
     return worst
+
+
+def check_rounding(views: Views, cells: Array) -> str:
+    """Refuse cells that are no good rounding of the best fit; else say how near they are."""
+    if cells.size > MOST_REFITTED_CELLS:
+        return (
+            f"over {MOST_REFITTED_CELLS:,} cells the best fit is not worked out again: that these "
+            "cells are its rounding was NOT checked, only that they add up"
+        )
+    workload, solution = views.job.workload, views.solution
+    gaps, again = (RoundingGaps.of(z, solution, workload) for z in (cells, views.cells))
+    by_cell = _cells_near(views, gaps)
+    typical = FACTOR * again.typical + TYPICAL
+    if not gaps.typical <= typical:
+        raise ReleaseError(
+            f"the tables are typically {gaps.typical:,.2f} from the best fit, worked out again; "
+            f"rounding it moves them by {again.typical:,.2f}, and {typical:,.2f} is allowed"
+        )
+    for product, gap, other in zip(workload.products, gaps.largest, again.largest, strict=True):
+        most = FACTOR * max(other, 2 * again.typical) + NUMBER
+        if not gap <= most:
+            raise ReleaseError(
+                f"a number of {product.title!r} is {gap:,.2f} from the best fit, worked out again; "
+                f"rounding it moves these by up to {other:,.2f}, and {most:,.2f} is allowed"
+            )
+    return (
+        "a rounding of the best fit, worked out again: numbers typically within "
+        f"{gaps.typical:.2f} of it (allowed: {typical:.2f}), at most {max(gaps.largest):.2f} "
+        f"(rounded anew: {max(again.largest):.2f}); {by_cell}"
+    )
+
+
+def _cells_near(views: Views, gaps: RoundingGaps) -> str:
+    """Refuse cells that are no neighbours of the best fit, where it tells them."""
+    partition = views.job.workload.reduce().partition
+    if not _determined(views, partition):
+        return "single cells are not told by the measurements, and only checked to add up"
+    if not gaps.group <= NEIGHBOUR:
+        raise ReleaseError(
+            f"a cell, or cells that no question tells apart, are {gaps.group:,.2f} from the best "
+            f"fit, worked out again; rounding moves them by 1, and {NEIGHBOUR} is allowed"
+        )
+    shape = views.job.workload.domain.shape
+    if not gaps.even and not _determined(views, Kron(tuple(Identity(n) for n in shape))):
+        return f"every group of cells told apart within {gaps.group:.2f} (allowed: {NEIGHBOUR})"
+    if not gaps.share <= NEIGHBOUR:
+        raise ReleaseError(
+            f"a cell is {gaps.share:,.2f} from its share of the best fit, worked out again; "
+            f"rounding moves it by 1, and {NEIGHBOUR} is allowed"
+        )
+    return f"every cell within {max(gaps.group, gaps.share):.2f} (allowed: {NEIGHBOUR})"
+
+
+def _determined(views: Views, queries: Matrix) -> bool:
+    """Do the measurements determine these queries?"""
+    factors = queries.factors if isinstance(queries, Kron) else (queries,)
+    try:
+        return views.estimate.form.covers(factors)
+    except PsephosError:  # no closed form for it
+        return False

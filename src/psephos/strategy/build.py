@@ -28,7 +28,7 @@ from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.product import rounded_weight
 
-TABLE_ROWS = 3 * 10**8
+MOST_TABLE_ROWS = 3 * 10**8
 """Tables up to this many rows are measured in 64 bits; larger ones by longer integers."""
 LEAST_BITS, LARGEST_BITS = 4, 14
 """Bits of one factor."""
@@ -174,7 +174,7 @@ def integer_product(
 
 def room() -> int:
     """Bits that all factors may use together: 62, less those of the rows, less four for noise."""
-    return 62 - TABLE_ROWS.bit_length() - 4
+    return 62 - MOST_TABLE_ROWS.bit_length() - 4
 
 
 def in_whole_numbers(queries: Matrix, name: str, title: str) -> tuple[Matrix, int]:
