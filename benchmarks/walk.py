@@ -1,9 +1,13 @@
 """How a reader walks through the code: the order in which a release first calls each function.
 
-A release of two tables, one of them in SQL, runs under `sys.setprofile`. Every function of psephos is
-noted once, at its first call, with the top folder that it lies in; what counts is how often the folder
-changes from one first call to the next. Left out are lambdas and comprehensions, which have no name to
-look for, and the files beside the folders (errors, values, protect), which everything holds.
+A release of two tables, one of them in SQL, runs under `sys.setprofile`. Every function of psephos
+is noted once, at its first call, with the top folder that it lies in; what counts is how often the
+folder changes from one first call to the next. Left out are lambdas and comprehensions, which have
+no name to look for, and the files beside the folders (errors, values, protect).
+
+Two numbers are printed. Functions are what a reader goes to another file for. Methods belong to a
+value that is at hand already, such as a matrix or a domain; counted too, every `domain.size` and
+`matrix.shape` that is asked for the first time is a way there and back.
 
     python -m benchmarks.walk           the number of changes, and where they are
     python -m benchmarks.walk --list    every function, in the order of first calls
@@ -88,17 +92,25 @@ def first_calls(place: Path) -> list[tuple[Path, str]]:
     ]
 
 
+def changes(calls: list[tuple[Path, str]]) -> list[tuple[str, str]]:
+    """From which top folder to which, wherever it changes."""
+    folders = [file.parts[0] for file, _ in calls]
+    return [(a, b) for a, b in pairwise(folders) if a != b]
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         calls = first_calls(prepare(Path(folder)))
-    folders = [file.parts[0] for file, _ in calls]
-    changes = [(a, b) for a, b in pairwise(folders) if a != b]
+    functions = [(file, name) for file, name in calls if "." not in name]
     if "--list" in sys.argv:
-        for (file, name), before in zip(calls, ["", *folders], strict=False):
+        before = ""
+        for file, name in functions:
             print(" " if file.parts[0] == before else ">", file, name)
-    files = len({file for file, _ in calls})
-    print(f"{len(calls)} functions in {files} files; the top folder changes {len(changes)} times")
-    for (a, b), count in Counter(changes).most_common(12):
+            before = file.parts[0]
+    for what, some in (("functions", functions), ("functions and methods", calls)):
+        files = len({file for file, _ in some})
+        print(f"{len(some)} {what} in {files} files: {len(changes(some))} changes of folder")
+    for (a, b), count in Counter(changes(functions)).most_common(8):
         print(f"  {a} to {b}: {count}")
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import errno
 import os
+from numbers import Integral
 
 
 class PsephosError(Exception):
@@ -150,3 +151,10 @@ def name_list(names: object, most: int = 12) -> str:
     items = list(names)  # type: ignore[call-overload]
     shown = ", ".join(str(item) for item in items[:most])
     return shown if len(items) <= most else f"{shown}, … ({len(items)} in all)"
+
+
+def checked_whole(value: object, name: str, least: int) -> int:
+    """A whole number, also one of numpy's."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise WorkloadError(f"{name} is a whole number of at least {least}, got {value!r}")
+    return int(value)

@@ -323,6 +323,21 @@ class Attribute(Value):
             check_nested(self.levels[-1], level)
         return replace(self, levels=(*self.levels, level))
 
+    @property
+    def total_label(self) -> str:
+        """The label of all values together: "total", unless a value or a group is called so.
+
+        >>> Attribute.categories(["part", "total"]).total_label
+        '(total)'
+        """
+        groups = [label for level in self.levels for label in level.labels]
+        values = [str(v) for v in self.values] if isinstance(self.values, tuple) else []
+        others = {*(self.names or values), *groups}
+        word = "total"
+        while word in others:
+            word = f"({word})"
+        return word
+
     def some_values(self) -> str:
         """A short list of the values, for messages and tables."""
         if isinstance(self.values, range) and self.values.step == 1 and self.size > 4:

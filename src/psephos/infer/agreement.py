@@ -36,7 +36,7 @@ from psephos.inverse.choice import form_of, precision
 from psephos.inverse.form import Factors, Form
 from psephos.kernel.simulate import SeededDraws
 from psephos.values import Array
-from psephos.workload.workload import Workload, check_domain
+from psephos.workload.workload import Workload
 
 FALSE_ALARM_RATE = 1e-6
 """The rate of false alarms where noise has exponential tails."""
@@ -83,7 +83,7 @@ def agreement(
         left_out: the numbers of the measurements that are compared with the others
         seed: of the noise that is simulated for comparison
     """
-    check_domain(workload, estimate.domain)
+    Workload.require(workload, estimate.domain)
     moves = _Moves.of(estimate, workload, left_out)
     if not moves.products:
         return Agreement()

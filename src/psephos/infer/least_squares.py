@@ -23,7 +23,7 @@ from psephos.kernel.noise import Noise
 from psephos.kernel.query import Block, Query
 from psephos.matrix import Dense, Identity, Kron, Matrix, Ones, compose
 from psephos.values import Array
-from psephos.workload.workload import Workload, check_covered, check_domain
+from psephos.workload.workload import Workload
 
 MOST_FACTOR_ENTRIES = 4_000_000
 """The most entries of a factor over merged attributes that is written out."""
@@ -55,8 +55,8 @@ class LeastSquares:
 
     def answer(self, workload: Workload) -> Answers:
         """The answers of a workload, with the standard error of each."""
-        check_domain(workload, self.domain)
-        check_covered(self.form, workload)
+        Workload.require(workload, self.domain)
+        workload.check_covered(self.form)
         products = [workload.factors(i) for i in range(len(workload.products))]
         values = np.concatenate([self.fitted.answers(factors) for factors in products])
         return Answers(workload, values, self.variances, simulation=self.simulation)

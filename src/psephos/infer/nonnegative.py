@@ -25,7 +25,7 @@ from psephos.infer.least_squares import LeastSquares
 from psephos.infer.normal_equations import LinearMap, NormalEquations, conjugate_gradients
 from psephos.matrix import Ones
 from psephos.values import Array
-from psephos.workload.workload import Workload, check_domain
+from psephos.workload.workload import Workload
 
 NONNEGATIVE_CELLS = 20_000_000
 """The most cells for which a vector that is not negative is made."""
@@ -102,7 +102,7 @@ class NonNegative:
 
     def answer(self, workload: Workload) -> Answers:
         """The answers W x of a workload; their standard errors are not known."""
-        check_domain(workload, self.domain)
+        Workload.require(workload, self.domain)
         krons = [workload.kron(i) for i in range(len(workload.products))]
         values = np.concatenate([kron @ self.vector for kron in krons])
         return Answers(workload, values, biased=True, simulation=self.simulation)

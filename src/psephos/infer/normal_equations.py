@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from psephos.infer.least_squares import LeastSquares, block_answers
-from psephos.inverse.axis import gram_diagonal
 from psephos.inverse.choice import precision
 from psephos.inverse.form import Fitted, Form
 from psephos.inverse.merged_cells import FittedGroups, MergedForm, Merging
 from psephos.inverse.subspaces import FittedTables, Subspaces
 from psephos.matrix import Dense, Identity, Kron, MarginalsGram, Matrix, Ones, PIdentity, Scaled
+from psephos.matrix.columns import gram_diagonal
 from psephos.values import Array
 
 PRECISION_RATIO = 1e8

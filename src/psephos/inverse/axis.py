@@ -17,14 +17,11 @@ from psephos.errors import TooLargeError, UnsupportedError
 from psephos.matrix import (
     Dense,
     Downdate,
-    Identity,
-    Kron,
     Matrix,
-    Ones,
     Partition,
     Stack,
 )
-from psephos.matrix.columns import select_columns
+from psephos.matrix.columns import gram_diagonal, select_columns
 from psephos.values import Array
 
 DENSE_AXIS = 6000
@@ -54,21 +51,6 @@ class AxisInverse(Matrix):
 
     def _transpose(self) -> Matrix:
         return self
-
-
-def gram_diagonal(queries: Matrix) -> Array:
-    """The squared L2 norm of every column of W."""
-    if isinstance(queries, Kron):
-        diagonal = np.ones(1)
-        for factor in queries.factors:
-            diagonal = np.multiply.outer(diagonal, gram_diagonal(factor)).ravel()
-        return diagonal
-    return queries.sqr()._column_sums()
-
-
-def is_zero(queries: Matrix) -> bool:
-    """Do all queries count nothing?"""
-    return not isinstance(queries, Identity | Ones | Partition) and not gram_diagonal(queries).any()
 
 
 def sum_of_squares(queries: Matrix, vectors: Array) -> Array:

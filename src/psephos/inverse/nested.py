@@ -32,7 +32,6 @@ from psephos.inverse.axis import (
     AxisInverse,
     DiagonalInverse,
     MergedInverse,
-    gram_diagonal,
     sum_of_squares,
 )
 from psephos.matrix import (
@@ -53,6 +52,7 @@ from psephos.matrix import (
     Stack,
     Sum,
 )
+from psephos.matrix.columns import gram_diagonal
 from psephos.matrix.explicit import times
 from psephos.values import Array, Value
 

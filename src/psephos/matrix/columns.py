@@ -1,4 +1,4 @@
-"""Some columns of a matrix, in closed form where the matrix has one."""
+"""Columns of a matrix: their squared norms, and some of them, in closed form if there is one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from psephos.matrix import (
     Compose,
     Dense,
     Identity,
+    Kron,
     Matrix,
     Ones,
     Partition,
@@ -55,3 +56,18 @@ def column_selection(columns: Array, n: int) -> Any:
     """The n x k matrix S with A S = A[:, columns]: its columns are unit vectors."""
     ones = np.ones(columns.size, dtype=np.int8)
     return sp.csr_array((ones, (columns, np.arange(columns.size))), shape=(n, columns.size))
+
+
+def gram_diagonal(queries: Matrix) -> Array:
+    """The squared L2 norm of every column of W."""
+    if isinstance(queries, Kron):
+        diagonal = np.ones(1)
+        for factor in queries.factors:
+            diagonal = np.multiply.outer(diagonal, gram_diagonal(factor)).ravel()
+        return diagonal
+    return queries.sqr()._column_sums()
+
+
+def is_zero(queries: Matrix) -> bool:
+    """Do all queries count nothing?"""
+    return not isinstance(queries, Identity | Ones | Partition) and not gram_diagonal(queries).any()

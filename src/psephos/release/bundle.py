@@ -230,11 +230,13 @@ def write_bundle(
         # A name of its own: two runs at once never write into one another's bundle.
         draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.draft-", dir=place.parent))
         draft.chmod(0o755)
-        say("tables")
+        say("estimating")
         views = Views(job, tuple(request.measurement for request in requests))
         if not views.simulation:
             require_agreement(views)
         kinds = possible_views(job, job.file.output.views)
+        views.compute(kinds)
+        say("tables")
         _write_inputs(draft, job, requests)
         names = _write_views(draft, views, kinds)
         if report is not None:

@@ -127,14 +127,16 @@ def _stamp_place(job: Job) -> Path:
 # ---- the ledger --------------------------------------------------------------------------------
 
 
-def open_ledger(job: Job) -> Ledger:
-    """The data set's ledger, if it is the one that the release file speaks of."""
+def open_ledger(job: Job, ledger: Ledger | None = None) -> Ledger:
+    """The data set's ledger, or the one that is open, if the release file speaks of it."""
+    if ledger is not None and ledger.path.resolve() != job.ledger.resolve():
+        raise LedgerError(f"{ledger.path} is open, and the release file speaks of {job.ledger}")
     if not job.ledger.exists():
         raise LedgerError(
             f"there is no ledger at {job.ledger}. If this data set has none yet, its owner makes "
             "one, once: psephos check RELEASE --create-ledger"
         )
-    ledger = Ledger.open(job.ledger)
+    ledger = Ledger.open(job.ledger) if ledger is None else ledger
     if ledger.dataset != job.file.ledger.dataset:
         raise LedgerError(
             f"{job.ledger} is the ledger of {ledger.dataset!r}, the release file speaks of "

@@ -27,7 +27,6 @@ from psephos.engines.columns import columns_of
 from psephos.errors import ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.protected import ProtectedTable
 from psephos.plans.static import Static
 from psephos.protect import protect, simulate
 from psephos.release.bundle import Bundle, write_bundle
@@ -78,9 +77,9 @@ def release(
         raise ReleaseError(f"{job.bundle} is a link to nowhere; remove it. Nothing was charged")
     if job.bundle.exists():
         return _same(job, Bundle.open(job.bundle))
-    ledger = open_ledger(job) if ledger is None else ledger
-    check_ledger(job, ledger)
+    ledger = open_ledger(job, ledger)
     charged = any(entry.key == job.key for entry in ledger.history())
+    check_ledger(job, ledger)
     if not charged and not unchecked:
         require_check(job)
     forecast = _forecast(job, charged, say)
@@ -90,12 +89,13 @@ def release(
     if not charged:
         store_request(job, forecast.strategy, forecast.budget)
     say("counting and drawing noise")
+    static = Static(forecast.strategy)
     data = protect(job.source, job.workload.domain, ledger=ledger, edition=job.file.edition)
+    steps = static.steps(data.vectorise(), spend=forecast.budget, key=job.key)
     requests = [
-        replace(request, receipt=receipt_of(ledger, request.measurement.key))
-        for request in measure(data, job.file.name, forecast.strategy, forecast.budget, job.key)
+        MeasuredRequest(job.file.name, *step, receipt_of(ledger, step.measurement.key))
+        for step in steps
     ]
-    say("estimating")
     return _written(forecast, requests, job.bundle, say)
 
 
@@ -131,10 +131,11 @@ def rehearse(
         edition=job.file.edition,
     )
 
+    receipt = {"dataset": "made up", "dataset_id": "simulation", "rows": rows}
+
     def rehearsed(name: str, strategy: Strategy, spend: Budget, key: str) -> list[MeasuredRequest]:
-        requests = measure(data, name, strategy, spend, key)
-        receipt = {"dataset": "made up", "dataset_id": "simulation", "rows": rows}
-        return [replace(request, receipt=receipt) for request in requests]
+        steps = Static(strategy).steps(data.vectorise(), spend=spend, key=key)
+        return [MeasuredRequest(name, *step, receipt) for step in steps]
 
     # What past releases asked is asked of the made-up data too.
     past = [
@@ -144,14 +145,6 @@ def rehearse(
     requests = rehearsed(job.file.name, forecast.strategy, forecast.budget, "rehearsal")
     job = replace(job, past=tuple(request for steps in past for request in steps))
     return _written(replace(forecast, job=job), requests, place, say)
-
-
-def measure(
-    data: ProtectedTable, name: str, strategy: Strategy, spend: Budget, key: str
-) -> list[MeasuredRequest]:
-    """The plan's requests to the data: all that a release ever asks of them. No receipts yet."""
-    steps = Static(strategy).steps(data.vectorise(), spend=spend, key=key)
-    return [MeasuredRequest(name, *step, receipt={}) for step in steps]
 
 
 def _forecast(job: Job, charged: bool, say: Say) -> Forecast:

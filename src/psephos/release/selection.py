@@ -33,21 +33,20 @@ def strategy_for(job: Job, workload: Workload, progress: Progress | None = None)
     place = selection_folder(job) / f"{name[:32]}.strategy"
     if place.exists():
         return select.load(place, workload.domain)
+    _make_folder(place.parent)  # told before the search, which may take long
     strategy = _search(job, workload, progress)
-    _save(strategy, place)
+    try:
+        select.save(strategy, place)
+    except WorkloadError as error:
+        raise ReleaseError(f"{error}; {ELSEWHERE}") from None
     return strategy
 
 
-def _save(strategy: Strategy, place: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
-        place.parent.mkdir(exist_ok=True)
-        select.save(strategy, place)
+        folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise ReleaseError(
-            f"{place.parent} cannot be made: {error.strerror}; {ELSEWHERE}"
-        ) from None
-    except WorkloadError as error:
-        raise ReleaseError(f"{error}; {ELSEWHERE}") from None
+        raise ReleaseError(f"{folder} cannot be made: {error.strerror}; {ELSEWHERE}") from None
 
 
 def store_request(job: Job, strategy: Strategy, spend: Budget) -> None:
@@ -57,7 +56,11 @@ def store_request(job: Job, strategy: Strategy, spend: Budget) -> None:
     also when it is released without them.
     """
     place = selection_folder(job) / f"{job.request[:32]}.request"
-    _save(strategy, place)
+    _make_folder(place.parent)
+    try:
+        select.save(strategy, place)
+    except WorkloadError as error:
+        raise ReleaseError(f"{error}; {ELSEWHERE}") from None
     write_json(place.with_suffix(".spend"), {"spend": [spend.currency, str(spend.amount)]})
 
 

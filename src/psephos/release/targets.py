@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from psephos.errors import ReleaseError, UnsupportedError
+from psephos.errors import ReleaseError, UnsupportedError, checked_whole
 from psephos.infer.intervals import Widths, half_widths
 from psephos.infer.least_squares import block_answers
 from psephos.inverse.choice import form_of, precision
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
 from psephos.release.request import Job
-from psephos.strategy.factors import checked_whole
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
-from psephos.workload.workload import Workload, check_covered
+from psephos.workload.workload import Workload
 
 FEWEST_DRAWS = 19
 """The largest of 19 draws covers 95 % of the noise."""
@@ -60,7 +59,7 @@ def widths_at(
 
     Past measurements count too; without a budget they alone do.
     """
-    known = block_answers([past.measurement for past in job.past])
+    known = block_answers([past.measurement for past in job.past]) if job.past else []
     blocks, noises = [each.matrix for each in known], [each.noise for each in known]
     if budget is not None:
         blocks += [block.matrix for block in strategy.query.blocks]
@@ -68,7 +67,7 @@ def widths_at(
     if known or budget is None:
         precisions = [precision(noise.exact_variance) for noise in noises]
         form = form_of(blocks, precisions, job.workload.domain.shape)
-        check_covered(form, job.workload)
+        job.workload.check_covered(form)
     else:
         form = strategy.form(budget, job.unit)
     return half_widths(

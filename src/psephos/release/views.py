@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -45,7 +45,6 @@ from psephos.workload.query_sets import (
     JointQueries,
     QuerySet,
     TotalQueries,
-    total_label,
 )
 from psephos.workload.workload import Workload
 
@@ -113,6 +112,12 @@ class Views:
         )
 
     @cached_property
+    def raw_widths(self) -> list[int]:
+        """The half-width of the noise interval of every measured block."""
+        confidence = float(self.job.file.output.confidence)
+        return [noise_quantile(block.noise, confidence) for block in self.blocks]
+
+    @cached_property
     def solution(self) -> Array:
         """Non-negative real numbers for every cell, zero where no row can be."""
         return nonnegative(self.estimate, zeros=self.job.zeros, hold_total=True).vector
@@ -126,6 +131,15 @@ class Views:
     def published(self) -> Array:
         """The answers of all tables, counted from whole cells: so they add up, exactly."""
         return self.counted(self.cells)
+
+    def compute(self, kinds: Collection[View]) -> None:
+        """Work out the numbers of these views, which takes the time; they are then kept."""
+        if "raw" in kinds:
+            _ = self.raw_widths
+        if {"consistent", "published"} & set(kinds):
+            _ = self.consistent, self.widths
+        if "published" in kinds:
+            _ = self.published
 
     def counted(self, cells: Array) -> Array:
         """The answers of all tables, counted from some cells."""
@@ -152,7 +166,7 @@ class Views:
     def raw(self, number: int) -> pa.Table:
         """The noisy integers of one measured block; their intervals are exact quantiles."""
         matrix, noise, values = self.blocks[number]
-        half = noise_quantile(noise, float(self.job.file.output.confidence))
+        half = self.raw_widths[number]
         spread = np.full(len(values), np.sqrt(noise.exact_variance))
         numbers = {"value": values, "stderr": spread, "low": values - half, "high": values + half}
         labels = block_labels(matrix, self.job.workload.domain)
@@ -211,7 +225,7 @@ def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
         columns = {"part": [], **columns}
     for p, part, count in zip(table.products, parts, counts, strict=True):
         for name in names:
-            whole = total_label((domain.origin or domain)[name]) if name in named else TOTAL
+            whole = (domain.origin or domain)[name].total_label if name in named else TOTAL
             columns[column_name(name)] += part.get(name, [whole] * count)
         if len(parts) > 1:
             title = workload.products[p].title

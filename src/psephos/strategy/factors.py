@@ -11,16 +11,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
 from typing import Literal
 
 import numpy as np
 
 from psephos.errors import TooLargeError, WorkloadError
-from psephos.inverse.axis import AxisInverse, is_zero
+from psephos.inverse.axis import AxisInverse
 from psephos.inverse.product import axis_inverse
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Compose, Dense, Identity, Matrix, Partition, PIdentity, compose, total
+from psephos.matrix.columns import is_zero
 from psephos.matrix.pidentity import with_rows
 from psephos.values import Array
 from psephos.workload.workload import Workload
@@ -39,14 +39,20 @@ def checked_noise(noise: object) -> NoiseKind:
     raise WorkloadError(f'noise is "laplace" or "gaussian", got {noise!r}')
 
 
-def checked_selection(workload: object, noise: object) -> NoiseKind:
-    """The kind of noise, for a workload that has something to ask."""
+def checked_selection(workload: object, noise: object, *, by_value: bool = False) -> NoiseKind:
+    """The kind of noise, for a workload that has something to ask.
+
+    What is searched `by_value` looks at every value of an attribute, so these must not be too many.
+    """
     if not isinstance(workload, Workload):
         raise WorkloadError(f"a strategy is selected for a workload, got {type(workload).__name__}")
+    kind = checked_noise(noise)
+    if by_value:
+        checked_size(workload)
     every = range(len(workload.products))
     if all(any(is_zero(factor) for factor in workload.factors(i)) for i in every):
         raise WorkloadError("every query of this workload counts nothing; there is no strategy")
-    return checked_noise(noise)
+    return kind
 
 
 def checked_size(workload: Workload) -> None:
@@ -59,13 +65,6 @@ def checked_size(workload: Workload) -> None:
                 n,
                 LONGEST_ATTRIBUTE,
             )
-
-
-def checked_whole(value: object, name: str, least: int) -> int:
-    """A whole number, also one of numpy's."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise WorkloadError(f"{name} is a whole number of at least {least}, got {value!r}")
-    return int(value)
 
 
 @dataclass(frozen=True, eq=False)

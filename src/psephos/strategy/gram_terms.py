@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from psephos.inverse.axis import gram_diagonal
 from psephos.matrix import Gram, Identity, Kron, Matrix, Permuted, Semiseparable, WidthRange
+from psephos.matrix.columns import gram_diagonal
 from psephos.values import Array
 from psephos.workload.workload import Workload
 

@@ -10,10 +10,10 @@ import os
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from psephos.errors import WorkloadError, a_path
+from psephos.errors import WorkloadError, a_path, checked_whole
 from psephos.inverse.choice import Cost
 from psephos.strategy.datacube.cuboids import datacube
-from psephos.strategy.factors import NoiseName, checked_selection, checked_size, checked_whole
+from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.fixed.baselines import h2, hb, identity, privelet, quadtree
 from psephos.strategy.fixed.baselines import workload_itself as workload
 from psephos.strategy.fixed.greedy_h import greedy_h
@@ -67,8 +67,7 @@ class Options(TypedDict, total=False):
 
 def opt0(workload: Workload, noise: NoiseName = "laplace", **options: Unpack[Options]) -> Strategy:
     """OPT_0 on all cells at once (a p-Identity strategy), for one attribute or a small domain."""
-    checked_selection(workload, noise)
-    checked_size(workload)
+    checked_selection(workload, noise, by_value=True)
     only = (
         "OPT_⊗" if sum(n > 1 for n in workload.reduce().domain.shape) < 2 else "OPT_0 on all cells"
     )

@@ -31,7 +31,7 @@ from psephos.kernel.sensitivity import sensitivity
 from psephos.kernel.unit import Unit
 from psephos.strategy.factors import checked_noise
 from psephos.values import Array, Value
-from psephos.workload.workload import Workload, check_covered, check_domain
+from psephos.workload.workload import Workload
 
 STRATEGY_FORMAT = 2
 LARGEST_FILE = 1 << 29
@@ -93,14 +93,14 @@ class Strategy(Value):
 
     def product_errors(self, workload: Workload) -> Array:
         """The budget-free squared error of every product, summed over its queries, unweighted."""
-        check_domain(workload, self.domain)
-        check_covered(self._form, workload)
+        Workload.require(workload, self.domain)
+        workload.check_covered(self._form)
         return self._form.traces(_products(workload))
 
     def worst_errors(self, workload: Workload) -> Array:
         """The budget-free squared error of the worst query of every product."""
-        check_domain(workload, self.domain)
-        check_covered(self._form, workload)
+        Workload.require(workload, self.domain)
+        workload.check_covered(self._form)
         return np.array([self._form.variances(f).max() for f in _products(workload)])
 
     @property
@@ -110,17 +110,17 @@ class Strategy(Value):
 
     def rmse(self, workload: Workload, budget: Budget, unit: Unit) -> float:
         """The root mean squared error of all answers, for the noise that would be drawn."""
-        check_domain(workload, self.domain)
+        Workload.require(workload, self.domain)
         form = self.form(budget, unit)
-        check_covered(form, workload)
+        workload.check_covered(form)
         total = float(form.traces(_products(workload)).sum())
         return math.sqrt(total / workload.shape[0])
 
     def query_variances(self, workload: Workload, budget: Budget, unit: Unit) -> Array:
         """The variance of every answer, for the noise that would be drawn."""
-        check_domain(workload, self.domain)
+        Workload.require(workload, self.domain)
         form = self.form(budget, unit)
-        check_covered(form, workload)
+        workload.check_covered(form)
         return np.concatenate([form.variances(factors) for factors in _products(workload)])
 
     def form(self, budget: Budget, unit: Unit) -> Form:

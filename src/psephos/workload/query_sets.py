@@ -68,7 +68,7 @@ class TotalQueries(QuerySet):
         return total_row(attribute.size)
 
     def label(self, attribute: Attribute, i: int) -> str:
-        return total_label(attribute)
+        return attribute.total_label
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,21 +328,6 @@ class MatrixQueries(QuerySet):
         return self.source(i)
 
 
-def total_label(attribute: Attribute) -> str:
-    """The label of all values together: "total", unless a value or a group is called so.
-
-    >>> total_label(Attribute.categories(["part", "total"]))
-    '(total)'
-    """
-    groups = [label for level in attribute.levels for label in level.labels]
-    values = [str(v) for v in attribute.values] if isinstance(attribute.values, tuple) else []
-    others = {*(attribute.names or values), *groups}
-    word = "total"
-    while word in others:
-        word = f"({word})"
-    return word
-
-
 def _span(attribute: Attribute, low: int, high: int) -> str:
     if low == high:
         return attribute.label(low)
@@ -364,7 +349,7 @@ def _row_label(attribute: Attribute, row: Array) -> str:
 def _members(attribute: Attribute, cells: Array) -> str:
     """The values in words: `total`, a span, or a list."""
     if cells.size == attribute.size:
-        return total_label(attribute)
+        return attribute.total_label
     if cells.size == 0:
         return "none"
     if cells.size > 1 and cells[-1] - cells[0] == cells.size - 1:

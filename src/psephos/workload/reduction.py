@@ -60,6 +60,7 @@ def merge_values(
             factors[name][id(matrix)] = matrix
     groups = {name: _groups(list(factors[name].values()), domain[name].size) for name in domain}
     first = {name: np.unique(groups[name], return_index=True)[1] for name in domain}
+    attributes = tuple(_merged_attribute(domain[name], groups[name]) for name in domain)
     merged = [
         Product(
             tuple(
@@ -71,7 +72,6 @@ def merge_values(
         )
         for original in products
     ]
-    attributes = tuple(_merged_attribute(domain[name], groups[name]) for name in domain)
     maps = tuple(Identity(g.size) if g[-1] == g.size - 1 else Partition(g) for g in groups.values())
     return Domain(domain.names, attributes), merged, Kron(maps)
 

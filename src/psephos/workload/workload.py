@@ -8,16 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, combinations
+from typing import Any
 
 import numpy as np
 
 from psephos.domain.domain import Domain
 from psephos.domain.predicate import Predicate
 from psephos.errors import ShapeError, TooLargeError, UnsupportedError, WorkloadError
-from psephos.inverse.axis import is_zero
 from psephos.inverse.form import Form
 from psephos.kernel.query import Query
 from psephos.matrix import Kron, Matrix, Scaled, Stack, Sum, total
+from psephos.matrix.columns import is_zero
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array, Value
 from psephos.workload.product import (
@@ -349,6 +350,28 @@ class Workload(Value):
 
     __rmul__ = __mul__
 
+    @classmethod
+    def require(cls, value: Any, domain: Domain) -> Workload:
+        """The value, if it is a workload over this domain; anything else is refused."""
+        if not isinstance(value, Workload):
+            raise WorkloadError(f"a workload is needed, got {type(value).__name__}")
+        if value.domain != domain:
+            raise WorkloadError(
+                f"the workload is over {value.domain}, this is over {domain}; bring it over with "
+                "workload.over(merged_domain)"
+            )
+        return value
+
+    def check_covered(self, form: Form) -> None:
+        """Refuse queries that the measured blocks do not determine, by name."""
+        for i, product in enumerate(self.products):
+            factors = self.factors(i)
+            if not form.covers(factors) and not any(is_zero(f) for f in factors):
+                raise UnsupportedError(
+                    f"table {product.title!r} is not determined by what is measured; choose a "
+                    "strategy for a workload that holds it"
+                )
+
     def __repr__(self) -> str:
         count = len(self.products)
         return (
@@ -382,28 +405,6 @@ class Reduction:
     def __repr__(self) -> str:
         new, old = self.partition.shape
         return f"Reduction({old:,} cells to {new:,})"
-
-
-def check_domain(workload: Workload, domain: Domain) -> None:
-    """Refuse a workload over another domain."""
-    if not isinstance(workload, Workload):
-        raise WorkloadError(f"a workload is needed, got {type(workload).__name__}")
-    if workload.domain != domain:
-        raise WorkloadError(
-            f"the workload is over {workload.domain}, this is over {domain}; bring it over with "
-            "workload.over(merged_domain)"
-        )
-
-
-def check_covered(form: Form, workload: Workload) -> None:
-    """Refuse queries that the measured blocks do not determine, by name."""
-    for i, product in enumerate(workload.products):
-        factors = workload.factors(i)
-        if not form.covers(factors) and not any(is_zero(f) for f in factors):
-            raise UnsupportedError(
-                f"table {product.title!r} is not determined by what is measured; choose a strategy "
-                "for a workload that holds it"
-            )
 
 
 def _conjunction(condition: Predicate) -> Product:

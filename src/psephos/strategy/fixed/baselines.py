@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from psephos.errors import TooLargeError, WorkloadError
+from psephos.errors import TooLargeError, WorkloadError, checked_whole
 from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Block, Query
 from psephos.matrix import Haar, Identity, Kron, Matrix, Partition, Scaled, Stack, total
 from psephos.matrix.base import Norm
 from psephos.strategy.build import in_whole_numbers
-from psephos.strategy.factors import NoiseName, checked_selection, checked_size, checked_whole
+from psephos.strategy.factors import NoiseName, checked_selection, checked_size
 from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array

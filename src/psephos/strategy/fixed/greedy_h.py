@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from psephos.inverse.axis import AxisInverse, gram_diagonal
+from psephos.inverse.axis import AxisInverse
 from psephos.inverse.nested import NestedInverse, PartitionLevel, within_groups, write_small_parts
 from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Query
@@ -40,6 +40,7 @@ from psephos.matrix import (
     Sum,
     total,
 )
+from psephos.matrix.columns import gram_diagonal
 from psephos.strategy.build import room
 from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.fixed.baselines import axis_levels, check_tree, halves

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.random import default_rng
 from scipy.linalg import qr
 
-from psephos.errors import WorkloadError
+from psephos.errors import WorkloadError, checked_whole
 from psephos.kernel.query import Query
-from psephos.strategy.factors import NoiseName, checked_selection, checked_whole
+from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.fixed.matrix_mechanism import (
     error_of,
     merged_cells,

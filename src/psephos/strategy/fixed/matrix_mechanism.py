@@ -12,17 +12,11 @@ from numpy.random import Generator, default_rng
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import minimize
 
-from psephos.errors import TooLargeError
+from psephos.errors import TooLargeError, checked_whole
 from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Query
 from psephos.matrix import DENSE_LIMIT, Dense, Haar, Matrix, Partition
-from psephos.strategy.factors import (
-    GaussianFactor,
-    NoiseName,
-    PureFactor,
-    checked_selection,
-    checked_whole,
-)
+from psephos.strategy.factors import GaussianFactor, NoiseName, PureFactor, checked_selection
 from psephos.strategy.gram_terms import GramOperator, GramTerms
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.opt0 import opt0

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.random import Generator
 
 from psephos.domain.domain import Domain
-from psephos.inverse.axis import is_zero
 from psephos.inverse.range_gram import LineQueries
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Identity, Kron, Matrix, Partition, is_total
+from psephos.matrix.columns import is_zero
 from psephos.strategy import build
 from psephos.strategy.factors import GaussianFactor, PureFactor, identity_factor
 from psephos.strategy.gram_terms import GramTerms, is_identity, picked

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from psephos.inverse.axis import gram_diagonal
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Matrix
+from psephos.matrix.columns import gram_diagonal
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
 from psephos.strategy.gram_terms import GramOperator, GramTerms
 from psephos.strategy.hdmm.gaussian import optimise_gaussian

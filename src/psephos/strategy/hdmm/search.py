@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Literal
 from numpy.random import SeedSequence, default_rng
 from threadpoolctl import threadpool_limits
 
-from psephos.errors import TooLargeError, UnsupportedError, WorkloadError
-from psephos.strategy.factors import NoiseName, checked_selection, checked_size, checked_whole
+from psephos.errors import TooLargeError, UnsupportedError, WorkloadError, checked_whole
+from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.fixed import baselines
 from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm import operators
@@ -91,8 +91,7 @@ def search(
     progress: SearchProgress | None = None,
 ) -> Strategy:
     """All operators that fit, or one by its name; then without Identity and the workload itself."""
-    kind = checked_selection(workload, noise)
-    checked_size(workload)
+    kind = checked_selection(workload, noise, by_value=True)
     restarts, seed = checked_whole(restarts, "restarts", 1), checked_whole(seed, "seed", 0)
     cores = None if cores is None else checked_whole(cores, "cores", 1)
     time_limit = checked_limit(time_limit)

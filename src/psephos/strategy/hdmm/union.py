@@ -25,11 +25,11 @@ from itertools import combinations
 import numpy as np
 from numpy.random import Generator
 
-from psephos.inverse.axis import gram_diagonal
 from psephos.inverse.dense import DENSE_CELLS
 from psephos.inverse.pair import PAIR_AXIS
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Kron, Matrix, Partition, is_total
+from psephos.matrix.columns import gram_diagonal
 from psephos.matrix.combine import join_groups
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
 from psephos.strategy.gram_terms import GramTerms, gram_operator, is_identity
