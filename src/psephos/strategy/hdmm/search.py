@@ -91,10 +91,10 @@ def search(
     progress: SearchProgress | None = None,
 ) -> Strategy:
     """All operators that fit, or one by its name; then without Identity and the workload itself."""
-    kind = checked_selection(workload, noise, by_value=True)
     restarts, seed = checked_whole(restarts, "restarts", 1), checked_whole(seed, "seed", 0)
     cores = None if cores is None else checked_whole(cores, "cores", 1)
     time_limit = checked_limit(time_limit)
+    kind = checked_selection(workload, noise, by_value=True)
     deadline = None if time_limit is None else time.monotonic() + time_limit
     problem = SelectionProblem.of(workload, kind)
     workers = cores or os.cpu_count() or 1
