@@ -154,9 +154,9 @@ class Bundle:
 
     def table(self, name: str, view: View = "consistent") -> pa.Table:
         """A table of the release as it was written, in one of its views."""
-        known = [table.name for table in self.job.tables]
-        if name not in known:
-            raise ReleaseError(f"no table {name!r}; have {', '.join(known)}")
+        names = [table.name for table in self.job.tables]
+        if name not in names:
+            raise ReleaseError(f"no table {name!r}; have {', '.join(names)}")
         if view == "raw":
             raise ReleaseError(
                 "raw numbers are answers to what was measured; see the folder raw/, or "
@@ -236,7 +236,7 @@ def write_bundle(
             require_agreement(views)
         kinds = possible_views(job, job.file.output.views)
         _write_inputs(draft, job, requests)
-        names = _write_views(draft, views, kinds)
+        tables = _write_views(draft, views, kinds)
         if report is not None:
             say("report")
             _write_report(report, views, draft / "report.html")
@@ -253,7 +253,7 @@ def write_bundle(
             "title": job.file.title or job.file.name,
             "fingerprint": job.fingerprint,
             **strategy_facts(requests),
-            "tables": names,
+            "tables": tables,
             "views": list(kinds),
             "draws": views.draws,
             "interval": interval_of(views),
@@ -273,8 +273,8 @@ def write_bundle(
                 raise
             shutil.rmtree(draft)  # another run of the same release was first; its bundle stands
         sync_folder(place.parent)
-        for left in place.parent.glob(f".{place.name}.draft-*"):
-            shutil.rmtree(left, ignore_errors=True)  # of runs that were cut short
+        for remnant in place.parent.glob(f".{place.name}.draft-*"):
+            shutil.rmtree(remnant, ignore_errors=True)  # of runs that were cut short
     except OSError as error:
         if (place / "manifest.json").exists():  # another run of the same release was first
             return Bundle.open(place)
@@ -316,12 +316,12 @@ def release_json(job: Job, folder: str = REQUESTS_FOLDER) -> dict[str, Any]:
 
     What it builds on lies in numbered places of a folder.
     """
-    shown = job.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    shown.pop("source", None)
-    shown["ledger"] = {**shown["ledger"], "path": "-"}
+    content = job.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    content.pop("source", None)
+    content["ledger"] = {**content["ledger"], "path": "-"}
     if job.past:
-        shown["builds_on"] = [f"{folder}/{i + 1}" for i in range(len(job.past))]
-    return shown
+        content["builds_on"] = [f"{folder}/{i + 1}" for i in range(len(job.past))]
+    return content
 
 
 def strategy_facts(requests: Sequence[MeasuredRequest]) -> dict[str, Any]:
@@ -347,7 +347,7 @@ def _write_inputs(draft: Path, job: Job, requests: Sequence[MeasuredRequest]) ->
 
 def _write_views(draft: Path, views: Views, kinds: tuple[View, ...]) -> list[dict[str, Any]]:
     job = views.job
-    names: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for view in kinds:
         (draft / view).mkdir()
         if view == "raw":
@@ -363,8 +363,8 @@ def _write_views(draft: Path, views: Views, kinds: tuple[View, ...]) -> list[dic
         entry: dict[str, Any] = {"name": table.name, "file": file_name(table.name)}
         if "published" in kinds:
             entry["shifts"] = [asdict(shift) for shift in views.shifts(table)]
-        names.append(entry)
-    return names
+        entries.append(entry)
+    return entries
 
 
 def _write_table(folder: Path, name: str, table: pa.Table, job: Job) -> None:

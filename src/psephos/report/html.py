@@ -122,10 +122,10 @@ def digits_for(spread: float) -> int:
     return 0 if spread >= 10 else 1 if spread >= 1 else 2
 
 
-def count(value: Any, digits: int = 0) -> str:
+def count_text(value: Any, digits: int = 0) -> str:
     """A number as people read it, with a true minus sign.
 
-    >>> count(-1234.56, 1)
+    >>> count_text(-1234.56, 1)
     '−1,234.6'
     """
     text = f"{value:,}" if isinstance(value, int) else f"{_rounded(value, digits):,.{digits}f}"
@@ -168,7 +168,7 @@ def amount(value: Fraction, digits: int = 4) -> str:
 
 def plus_minus(half: float, digits: int) -> str:
     """A half-width; the sign stays with its number."""
-    return f"±\N{NO-BREAK SPACE}{count(half, digits)}"
+    return f"±\N{NO-BREAK SPACE}{count_text(half, digits)}"
 
 
 def upwards(value: Fraction, digits: int = 3) -> str:
