@@ -11,7 +11,7 @@ from psephos.release.request import Job
 from psephos.release.run import rehearse, release
 from psephos.release.spec.file import parse_release
 from psephos.release.verify import verify
-from psephos.release.views import block_labels, largest_entry, row_words, table_labels
+from psephos.release.views import block_labels, row_multiplicity, row_words, table_labels
 from psephos.report.points import NUMBER_COLUMNS, Points
 from tests.release.conftest import RELEASE
 
@@ -131,7 +131,7 @@ def test_rows_of_a_block_are_named():
     assert row_words(halves, labels) == ["a to b", "c to d"]
     assert row_words(Compose((Dense([[2, 0], [1, 1]]), halves)), labels) == ["2 × a to b", "total"]
     assert row_words(Partition(np.array([0, 1, 0, 1])), labels) == ["group 1", "group 2"]
-    assert largest_entry(Kron((p_identity, Compose((Dense([[2, 0], [1, 1]]), halves))))) == 10
+    assert row_multiplicity(Kron((p_identity, Compose((Dense([[2, 0], [1, 1]]), halves))))) == 10
 
 
 def test_a_value_called_total_is_no_total():

@@ -19,9 +19,9 @@ from psephos.strategy.hdmm.range_tree import (
     hb_levels,
     integer_levels,
     level_blocks,
+    normal_tree,
     optimise_range_tree,
     tree_error,
-    tree_inverse,
     uniform_tree,
 )
 from psephos.strategy.hdmm.range_tree_error import RangeTreeObjective
@@ -115,7 +115,7 @@ def test_found_trees_are_as_they_say(trees, noise):
         entries = np.vstack([diagonal, rows])
         norms = entries.sum(axis=0) if noise == "laplace" else np.sqrt((entries**2).sum(axis=0))
         assert_allclose(norms, 1)
-    tree = tree_inverse(one.levels, one.weights, one.cells, noise=noise)
+    tree = normal_tree(one.levels, one.weights, one.cells, noise=noise)
     assert_allclose(tree.trace(AllRange(one.cells)), one.error, rtol=1e-12)
     assert (
         ratio(one.error, AllRange(one.cells), one.cells) > {"laplace": 4.5, "gaussian": 11}[noise]

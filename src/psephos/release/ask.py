@@ -24,7 +24,7 @@ from psephos.release.request import Job
 from psephos.release.requests import REQUEST_FILES, request_folders
 from psephos.release.spec.entries import TargetEntry
 from psephos.release.spec.tables import Table
-from psephos.release.targets import check_draws, least_budget
+from psephos.release.targets import cheapest_strategy, check_draw_count
 from psephos.release.views import Views, marked, table_labels
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.strategy import select
@@ -138,7 +138,7 @@ def ask(
     Questions that the measurements do not determine are refused; `price` says what they cost.
     """
     bundle = _opened(bundle)
-    check_draws(draws)
+    check_draw_count(draws)
     workload = question_workload(bundle, sql, dialect)
     try:
         views = _over(bundle, workload, draws)
@@ -180,7 +180,7 @@ def price(
         draws: of simulated noise, for the widths of intervals
     """
     bundle = _opened(bundle)
-    check_draws(draws)
+    check_draw_count(draws)
     workload = (
         question if isinstance(question, Workload) else question_workload(bundle, question, dialect)
     )
@@ -207,5 +207,7 @@ def price(
     def search(_: Job, weighted: Workload) -> Strategy:
         return select.hdmm(weighted, job.noise, restarts=1)
 
-    by_itself = least_budget(alone, draws, search).budget
-    return Price(min(by_itself, least_budget(job, draws, search).budget), half_width, by_itself)
+    by_itself = cheapest_strategy(alone, draws, search).budget
+    return Price(
+        min(by_itself, cheapest_strategy(job, draws, search).budget), half_width, by_itself
+    )

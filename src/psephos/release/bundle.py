@@ -154,9 +154,9 @@ class Bundle:
 
     def table(self, name: str, view: View = "consistent") -> pa.Table:
         """A table of the release as it was written, in one of its views."""
-        known = [table.name for table in self.job.tables]
-        if name not in known:
-            raise ReleaseError(f"no table {name!r}; have {', '.join(known)}")
+        names = [table.name for table in self.job.tables]
+        if name not in names:
+            raise ReleaseError(f"no table {name!r}; have {', '.join(names)}")
         if view == "raw":
             raise ReleaseError(
                 "raw numbers are answers to what was measured; see the folder raw/, or "
@@ -238,7 +238,7 @@ def write_bundle(
         views.compute(kinds)
         say("tables")
         _write_inputs(draft, job, requests)
-        names = _write_views(draft, views, kinds)
+        tables = _write_views(draft, views, kinds)
         if report is not None:
             say("report")
             _write_report(report, views, draft / "report.html")
@@ -255,7 +255,7 @@ def write_bundle(
             "title": job.file.title or job.file.name,
             "fingerprint": job.fingerprint,
             **strategy_facts(requests),
-            "tables": names,
+            "tables": tables,
             "views": list(kinds),
             "draws": views.draws,
             "interval": interval_of(views),
@@ -275,8 +275,8 @@ def write_bundle(
                 raise
             shutil.rmtree(draft)  # another run of the same release was first; its bundle stands
         sync_folder(place.parent)
-        for left in place.parent.glob(f".{place.name}.draft-*"):
-            shutil.rmtree(left, ignore_errors=True)  # of runs that were cut short
+        for remnant in place.parent.glob(f".{place.name}.draft-*"):
+            shutil.rmtree(remnant, ignore_errors=True)  # of runs that were cut short
     except OSError as error:
         if (place / "manifest.json").exists():  # another run of the same release was first
             return Bundle.open(place)
@@ -318,12 +318,12 @@ def release_json(job: Job, folder: str = REQUESTS_FOLDER) -> dict[str, Any]:
 
     What it builds on lies in numbered places of a folder.
     """
-    shown = job.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    shown.pop("source", None)
-    shown["ledger"] = {**shown["ledger"], "path": "-"}
+    content = job.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    content.pop("source", None)
+    content["ledger"] = {**content["ledger"], "path": "-"}
     if job.past:
-        shown["builds_on"] = [f"{folder}/{i + 1}" for i in range(len(job.past))]
-    return shown
+        content["builds_on"] = [f"{folder}/{i + 1}" for i in range(len(job.past))]
+    return content
 
 
 def strategy_facts(requests: Sequence[MeasuredRequest]) -> dict[str, Any]:
@@ -349,7 +349,7 @@ def _write_inputs(draft: Path, job: Job, requests: Sequence[MeasuredRequest]) ->
 
 def _write_views(draft: Path, views: Views, kinds: tuple[View, ...]) -> list[dict[str, Any]]:
     job = views.job
-    names: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for view in kinds:
         (draft / view).mkdir()
         if view == "raw":
@@ -365,8 +365,8 @@ def _write_views(draft: Path, views: Views, kinds: tuple[View, ...]) -> list[dic
         entry: dict[str, Any] = {"name": table.name, "file": file_name(table.name)}
         if "published" in kinds:
             entry["shifts"] = [asdict(shift) for shift in views.shifts(table)]
-        names.append(entry)
-    return names
+        entries.append(entry)
+    return entries
 
 
 def _write_table(folder: Path, name: str, table: pa.Table, job: Job) -> None:

@@ -22,10 +22,10 @@ from psephos.release.selection import Progress, strategy_for
 from psephos.release.spec.entries import TargetEntry
 from psephos.release.spec.tables import Table
 from psephos.release.targets import (
-    Least,
+    PricedStrategy,
+    cheapest_strategy,
     check_budget,
-    check_draws,
-    least_budget,
+    check_draw_count,
     reached_at,
     rounded_up,
     widths_at,
@@ -145,32 +145,32 @@ def plan(
         progress: told the operator and its gain over Identity while the search runs
     """
     job = path if isinstance(path, Job) else Job.read(path)
-    check_draws(draws)
+    check_draw_count(draws)
     if budget is not None:
         _check_currency(job, budget)
-    chosen = _chosen(job, draws, progress)
-    return _planned(job, chosen, budget or chosen.budget, draws)
+    priced = _priced_strategy(job, draws, progress)
+    return _forecast_of(job, priced, budget or priced.budget, draws)
 
 
 def forecast_paid(job: Job, strategy: Strategy, spend: Budget) -> Forecast:
     """The forecast of a request that was charged before: measured in that way, at that spend."""
-    return _planned(job, Least(strategy, spend, {}), spend, 9999)
+    return _forecast_of(job, PricedStrategy(strategy, spend, {}), spend, 9999)
 
 
 def compare(job: Job, budgets: Sequence[Budget], draws: int = 9999) -> list[Forecast]:
     """The same tables at several budgets, measured in the same way."""
     for budget in budgets:
         _check_currency(job, budget)
-    chosen = _chosen(job, draws, None)
-    return [_planned(job, chosen, budget, draws) for budget in budgets]
+    priced = _priced_strategy(job, draws, None)
+    return [_forecast_of(job, priced, budget, draws) for budget in budgets]
 
 
-def _chosen(job: Job, draws: int, progress: Progress | None) -> Least:
+def _priced_strategy(job: Job, draws: int, progress: Progress | None) -> PricedStrategy:
     """What will be measured, and at what budget: the file's own, or the least for its targets."""
     job.check_past()
     if job.budget is not None:
-        return Least(strategy_for(job, job.workload, progress), job.budget, {})
-    least = least_budget(job, draws, partial(strategy_for, progress=progress))
+        return PricedStrategy(strategy_for(job, job.workload, progress), job.budget, {})
+    least = cheapest_strategy(job, draws, partial(strategy_for, progress=progress))
     if not least.budget.amount:
         raise ReleaseError(
             "past measurements meet every target already, so there is nothing to buy; "
@@ -179,14 +179,14 @@ def _chosen(job: Job, draws: int, progress: Progress | None) -> Least:
     return least
 
 
-def _planned(job: Job, chosen: Least, spend: Budget, draws: int) -> Forecast:
-    strategy = chosen.strategy
+def _forecast_of(job: Job, priced: PricedStrategy, spend: Budget, draws: int) -> Forecast:
+    strategy = priced.strategy
     check_size(job, strategy, spend)
     widths = widths_at(job, strategy, spend, float(job.file.output.confidence), draws)
     reached = reached_at(job, strategy, spend, draws)
     shares = _shares(job, widths.stderr)
     tables = tuple(
-        _table_error(job, t, widths, share, reached.get(t.name), chosen.needs.get(t.name))
+        _table_error(job, t, widths, share, reached.get(t.name), priced.needs.get(t.name))
         for t, share in zip(job.tables, shares, strict=True)
     )
     rivals = _rivals(job, strategy, spend, _weighted_rmse(job, widths))
@@ -255,7 +255,9 @@ def _weighted_rmse(job: Job, widths: Widths) -> float:
     return math.sqrt(float((weights * widths.stderr**2).sum() / weights.sum()))
 
 
-def _rivals(job: Job, strategy: Strategy, budget: Budget, chosen: float) -> tuple[RivalError, ...]:
+def _rivals(
+    job: Job, strategy: Strategy, budget: Budget, strategy_rmse: float
+) -> tuple[RivalError, ...]:
     """What else could be measured, the plain mechanisms with their error by table."""
     rivals: dict[str, RivalError] = {}
     plain: list[tuple[str, Callable[[Job, Budget], Array]]] = [
@@ -281,7 +283,7 @@ def _rivals(job: Job, strategy: Strategy, budget: Budget, chosen: float) -> tupl
         if job.past:
             break  # it scored them as if nothing were known yet
         if other.name not in ("identity", "workload") and least < other.error < math.inf:
-            about = chosen * math.sqrt(other.error / least)  # as for continuous noise
+            about = strategy_rmse * math.sqrt(other.error / least)  # as for continuous noise
             rivals[other.name] = RivalError(other.name, about)
     return tuple(sorted(rivals.values(), key=lambda rival: rival.rmse))
 
@@ -299,32 +301,32 @@ def _direct_variances(job: Job, budget: Budget) -> Array:
     return np.array([noise.exact_variance * count for noise, count in pairs])
 
 
-def shortage(forecast: Forecast, left: Budget) -> str:
+def shortage(forecast: Forecast, remaining: Budget) -> str:
     """What to do when a plan costs more than is left: drop a table, or accept wider intervals."""
-    if left.amount == 0:
+    if remaining.amount == 0:
         return f"the release needs {forecast.budget}, and nothing is left of the ledger's budget"
     job, draws = forecast.job, forecast.widths.draws
-    said = f"the release needs {forecast.budget}, and {left} is left: "
-    needing = [t for t in forecast.tables if t.needs is not None and t.needs > left]
+    text = f"the release needs {forecast.budget}, and {remaining} is left: "
+    needing = [t for t in forecast.tables if t.needs is not None and t.needs > remaining]
     if not needing:
         worst = max(forecast.tables, key=lambda t: t.half_width)
         rows = job.tables[forecast.tables.index(worst)].rows(job.workload)
-        widths = widths_at(job, forecast.strategy, left, forecast.widths.confidence, draws)
-        return said + (
-            f"lower [budget] to {left}, and {worst.name!r} gets "
+        widths = widths_at(job, forecast.strategy, remaining, forecast.widths.confidence, draws)
+        return text + (
+            f"lower [budget] to {remaining}, and {worst.name!r} gets "
             f"± {widths.per_query[rows].max():,.3g} instead of ± {worst.half_width:,.3g}"
         )
     remedies = []
     rest = _without(job, forecast.expensive.name)
     if rest is not None:
-        least = least_budget(rest, draws, strategy_for).budget
-        if least <= left:
+        least = cheapest_strategy(rest, draws, strategy_for).budget
+        if least <= remaining:
             remedies.append(f"drop {forecast.expensive.name!r} (the rest needs {least})")
-    reached = reached_at(job, forecast.strategy, left, draws)
+    reached = reached_at(job, forecast.strategy, remaining, draws)
     wider = [(t.name, _outward(reached[t.name][0]), reached[t.name][1]) for t in needing]
     widened = ", ".join(f"± {w:,.3g} instead of ± {t:,.3g} for {name!r}" for name, w, t in wider)
     remedies.append(f"accept {widened}")
-    return said + ", or ".join(remedies)
+    return text + ", or ".join(remedies)
 
 
 def _outward(width: float) -> float:
@@ -332,12 +334,12 @@ def _outward(width: float) -> float:
     return float(rounded_up(Fraction(width * 1.02)))
 
 
-def budget_shortage(forecast: Forecast, left: Budget | None) -> str | None:
+def budget_shortage(forecast: Forecast, remaining: Budget | None) -> str | None:
     """That a plan costs more than is left, or than the ledger will hold once it is made."""
-    limit = forecast.job.file.ledger.budget() if left is None else left
+    limit = forecast.job.file.ledger.budget() if remaining is None else remaining
     if forecast.budget.booked(limit.currency) <= limit:
         return None
-    there = "what the ledger will hold" if left is None else "what is left in the ledger"
+    there = "what the ledger will hold" if remaining is None else "what is left in the ledger"
     return f"{forecast.budget} is more than {there}, {limit}"
 
 

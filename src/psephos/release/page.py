@@ -16,7 +16,7 @@ from psephos.release.page_facts import (
     amount_text,
     bounds,
     budget_text,
-    count,
+    count_text,
     digits_for,
     guarantee_of,
     interval,
@@ -145,9 +145,9 @@ def _count_table(release: ReleaseFacts, table: Table, data: pa.Table) -> HtmlTab
     for row in page_data.to_pylist():
         digits = digits_for(row["stderr"])
         cells: list[str | Cell] = [row[name] for name in labels] or ["all"]
-        centre = count(row["consistent" if published else "count"], digits)
+        centre = count_text(row["consistent" if published else "count"], digits)
         cells += [published_count(row), centre] if published else [centre]
-        cells += [count(row["stderr"], 2 if row["stderr"] < 10 else 1)]
+        cells += [count_text(row["stderr"], 2 if row["stderr"] < 10 else 1)]
         cells += [interval(row["low"], row["high"], digits)]
         cells += [Cell(bar=_bar(row, extent))] * bars
         rows.append(cells)
@@ -163,7 +163,7 @@ def _column_head(release: ReleaseFacts, column: str) -> str:
 
 def published_count(row: Mapping[str, Any]) -> str:
     """A whole count, with a mark if it lies outside its interval."""
-    return (OUTLIER_MARK if is_outlier(row) else "") + count(int(row["count"]))
+    return (OUTLIER_MARK if is_outlier(row) else "") + count_text(int(row["count"]))
 
 
 def is_outlier(row: Mapping[str, Any]) -> bool:
@@ -193,9 +193,9 @@ def _chart(release: ReleaseFacts, table: Table, data: pa.Table) -> TableChart:
 def _extremes(points: Points) -> str:
     """The smallest and the largest count, in words."""
     cells = points.without_totals()
-    counts = cells.numbers["count"]
+    counts, columns = cells.numbers["count"], cells.labels.values()
     low, high = (
-        f"{count(counts[i])} ({', '.join(words[i] for words in cells.labels.values()) or 'all'})"
+        f"{count_text(counts[i])} ({', '.join(labels[i] for labels in columns) or 'all'})"
         for i in (counts.index(min(counts)), counts.index(max(counts)))
     )
     return f"{len(cells):,} counts, from {low} to {high}" if len(cells) > 1 else f"one count, {low}"

@@ -21,7 +21,7 @@ from psephos.release.bundle import distance
 from psephos.release.forecast import Forecast, TableError
 from psephos.release.request import Job, column_titles
 from psephos.release.spec.entries import ReleaseFile, TableEntry, View
-from psephos.release.views import Views, largest_entry, possible_views
+from psephos.release.views import Views, possible_views, row_multiplicity
 from psephos.report import charts
 from psephos.report.html import Cell, HtmlTable
 from psephos.report.page import (
@@ -193,7 +193,7 @@ def spending_of(release: ReleaseFacts) -> Spending:
         *([("Builds on measurements of", f"{names}, each charged when it was made")] * bool(past)),
         *_ledger_facts(release),
     ]
-    weighted = any(largest_entry(block.matrix) > 1 for block in release.views.blocks)
+    weighted = any(row_multiplicity(block.matrix) > 1 for block in release.views.blocks)
     return Spending(tuple(facts), _blocks(release), weighted)
 
 
@@ -217,10 +217,10 @@ def _blocks(release: ReleaseFacts) -> HtmlTable:
     rows = []
     blocks = zip(release.forecast.blocks(), release.views.blocks, strict=True)
     for (_, answers, share), block in blocks:
-        spread = math.sqrt(block.noise.exact_variance) / largest_entry(block.matrix)
+        spread = math.sqrt(block.noise.exact_variance) / row_multiplicity(block.matrix)
         words = block_text(block.matrix, release)
         rows.append(
-            [words, f"{answers:,}", count(spread, digits_for(spread)), f"{share * 100:.3g} %"]
+            [words, f"{answers:,}", count_text(spread, digits_for(spread)), f"{share * 100:.3g} %"]
         )
     heads = ["What was counted", "Noisy numbers", "Standard deviation of the noise, in rows"]
     return HtmlTable.of("Measured blocks", [*heads, "Share of the budget"], rows)
@@ -251,7 +251,7 @@ def rivals_of(release: ReleaseFacts) -> Rivals:
     rows = [
         [
             Cell(f"{name} (used)", look="strong") if k == 0 else name,
-            count(error, digits),
+            count_text(error, digits),
             f"{error / forecast.rmse:,.2f} ×" if forecast.rmse > 0 else "–",
         ]
         for k, (name, error) in enumerate(errors)
@@ -274,7 +274,7 @@ def _errors_by_table(forecast: Forecast) -> HtmlTable | None:
     rows = []
     for k, table in enumerate(forecast.tables):
         errors = [table.rmse, *(rival.tables[k] for rival in rivals)]
-        rows.append([table.title, *(count(error, digits_for(table.rmse)) for error in errors)])
+        rows.append([table.title, *(count_text(error, digits_for(table.rmse)) for error in errors)])
     heads = ["Table", f"{forecast.strategy.name} (used)", *(rival.name for rival in rivals)]
     return HtmlTable.of("Error of each table at the same budget", heads, rows)
 
@@ -294,7 +294,7 @@ def shifts_of(release: ReleaseFacts) -> Shifts:
     distances = (
         ("Largest distance between the two views", _gap_text(gaps["largest"])),
         ("Root mean square distance", _gap_text(gaps["root_mean_square"])),
-        ("Largest distance, in standard errors", count(gaps["in_standard_errors"], 2)),
+        ("Largest distance, in standard errors", count_text(gaps["in_standard_errors"], 2)),
     )
     caption = "Estimated shift of the published view, in rows"
     return Shifts(HtmlTable.of(caption, heads, rows), distances)
@@ -305,7 +305,7 @@ def _by(release: ReleaseFacts, names: tuple[str, ...]) -> str:
 
 
 def _gap_text(gap: float) -> str:
-    return count(gap, digits_for(abs(gap)))
+    return count_text(gap, digits_for(abs(gap)))
 
 
 def guarantee_of(budget: Budget) -> Guarantee:
@@ -356,10 +356,10 @@ def digits_for(spread: float) -> int:
     return 0 if spread >= 10 else 1 if spread >= 1 else 2
 
 
-def count(value: Any, digits: int = 0) -> str:
+def count_text(value: Any, digits: int = 0) -> str:
     """A number as people read it, with a true minus sign.
 
-    >>> count(-1234.56, 1)
+    >>> count_text(-1234.56, 1)
     '−1,234.6'
     """
     text = f"{value:,}" if isinstance(value, int) else f"{_rounded(value, digits):,.{digits}f}"
@@ -402,7 +402,7 @@ def amount(value: Fraction, digits: int = 4) -> str:
 
 def plus_minus(half: float, digits: int) -> str:
     """A half-width; the sign stays with its number."""
-    return f"±\N{NO-BREAK SPACE}{count(half, digits)}"
+    return f"±\N{NO-BREAK SPACE}{count_text(half, digits)}"
 
 
 def upwards(value: Fraction, digits: int = 3) -> str:

@@ -191,17 +191,17 @@ def check_ledger(job: Job, ledger: Ledger) -> None:
     """Refuse a ledger that is older than releases which lie here, or knows nothing of the past."""
     for place in _paid_bundles(job):
         try:
-            known = Anchor.from_dict(last_receipt(place)["anchor"])
+            anchor = Anchor.from_dict(last_receipt(place)["anchor"])
         except (PsephosError, KeyError, TypeError, ValueError):
             continue  # a damaged receipt: `verify` tells
-        if known.dataset_id == ledger.dataset_id:
-            _check_anchor(ledger, known, place)
+        if anchor.dataset_id == ledger.dataset_id:
+            _check_anchor(ledger, anchor, place)
     job.check_past(ledger)
 
 
-def _check_anchor(ledger: Ledger, known: Anchor, place: Path) -> None:
+def _check_anchor(ledger: Ledger, anchor: Anchor, place: Path) -> None:
     try:
-        ledger.verify(anchor=known)
+        ledger.verify(anchor=anchor)
     except LedgerError as error:
         raise LedgerError(
             f"this ledger is not the one that paid for {place}, or an older copy of it: {error}. "
@@ -214,12 +214,11 @@ def _check_anchor(ledger: Ledger, known: Anchor, place: Path) -> None:
 
 def check_affordable(forecast: Forecast, ledger: Ledger) -> None:
     """Refuse before anything is charged, and say what would do."""
-    left = ledger.remaining()
-    cost = forecast.budget
-    if cost.currency != left.currency:
+    rest, cost = ledger.remaining(), forecast.budget
+    if cost.currency != rest.currency:
         return  # the kernel prices it in the ledger's currency
-    if cost > left:
-        raise BudgetExceededError(f"{shortage(forecast, left)}. Nothing was charged", cost, left)
+    if cost > rest:
+        raise BudgetExceededError(f"{shortage(forecast, rest)}. Nothing was charged", cost, rest)
 
 
 def check_room(forecast: Forecast) -> None:

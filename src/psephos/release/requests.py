@@ -135,7 +135,7 @@ class MeasuredRequest:
             raise ReleaseError(f"the receipt of {self.name!r} is damaged") from None
 
     def _check_receipt(self, unit: Unit) -> None:
-        held, charge = self.receipt, self.receipt["charge"]
+        receipt, charge = self.receipt, self.receipt["charge"]
         schema = gate.fingerprint(self.measurement.domain)
         lineage = (root_name(schema, self.edition), "vectorise")
         fingerprint = request_fingerprint(lineage, self.strategy.query, self.spend)
@@ -145,15 +145,15 @@ class MeasuredRequest:
             raise ReleaseError("the charge was made for another query, or at another spend")
         if not self.measurement.key.startswith(f"release {self.name[:200]} "):
             raise ReleaseError(f"the charge was not made for a release called {self.name!r}")
-        price = self.spend.booked(held["budget"][0])
+        price = self.spend.booked(receipt["budget"][0])
         written = [price.currency, str(price.amount)]
         if [charge["price"], charge["booked"]] != [written, written]:
-            said = " ".join(charge["booked"])
-            raise ReleaseError(f"the charge is {said}, the noise is that of {self.spend}")
+            amount = " ".join(charge["booked"])
+            raise ReleaseError(f"the charge is {amount}, the noise is that of {self.spend}")
         if charge["values_hash"] != self.values_hash:
             raise ReleaseError("the noisy integers are not those that the ledger stored")
-        if held["unit"] != str(unit):
-            raise ReleaseError(f"the ledger protects by {held['unit']}")
+        if receipt["unit"] != str(unit):
+            raise ReleaseError(f"the ledger protects by {receipt['unit']}")
 
     def check_ledger(self, ledger: Ledger) -> None:
         """Refuse a receipt that is not, to the letter, what the ledger holds."""
@@ -213,10 +213,10 @@ def check_edition(requests: Sequence[MeasuredRequest], folder: Path, edition: st
 def _receipt(folder: Path) -> dict[str, Any]:
     """The receipt; a rehearsal's has no charge."""
     place = folder / "receipt.json"
-    held = read_json(place)
-    rehearsed = isinstance(held, dict) and "rows" in held
-    check_shape(held, RehearsedShape if rehearsed else ReceiptShape, place)
-    return {"charge": {}, **held}
+    receipt = read_json(place)
+    rehearsal = isinstance(receipt, dict) and "rows" in receipt
+    check_shape(receipt, RehearsedShape if rehearsal else ReceiptShape, place)
+    return {"charge": {}, **receipt}
 
 
 def last_receipt(folder: Path) -> Any:
@@ -234,7 +234,7 @@ def receipt_of(ledger: Ledger, key: str) -> dict[str, Any]:
     entry = next((entry for entry in history if entry.key == key), None)
     if entry is None:
         raise ReleaseError(f"the ledger has no charge under {key!r}")
-    spent = sum(each.booked.amount for each in history if each.number <= entry.number)
+    total = sum(each.booked.amount for each in history if each.number <= entry.number)
     amounts = {
         name: [amount.currency, str(amount.amount)]
         for name, amount in (("price", entry.price), ("booked", entry.booked))
@@ -244,7 +244,7 @@ def receipt_of(ledger: Ledger, key: str) -> dict[str, Any]:
         "dataset_id": ledger.dataset_id,
         "unit": str(ledger.unit),
         "budget": [ledger.budget.currency, str(ledger.budget.amount)],
-        "spent": [ledger.budget.currency, str(spent)],
+        "spent": [ledger.budget.currency, str(total)],
         "charge": {**asdict(entry), **amounts},
         "anchor": asdict(ledger.anchor()),
     }

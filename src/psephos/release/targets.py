@@ -39,7 +39,7 @@ CLOSE = 0.98
 Search = Callable[[Job, Workload], Strategy]
 
 
-def check_draws(draws: Any) -> None:
+def check_draw_count(draws: Any) -> None:
     """Refuse anything but enough draws of simulated noise."""
     checked_whole(draws, "draws", FEWEST_DRAWS)
 
@@ -82,7 +82,7 @@ def widths_at(
 
 
 @dataclass(frozen=True)
-class Least:
+class PricedStrategy:
     """A strategy, the least budget that meets all targets, and what each table's target needs."""
 
     strategy: Strategy
@@ -90,19 +90,19 @@ class Least:
     needs: dict[str, Budget]
 
 
-def least_budget(job: Job, draws: int, search: Search) -> Least:
-    """The least budget that meets all targets, rounded up; nothing, if the past meets them.
+def cheapest_strategy(job: Job, draws: int, search: Search) -> PricedStrategy:
+    """The strategy that meets all targets at the least budget; at none, if the past meets them.
 
     Tables far better than they must be lose weight and the search is repeated; the cheapest wins.
     """
     shares = np.ones(len(job.tables))
-    best: Least | None = None
+    best: PricedStrategy | None = None
     for _ in range(ROUNDS):
         strategy = search(job, _reweighted(job, shares))
         needs = budgets_needed(job, strategy, draws)
         spend = max(needs.values())
         if best is None or spend < best.budget:
-            best = Least(strategy, spend, needs)
+            best = PricedStrategy(strategy, spend, needs)
         if not spend.amount:
             return best
         ratios = [float(needs[t.name].amount / spend.amount) if t.name in needs else 0.0
@@ -135,8 +135,8 @@ def _reweighted(job: Job, shares: Array) -> Workload:
 def budgets_needed(job: Job, strategy: Strategy, draws: int) -> dict[str, Budget]:
     """The least budget for the target of each table that has one, rounded up.
 
-    Half-widths are proportional to 1/ε, or to 1/√ρ, where the noise is wide; `least_budget` checks
-    the widths that are reached. Past measurements make a table cheaper, down to nothing.
+    Half-widths are proportional to 1/ε, or to 1/√ρ, where the noise is wide; `cheapest_strategy`
+    checks the widths that are reached. Past measurements make a table cheaper, down to nothing.
     """
     needs: dict[str, Budget] = {}
     fresh = reached_at(replace(job, past=()), strategy, job.budget_of(REFERENCE), draws)

@@ -202,10 +202,10 @@ class Shift:
     mean: float
 
 
-def possible_views(job: Job, wanted: tuple[View, ...]) -> tuple[View, ...]:
-    """Those of the wanted views that the domain allows: whole numbers need all cells."""
+def possible_views(job: Job, views: tuple[View, ...]) -> tuple[View, ...]:
+    """Those of some views that the domain allows: whole numbers need all cells."""
     fits = job.workload.domain.size <= NONNEGATIVE_CELLS
-    return tuple(view for view in wanted if fits or view != "published")
+    return tuple(view for view in views if fits or view != "published")
 
 
 def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
@@ -381,12 +381,12 @@ def _label_range(cells: Array, labels: Sequence[str]) -> str | None:
     return f"{labels[first]} to {labels[last]}" if last - first == cells.size - 1 else None
 
 
-def largest_entry(matrix: Matrix) -> float:
+def row_multiplicity(matrix: Matrix) -> float:
     """How often a block counts a row at most; 1 for what is too large to look at."""
     if isinstance(matrix, Kron):
-        return math.prod(largest_entry(factor) for factor in matrix.factors)
+        return math.prod(row_multiplicity(factor) for factor in matrix.factors)
     if isinstance(matrix, Compose) and isinstance(matrix.parts[-1], Partition):
-        return math.prod(largest_entry(part) for part in matrix.parts[:-1])
+        return math.prod(row_multiplicity(part) for part in matrix.parts[:-1])
     if isinstance(matrix, Identity | Ones | Partition) or math.prod(matrix.shape) > FACTOR_ENTRIES:
         return 1.0
     return float(np.abs(matrix.dense(limit=FACTOR_ENTRIES)).max())

@@ -19,7 +19,7 @@ from psephos.kernel.query import Query
 from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.fixed.matrix_mechanism import (
     error_of,
-    merged_cells,
+    merged_gram,
     round_signed,
     spread_columns,
 )
@@ -61,7 +61,7 @@ def low_rank(
         raise WorkloadError(f"share is a number above 0, at most 10, got {share!r}")
     rounds, steps = checked_whole(rounds, "rounds", 1), checked_whole(steps, "steps", 1)
     seed = checked_whole(seed, "seed", 0)
-    gram, groups = merged_cells(workload, LOW_RANK_CELLS, "the low-rank mechanism")
+    gram, groups = merged_gram(workload, LOW_RANK_CELLS, "the low-rank mechanism")
     values, vectors = np.linalg.eigh(gram.times(np.eye(gram.n)))
     spanned = values > values[-1] * gram.n * 1e-14
     root = np.sqrt(values[spanned])[:, None] * vectors[:, spanned].T

@@ -50,7 +50,7 @@ def matrix_mechanism(
     kind = checked_selection(workload, noise)
     restarts, seed = checked_whole(restarts, "restarts", 0), checked_whole(seed, "seed", 0)
     iterations = checked_whole(iterations, "iterations", 1)
-    gram, groups = merged_cells(workload, MECHANISM_CELLS, "the matrix mechanism")
+    gram, groups = merged_gram(workload, MECHANISM_CELLS, "the matrix mechanism")
     if kind is NoiseKind.GAUSSIAN:
         real = optimise_gaussian(gram.times(np.eye(gram.n))).factor
         factor = GaussianFactor(real).integer(MECHANISM_BITS)
@@ -63,7 +63,7 @@ def matrix_mechanism(
     return Strategy(workload.domain, kind, query, "matrix_mechanism", max(0.0, loss))
 
 
-def merged_cells(workload: Workload, most: int, what: str) -> tuple[GramOperator, Array]:
+def merged_gram(workload: Workload, most: int, what: str) -> tuple[GramOperator, Array]:
     """The workload's Gram on the cells that it tells apart, and the group of every cell."""
     reduced = workload.reduce_cells()
     n = reduced.workload.domain.size

@@ -51,7 +51,7 @@ def opt_product(
     progress: Callable[[float], None] | None = None,
 ) -> ProductFactors:
     """The best of several block-cyclic descents, and of Identity."""
-    best = product_error(terms, [identity_factor(n) for n in terms.shape])
+    best = product_of(terms, [identity_factor(n) for n in terms.shape])
     if start is not None:
         best = _better(_descent(terms, noise, list(start), rng, deadline), best)
     for _ in range(restarts):
@@ -59,7 +59,7 @@ def opt_product(
             if len(terms.coefficients) > 1:
                 product = _descent(terms, noise, factors, rng, deadline)
             else:
-                product = product_error(terms, factors)
+                product = product_of(terms, factors)
             best = _better(product, best)
         if progress is not None:
             progress(best.error)
@@ -70,7 +70,7 @@ def opt_product(
     return best
 
 
-def product_error(terms: GramTerms, factors: Sequence[Factor]) -> ProductFactors:
+def product_of(terms: GramTerms, factors: Sequence[Factor]) -> ProductFactors:
     """The factors with Σ_j c_j Π_i t_ij."""
     traces = np.array([axis_traces(terms, i, factor) for i, factor in enumerate(factors)])
     return ProductFactors(tuple(factors), float(terms.coefficients @ traces.prod(axis=0)))

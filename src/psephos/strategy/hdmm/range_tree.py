@@ -161,7 +161,7 @@ def uniform_tree(
     return RangeTree(n, noise, tuple(fanouts), levels, weights, error)
 
 
-def tree_inverse(
+def normal_tree(
     levels: Sequence[tuple[Array, Array]],
     weights: Sequence[float] | Array,
     n: int,
@@ -188,7 +188,7 @@ def tree_error(
     noise: NoiseKind = NoiseKind.LAPLACE,
 ) -> float:
     """‖A‖² tr(X⁻¹WᵀW) of levels with weights, for whole numbers or not."""
-    return tree_inverse(levels, weights, n, noise=noise).trace(_line(queries, n))
+    return normal_tree(levels, weights, n, noise=noise).trace(_line(queries, n))
 
 
 def integer_levels(tree: RangeTree, bits: int) -> list[tuple[Array, Array]]:
