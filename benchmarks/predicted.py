@@ -18,9 +18,9 @@ from benchmarks.measure import table
 from benchmarks.reconstruct import product, union
 from psephos.inverse.merged_cells import MergedForm
 from psephos.kernel.lineage import Node
+from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.query import Block
-from psephos.kernel.simulate import PlayMoney
 from psephos.kernel.source import Cells
 from psephos.kernel.unit import Cap
 from psephos.kernel.vault import Draws, Vault

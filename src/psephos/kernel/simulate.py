@@ -7,63 +7,23 @@ is floating-point and repeatable: good for studying error, worthless for privacy
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.errors import BudgetError, BudgetExceededError, DomainError
+from psephos.errors import DomainError
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget, Mechanism
 from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.noise import DiscreteLaplace, Noise
+from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.source import Cells, Source, summed
 from psephos.kernel.unit import Cap, Unit
 from psephos.kernel.vault import Draws, Vault
 from psephos.values import Array
-
-
-@dataclass(frozen=True)
-class PlayRequest:
-    """A request that nobody will replay."""
-
-    key: str
-    replay = False
-    values = None
-
-    def _store(self, data: bytes | memoryview) -> bytes | memoryview:
-        return data
-
-
-@dataclass
-class PlayMoney:
-    """A budget that lives as long as the simulation."""
-
-    unit: Unit
-    budget: Budget
-    dataset_id: str = "simulation"
-    spent: Fraction = field(default=Fraction(0))
-
-    def remaining(self) -> Budget:
-        return Budget(self.budget.currency, self.budget.amount - self.spent)
-
-    def _charge(
-        self,
-        key: str | None,
-        fingerprint: str,
-        price: Budget,
-        booked: Budget,
-        *,
-        label: str,
-        schema: str,
-    ) -> PlayRequest | BudgetError:
-        left = self.remaining()
-        if booked > left:
-            return BudgetExceededError(f"this costs {booked}; {left} remains", booked, left)
-        self.spent += booked.amount
-        return PlayRequest(key or "simulation")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +21,10 @@ from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import Node, count, process, withdraw
 from psephos.kernel.measurement import pack, unpack
 from psephos.kernel.noise import Noise
+from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.scores.mechanisms import MECHANISMS
 from psephos.kernel.source import Cells, Source
 from psephos.values import Array, key_of
-
-if TYPE_CHECKING:
-    from psephos.kernel.simulate import PlayMoney
 
 Draw = Callable[[], Array]
 

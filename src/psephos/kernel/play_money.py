@@ -1,0 +1,51 @@
+"""A budget for simulations: it refuses like a ledger does, and lives as long as they do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from psephos.errors import BudgetError, BudgetExceededError
+from psephos.kernel.budget import Budget
+from psephos.kernel.unit import Unit
+
+
+@dataclass(frozen=True)
+class PlayRequest:
+    """A request that nobody will replay."""
+
+    key: str
+    replay = False
+    values = None
+
+    def _store(self, data: bytes | memoryview) -> bytes | memoryview:
+        return data
+
+
+@dataclass
+class PlayMoney:
+    """A budget that lives as long as the simulation."""
+
+    unit: Unit
+    budget: Budget
+    dataset_id: str = "simulation"
+    spent: Fraction = field(default=Fraction(0))
+
+    def remaining(self) -> Budget:
+        return Budget(self.budget.currency, self.budget.amount - self.spent)
+
+    def _charge(
+        self,
+        key: str | None,
+        fingerprint: str,
+        price: Budget,
+        booked: Budget,
+        *,
+        label: str,
+        schema: str,
+    ) -> PlayRequest | BudgetError:
+        left = self.remaining()
+        if booked > left:
+            return BudgetExceededError(f"this costs {booked}; {left} remains", booked, left)
+        self.spent += booked.amount
+        return PlayRequest(key or "simulation")
