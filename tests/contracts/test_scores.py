@@ -114,3 +114,16 @@ def test_no_other_type_is_taken_for_it(vector, kind):
     with pytest.raises(RefusedError, match="no rule for scoring by"):
         vector[1].choose(forged, spend=epsilon("1/9"))
     assert vector[0].spent().amount == Fraction(0)
+
+
+@each_score
+@pytest.mark.parametrize("vector", [epsilon("1")], indirect=True)
+def test_methods_put_on_an_instance_are_not_called(vector, kind):
+    """A frozen value has a __dict__, and what lies there would be found before its methods."""
+    called = []
+    score = example(kind)
+    for name in ("admitted", "scores", "parts", "sensitivity", "mechanism"):
+        score.__dict__[name] = lambda *_: called.append(True)
+    vector[1].choose(score, spend=epsilon("1/9"))
+    assert not called
+    assert vector[0].spent() == epsilon("1/9")

@@ -241,7 +241,7 @@ class ProtectedVector(_Handle):
         spend, price = self._vault.priced(spend, type(score).mechanism)
         if spend.currency != "epsilon":
             raise BudgetError(f"choosing is paid in epsilon, got {spend}")
-        admitted = score.admitted(self.size)
+        admitted = type(score).admitted(score, self.size)  # no attribute of its own instead
         self._check(Query.of(admitted.queries))
         each = self._vault.ledger.unit.per_distance(spend, self._node.stability)
         mechanism, reach = admitted.mechanism, admitted.sensitivity
