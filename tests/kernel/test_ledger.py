@@ -475,6 +475,6 @@ def test_order_of_writing(ledger, monkeypatch):
         "INSERT INTO chunk 0",
         "COMMIT",
     ]
-    with closing(storage._connect(str(ledger.path))) as db:
+    with storage._connect(str(ledger.path)) as db:
         assert db.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
         assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)

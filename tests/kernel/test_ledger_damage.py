@@ -6,7 +6,7 @@ import os
 import resource
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 
 import pytest
@@ -232,10 +232,11 @@ def patched(monkeypatch, pragma):
     """Every connection from now on under a pragma."""
     real = storage._connect
 
+    @contextmanager
     def connect(path):
-        db = real(path)
-        db.execute(pragma)
-        return db
+        with real(path) as db:
+            db.execute(pragma)
+            yield db
 
     monkeypatch.setattr(storage, "_connect", connect)
 

@@ -215,7 +215,7 @@ def build(path: str, header: Record) -> None:
         if any(os.path.lexists(path + end) for end in LOGS):
             raise FileExistsError(errno.EEXIST, "its log")
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        with closing(_connect(path)) as db:
+        with _connect(path) as db:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("BEGIN IMMEDIATE")
             for statement in (*TABLES, *MARKS):
@@ -231,7 +231,7 @@ def build(path: str, header: Record) -> None:
 @contextmanager
 def operation(path: str, begin: str = "BEGIN") -> Iterator[sqlite3.Connection]:
     """One transaction, committed to disk at its end, or undone."""
-    with TURN, _in_words(path), closing(_connect(path)) as db:
+    with TURN, _in_words(path), _connect(path) as db:
         db.execute(begin)
         _recognise(db)
         yield db
@@ -292,13 +292,16 @@ def _in_words(path: str) -> Iterator[None]:
         raise LedgerError(remedy_of(error), path) from None
 
 
-def _connect(path: str) -> sqlite3.Connection:
+@contextmanager
+def _connect(path: str) -> Iterator[sqlite3.Connection]:
+    """A connection that is closed whatever happens, also if the file is no database."""
     if os.stat(path).st_nlink > 1:
         raise LedgerError("it has a second name (a hard link), and so a second log; delete it")
     uri = f"file:{quote(os.fsencode(path))}?mode=rw"
-    db = sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
-    db.execute("PRAGMA synchronous = FULL")
-    return db
+    database = sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
+    with closing(database) as db:
+        db.execute("PRAGMA synchronous = FULL")
+        yield db
 
 
 def _recognise(db: sqlite3.Connection) -> None:
