@@ -103,6 +103,30 @@ def test_public_names_are_documented():
         assert getattr(psephos, name).__doc__, name
 
 
+def test_a_name_means_one_thing():
+    """No class and no constant has the name of another."""
+    places = {}
+    for _, path in rooms():
+        for node in ast.parse(path.read_text()).body:
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            names = [node.name] if isinstance(node, ast.ClassDef) else []
+            names += [target.id for target in targets if isinstance(target, ast.Name)]
+            for name in names:
+                if not name.startswith("_"):
+                    places.setdefault(name, set()).add(path)
+    assert not {name: paths for name, paths in places.items() if len(paths) > 1}
+
+
+RIDDLES = {"found", "made", "own", "asked"}
+
+
+def test_names_say_what_a_thing_is():
+    for _, path in rooms():
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = {getattr(node, field, None) for field in ("id", "arg", "attr", "name")}
+            assert not RIDDLES & {name for name in names if isinstance(name, str)}, path
+
+
 def public_objects():
     """Every public name, those of public modules included."""
     for name in psephos.__all__:

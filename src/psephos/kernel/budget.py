@@ -28,7 +28,7 @@ RHO_OF_EPSILON: dict[Mechanism, Fraction] = {
     "noisy minimum": Fraction(1, 2),
 }
 """What a mechanism that is ε-DP costs in zCDP, as a multiple of ε²."""
-GRID = Fraction(1, 2**40)
+RHO_GRID = Fraction(1, 2**40)
 LARGEST_TERM = 10**300  # numerator or denominator of an amount that is charged
 _EXACT = Context(prec=60)
 _SLACK = Decimal("1e-40")
@@ -164,10 +164,10 @@ def epsilon_delta(eps: Any, delta: Any) -> Budget:
     target, within = exact(eps, "epsilon"), exact(delta, "delta")
     if within >= 1:
         raise BudgetError(f"delta is a probability below 1, got {within}")
-    beyond = _least(lambda k: delta_bound(k * GRID, target) > within)
+    beyond = _least(lambda k: delta_bound(k * RHO_GRID, target) > within)
     if beyond == 1:
         raise BudgetError(f"(epsilon {target}, delta {within}) is less rho than the grid of 2^-40")
-    return Budget("rho", (beyond - 1) * GRID)
+    return Budget("rho", (beyond - 1) * RHO_GRID)
 
 
 def delta_bound(rho_amount: Fraction, eps: Fraction) -> Fraction:

@@ -32,7 +32,7 @@ from psephos.errors import RefusedError
 MAGIC = b"psephos\x01"
 DTYPES = [np.dtype(kind) for kind in ("?", "<i1", "<i2", "<i4", "<i8", "<u1", "<u2", "<u4", "<u8")]
 CODES = {kind: bytes([code]) for code, kind in enumerate(DTYPES)}
-LONGEST = 512
+MOST_INTEGER_BYTES = 512
 """Bytes of a whole number."""
 DEEPEST = 110
 """Terms inside each other, or tuples."""
@@ -112,8 +112,8 @@ class _Writer:
             return [b"t" + _size(self.number(value))]
         if type(value) is int:
             length = value.bit_length() // 8 + 1
-            if length > LONGEST:
-                raise RefusedError(f"a whole number has over {8 * LONGEST} bits")
+            if length > MOST_INTEGER_BYTES:
+                raise RefusedError(f"a whole number has over {8 * MOST_INTEGER_BYTES} bits")
             return [b"i" + length.to_bytes(2) + value.to_bytes(length, signed=True)]
         if type(value) is str:
             text = value.encode()
@@ -181,7 +181,7 @@ class _Reader:
     def value(self, depth: int) -> Any:
         tag = bytes(self.bytes(1))
         if tag == b"i":
-            return int.from_bytes(self.bytes(min(self.size(2), LONGEST)), signed=True)
+            return int.from_bytes(self.bytes(min(self.size(2), MOST_INTEGER_BYTES)), signed=True)
         if tag == b"s":
             return str(self.bytes(self.size()), "utf-8")
         if tag == b"(" and depth < DEEPEST:

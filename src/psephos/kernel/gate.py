@@ -43,7 +43,7 @@ from psephos.matrix.base import Transposed
 DEEPEST_TUPLE = 8
 
 
-class Form(NamedTuple):
+class Recipe(NamedTuple):
     """How objects of a type are taken apart and put together, and what may be inside of them."""
 
     kind: type
@@ -53,15 +53,15 @@ class Form(NamedTuple):
     build: Callable[..., Any]
 
 
-def _form(kind: type, family: str, *inside: str) -> Form:
+def _recipe(kind: type, family: str, *inside: str) -> Recipe:
     """By the fields of a dataclass."""
     names = [f.name for f in fields(kind)]
-    return Form(kind, family, inside, lambda given: tuple(getattr(given, n) for n in names), kind)
+    return Recipe(kind, family, inside, lambda given: tuple(getattr(given, n) for n in names), kind)
 
 
-def _scalar(kind: type, take: Callable[[Any], Any], build: Callable[[Any], Any]) -> Form:
+def _scalar(kind: type, take: Callable[[Any], Any], build: Callable[[Any], Any]) -> Recipe:
     """A value that is written as one int or str."""
-    return Form(kind, "scalar", (), lambda given: (take(given),), build)
+    return Recipe(kind, "scalar", (), lambda given: (take(given),), build)
 
 
 def _sparse_arrays(given: mx.Sparse) -> tuple[Any, ...]:
@@ -87,24 +87,26 @@ def _sparse(data: Any, indices: Any, indptr: Any, shape: Any) -> mx.Sparse:
     return mx.Sparse(sp.csr_array((data, where, ends), shape=(m, n)))
 
 
-MATRICES = [_form(k, "matrix", "matrix") for k in RULES if k not in (mx.Sparse, Transposed)]
-MATRICES += [Form(mx.Sparse, "matrix", (), _sparse_arrays, _sparse)]
-MATRICES += [Form(Transposed, "matrix", ("matrix",), lambda t: (t.base,), lambda base: base.T)]
+MATRICES = [_recipe(k, "matrix", "matrix") for k in RULES if k not in (mx.Sparse, Transposed)]
+MATRICES += [Recipe(mx.Sparse, "matrix", (), _sparse_arrays, _sparse)]
+MATRICES += [Recipe(Transposed, "matrix", ("matrix",), lambda t: (t.base,), lambda base: base.T)]
 SCALARS = [_scalar(float, float.hex, float.fromhex), _scalar(bool, int, bool)]
 SCALARS += [_scalar(day, day.isoformat, day.fromisoformat) for day in (date, datetime)]
-SCALARS += [Form(type(v), "scalar", (), lambda _: (), lambda v=v: v) for v in (None, OTHER)]
+SCALARS += [Recipe(type(v), "scalar", (), lambda _: (), lambda v=v: v) for v in (None, OTHER)]
 SCHEMA = [
-    Form(range, "values", (), lambda r: (r.start, r.stop, r.step), range),
-    _form(TupleValues, "values", "scalar", "values"),
-    _form(Level, "level"),
-    _form(Attribute, "attribute", "scalar", "values", "level", "attribute"),
-    _form(Domain, "domain", "scalar", "attribute", "domain"),
+    Recipe(range, "values", (), lambda r: (r.start, r.stop, r.step), range),
+    _recipe(TupleValues, "values", "scalar", "values"),
+    _recipe(Level, "level"),
+    _recipe(Attribute, "attribute", "scalar", "values", "level", "attribute"),
+    _recipe(Domain, "domain", "scalar", "attribute", "domain"),
 ]
-PREDICATES = [_form(kind, "predicate", "predicate") for kind in (pr.And, pr.Or, pr.Not)]
-PREDICATES += [_form(k, "predicate", "scalar") for k in (pr.In, pr.Compare, pr.IsNull, pr.InLevel)]
-REQUESTS = [Form(Fraction, "ratio", (), Fraction.as_integer_ratio, Fraction)]
-REQUESTS += [_form(Block, "block", "matrix", "ratio"), _form(Query, "query", "block")]
-REQUESTS += [_form(Budget, "budget", "ratio"), _form(Unit, "unit", "scalar")]
+PREDICATES = [_recipe(kind, "predicate", "predicate") for kind in (pr.And, pr.Or, pr.Not)]
+PREDICATES += [
+    _recipe(k, "predicate", "scalar") for k in (pr.In, pr.Compare, pr.IsNull, pr.InLevel)
+]
+REQUESTS = [Recipe(Fraction, "ratio", (), Fraction.as_integer_ratio, Fraction)]
+REQUESTS += [_recipe(Block, "block", "matrix", "ratio"), _recipe(Query, "query", "block")]
+REQUESTS += [_recipe(Budget, "budget", "ratio"), _recipe(Unit, "unit", "scalar")]
 FORMS = {form.kind.__name__: form for form in MATRICES + SCALARS + SCHEMA + PREDICATES + REQUESTS}
 WRITTEN = {"budget": 'epsilon("0.1") or rho("1/200")', "unit": "add_remove_row() or person(...)"}
 WRITTEN |= {"predicate": 'col("age") >= 18, and text is never evaluated'}

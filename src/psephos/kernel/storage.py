@@ -40,8 +40,8 @@ from psephos.kernel.budget import Budget, Currency
 
 Data = bytes | bytearray | memoryview
 PATIENCE = 120.0  # seconds to wait for another process's transaction
-LONGEST = 10**2000  # numerator or denominator of the sum of all charges
-GRID = 2**300  # parts of a unit, to which a longer sum is rounded up
+LONGEST_SUM = 10**2000  # numerator or denominator of the sum of all charges
+SUM_GRID = 2**300  # parts of a unit, to which a longer sum is rounded up
 CHUNK = 1 << 26  # bytes; SQLite holds no more than 10^9 in one place
 FORMAT = 3
 APPLICATION = 0x70736C67  # "pslg"
@@ -182,8 +182,8 @@ def added(spent: Fraction, body: dict[str, Any]) -> Fraction:
     (tests/attacks/test_small_requests_that_swell.py::test_tiny_charges_leave_the_ledger_usable).
     """
     total = spent + Fraction(body.get("booked", 0))
-    long = max(total.as_integer_ratio()) >= LONGEST
-    return Fraction(math.ceil(total * GRID), GRID) if long else total
+    long = max(total.as_integer_ratio()) >= LONGEST_SUM
+    return Fraction(math.ceil(total * SUM_GRID), SUM_GRID) if long else total
 
 
 def check_chain(records: Sequence[Record]) -> None:
