@@ -27,7 +27,7 @@ from psephos.kernel.vault import Draws, Vault
 from psephos.matrix import Kron
 
 UNIT = ps.add_remove_row()
-NAMES = {"ProductForm": "product", "PairForm": "pair", "DenseForm": "dense"}
+NAMES = {"ProductForm": "product", "Classes": "classes", "DenseForm": "dense"}
 NAMES |= {"Commuting": "subspaces", "IterativeForm": "iterative"}
 
 

@@ -14,13 +14,13 @@ from numpy.testing import assert_allclose
 from psephos import matrix as mx
 from psephos.inverse import choice, components
 from psephos.inverse.axis import DenseInverse, DiagonalInverse, MergedInverse, WoodburyInverse
+from psephos.inverse.classes import Classes
 from psephos.inverse.choice import form_of, method_of, predict_cost
 from psephos.inverse.dense import DenseForm
 from psephos.inverse.form import Form
 from psephos.inverse.iterative import IterativeForm
 from psephos.inverse.merged_cells import MergedForm
 from psephos.inverse.nested import HaarInverse, NestedInverse, PinvInverse
-from psephos.inverse.pair import PairForm
 from psephos.inverse.product import ProductForm, axis_inverse
 from psephos.inverse.subspaces import Subspaces
 from psephos.inverse.tree import TreeInverse
@@ -64,6 +64,8 @@ def product(*factors):
 
 THREE = [mx.Kron((P, Q)), mx.Kron((T3, Q)), mx.Kron((P, T4))]
 FOUR = [*THREE, mx.Kron((mx.Prefix(3), T4))]
+UNEVEN = mx.Partition([0, 1, 1, 1])
+LEVELS = [mx.Kron((P, UNEVEN)), mx.Kron((T3, I4)), mx.Kron((I3, T4)), mx.Kron((P, I4))]
 EXAMPLES = {
     "cells": Example(ProductForm, "product", product(I3, I4), DiagonalInverse),
     "p-identities": Example(ProductForm, "product", product(P, Q), WoodburyInverse),
@@ -81,9 +83,14 @@ EXAMPLES = {
     "merged marginals": Example(
         MergedForm, "subspaces", [mx.Kron((I3, HALVES)), mx.Kron((T3, HALVES))]
     ),
-    "pair": Example(PairForm, "pair", THREE),
-    "pair that leaves something open": Example(PairForm, "pair", THREE[1:]),
-    "dense": Example(DenseForm, "dense", FOUR),
+    "shared factors": Example(Classes, "classes", THREE),
+    "shared factors that leave something open": Example(Classes, "classes", THREE[1:]),
+    "three factors of one axis": Example(Classes, "classes", FOUR),
+    "two products": Example(
+        Classes, "classes", [mx.Kron((P, Q)), mx.Kron((mx.Prefix(3), ORDERED))]
+    ),
+    "levels": Example(Classes, "classes", LEVELS),
+    "levels that leave something open": Example(Classes, "classes", LEVELS[:3]),
     "no products": Example(
         DenseForm, "dense", [mx.Prefix(12), mx.Stack((mx.Prefix(12), mx.total(12)))]
     ),
@@ -92,9 +99,9 @@ EXAMPLES = {
         Subspaces, "subspaces", [mx.Kron((residual(3), residual(4))), mx.Kron((I3, T4))]
     ),
     "all cells and the total": Example(Subspaces, "subspaces", [mx.Identity(12), mx.total(12)]),
-    "iterations": Example(IterativeForm, "iterative", FOUR, dense_cells=1),
+    "iterations": Example(IterativeForm, "iterative", [*FOUR, mx.Prefix(12)], dense_cells=1),
 }
-PRECISIONS = [0.5, 2.0, 1.0, 0.25]
+PRECISIONS = [0.5, 2.0, 1.0, 0.25, 4.0]
 QUERIES = [
     (w, v)
     for w in (I3, mx.Prefix(3), T3, mx.Dense([[1, 1, 0]]))

@@ -10,7 +10,7 @@ from psephos.inverse.merged_cells import MergedForm
 from psephos.kernel.query import Block
 from psephos.matrix import Kron, Prefix, Stack, total
 
-FORMS = {"ProductForm": "product", "PairForm": "pair", "DenseForm": "dense"}
+FORMS = {"ProductForm": "product", "Classes": "classes", "DenseForm": "dense"}
 FORMS |= {"Subspaces": "subspaces", "IterativeForm": "iterative"}
 GRID = ps.Domain.of(a=6, b=5)
 LARGE = ps.Domain.of(a=80, b=80)

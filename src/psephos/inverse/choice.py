@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from psephos.errors import UnsupportedError
+from psephos.inverse.classes import Classes, block_classes
 from psephos.inverse.dense import DENSE_CELLS, DenseForm
 from psephos.inverse.form import Form
 from psephos.inverse.iterative import IterativeForm
 from psephos.inverse.merged_cells import MergedForm, Merging
-from psephos.inverse.pair import PAIR_CELLS, PairForm, factor_pairs
 from psephos.inverse.product import ProductForm
 from psephos.inverse.subspaces import Subspaces, is_commuting
 from psephos.matrix import (
@@ -59,7 +59,7 @@ SECONDS_PER_BLOCK = {"laplace": 1e-3, "gaussian": 3e-3}
 COSTED_ITERATIONS = 30
 """Of LSMR with its preconditioner, in a typical case."""
 
-Method = Literal["product", "pair", "dense", "subspaces", "iterative"]
+Method = Literal["product", "classes", "dense", "subspaces", "iterative"]
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def form_of(blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[
             return ProductForm.of(blocks[0], precisions[0], shape)
         case "subspaces":
             return Subspaces.of(shape, blocks, precisions)
-        case "pair":
-            return PairForm.of(blocks, precisions, shape)
+        case "classes":
+            return Classes.of(blocks, precisions, shape)
         case "dense":
             return DenseForm.of(blocks, precisions)
         case "iterative":
@@ -106,14 +106,14 @@ def method_of(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Method:
         return "product"
     if is_commuting(shape, blocks):
         return "subspaces"
+    if block_classes(blocks, shape) is not None:
+        return "classes"
     if cells > VECTOR_LIMIT:
         raise UnsupportedError(
             f"an estimate of {cells:,} cells is over the limit of {VECTOR_LIMIT:,}, and these "
-            "blocks are not all marginals or residuals, which need no such vector; ask about "
+            "blocks have no common classes, which need no such vector; ask about "
             "fewer attributes, or keep fewer columns first"
         )
-    if cells <= PAIR_CELLS and factor_pairs(blocks, shape) is not None:
-        return "pair"
     return "dense" if cells <= DENSE_CELLS else "iterative"
 
 
@@ -162,10 +162,14 @@ def _inference(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> tuple[Method
     if method == "subspaces":
         tables = sum(k.shape[0] << sum(not is_total(f) for f in k.factors) for k in krons)
         return method, 2 * SECONDS_PER_NUMBER * tables, 2 * answers
-    if method == "pair":
-        turns = sum(4 * n * SECONDS_PER_FLOP + 2 * SECONDS_PER_NUMBER for n in shape) * cells
-        seconds = fit + turns + sum(2 * SECONDS_PER_EIGEN_FLOP * n**3 for n in shape)
-        return method, seconds, (len(blocks) + 3) * cells + 4 * max(shape) ** 2
+    if method == "classes":
+        classes = block_classes(blocks, shape)
+        axes = () if classes is None else classes[0]
+        lengths = [n for axis, n in zip(axes, shape, strict=True) if len(axis.blocks) > 1]
+        seconds = 2 * SECONDS_PER_EIGEN_FLOP * sum(n**3 for n in lengths)
+        seconds += 3 * fit + 4 * SECONDS_PER_FLOP * answers * sum(lengths)
+        entries = math.prod(axis.entries for axis in axes)
+        return method, seconds, 4 * answers + 3 * entries + 6 * max(shape) ** 2
     if method == "dense":
         return method, fit + 2 * SECONDS_PER_EIGEN_FLOP * cells**3, 8 * cells**2
     turns = sum(2 * n * SECONDS_PER_FLOP + 2 * SECONDS_PER_NUMBER for n in shape) * cells

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.random import Generator
 
 from psephos.inverse.dense import DENSE_CELLS
-from psephos.inverse.pair import PAIR_AXIS
+from psephos.inverse.axis_classes import LONGEST_CLASS_AXIS
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Kron, Matrix, Partition, is_total
 from psephos.matrix.columns import gram_diagonal
@@ -362,7 +362,7 @@ class _UnionSearch:
     @property
     def _fits(self) -> bool:
         """Can two products be inverted together?"""
-        return max(self.terms.shape) <= PAIR_AXIS and self.terms.size <= PAIR_SEARCH_CELLS
+        return max(self.terms.shape) <= LONGEST_CLASS_AXIS and self.terms.size <= PAIR_SEARCH_CELLS
 
     @property
     def _hope(self) -> float:

@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
-from psephos.inverse.pair import common_eigenvectors
+from psephos.inverse.axis_classes import common_eigenvectors
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Dense, Matrix
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor

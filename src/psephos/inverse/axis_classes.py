@@ -1,0 +1,302 @@
+"""How the factors of one axis fall apart together: V with VᵀY_jV block diagonal for all of them.
+
+Grams Y_j = A_jᵀA_j of one axis rarely commute, but they often share invariant subspaces: the
+levels of a hierarchy, every value and the total do, one strategy and the total do, and any two
+factors have common eigenvectors. In the basis V
+
+    VᵀY_jV = ⊕_k B_jk ⊗ I_{m_k}
+
+with classes k of small blocks B_jk (b_k x b_k), each in m_k copies. The classes are the finest that
+there are, computed from the matrices themselves: after scaling to Σ_j Y_j = I the eigenspaces of a
+generic combination Σ ρ_jY_j are taken, those that some Y_j links belong to one class, and equal
+copies are turned to agree (Murota, Kanno, Kojima and Kojima 2010). What does not split is one
+block, so the result is right however little structure there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import groupby
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpocon, dpotrf
+from scipy.sparse.csgraph import connected_components
+
+from psephos.errors import TooLargeError
+from psephos.matrix import Identity, Matrix, is_total
+from psephos.values import Array
+
+LONGEST_CLASS_AXIS = 2048
+"""The longest axis whose factors are taken apart: one array of its cells squared."""
+EQUAL_EIGENVALUES = 1e-10
+"""Eigenvalues of a generic combination that differ by less belong to one eigenspace."""
+LINK = 1e-9
+"""Entries below this, beside ones of size one, are rounding."""
+NOTHING = 1e-13
+"""What a factor sees of a class, beside what it sees of others, to count as something."""
+HELD_NUMBERS = 1 << 23
+"""Numbers held at a time while many queries are squared."""
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """Neighbouring classes of one block size that the same factors see."""
+
+    size: int
+    """b, of every block."""
+    copies: Array
+    """m of every class."""
+    entries: slice
+    """Where its blocks stand among all entries of blocks."""
+    columns: slice
+    """Where its vectors stand in V: copy by copy, each with the b columns of its block."""
+    seen_by: tuple[bool, ...]
+
+    @property
+    def classes(self) -> int:
+        return self.copies.size
+
+    @cached_property
+    def class_of_copy(self) -> Array:
+        """For every copy, which class it is of."""
+        return np.repeat(np.arange(self.copies.size), self.copies)
+
+
+@dataclass(frozen=True, eq=False)
+class AxisClasses:
+    """The common classes of several factors on one axis."""
+
+    vectors: Array
+    sections: tuple[Section, ...]
+    blocks: tuple[Array, ...]
+    """For every factor the entries of its blocks, class by class, row by row."""
+
+    @property
+    def entries(self) -> int:
+        """Numbers in all blocks."""
+        return self.sections[-1].entries.stop
+
+    def _by_class(self, section: Section, left: Array, right: Array) -> Array:
+        """Σ over copies of leftᵀright, for arrays of shape (..., rows, columns of the section)."""
+        b = section.size
+        starts = np.cumsum(section.copies) - section.copies
+        if b == 1:
+            return np.add.reduceat(left * right, starts, axis=-1)
+        pairs = left.reshape(*left.shape[:-1], -1, b, 1) * right.reshape(
+            *right.shape[:-1], -1, 1, b
+        )
+        sums = np.add.reduceat(pairs, starts, axis=-3)
+        return sums.reshape(*left.shape[:-1], -1)
+
+    def gram_blocks(self, queries: Matrix) -> Array:
+        """The diagonal blocks of VᵀWᵀWV, summed over the copies of each class."""
+        seen = queries.gram().matmat(self.vectors)
+        return np.concatenate(
+            [
+                self._by_class(s, self.vectors[:, s.columns], seen[:, s.columns]).sum(axis=0)
+                for s in self.sections
+            ]
+        )
+
+    def query_blocks(self, queries: Matrix) -> Array:
+        """The same for each query by itself: a row of entries for every row of W."""
+        seen = queries.matmat(self.vectors)
+        rows = np.empty((len(seen), self.entries))
+        width = max(s.size * (s.columns.stop - s.columns.start) for s in self.sections)
+        step = max(1, HELD_NUMBERS // width)
+        for start in range(0, len(seen), step):
+            part = slice(start, start + step)
+            for s in self.sections:
+                rows[part, s.entries] = self._by_class(
+                    s, seen[part, s.columns], seen[part, s.columns]
+                )
+        return rows
+
+    def unit_blocks(self) -> Array:
+        """The entries of unit blocks."""
+        parts = [np.tile(np.eye(s.size).ravel(), s.classes) for s in self.sections]
+        return np.concatenate(parts)
+
+
+@lru_cache(maxsize=16)
+def axis_classes(factors: tuple[Matrix, ...]) -> AxisClasses:
+    """The finest common classes of factors on one axis.
+
+    >>> from psephos.matrix import Partition, total
+    >>> halves = Partition([0, 0, 1, 1])
+    >>> [(s.size, s.copies.tolist()) for s in axis_classes((Identity(4), halves)).sections]
+    [(1, [2]), (1, [2])]
+    """
+    n = factors[0].shape[1]
+    if n > LONGEST_CLASS_AXIS:
+        raise TooLargeError(
+            f"products are inverted together by common classes of each attribute, and {n:,} cells "
+            f"of one attribute are over the limit of {LONGEST_CLASS_AXIS:,}",
+            n,
+            LONGEST_CLASS_AXIS,
+        )
+    if len(factors) <= 2 and all(isinstance(f, Identity) or is_total(f) for f in factors):
+        return _with_blocks(factors, _mean_and_rest(factors, n))
+    grams = [_even_gram(factor) for factor in factors]
+    root = common_root(np.asarray(sum(grams)))
+    scaled = [root.T @ gram @ root for gram in grams]
+    classes = min(
+        (_classes(scaled, seed) for seed in range(1 if len(factors) < 3 else 2)),
+        key=lambda each: sum(v.shape[2] ** 3 for v in each),
+    )
+    vectors = [np.tensordot(root, v, axes=1) for v in classes]
+    return _with_blocks(factors, vectors)
+
+
+def common_eigenvectors(a: Matrix, b: Matrix) -> tuple[Array, Array, Array]:
+    """V with Vᵀ(AᵀA/s + BᵀB/t)V = I on the span of both, and |AV|², |BV|² by columns."""
+    n = a.shape[1]
+    if n > LONGEST_CLASS_AXIS:
+        raise TooLargeError(
+            f"two products are inverted together by eigenvectors of each attribute, and {n:,} "
+            f"cells of one attribute are over the limit of {LONGEST_CLASS_AXIS:,}",
+            n,
+            LONGEST_CLASS_AXIS,
+        )
+    x, y = _even_gram(a), _even_gram(b)
+    root = common_root(x + y)
+    v = root @ np.linalg.eigh(root.T @ x @ root)[1]
+    # As lengths, not as 1 - the other: that would lose the digits of the small ones.
+    return v, (a.matmat(v) ** 2).sum(axis=0), (b.matmat(v) ** 2).sum(axis=0)
+
+
+def common_root(x: Array) -> Array:
+    """R with RᵀXR = I, on the span of X."""
+    n = len(x)
+    root, failed = dpotrf(x, lower=1)
+    if not failed and dpocon(root, np.abs(x).sum(axis=0).max(), uplo="L")[0] >= 1e-6:
+        inverse = solve_triangular(root, np.eye(n), lower=True, trans="T", check_finite=False)
+        return np.asarray(inverse)
+    values, vectors = np.linalg.eigh(x)
+    inside = values > values[-1] * n * 1e-15
+    return np.asarray(vectors[:, inside] / np.sqrt(values[inside]))
+
+
+def _even_gram(a: Matrix) -> Array:
+    """AᵀA, scaled to diagonal entries of one on average."""
+    n = a.shape[1]
+    gram = a.gram().dense(limit=n * n)
+    return np.asarray(gram / (float(np.trace(gram)) / n or 1.0))
+
+
+def _mean_and_rest(factors: Sequence[Matrix], n: int) -> list[Array]:
+    """Classes of every value and the total: the direction of ones, and all that sums to zero."""
+    if n == 1:
+        return [np.ones((1, 1, 1))]
+    if all(is_total(f) for f in factors):
+        return [np.full((n, 1, 1), n**-0.5)]
+    if not any(is_total(f) for f in factors):
+        return [np.eye(n)[:, :, None]]
+    # A reflection that takes the first unit vector to the direction of ones.
+    w = np.full(n, n**-0.5)
+    w[0] -= 1
+    basis = np.eye(n) - np.outer(w, w) * (2 / (w @ w))
+    return [basis[:, :1, None], basis[:, 1:, None]]
+
+
+def _classes(scaled: Sequence[Array], seed: int) -> list[Array]:
+    """For every class its vectors: cells x copies x the columns of a block."""
+    weights = np.random.default_rng(seed).uniform(0.5, 1.5, len(scaled))
+    values, turn = np.linalg.eigh(
+        np.asarray(sum(w * z for w, z in zip(weights, scaled, strict=True)))
+    )
+    starts = np.flatnonzero(np.diff(values, prepend=-np.inf) > EQUAL_EIGENVALUES)
+    ends = np.append(starts[1:], len(values))
+    turned = [turn.T @ z @ turn for z in scaled]
+    links = np.zeros((starts.size, starts.size))
+    for z in turned:
+        largest = np.maximum.reduceat(
+            np.maximum.reduceat(np.abs(z), starts, axis=0), starts, axis=1
+        )
+        np.maximum(links, largest, out=links)
+    count, member = connected_components(links > LINK, directed=False)
+    classes = []
+    for k in range(count):
+        spaces = [slice(starts[a], ends[a]) for a in np.flatnonzero(member == k)]
+        classes.append(_agreeing(turn, turned, spaces))
+    return classes
+
+
+def _agreeing(turn: Array, turned: Sequence[Array], spaces: list[slice]) -> Array:
+    """The vectors of one class, its eigenspaces turned so that every Y_j is B_j ⊗ I on them.
+
+    Where they cannot be, the class is one block without copies.
+    """
+    first = spaces[0]
+    m = first.stop - first.start
+    everything = np.concatenate([turn[:, space] for space in spaces], axis=1)[:, None, :]
+    if any(space.stop - space.start != m for space in spaces):
+        return everything
+    turns = [np.eye(m)]
+    for space in spaces[1:]:
+        # By the strongest link to a space that has been turned.
+        linked = [
+            (z[space, spaces[a]] @ turns[a], float(np.abs(z[space, spaces[a]]).max()))
+            for a in range(len(turns))
+            for z in turned
+        ]
+        link, strength = max(linked, key=lambda pair: pair[1])
+        if strength <= LINK:
+            return everything
+        left, sizes, right = np.linalg.svd(link)
+        if sizes[0] - sizes[-1] > 1e-6 * sizes[0]:
+            return everything
+        turns.append(left @ right)
+    for z in turned:
+        for a, one in enumerate(spaces):
+            for b, other in enumerate(spaces):
+                block = turns[a].T @ z[one, other] @ turns[b]
+                if np.abs(block - np.eye(m) * (np.trace(block) / m)).max() > 10 * LINK:
+                    return everything
+    return np.stack([turn[:, s] @ t for s, t in zip(spaces, turns, strict=True)], axis=2)
+
+
+def _with_blocks(factors: Sequence[Matrix], vectors: Sequence[Array]) -> AxisClasses:
+    """Classes in the order of their block sizes and of who sees them, with every factor's blocks."""
+    blocks = [[_block(factor, v) for v in vectors] for factor in factors]
+    largest = [max(float(np.abs(b).max()) for b in row) for row in blocks]
+    blocks = [
+        [np.where(np.abs(b) > NOTHING * most, b, 0.0) for b in row]
+        for row, most in zip(blocks, largest, strict=True)
+    ]
+    kinds = [
+        (v.shape[2], tuple(bool(row[k].any()) for row in blocks)) for k, v in enumerate(vectors)
+    ]
+    order = sorted(range(len(vectors)), key=lambda k: (kinds[k], -vectors[k].shape[1]))
+    sections: list[Section] = []
+    entry = column = 0
+    for (b, seen_by), run in groupby(order, key=lambda k: kinds[k]):
+        members = list(run)
+        copies = np.array([vectors[k].shape[1] for k in members])
+        entry_end, column_end = entry + len(members) * b * b, column + int(copies.sum()) * b
+        sections.append(
+            Section(b, copies, slice(entry, entry_end), slice(column, column_end), seen_by)
+        )
+        entry, column = entry_end, column_end
+    n = vectors[0].shape[0]
+    return AxisClasses(
+        np.concatenate([vectors[k].reshape(n, -1) for k in order], axis=1),
+        tuple(sections),
+        tuple(np.concatenate([row[k].ravel() for k in order]) for row in blocks),
+    )
+
+
+def _block(factor: Matrix, v: Array) -> Array:
+    """B with VᵀAᵀAV = B ⊗ I on the vectors of a class, from all its copies."""
+    n, m, b = v.shape
+    flat = v.reshape(n, -1)
+    if factor.shape[0] <= 4 * n:
+        seen = factor.matmat(flat).reshape(-1, m, b)
+        other = seen
+    else:
+        seen, other = v, factor.gram().matmat(flat).reshape(n, m, b)
+    block = np.einsum("nsa,nsb->ab", seen, other, optimize=True) / m
+    return np.asarray((block + block.T) / 2)

@@ -1,0 +1,404 @@
+"""Any number of products, taken apart by the common classes of the factors on every axis.
+
+On each axis the factors of all blocks have a common basis V_i in which they are small blocks in
+many copies (`axis_classes`). So X = Σ_j c_j ⊗_i Y_ij is block diagonal over the products of classes,
+
+    VᵀXV = ⊕_k X_k ⊗ I,    X_k = Σ_j c_j ⊗_i B_{ij k_i},    V = ⊗V_i,
+
+and X⁺ = V (⊕ X_k⁺ ⊗ I) Vᵀ answers for all that is determined. A mixed release (tables by levels of
+a hierarchy, by every value, by one strategy of an attribute, or summed over it) has a few hundred
+numbers in all X_k, however many cells. Two products have as many as cells, all blocks being numbers.
+
+Errors need these numbers alone. The fit holds coordinates only where some block sees them, so its
+size is that of the answers, not of the domain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from psephos.errors import ShapeError, TooLargeError
+from psephos.inverse.axis import SPAN_TOLERANCE, DenseInverse
+from psephos.inverse.axis_classes import LONGEST_CLASS_AXIS, AxisClasses, Section, axis_classes
+from psephos.inverse.form import Factors, Form, multiply
+from psephos.matrix import Dense, Kron, Matrix
+from psephos.values import Array
+
+CLASS_ENTRIES = 20_000_000
+"""The most numbers in all X_k."""
+CLASS_FLOPS = 3e11
+"""The most that inverting all X_k may take."""
+CLASS_COMBINATIONS = 50_000
+"""The most combinations of sections that blocks may see."""
+VARIANCE_ENTRIES = 100_000_000
+"""The most numbers that the variances of a product of queries may need on one axis."""
+CELLS_OF_VECTOR = 500_000_000
+"""The most cells of which an estimate is written out."""
+GATHERED_NUMBERS = 1 << 24
+"""Numbers of inverse blocks that are held at a time, a block for each copy."""
+Combination = tuple[int, ...]
+"""One section of every axis, by its number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Classes(Form):
+    """Blocks ⊗A_i with common classes on every axis."""
+
+    blocks: tuple[Kron, ...]
+    precisions: tuple[float, ...]
+    axes: tuple[AxisClasses, ...]
+    which: tuple[tuple[int, ...], ...]
+    """For every block, which of the factors of each axis it has."""
+    inverse: Array
+    """All X_k⁺: on axis i the entries of its blocks, class by class."""
+
+    @classmethod
+    def of(
+        cls, blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[int, ...]
+    ) -> Classes:
+        """The form of blocks that have `block_classes`."""
+        classes = block_classes(blocks, shape)
+        if classes is None:
+            raise ShapeError("these blocks have no common classes, or too many")
+        axes, which = classes
+        krons = tuple(block for block in blocks if isinstance(block, Kron))
+        inverse = _inverse(axes, which, precisions)
+        return cls(krons, tuple(precisions), axes, which, inverse)
+
+    # ---- errors --------------------------------------------------------------------------------
+
+    def traces(self, products: Sequence[Factors]) -> Array:
+        known: dict[tuple[int, int], Array] = {}
+        out = np.empty(len(products))
+        for j, factors in enumerate(products):
+            out[j] = _contract(self.inverse, self._gram_blocks(factors, known))
+        return out
+
+    def trace(self, factors: Factors) -> float:
+        return float(self.traces([factors])[0])
+
+    def _gram_blocks(
+        self, factors: Factors, known: dict[tuple[int, int], Array] | None = None
+    ) -> list[Array]:
+        known = {} if known is None else known
+        blocks = []
+        for i, (axis, w) in enumerate(zip(self.axes, factors, strict=True)):
+            if (i, id(w)) not in known:
+                known[i, id(w)] = axis.gram_blocks(w)
+            blocks.append(known[i, id(w)])
+        return blocks
+
+    def variances(self, factors: Factors) -> Array:
+        pairs = zip(self.axes, factors, strict=True)
+        entries = max(w.shape[0] * max(axis.entries, w.shape[1]) for axis, w in pairs)
+        if entries > VARIANCE_ENTRIES:
+            raise TooLargeError(
+                f"the variances of {[w.shape[0] for w in factors]} queries by attribute need "
+                f"{entries:,} numbers, over the limit of {VARIANCE_ENTRIES:,}; ask for "
+                "`expected_error`, or for fewer queries",
+                entries,
+                VARIANCE_ENTRIES,
+            )
+        pairs = zip(self.axes, factors, strict=True)
+        squares = tuple(Dense(axis.query_blocks(w)) for axis, w in pairs)
+        return Kron(squares).matvec(self.inverse.ravel())
+
+    def covers(self, factors: Factors) -> bool:
+        seen = self._gram_blocks(factors)
+        units = [axis.unit_blocks() for axis in self.axes]
+        everything = math.prod(float(g @ unit) for g, unit in zip(seen, units, strict=True))
+        outside = _contract(self._unknown, seen)
+        return outside <= SPAN_TOLERANCE * everything and all(
+            axis.vectors.shape[0] == axis.vectors.shape[1]
+            or DenseInverse(np.linalg.qr(axis.vectors)[0]).spans(w)
+            for axis, w in zip(self.axes, factors, strict=True)
+        )
+
+    @cached_property
+    def _unknown(self) -> Array:
+        """Projections onto what no block sees, laid out like the inverse."""
+        return _inverse(self.axes, self.which, self.precisions, unknown=True)
+
+    # ---- estimates -----------------------------------------------------------------------------
+
+    def fit(self, values: Sequence[Array]) -> FittedClasses:
+        fitted = FittedClasses(self, self._coordinates(values))
+        if np.ndim(values[0]) > 1:
+            return fitted
+        # The basis is accurate to rounding times its condition: what is left is fitted once more.
+        rest = [y - fitted.answers(b.factors) for b, y in zip(self.blocks, values, strict=True)]
+        correction = self._coordinates(rest)
+        return FittedClasses(self, {k: v + correction[k] for k, v in fitted.coordinates.items()})
+
+    def _coordinates(self, values: Sequence[Array]) -> dict[Combination, Array]:
+        """X⁺ Σ c_j A_jᵀy_j, where any block sees something."""
+        columns = values[0].shape[1:]
+        sums: dict[Combination, Array] = {}
+        for block, which, c, y in zip(
+            self.blocks, self.which, self.precisions, values, strict=True
+        ):
+            visible = self._visible(which)
+            maps = tuple(
+                Dense(np.ascontiguousarray(factor.matmat(_columns(axis, seen)).T))
+                for axis, factor, seen in zip(self.axes, block.factors, visible, strict=True)
+            )
+            image = c * multiply(Kron(maps), y.astype(float))
+            image = image.reshape([m.shape[0] for m in maps] + list(columns))
+            for combination, place in _places(self.axes, visible):
+                part = image[place]
+                sums[combination] = sums[combination] + part if combination in sums else part
+        return {k: self._solved(k, v, columns) for k, v in sums.items()}
+
+    def _visible(self, which: Sequence[int]) -> list[list[int]]:
+        return [_seen(axis, factor) for axis, factor in zip(self.axes, which, strict=True)]
+
+    def _solved(self, combination: Combination, image: Array, columns: tuple[int, ...]) -> Array:
+        """X_k⁺ times the coordinates of one combination of sections."""
+        sections = [axis.sections[s] for axis, s in zip(self.axes, combination, strict=True)]
+        inverse = self.inverse[tuple(s.entries for s in sections)]
+        sizes = [s.size for s in sections]
+        d, b = len(sizes), math.prod(sizes)
+        if b == 1:
+            for i, section in enumerate(sections):
+                inverse = np.take(inverse, section.class_of_copy, axis=i)
+            return np.asarray(image * inverse.reshape(inverse.shape + (1,) * len(columns)))
+        blocks = _matrices(inverse, sections).reshape([s.classes for s in sections] + [b, b])
+        split = [n for s in sections for n in (s.class_of_copy.size, s.size)]
+        order = [*range(0, 2 * d, 2), *range(1, 2 * d, 2), *range(2 * d, 2 * d + len(columns))]
+        tensor = image.reshape([*split, *columns]).transpose(order)
+        copies, draws = tensor.shape[:d], math.prod(columns)
+        vectors = np.ascontiguousarray(tensor).reshape(math.prod(copies), b, draws)
+        places = np.zeros(1, dtype=np.int64)
+        for section in sections:
+            places = np.add.outer(places * section.classes, section.class_of_copy).ravel()
+        flat = blocks.reshape(-1, b, b)
+        step = max(1, GATHERED_NUMBERS // (b * b))
+        for start in range(0, len(vectors), step):
+            part = slice(start, start + step)
+            vectors[part] = flat[places[part]] @ vectors[part]
+        back = np.argsort(order)
+        return vectors.reshape(tensor.shape).transpose(back).reshape(image.shape)
+
+    @property
+    def work(self) -> int:
+        sizes = [
+            math.prod(s.columns.stop - s.columns.start for s in sections)
+            for sections in self._sections()
+        ]
+        return 2 * sum(sizes) + self.inverse.size + 2 * sum(b.shape[0] for b in self.blocks)
+
+    def _sections(self) -> Iterator[tuple[Section, ...]]:
+        for combination in seen_combinations(self.axes, self.which):
+            yield tuple(axis.sections[s] for axis, s in zip(self.axes, combination, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedClasses:
+    """Coordinates of the estimate; what no block sees counts as zero."""
+
+    form: Classes
+    coordinates: Mapping[Combination, Array]
+
+    def answers(self, factors: Factors) -> Array:
+        axes = self.form.axes
+        seen = [w.matmat(axis.vectors) for axis, w in zip(axes, factors, strict=True)]
+        visible = [_nonzero(axis, w) for axis, w in zip(axes, seen, strict=True)]
+        columns = next(iter(self.coordinates.values())).shape[len(axes) :]
+        sizes = [
+            sum(axis.sections[s].columns.stop - axis.sections[s].columns.start for s in numbers)
+            for axis, numbers in zip(axes, visible, strict=True)
+        ]
+        tensor = np.zeros([*sizes, *columns])
+        for combination, place in _places(axes, visible):
+            if combination in self.coordinates:
+                tensor[place] = self.coordinates[combination]
+        maps = tuple(
+            Dense(np.concatenate([w[:, axis.sections[s].columns] for s in numbers], axis=1))
+            for axis, w, numbers in zip(axes, seen, visible, strict=True)
+        )
+        return multiply(Kron(maps), tensor.reshape(math.prod(sizes), *columns))
+
+    @property
+    def vector(self) -> Array:
+        """All cells, where they can be written out."""
+        shape = [axis.vectors.shape[0] for axis in self.form.axes]
+        if math.prod(shape) > CELLS_OF_VECTOR:
+            raise AttributeError("vector")
+        from psephos.matrix import Identity
+
+        return self.answers(tuple(Identity(n) for n in shape))
+
+
+def block_classes(
+    blocks: Sequence[Matrix], shape: tuple[int, ...]
+) -> tuple[tuple[AxisClasses, ...], tuple[tuple[int, ...], ...]] | None:
+    """The classes of every axis and which factor each block has there.
+
+    None if blocks are no products over all axes, axes are too long, or classes are too large.
+    """
+    krons = [b for b in blocks if isinstance(b, Kron)]
+    fits = all(tuple(f.shape[1] for f in b.factors) == shape for b in krons)
+    if len(krons) < len(blocks) or not fits or max(shape) > LONGEST_CLASS_AXIS:
+        return None
+    axes: list[AxisClasses] = []
+    which: list[list[int]] = []
+    for factors in zip(*(b.factors for b in krons), strict=True):
+        numbers: dict[Matrix, int] = {}
+        by_id = {id(f): numbers.setdefault(f, len(numbers)) for f in factors}
+        axes.append(axis_classes(tuple(numbers)))
+        which.append([by_id[id(f)] for f in factors])
+    if math.prod(axis.entries for axis in axes) > CLASS_ENTRIES:
+        return None
+    choices = tuple(zip(*which, strict=True))
+    counts = [
+        math.prod(len(_seen(axis, f)) for axis, f in zip(axes, w, strict=True)) for w in choices
+    ]
+    if sum(counts) > CLASS_COMBINATIONS or _flops(axes) > CLASS_FLOPS:
+        return None
+    return tuple(axes), choices
+
+
+def seen_combinations(
+    axes: Sequence[AxisClasses], which: Sequence[Sequence[int]]
+) -> list[Combination]:
+    """The combinations of sections that some block sees."""
+    combinations: dict[Combination, None] = {}
+    for factors in which:
+        visible = [_seen(axis, f) for axis, f in zip(axes, factors, strict=True)]
+        combinations.update(dict.fromkeys(product(*visible)))
+    return list(combinations)
+
+
+def pseudo_inverses(x: Array, scale: Array) -> tuple[Array, Array]:
+    """X⁺ of many small matrices, and the projections onto what they do not see.
+
+    What is seen does not depend on weights: `scale` is the same sum with even ones.
+    """
+    b = x.shape[-1]
+    values, vectors = np.linalg.eigh(scale)
+    inside = values > np.maximum(values[..., -1:], 0) * b * 1e-12
+    turned = np.swapaxes(vectors, -1, -2) @ x @ vectors
+    both = inside[..., :, None] & inside[..., None, :]
+    turned = np.where(both, turned, np.eye(b))
+    # Even diagonals before they are inverted, since weights may be far apart.
+    even = 1 / np.sqrt(np.einsum("...ii->...i", turned))
+    inverse = np.linalg.inv(turned * even[..., :, None] * even[..., None, :])
+    inverse = np.where(both, inverse * even[..., :, None] * even[..., None, :], 0)
+    outside = np.where(inside, 0.0, 1.0)[..., None, :]
+    back = np.swapaxes(vectors, -1, -2)
+    return vectors @ inverse @ back, (vectors * outside) @ back
+
+
+def _inverse(
+    axes: Sequence[AxisClasses],
+    which: Sequence[Sequence[int]],
+    precisions: Sequence[float],
+    *,
+    unknown: bool = False,
+) -> Array:
+    """All X_k⁺, or the projections onto what no block sees."""
+    shape = [axis.entries for axis in axes]
+    out = np.zeros(shape)
+    if unknown:
+        units = [axis.unit_blocks() for axis in axes]
+        out = _outer(units)
+    for combination in seen_combinations(axes, which):
+        sections = [axis.sections[s] for axis, s in zip(axes, combination, strict=True)]
+        place = tuple(s.entries for s in sections)
+        x = np.zeros([s.entries.stop - s.entries.start for s in sections])
+        even = np.zeros_like(x)
+        for factors, c in zip(which, precisions, strict=True):
+            if all(s.seen_by[f] for s, f in zip(sections, factors, strict=True)):
+                parts = [
+                    axis.blocks[f][s.entries]
+                    for axis, f, s in zip(axes, factors, sections, strict=True)
+                ]
+                part = _outer(parts)
+                x += c * part
+                even += part / np.abs(part).max()
+        if all(s.size == 1 for s in sections):
+            known = even > 0
+            inverse = np.divide(1, x, out=np.zeros_like(x), where=known)
+            out[place] = ~known if unknown else inverse
+            continue
+        pair = pseudo_inverses(_matrices(x, sections), _matrices(even, sections))
+        out[place] = _entries(pair[1] if unknown else pair[0], sections)
+    return out
+
+
+def _matrices(entries: Array, sections: Sequence[Section]) -> Array:
+    """Entries of blocks, axis by axis, as one matrix for each combination of classes."""
+    d = len(sections)
+    split = [n for s in sections for n in (s.classes, s.size, s.size)]
+    order = [3 * i + k for k in range(3) for i in range(d)]
+    b = math.prod(s.size for s in sections)
+    return entries.reshape(split).transpose(order).reshape(-1, b, b)
+
+
+def _entries(matrices: Array, sections: Sequence[Section]) -> Array:
+    """The inverse of `_matrices`."""
+    d = len(sections)
+    split = [s.classes for s in sections] + 2 * [s.size for s in sections]
+    order = [k * d + i for i in range(d) for k in range(3)]
+    shape = [s.classes * s.size**2 for s in sections]
+    return matrices.reshape(split).transpose(order).reshape(shape)
+
+
+def _contract(tensor: Array, vectors: Sequence[Array]) -> float:
+    """The sum of a tensor's entries, each times its number on every axis."""
+    for v in reversed(vectors):
+        tensor = tensor.reshape(-1, v.size) @ v
+    return float(tensor.item())
+
+
+def _outer(vectors: Sequence[Array]) -> Array:
+    tensor = np.ones(())
+    for v in vectors:
+        tensor = np.multiply.outer(tensor, v)
+    return np.asarray(tensor)
+
+
+def _flops(axes: Sequence[AxisClasses]) -> float:
+    """About what the inverses of all X_k take: Π over axes of Σ over classes of b³."""
+    return 20.0 * math.prod(
+        sum(float(s.classes) * s.size**3 for s in axis.sections) for axis in axes
+    )
+
+
+def _seen(axis: AxisClasses, factor: int) -> list[int]:
+    return [k for k, section in enumerate(axis.sections) if section.seen_by[factor]]
+
+
+def _nonzero(axis: AxisClasses, seen: Array) -> list[int]:
+    """The sections that queries see, by what they make of the vectors; at least one."""
+    sizes = [float(np.abs(seen[:, s.columns]).max(initial=0.0)) for s in axis.sections]
+    numbers = [k for k, size in enumerate(sizes) if size > 1e-13 * max(sizes)]
+    return numbers or [0]
+
+
+def _columns(axis: AxisClasses, sections: Sequence[int]) -> Array:
+    """The vectors of some sections, side by side."""
+    parts = [axis.vectors[:, axis.sections[s].columns] for s in sections]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def _places(
+    axes: Sequence[AxisClasses], visible: Sequence[Sequence[int]]
+) -> Iterator[tuple[Combination, tuple[slice, ...]]]:
+    """Every combination of visible sections, and where its coordinates stand among them."""
+    ends: list[dict[int, slice]] = []
+    for axis, numbers in zip(axes, visible, strict=True):
+        slices, start = {}, 0
+        for s in numbers:
+            width = axis.sections[s].columns.stop - axis.sections[s].columns.start
+            slices[s] = slice(start, start + width)
+            start += width
+        ends.append(slices)
+    for combination in product(*visible):
+        yield combination, tuple(ends[i][s] for i, s in enumerate(combination))
