@@ -307,7 +307,7 @@ def _inverse(
     out = np.zeros(shape)
     if unknown:
         units = [axis.unit_blocks() for axis in axes]
-        out = _outer(units)
+        out = outer(units)
     for combination in seen_combinations(axes, which):
         sections = [axis.sections[s] for axis, s in zip(axes, combination, strict=True)]
         place = tuple(s.entries for s in sections)
@@ -319,7 +319,7 @@ def _inverse(
                     axis.blocks[f][s.entries]
                     for axis, f, s in zip(axes, factors, sections, strict=True)
                 ]
-                part = _outer(parts)
+                part = outer(parts)
                 x += c * part
                 even += part / np.abs(part).max()
         if all(s.size == 1 for s in sections):
@@ -332,13 +332,20 @@ def _inverse(
     return out
 
 
-def _matrices(entries: Array, sections: Sequence[Section]) -> Array:
-    """Entries of blocks, axis by axis, as one matrix for each combination of classes."""
-    d = len(sections)
-    split = [n for s in sections for n in (s.classes, s.size, s.size)]
+def block_matrices(entries: Array, runs: Sequence[tuple[int, int]]) -> Array:
+    """Entries of blocks, axis by axis, as one matrix for each combination of classes.
+
+    Runs say, for every axis, the size of its blocks and the number of its classes.
+    """
+    d = len(runs)
+    split = [n for size, classes in runs for n in (classes, size, size)]
     order = [3 * i + k for k in range(3) for i in range(d)]
-    b = math.prod(s.size for s in sections)
+    b = math.prod(size for size, _ in runs)
     return entries.reshape(split).transpose(order).reshape(-1, b, b)
+
+
+def _matrices(entries: Array, sections: Sequence[Section]) -> Array:
+    return block_matrices(entries, [(s.size, s.classes) for s in sections])
 
 
 def _entries(matrices: Array, sections: Sequence[Section]) -> Array:
@@ -357,7 +364,13 @@ def _contract(tensor: Array, vectors: Sequence[Array]) -> float:
     return float(tensor.item())
 
 
-def _outer(vectors: Sequence[Array]) -> Array:
+def outer(vectors: Sequence[Array]) -> Array:
+    """v₁ ⊗ … ⊗ v_d as a tensor.
+
+    >>> outer([np.array([1, 2]), np.array([3, 4, 5])])
+    array([[ 3.,  4.,  5.],
+           [ 6.,  8., 10.]])
+    """
     tensor = np.ones(())
     for v in vectors:
         tensor = np.multiply.outer(tensor, v)

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
 from psephos.inverse.axis_classes import common_eigenvectors
+from psephos.inverse.classes import outer
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Dense, Matrix
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor
@@ -214,19 +215,6 @@ def gradient(
         else:
             slopes.append(opt0.objective(theta, gram)[1])
     return at.error, slopes, factors
-
-
-def outer(vectors: Sequence[Array]) -> Array:
-    """v₁ ⊗ … ⊗ v_d as a tensor.
-
-    >>> outer([np.array([1, 2]), np.array([3, 4, 5])])
-    array([[ 3.,  4.,  5.],
-           [ 6.,  8., 10.]])
-    """
-    product = np.ones(())
-    for v in vectors:
-        product = np.multiply.outer(product, v)
-    return np.asarray(product)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,246 @@
+"""OPT_+ on levels: which levels of which attributes are measured together, and how well.
+
+The parts that may answer products on exactly their cells are listed (`union_levels.joined_parts`),
+with the best strategy for each attribute alone. Their shares are searched from many starts at once,
+since under Laplace noise there are many local minima, most of them with a few parts. What is left
+of the parts is then optimised together with the strategies. Last, attributes that were measured
+value by value get a strategy too, where the Gram that they see in the union has a better one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.random import Generator
+
+from psephos.kernel.budget import NoiseKind
+from psephos.matrix import Matrix
+from psephos.matrix.columns import gram_diagonal, select_columns
+from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
+from psephos.strategy.gram_terms import GramOperator, GramTerms, gram_operator
+from psephos.strategy.hdmm.gaussian import optimise_gaussian
+from psephos.strategy.hdmm.opt0 import opt0
+from psephos.strategy.hdmm.product import LONGEST_AXIS
+from psephos.strategy.hdmm.union_levels import (
+    NOTABLE_SHARE,
+    AxisOption,
+    LevelAxis,
+    LevelUnion,
+    joined_parts,
+    kinds_of,
+    plain_option,
+)
+from psephos.strategy.hdmm.union_pair import UnionPoint, descend
+from psephos.values import Array
+
+MOST_PARTS = 400
+"""Parts whose shares are searched together."""
+MOST_ENTRIES = 4_000_000
+"""The most numbers in all blocks of all parts."""
+SHARE_STARTS = 200
+"""Random shares from which the search begins, at most."""
+SHARE_WORK = 2e8
+"""Operations of one step from all starts."""
+LONGEST_STEP = 5e9
+"""Operations of one step from one start, at most."""
+VARIATION_GAIN = 1e-4
+"""The relative gain for which parts are left out or taken in once more."""
+FREED_GROUPS = 12
+"""An attribute gets a strategy late only if its levels have no more groups than this."""
+LATE_GAIN = 1e-4
+"""The relative gain that such a strategy must bring."""
+
+
+@dataclass(frozen=True, eq=False)
+class LevelParts:
+    """Parts as options on every axis, with their shares and the error of the real-valued union."""
+
+    parts: tuple[tuple[AxisOption, ...], ...]
+    shares: Array
+    error: float
+
+
+def opt_levels(
+    terms: GramTerms,
+    noise: NoiseKind,
+    *,
+    rng: Generator,
+    deadline: float | None = None,
+    totals: bool = False,
+) -> LevelParts | None:
+    """The best union over levels from one choice of first strategies.
+
+    None if there is but one part, or if the classes of its options are too large. With `totals`,
+    first strategies serve the total of an attribute as well.
+    """
+    axes = [LevelAxis.of(terms, i) for i in range(len(terms.shape))]
+    levels = tuple(axis for axis in axes if axis is not None)
+    if len(levels) < len(axes):
+        return None
+    search = _LevelSearch(terms, noise, levels, rng, deadline)
+    union = search.union()
+    factors = [search.first(i, totals) for i in range(len(axes))]
+    if len(union.parts) < 2 or not _affordable(union, factors):
+        return None
+    point = search.shares(union, factors)
+    union, point = search.together(*point)
+    for _ in range(2):
+        freed = search.freed(union, point)
+        if freed is None or freed[1].error > point.error * (1 - LATE_GAIN):
+            break
+        union, point = freed
+    options = union.options(point.factors)
+    parts = tuple(
+        tuple(options[i][o] for i, o in enumerate(part)) for part in union.parts
+    )
+    return LevelParts(parts, point.shares, point.error)
+
+
+@dataclass(frozen=True, eq=False)
+class _LevelSearch:
+    terms: GramTerms
+    noise: NoiseKind
+    axes: tuple[LevelAxis, ...]
+    rng: Generator
+    deadline: float | None
+
+    @property
+    def late(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def union(self) -> LevelUnion:
+        """All parts, levels with their own strategies where their queries are more than groups."""
+        levels = tuple(
+            tuple(self._level(axis, k) for k in range(len(axis.options) - 1)) for axis in self.axes
+        )
+        searched = tuple(self._has_strategy(axis) for axis in self.axes)
+        parts = tuple(joined_parts(self.axes, MOST_PARTS))
+        return LevelUnion(self.terms, self.noise, self.axes, levels, searched, parts)
+
+    def _has_strategy(self, axis: LevelAxis) -> bool:
+        last = len(axis.options) - 1
+        return not axis.is_plain(last) and 1 < axis.n <= LONGEST_AXIS[self.noise]
+
+    def _level(self, axis: LevelAxis, k: int) -> AxisOption:
+        groups = axis.options[k]
+        if axis.is_plain(k):
+            return plain_option(groups)
+        first = np.unique(groups, return_index=True)[1]
+        queries = [
+            select_columns(w, first)
+            for w, needs in zip(axis.queries, axis.needs, strict=True)
+            if needs[0] == k
+        ]
+        return AxisOption(groups, self._best(_even_gram(queries)))
+
+    def first(self, i: int, totals: bool) -> Factor:
+        """The best factor for the queries of one axis, each counted alike; with totals or not."""
+        axis = self.axes[i]
+        if not self._has_strategy(axis):
+            return identity_factor(axis.n)
+        queries = [
+            w
+            for w, needs in zip(axis.queries, axis.needs, strict=True)
+            if totals or axis.options[needs[0]].any()
+        ]
+        return self._best(_even_gram(queries))
+
+    def _best(self, gram: GramOperator) -> Factor:
+        if self.noise is NoiseKind.GAUSSIAN:
+            certified = optimise_gaussian(gram.times(np.eye(gram.n)), deadline=self.deadline)
+            return GaussianFactor(certified.factor)
+        return PureFactor(opt0(gram, rng=self.rng, restarts=1, deadline=self.deadline).theta)
+
+    def shares(
+        self, union: LevelUnion, factors: Sequence[Factor]
+    ) -> tuple[LevelUnion, Array, Sequence[Factor]]:
+        """The parts that are worth something, and their shares, from many starts."""
+        blocks = union.at(factors)
+        work = blocks.grid.work + 2 * blocks.parts.size
+        count = int(np.clip(SHARE_WORK / work, 2, SHARE_STARTS))
+        size = (count, len(union.parts))
+        starts = self.rng.random(size) ** 4
+        starts[self.rng.random(size) > self.rng.random((count, 1))] = 0
+        starts[0] = 1
+        kinds = set(kinds_of(self.axes))
+        starts[1] = [part in kinds for part in union.parts]
+        shares, errors = blocks.shares(np.maximum(starts, 1e-6), deadline=self.deadline)
+        best, least = shares[errors.argmin()], errors.min()
+        while not self.late and self.noise is NoiseKind.LAPLACE:
+            shares, errors = blocks.shares(_variations(best, count), deadline=self.deadline)
+            if errors.min() > least * (1 - VARIATION_GAIN):
+                break
+            best, least = shares[errors.argmin()], errors.min()
+        numbers = union.notable(best)
+        return union.only(numbers), best[numbers], factors
+
+    def together(
+        self, union: LevelUnion, shares: Array, factors: Sequence[Factor]
+    ) -> tuple[LevelUnion, UnionPoint]:
+        """Shares and strategies optimised together; parts that become small are left out."""
+        point = descend(union, shares, factors, deadline=self.deadline)
+        for _ in range(2):
+            numbers = union.notable(point.shares)
+            if len(numbers) == len(union.parts) or self.late:
+                break
+            union = union.only(numbers)
+            point = descend(union, point.shares[numbers], point.factors, deadline=self.deadline)
+        return union, point
+
+    def freed(self, union: LevelUnion, point: UnionPoint) -> tuple[LevelUnion, UnionPoint] | None:
+        """The same parts with strategies on further axes, each the best for the Gram it sees.
+
+        That Gram bounds the error from above, and is equal to it at the present factor: a better
+        factor for it is a better union.
+        """
+        more = tuple(
+            searched or self._may_be_freed(union, i) for i, searched in enumerate(union.searched)
+        )
+        if more == union.searched or self.late:
+            return None
+        wider = replace(union, searched=more)
+        if not _affordable(wider, point.factors):
+            return None
+        factors = list(point.factors)
+        for i, is_new in enumerate(np.array(more) & ~np.array(union.searched)):
+            if is_new and not self.late:
+                gram = wider.slopes(point.shares, factors).grams[i]
+                if gram is not None:
+                    factors[i] = self._best(gram)
+        return self.together(wider, point.shares, factors)
+
+    def _may_be_freed(self, union: LevelUnion, i: int) -> bool:
+        n, last = self.axes[i].n, len(union.levels[i])
+        used = {part[i] for part in union.parts}
+        groups = [int(union.levels[i][o].groups.max()) + 1 for o in used - {last}]
+        few = max(groups, default=0) <= min(FREED_GROUPS, n - 1)
+        return last in used and 2 < n <= LONGEST_AXIS[self.noise] and few
+
+
+def _variations(shares: Array, most: int) -> Array:
+    """The same shares without one of the parts, the smallest first, and with one more."""
+    notable = np.flatnonzero(shares > NOTABLE_SHARE)
+    notable = notable[np.argsort(shares[notable])]
+    rows = []
+    for k in notable:
+        rows.append(np.where(np.arange(shares.size) == k, 0.0, shares))
+    for k in np.flatnonzero(shares <= NOTABLE_SHARE):
+        rows.append(np.where(np.arange(shares.size) == k, 0.1, shares))
+    return np.maximum(rows[: max(most, len(notable))], 1e-6)
+
+
+def _even_gram(queries: Sequence[Matrix]) -> GramOperator:
+    """The Gram of several query matrices, each counted alike."""
+    return gram_operator([1 / float(gram_diagonal(w).sum()) for w in queries], list(queries))
+
+
+def _affordable(union: LevelUnion, factors: Sequence[Factor]) -> bool:
+    """Can all blocks of all parts be held, and inverted many times?"""
+    sizes = [union.axis_sizes(i, factors) for i in range(len(union.axes))]
+    entries = math.prod(sum(count * b * b for b, count in runs) for runs in sizes)
+    work = math.prod(sum(count * b**3 for b, count in runs) for runs in sizes)
+    return entries * len(union.parts) <= MOST_ENTRIES and 4 * work <= LONGEST_STEP

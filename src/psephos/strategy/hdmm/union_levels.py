@@ -1,0 +1,587 @@
+"""Unions over levels: on every axis a part has a level, every value, the strategy, or the total.
+
+What a release asks of an attribute is a few groupings of its values: none at all (the total), the
+levels of a hierarchy, every value. A part of the union takes one of these options on each axis, and
+every value may be asked by a strategy Y_i (a p-Identity, or a Gaussian factor) instead of one by
+one. In the common classes of the options (`inverse.classes`) the error of any union of such parts
+is a sum over small blocks,
+
+    C = (Σw)² Σ_k tr(X_k⁺ τ_k),    X_k = Σ_a c_a ⊗_i B_{ia k_i},    τ_k = Σ_j ⊗_i G_{ij k_i},
+
+for the share w_a and the precision c_a = w_a² (Gaussian noise: w_a) of part a. Where all options
+but Y_i factor through P, the finest of the levels, the classes are known without an eigenproblem:
+with N = Y⁻¹ and K = PNPᵀ the columns of NPᵀ are one block, on which Y is K, a level PᵀLP is KLK and
+a Gram G is R = PNGNPᵀ; all the rest is one class, on which Y is 1 and G has trace tr NG - tr K⁻¹R.
+
+Weighted marginals, OPT_M of McKenna et al. 2018, are the case without strategies and levels.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
+
+import numpy as np
+
+from psephos.inverse.axis_classes import axis_classes
+from psephos.inverse.classes import block_matrices, outer
+from psephos.kernel.budget import NoiseKind
+from psephos.matrix import Identity, Matrix, Ones, Partition, Stack, compose, total
+from psephos.matrix.combine import join_groups
+from psephos.strategy.factors import Factor, identity_factor
+from psephos.strategy.gram_terms import GramOperator, GramTerms, gram_operator
+from psephos.strategy.hdmm.union_pair import Slopes
+from psephos.values import Array
+
+NOTABLE_SHARE = 1e-3
+"""A part with less than this share of the budget is left out, unless only it answers something."""
+SMALLEST_SHARE = 1e-6
+"""No share is smaller while shares are searched, so that all blocks can be inverted."""
+MOST_OPTIONS = 8
+"""The most groupings of one axis."""
+Part = tuple[int, ...]
+"""The number of an option on every axis."""
+
+
+@dataclass(frozen=True, eq=False)
+class AxisOption:
+    """A grouping of the cells of an axis, and what is measured of the groups."""
+
+    groups: Array
+    factor: Factor
+
+    @property
+    def matrix(self) -> Matrix:
+        """The option as a matrix over all cells."""
+        count, n = int(self.groups.max()) + 1, self.groups.size
+        if count == 1:
+            return total(n)
+        if count == n:
+            return self.factor.matrix
+        partition = Partition(self.groups)
+        return partition if _is_plain(self.factor) else compose(self.factor.matrix, partition)
+
+
+@dataclass(frozen=True, eq=False)
+class LevelAxis:
+    """The queries of one axis: those that differ, their grouping, and which each product has."""
+
+    n: int
+    queries: list[Matrix]
+    which: Array
+    options: tuple[Array, ...]
+    """All groupings that some query needs and their joins, each as the group of every cell."""
+    needs: tuple[tuple[int, ...], ...]
+    """For each of the queries the option that it needs, then those that some of its rows need."""
+
+    @classmethod
+    def of(cls, terms: GramTerms, i: int) -> LevelAxis | None:
+        """None if there are too many groupings."""
+        different = {id(w): w for w in terms.axis(i)}
+        index = {key: k for k, key in enumerate(different)}
+        n = terms.shape[i]
+        groups = [[piece.column_groups() for piece in (w, *_pieces(w))] for w in different.values()]
+        every = [g for several in groups for g in several]
+        options: dict[bytes, Array] = {g.tobytes(): g for g in [*every, np.arange(n)]}
+        pending = list(options.values())
+        while pending:
+            one = pending.pop()
+            for other in list(options.values()):
+                both = join_groups([one, other])
+                if both.tobytes() not in options:
+                    options[both.tobytes()] = both
+                    pending.append(both)
+            if len(options) > MOST_OPTIONS:
+                return None
+        ordered = sorted(options.values(), key=lambda g: (int(g.max()), g.tolist()))
+        numbers = {g.tobytes(): k for k, g in enumerate(ordered)}
+        return cls(
+            n,
+            list(different.values()),
+            np.array([index[id(w)] for w in terms.axis(i)]),
+            tuple(ordered),
+            tuple(tuple(dict.fromkeys(numbers[g.tobytes()] for g in each)) for each in groups),
+        )
+
+    @cached_property
+    def joins(self) -> Array:
+        """The number of the join of every two options."""
+        numbers = {g.tobytes(): k for k, g in enumerate(self.options)}
+        pairs = [[numbers[join_groups([a, b]).tobytes()] for b in self.options]
+                 for a in self.options]  # fmt: skip
+        return np.array(pairs)
+
+    def is_plain(self, option: int) -> bool:
+        """Do the queries that need an option ask for groups one by one, of it or of coarser ones?"""
+        return all(
+            isinstance(piece, Identity | Partition | Ones)
+            for w, needs in zip(self.queries, self.needs, strict=True)
+            if needs[0] == option
+            for piece in _pieces(w) or [w]
+        )
+
+    @cached_property
+    def grams(self) -> list[GramOperator]:
+        return [gram_operator([1.0], [w]) for w in self.queries]
+
+
+@dataclass(frozen=True, eq=False)
+class AxisBlocks:
+    """One axis in its classes: their sizes, and the entries of every option and every query."""
+
+    sizes: tuple[tuple[int, int], ...]
+    """Runs of classes: the size of their blocks, and their number."""
+    options: Array
+    queries: Array
+    moments: AxisMoments | None = None
+
+    @property
+    def entries(self) -> int:
+        return int(self.options.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class AxisMoments:
+    """With N = Y⁻¹: P, K = PNPᵀ, and for every Gram on the axis GNPᵀ and R = PNGNPᵀ."""
+
+    levels: CommonLevels
+    kernel: Array
+    through: list[Array]
+    squares: Array
+
+
+def fixed_blocks(
+    axis: LevelAxis, options: Sequence[AxisOption], used: Sequence[int]
+) -> AxisBlocks:
+    """An axis on which no option is optimised."""
+    classes = axis_classes(tuple(options[o].matrix for o in used))
+    entries = np.zeros((len(options), classes.entries))
+    entries[list(used)] = classes.blocks
+    return AxisBlocks(
+        tuple((section.size, section.classes) for section in classes.sections),
+        entries,
+        np.array([classes.gram_blocks(w) for w in axis.queries]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class CommonLevels:
+    """The coarsest grouping finer than all levels that are used on an axis."""
+
+    partition: Array
+    """P, groups by cells."""
+    grams: dict[int, Array]
+    """What each level that is used measures of the groups."""
+    is_level: Array
+    """For every query matrix: does it ask about groups alone?"""
+
+    @classmethod
+    def of(
+        cls, axis: LevelAxis, options: Sequence[AxisOption], used: Sequence[int]
+    ) -> CommonLevels | None:
+        """None if no level is used."""
+        levels = [o for o in used if o < len(options) - 1]
+        if not levels:
+            return None
+        groups = join_groups([options[o].groups for o in levels])
+        count = int(groups.max()) + 1
+        partition = np.zeros((count, axis.n))
+        partition[groups, np.arange(axis.n)] = 1
+        first = np.unique(groups, return_index=True)[1]
+        grams = {}
+        for o in levels:
+            columns = options[o].factor.matrix.dense()[:, options[o].groups[first]]
+            grams[o] = columns.T @ columns
+        is_level = [
+            int(join_groups([groups, axis.options[needs[0]]]).max()) + 1 == count
+            for needs in axis.needs
+        ]
+        return cls(partition, grams, np.array(is_level))
+
+
+def strategy_blocks(
+    axis: LevelAxis, options: Sequence[AxisOption], levels: CommonLevels | None
+) -> AxisBlocks:
+    """An axis whose last option is a strategy of every value, the others levels of it."""
+    inverse = options[-1].factor.inverse
+    rest = np.array([inverse.trace_with(w) for w in axis.queries])
+    if levels is None:
+        return AxisBlocks(((1, 1),), np.ones((len(options), 1)), rest[:, None])
+    partition = levels.partition
+    count = len(partition)
+    columns = inverse.matmat(partition.T)
+    kernel = partition @ columns
+    through = [gram.times(columns.T.copy()).T for gram in axis.grams]
+    squares = np.array([columns.T @ g for g in through])
+    seen = (np.linalg.inv(kernel) * squares).sum(axis=(1, 2))
+    rest = np.where(levels.is_level, 0.0, np.maximum(rest - seen, 0.0))
+    entries = np.zeros((len(options), 1 + count * count))
+    for o, gram in levels.grams.items():
+        entries[o, 1:] = (kernel @ gram @ kernel).ravel()
+    entries[-1] = np.append(1.0, kernel)
+    return AxisBlocks(
+        ((1, 1), (count, 1)),
+        entries,
+        np.column_stack([rest, squares.reshape(len(squares), -1)]),
+        AxisMoments(levels, kernel, through, squares),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ClassGrid:
+    """Where the blocks of all combinations of classes stand among their entries."""
+
+    shape: tuple[int, ...]
+    places: list[Array]
+    """For every size of block, the places of all its blocks: count x size x size."""
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def of(cls, axes: tuple[tuple[tuple[int, int], ...], ...]) -> ClassGrid:
+        """From the runs of classes on every axis."""
+        ends = [np.cumsum([count * b * b for b, count in runs]) for runs in axes]
+        shape = tuple(int(end[-1]) for end in ends)
+        numbers = np.arange(math.prod(shape)).reshape(shape)
+        by_size: dict[int, list[Array]] = {}
+        for choice in np.ndindex(*[len(runs) for runs in axes]):
+            runs = [axes[i][k] for i, k in enumerate(choice)]
+            place = tuple(
+                slice(int(ends[i][k]) - runs[i][1] * runs[i][0] ** 2, int(ends[i][k]))
+                for i, k in enumerate(choice)
+            )
+            blocks = block_matrices(numbers[place], [(b, count) for b, count in runs])
+            by_size.setdefault(blocks.shape[-1], []).append(blocks)
+        return cls(shape, [np.concatenate(each) for each in by_size.values()])
+
+    @property
+    def work(self) -> float:
+        """About the operations of one inversion."""
+        return float(sum(p.shape[0] * max(1, 4 * p.shape[1] ** 3) for p in self.places))
+
+    def inverses(self, x: Array) -> Array:
+        """X_k⁻¹ of all blocks, the last axis of an array holding their entries."""
+        out = np.empty_like(x)
+        for place in self.places:
+            if place.shape[1] == 1:
+                flat = place.ravel()
+                out[..., flat] = 1 / x[..., flat]
+                continue
+            blocks = x[..., place]
+            even = 1 / np.sqrt(np.einsum("...ii->...i", blocks))
+            scaled = np.linalg.inv(blocks * even[..., :, None] * even[..., None, :])
+            out[..., place] = scaled * even[..., :, None] * even[..., None, :]
+        return out
+
+    def between(self, inverse: Array, tau: Array) -> Array:
+        """X_k⁻¹ τ_k X_k⁻¹."""
+        out = np.empty_like(inverse)
+        for place in self.places:
+            if place.shape[1] == 1:
+                flat = place.ravel()
+                out[..., flat] = inverse[..., flat] ** 2 * tau[flat]
+            else:
+                out[..., place] = inverse[..., place] @ tau[place] @ inverse[..., place]
+        return out
+
+    def unseen(self, parts: Array) -> Array:
+        """Projections onto what no part sees; parts by entries."""
+        sizes = np.abs(parts).max(axis=1, keepdims=True)
+        even = (parts / np.where(sizes > 0, sizes, 1)).sum(axis=0)
+        out = np.zeros_like(even)
+        for place in self.places:
+            if place.shape[1] == 1:
+                out[place] = even[place] <= 0
+                continue
+            values, vectors = np.linalg.eigh(even[place])
+            outside = values <= np.maximum(values[:, -1:], 0) * 1e-11
+            outside |= values[:, -1:] <= 1e-300
+            out[place] = (vectors * outside[:, None, :]) @ np.swapaxes(vectors, -1, -2)
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class LevelUnion:
+    """Parts by their options on every axis, as a function of their shares and of the strategies.
+
+    The factors of `slopes` and `error` are those of the last option of every axis, every value.
+    """
+
+    terms: GramTerms
+    noise: NoiseKind
+    axes: tuple[LevelAxis, ...]
+    levels: tuple[tuple[AxisOption, ...], ...]
+    """On every axis the options but the last."""
+    searched: tuple[bool, ...]
+    """Is the last option of an axis a strategy that is optimised?"""
+    parts: tuple[Part, ...]
+
+    def only(self, numbers: Sequence[int]) -> LevelUnion:
+        """Some of the parts."""
+        parts = tuple(self.parts[k] for k in numbers)
+        return LevelUnion(self.terms, self.noise, self.axes, self.levels, self.searched, parts)
+
+    def options(self, factors: Sequence[Factor]) -> list[tuple[AxisOption, ...]]:
+        """All options of every axis, with these factors for every value."""
+        return [
+            (*levels, AxisOption(np.arange(axis.n), factor))
+            for axis, levels, factor in zip(self.axes, self.levels, factors, strict=True)
+        ]
+
+    def at(self, factors: Sequence[Factor]) -> UnionBlocks:
+        """The union in its classes, for some factors."""
+        pairs = enumerate(zip(self.axes, self.options(factors), strict=True))
+        return UnionBlocks(self, [self._axis_blocks(i, *pair) for i, pair in pairs])
+
+    def _axis_blocks(
+        self, i: int, axis: LevelAxis, options: tuple[AxisOption, ...]
+    ) -> AxisBlocks:
+        if self.searched[i]:
+            return strategy_blocks(axis, options, self._common_levels(i))
+        if i not in self._fixed:
+            used = sorted({part[i] for part in self.parts})
+            self._fixed[i] = fixed_blocks(axis, options, used)
+        return self._fixed[i]
+
+    def _common_levels(self, i: int) -> CommonLevels | None:
+        if i not in self._levels:
+            used = sorted({part[i] for part in self.parts})
+            last = AxisOption(np.arange(self.axes[i].n), identity_factor(self.axes[i].n))
+            self._levels[i] = CommonLevels.of(self.axes[i], (*self.levels[i], last), used)
+        return self._levels[i]
+
+    def axis_sizes(self, i: int, factors: Sequence[Factor]) -> tuple[tuple[int, int], ...]:
+        """The sizes of blocks on one axis, and how many classes have them."""
+        if not self.searched[i]:
+            return self._axis_blocks(i, self.axes[i], self.options(factors)[i]).sizes
+        levels = self._common_levels(i)
+        return ((1, 1),) if levels is None else ((1, 1), (len(levels.partition), 1))
+
+    @cached_property
+    def _fixed(self) -> dict[int, AxisBlocks]:
+        return {}
+
+    @cached_property
+    def _levels(self) -> dict[int, CommonLevels | None]:
+        return {}
+
+    def error(self, shares: Array, factors: Sequence[Factor]) -> float:
+        return self.at(factors).error(shares)
+
+    def slopes(self, shares: Array, factors: Sequence[Factor]) -> Slopes:
+        return self.at(factors).slopes(shares)
+
+    def notable(self, shares: Array) -> list[int]:
+        """The parts with a notable share, and those without which a product had no finer part."""
+        numbers = np.flatnonzero(shares > NOTABLE_SHARE).tolist()
+        for kind in self.kinds:
+            if any(self.is_finer(self.parts[k], kind) for k in numbers):
+                continue
+            finer = [k for k, part in enumerate(self.parts) if self.is_finer(part, kind)]
+            numbers.append(max(finer, key=lambda k: shares[k]))
+        return sorted(set(numbers))
+
+    @cached_property
+    def kinds(self) -> list[Part]:
+        """The option on every axis that each product needs."""
+        return kinds_of(self.axes)
+
+    def is_finer(self, part: Part, kind: Part) -> bool:
+        """Does a part answer all products of a kind?"""
+        return all(
+            axis.joins[a, b] == a for axis, a, b in zip(self.axes, part, kind, strict=True)
+        )
+
+
+class UnionBlocks:
+    """The union in the classes of its axes, the factors given."""
+
+    def __init__(self, union: LevelUnion, axes: list[AxisBlocks]) -> None:
+        self.union, self.axes = union, axes
+        self.grid = ClassGrid.of(tuple(axis.sizes for axis in axes))
+        self.power = union.noise.power
+        self.parts = np.array(
+            [
+                outer([axis.options[o] for axis, o in zip(axes, part, strict=True)]).ravel()
+                for part in union.parts
+            ]
+        )
+        self.tau = self._products(-1, union.terms.coefficients).sum(axis=0)
+        self.unseen = self.grid.unseen(self.parts)
+
+    def _products(self, without: int, coefficients: Array) -> Array:
+        """⊗ of what each product asks on every axis but one: products by entries."""
+        out = coefficients[:, None]
+        for i, (axis, blocks) in enumerate(zip(self.union.axes, self.axes, strict=True)):
+            if i != without:
+                out = (out[:, :, None] * blocks.queries[axis.which][:, None, :]).reshape(
+                    len(out), -1
+                )
+        return np.asarray(out)
+
+    def _solved(self, shares: Array) -> tuple[Array, Array, Array]:
+        """X⁻¹ in entries, the error at Σw = 1, and X⁻¹τX⁻¹; a row for each row of shares."""
+        x = shares**self.power @ self.parts
+        inverse = self.grid.inverses(x + self.unseen * x.max(axis=-1, keepdims=True))
+        return inverse, inverse @ self.tau, self.grid.between(inverse, self.tau)
+
+    def error(self, shares: Array) -> float:
+        total_share = float(shares.sum())
+        return total_share**self.power * float(self._solved(shares)[1])
+
+    def shares(
+        self, starts: Array, steps: int = 300, deadline: float | None = None
+    ) -> tuple[Array, Array]:
+        """The shares improved from every row of positive starts, and C of each.
+
+        C is convex in the precisions, so at Σw = 1 it is at most Σ_a c°_a² g_a / c_a with
+        g_a = ⟨B_a, X⁺τX⁺⟩, and equal at the present c°. The least of that bound comes next, so C
+        never rises.
+        """
+        power = self.power
+        w = starts / starts.sum(axis=1, keepdims=True)
+        error = np.full(len(w), np.inf)
+        for _ in range(steps):
+            before = error
+            _, error, between = self._solved(w)
+            late = deadline is not None and time.monotonic() > deadline
+            if late or (before - error <= 1e-7 * error).all():
+                break
+            g = np.maximum(between @ self.parts.T, 0)
+            w = w * (w ** (power - 1) * g / error[:, None]) ** (1 / (power + 1))
+            w = np.maximum(w / w.sum(axis=1, keepdims=True), SMALLEST_SHARE)
+        return w / w.sum(axis=1, keepdims=True), error
+
+    def slopes(self, shares: Array) -> Slopes:
+        """C, its derivative in every share, and the Gram that every strategy sees."""
+        power, total_share = self.power, float(shares.sum())
+        inverse, error, between = self._solved(shares)
+        scale = total_share**power
+        value = scale * float(error)
+        g = self.parts @ between
+        by_share = power * (value / total_share - scale * shares ** (power - 1) * g)
+        grams = [
+            self._gram_seen(i, scale * inverse, scale * between, shares**power)
+            if self.union.searched[i]
+            else None
+            for i in range(len(self.axes))
+        ]
+        return Slopes(value, by_share, grams)
+
+    def _gram_seen(self, i: int, inverse: Array, between: Array, precisions: Array) -> GramOperator:
+        """Γ with dC = tr(Γ dN), through the entries of this axis.
+
+        ∂C/∂G_j is X⁻¹ contracted with the product's other axes, ∂C/∂B_o is -Σ c_a X⁻¹τX⁻¹
+        contracted with the other axes of the parts that have option o.
+        """
+        axis, blocks = self.union.axes[i], self.axes[i]
+        unfold = (math.prod(self.grid.shape[:i]), self.grid.shape[i], -1)
+
+        def contracted(tensor: Array, others: Array) -> Array:
+            """A row of entries of this axis for every row of others."""
+            turned = np.moveaxis(tensor.reshape(unfold), 1, 0).reshape(unfold[1], -1)
+            return np.asarray(others @ turned.T)
+
+        by_product = contracted(inverse, self._products(i, self.union.terms.coefficients))
+        by_query = np.zeros((len(axis.queries), blocks.entries))
+        np.add.at(by_query, axis.which, by_product)
+        by_option = np.zeros((len(blocks.options), blocks.entries))
+        others = np.array(
+            [
+                c * outer([b.options[o] for k, (b, o) in enumerate(zip(self.axes, part, strict=True))
+                           if k != i]).ravel()
+                for c, part in zip(precisions, self.union.parts, strict=True)
+            ]
+        )  # fmt: skip
+        np.add.at(
+            by_option, [part[i] for part in self.union.parts], -contracted(between, others)
+        )
+        if blocks.moments is None:
+            return gram_operator(by_query[:, 0], axis.queries)
+        return _seen_through(axis, blocks.moments, by_query, by_option)
+
+
+def _seen_through(
+    axis: LevelAxis, at: AxisMoments, by_query: Array, by_option: Array
+) -> GramOperator:
+    """Γ = Σ γG + PᵀHP + Σ (GNPᵀ E P + its transpose), γ, H and E the derivatives in tr NG, K, R."""
+    p, kernel = at.levels.partition, at.kernel
+    count = len(kernel)
+    inverse = np.linalg.inv(kernel)
+    gamma = by_query[:, 0]
+    by_square = _symmetric(by_query[:, 1:], count) - gamma[:, None, None] * inverse
+    by_kernel = inverse @ np.tensordot(gamma, at.squares, axes=1) @ inverse
+    by_block = _symmetric(by_option[:, 1:], count)
+    by_kernel += by_block[-1]
+    for o, gram in at.levels.grams.items():
+        half = by_block[o] @ kernel @ gram
+        by_kernel += half + half.T
+    side = np.zeros((axis.n, count))
+    for through, e in zip(at.through, by_square, strict=True):
+        side += through @ e
+    diagonal = ((by_kernel @ p + 2 * side.T) * p).sum(axis=0)
+    for g, gram_of_queries in zip(gamma, axis.grams, strict=True):
+        diagonal += g * gram_of_queries.diagonal
+
+    def times(b: Array) -> Array:
+        sums = b @ p.T
+        out = (sums @ by_kernel + b @ side) @ p + sums @ side.T
+        for g, gram_of_queries in zip(gamma, axis.grams, strict=True):
+            out += g * gram_of_queries.times(b)
+        return np.asarray(out)
+
+    return GramOperator(axis.n, diagonal, times)
+
+
+def _symmetric(entries: Array, size: int) -> Array:
+    """Rows of entries as matrices, each the mean of itself and its transpose."""
+    blocks = entries.reshape(-1, size, size)
+    return np.asarray((blocks + np.swapaxes(blocks, 1, 2)) / 2)
+
+
+def kinds_of(axes: Sequence[LevelAxis]) -> list[Part]:
+    """The option on every axis that each product needs, without repeats."""
+    needs = [[axis.needs[k][0] for k in axis.which] for axis in axes]
+    return list(dict.fromkeys(zip(*needs, strict=True)))
+
+
+def joined_parts(axes: Sequence[LevelAxis], most: int) -> list[Part]:
+    """What can answer products on exactly their cells, up to a number of parts.
+
+    These are the kinds of products and their joins, then what parts of products need and its joins.
+    """
+    parts = dict.fromkeys(kinds_of(axes))
+    pieces: dict[Part, None] = {}
+    for j in range(len(axes[0].which)):
+        choices = [axis.needs[axis.which[j]] for axis in axes]
+        if math.prod(map(len, choices)) <= most:
+            pieces.update(dict.fromkeys(product(*choices)))
+    for seeds in (list(parts), list(pieces)):
+        parts.update(dict.fromkeys(seeds[: most - len(parts)]))
+        pending = list(parts)
+        for one in pending:
+            for other in seeds:
+                both = tuple(
+                    int(axis.joins[a, b]) for axis, a, b in zip(axes, one, other, strict=True)
+                )
+                if both not in parts and len(parts) < most:
+                    parts[both] = None
+                    pending.append(both)
+    return list(parts)
+
+
+def plain_option(groups: Array) -> AxisOption:
+    """Every group on its own."""
+    return AxisOption(groups, identity_factor(int(groups.max()) + 1))
+
+
+def _pieces(queries: Matrix) -> tuple[Matrix, ...]:
+    """The parts of stacked queries."""
+    return queries.parts if isinstance(queries, Stack) else ()
+
+
+def _is_plain(factor: Factor) -> bool:
+    return not factor.rounded
