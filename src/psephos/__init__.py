@@ -3,86 +3,96 @@
 The names below follow the way of the data: what exists (domain), which rows (predicate), what is
 asked (workload), how it is computed (matrix), what may be spent (budget, unit, ledger), the handles
 that spend it (protect, simulate), and what can go wrong (errors).
+
+What a name needs is imported when the name is first used: `import psephos` alone loads no other
+library.
 """
 
-from psephos import infer, inverse, matrix, plans
-from psephos.audit.audit import AuditReport, audit
-from psephos.audit.stage import AttackResult
-from psephos.domain.attribute import Attribute
-from psephos.domain.domain import Domain
-from psephos.domain.predicate import Column, Predicate, col
-from psephos.domain.values import Level
-from psephos.engines.owner_check import CheckReport
-from psephos.engines.protocol import Mismatch
-from psephos.errors import (
-    BudgetError,
-    BudgetExceededError,
-    DomainError,
-    LedgerError,
-    PredicateError,
-    PsephosError,
-    RefusedError,
-    ReleaseError,
-    ShapeError,
-    SourceError,
-    SqlError,
-    TooLargeError,
-    UnsupportedError,
-    WorkloadError,
-)
-from psephos.infer.estimate import Answers, Estimate
-from psephos.infer.intervals import Widths
-from psephos.infer.least_squares import LeastSquares
-from psephos.kernel.budget import Budget, NoiseKind, epsilon, epsilon_delta, rho
-from psephos.kernel.ledger import Ledger
-from psephos.kernel.measurement import Measurement
-from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
-from psephos.kernel.protected import ProtectedTable, ProtectedVector
-from psephos.kernel.query import Block, Query
-from psephos.kernel.scores.worst_approximated import WorstApproximated
-from psephos.kernel.source import Conjunct
-from psephos.kernel.storage import Anchor, Entry
-from psephos.kernel.unit import Cap, Unit, add_remove_row, person, substitute_row
-from psephos.protect import check, protect, simulate
-from psephos.release import spec
-from psephos.release.ask import Price, Reply, ask, price
-from psephos.release.bundle import Bundle
-from psephos.release.forecast import Forecast, RivalError, TableError, plan
-from psephos.release.preflight import check_release
-from psephos.release.request import Job
-from psephos.release.requests import MeasuredRequest
-from psephos.release.run import rehearse, release
-from psephos.release.verify import Check, Verification, verify
-from psephos.release.views import Shift, Views
-from psephos.strategy import select
-from psephos.strategy.strategy import Strategy
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from psephos.version import __version__ as __version__
-from psephos.workload import census
-from psephos.workload.builders import (
-    marginals,
-    prefix_product,
-    range_marginals,
-    range_product,
-    relative,
-)
-from psephos.workload.product import Product, product
-from psephos.workload.queries import (
-    QuerySet,
-    all_range,
-    groups,
-    identity,
-    identity_total,
-    level,
-    masks,
-    permuted,
-    predicates,
-    prefix,
-    ranges,
-    stacked,
-    total,
-    width_range,
-)
-from psephos.workload.workload import Reduction, Workload
+
+if TYPE_CHECKING:
+    from psephos import infer, inverse, matrix, plans
+    from psephos.audit.audit import AuditReport, audit
+    from psephos.audit.stage import AttackResult
+    from psephos.domain.attribute import Attribute
+    from psephos.domain.domain import Domain
+    from psephos.domain.predicate import Column, Predicate, col
+    from psephos.domain.values import Level
+    from psephos.engines.owner_check import CheckReport
+    from psephos.engines.protocol import Mismatch
+    from psephos.errors import (
+        BudgetError,
+        BudgetExceededError,
+        DomainError,
+        LedgerError,
+        PredicateError,
+        PsephosError,
+        RefusedError,
+        ReleaseError,
+        ShapeError,
+        SourceError,
+        SqlError,
+        TooLargeError,
+        UnsupportedError,
+        WorkloadError,
+    )
+    from psephos.infer.estimate import Answers, Estimate
+    from psephos.infer.intervals import Widths
+    from psephos.infer.least_squares import LeastSquares
+    from psephos.kernel.budget import Budget, NoiseKind, epsilon, epsilon_delta, rho
+    from psephos.kernel.ledger import Ledger
+    from psephos.kernel.measurement import Measurement
+    from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
+    from psephos.kernel.protected import ProtectedTable, ProtectedVector
+    from psephos.kernel.query import Block, Query
+    from psephos.kernel.scores.worst_approximated import WorstApproximated
+    from psephos.kernel.source import Conjunct
+    from psephos.kernel.storage import Anchor, Entry
+    from psephos.kernel.unit import Cap, Unit, add_remove_row, person, substitute_row
+    from psephos.protect import check, protect, simulate
+    from psephos.release import spec
+    from psephos.release.ask import Price, Reply, ask, price
+    from psephos.release.bundle import Bundle
+    from psephos.release.forecast import Forecast, RivalError, TableError, plan
+    from psephos.release.preflight import check_release
+    from psephos.release.request import Job
+    from psephos.release.requests import MeasuredRequest
+    from psephos.release.run import rehearse, release
+    from psephos.release.verify import Check, Verification, verify
+    from psephos.release.views import Shift, Views
+    from psephos.strategy import select
+    from psephos.strategy.strategy import Strategy
+    from psephos.workload import census
+    from psephos.workload.builders import (
+        marginals,
+        prefix_product,
+        range_marginals,
+        range_product,
+        relative,
+    )
+    from psephos.workload.product import Product, product
+    from psephos.workload.queries import (
+        QuerySet,
+        all_range,
+        groups,
+        identity,
+        identity_total,
+        level,
+        masks,
+        permuted,
+        predicates,
+        prefix,
+        ranges,
+        stacked,
+        total,
+        width_range,
+    )
+    from psephos.workload.workload import Reduction, Workload
 
 __all__ = [  # noqa: RUF022 - in the order of the data's way
     # what exists
@@ -201,3 +211,87 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "RefusedError",
     "ReleaseError",
 ]
+
+_MODULES = {
+    "census": "psephos.workload.census",
+    "infer": "psephos.infer",
+    "inverse": "psephos.inverse",
+    "matrix": "psephos.matrix",
+    "plans": "psephos.plans",
+    "select": "psephos.strategy.select",
+    "spec": "psephos.release.spec",
+}
+_NAMES_OF = {
+    "psephos.audit.audit": "AuditReport audit",
+    "psephos.audit.stage": "AttackResult",
+    "psephos.domain.attribute": "Attribute",
+    "psephos.domain.domain": "Domain",
+    "psephos.domain.predicate": "Column Predicate col",
+    "psephos.domain.values": "Level",
+    "psephos.engines.owner_check": "CheckReport",
+    "psephos.engines.protocol": "Mismatch",
+    "psephos.errors": (
+        "BudgetError BudgetExceededError DomainError LedgerError PredicateError PsephosError "
+        "RefusedError ReleaseError ShapeError SourceError SqlError TooLargeError "
+        "UnsupportedError WorkloadError"
+    ),
+    "psephos.infer.estimate": "Answers Estimate",
+    "psephos.infer.intervals": "Widths",
+    "psephos.infer.least_squares": "LeastSquares",
+    "psephos.kernel.budget": "Budget NoiseKind epsilon epsilon_delta rho",
+    "psephos.kernel.ledger": "Ledger",
+    "psephos.kernel.measurement": "Measurement",
+    "psephos.kernel.noise": "DiscreteGaussian DiscreteLaplace",
+    "psephos.kernel.protected": "ProtectedTable ProtectedVector",
+    "psephos.kernel.query": "Block Query",
+    "psephos.kernel.scores.worst_approximated": "WorstApproximated",
+    "psephos.kernel.source": "Conjunct",
+    "psephos.kernel.storage": "Anchor Entry",
+    "psephos.kernel.unit": "Cap Unit add_remove_row person substitute_row",
+    "psephos.protect": "check protect simulate",
+    "psephos.release.ask": "Price Reply ask price",
+    "psephos.release.bundle": "Bundle",
+    "psephos.release.forecast": "Forecast RivalError TableError plan",
+    "psephos.release.preflight": "check_release",
+    "psephos.release.request": "Job",
+    "psephos.release.requests": "MeasuredRequest",
+    "psephos.release.run": "rehearse release",
+    "psephos.release.verify": "Check Verification verify",
+    "psephos.release.views": "Shift Views",
+    "psephos.strategy.strategy": "Strategy",
+    "psephos.workload.builders": "marginals prefix_product range_marginals range_product relative",
+    "psephos.workload.product": "Product product",
+    "psephos.workload.queries": (
+        "QuerySet all_range groups identity identity_total level masks permuted predicates "
+        "prefix ranges stacked total width_range"
+    ),
+    "psephos.workload.workload": "Reduction Workload",
+}
+_HOMES = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
+
+
+class _Package(ModuleType):
+    """The package: public names are looked up when they are first used."""
+
+    if not TYPE_CHECKING:  # for type checkers a name that is not listed stays a mistake
+
+        def __getattr__(self, name):
+            if name in _MODULES:
+                value = import_module(_MODULES[name])
+            elif name in _HOMES:
+                value = getattr(import_module(_HOMES[name]), name)
+            else:
+                raise AttributeError(f"module 'psephos' has no attribute {name!r}")
+            self.__dict__[name] = value
+            return value
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Importing a room sets it here; psephos.audit, protect and release stay functions.
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self.__dict__, *__all__})
+
+
+sys.modules[__name__].__class__ = _Package

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import psephos.engines as engines
-from psephos.domain.domain import Domain
+from psephos.domain.domain import Domain, checked_edition
 from psephos.engines import CheckReport, as_source
 from psephos.engines.columns import needed_columns
 from psephos.errors import BudgetError, DomainError
@@ -21,8 +21,6 @@ from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.unit import Unit
 from psephos.kernel.vault import Draws, Vault
-
-LONGEST_EDITION = 200
 
 
 def protect(
@@ -104,21 +102,6 @@ def simulate(
         budget=budget,
         seed=seed,
         edition=checked_edition(edition),
-    )
-
-
-def checked_edition(edition: Any) -> str:
-    """The name of a state of the data; empty, if it has none.
-
-    >>> checked_edition("2025")
-    '2025'
-    """
-    printable = type(edition) is str and edition.isprintable() and edition == edition.strip()
-    if printable and len(edition) <= LONGEST_EDITION:
-        return str(edition)
-    raise DomainError(
-        f"an edition is printable text of at most {LONGEST_EDITION} characters without blanks at "
-        f'its ends, such as "2025", got {edition!r:.60}'
     )
 
 

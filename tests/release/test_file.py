@@ -227,7 +227,7 @@ def test_sql_is_read_once_whether_attributes_are_merged_or_not(monkeypatch, stat
         texts.append(sql)
         return read_sql(domain, sql, **options)
 
-    monkeypatch.setattr(tables, "read_sql", read)
+    monkeypatch.setattr("psephos.workload.sql.read_sql", read)
     entries = [TableEntry(name=f"table {i}", sql=sql) for i, sql in enumerate(statements)]
     domain = parse_release(RELEASE).domain()
     workload, _ = tables.compile_tables(domain, entries)

@@ -3,6 +3,8 @@
 Exit codes: 0 done; 1 a check, verification or audit found something wrong; 2 a mistake in what was
 given (file, schema, SQL, amount); 3 the budget does not hold that much; 4 a ledger that is missing,
 damaged or not the right one; 5 a source that cannot be read; 130 stopped from the keyboard.
+
+A command imports what it runs by itself, so that no command waits for the libraries of another.
 """
 
 from __future__ import annotations
@@ -14,37 +16,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
 
-from psephos.audit.audit import audit as audit_here
 from psephos.cli import render
-from psephos.cli.demo import prepare
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, SourceError
-from psephos.kernel.budget import Budget, epsilon, rho
-from psephos.kernel.ledger import Ledger
-from psephos.release.ask import ask as ask_bundle
-from psephos.release.ask import price
-from psephos.release.bundle import Bundle
-from psephos.release.forecast import budget_shortage, compare, shortage
-from psephos.release.forecast import plan as plan_job
-from psephos.release.preflight import (
-    check_release,
-    create_ledger,
-    is_checked,
-    ledger_trouble,
-    open_ledger,
-)
-from psephos.release.request import Job
-from psephos.release.run import rehearse as rehearse_job
-from psephos.release.run import release as release_job
-from psephos.release.spec.draft import write_draft
-from psephos.release.spec.entries import View
-from psephos.release.spec.file import json_schema
-from psephos.release.verify import verify as verify_bundle
 from psephos.version import __version__
+
+if TYPE_CHECKING:
+    from psephos.kernel.budget import Budget
+    from psephos.kernel.ledger import Ledger
+    from psephos.release.bundle import Bundle
+    from psephos.release.request import Job
+    from psephos.release.spec.entries import View
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -94,6 +80,8 @@ def init(
 ) -> None:
     """Draft a release file from the names and types of a table's columns; no entry is read."""
     with _report_errors(as_json):
+        from psephos.release.spec.draft import write_draft
+
         write_draft(data, output)
         _show(as_json, {"written": str(output)}, f"{output} is drafted; look for CONFIRM in it")
 
@@ -109,6 +97,9 @@ def check(
 ) -> None:
     """PRIVATE, for the owner: compare schema and data; make the data set's ledger when asked."""
     with _report_errors(as_json):
+        from psephos.release.preflight import check_release, create_ledger, ledger_trouble
+        from psephos.release.request import Job
+
         job = Job.read(release)
         report = check_release(job, max_rows_total=max_rows_total)
         ledger = create_ledger(job) if create and report.ok else None
@@ -138,6 +129,10 @@ def plan(
 ) -> None:
     """The error of every table and of rival strategies, before anything is spent; no data."""
     with _report_errors(as_json):
+        from psephos.release.forecast import budget_shortage, compare, shortage
+        from psephos.release.forecast import plan as plan_job
+        from psephos.release.request import Job
+
         job = Job.read(release)
         budgets = _amounts(epsilons, rhos)
         if budgets:
@@ -168,6 +163,8 @@ def rehearse(
 ) -> None:
     """The whole run on made-up data from the public schema: safe to show to anyone."""
     with _report_errors(as_json):
+        from psephos.release.run import rehearse as rehearse_job
+
         with _progress(as_json) as say:
             bundle = rehearse_job(release, rows=rows, seed=seed, progress=say)
         _show_bundle(as_json, bundle, "REHEARSAL on made-up data")
@@ -183,6 +180,10 @@ def release(
 ) -> None:
     """The real run: charge the ledger, measure, write the bundle. Run again, it charges nothing."""
     with _report_errors(as_json, GOES_ON):
+        from psephos.release.preflight import open_ledger
+        from psephos.release.request import Job
+        from psephos.release.run import release as release_job
+
         job = Job.read(release)
         ledger = open_ledger(job)
         before = ledger.spent()
@@ -205,6 +206,8 @@ def verify(
 ) -> None:
     """Check a bundle without the data: hashes, receipt, every number from the noisy integers."""
     with _report_errors(as_json):
+        from psephos.release.verify import verify as verify_bundle
+
         verification = verify_bundle(bundle, ledger=ledger)
         _show(as_json, verification.as_dict(), str(verification))
         if not verification.ok:
@@ -223,6 +226,10 @@ def ask(
 ) -> None:
     """Answer further questions from past measurements, free; or say what they would cost."""
     with _report_errors(as_json):
+        from psephos.release.ask import ask as ask_bundle
+        from psephos.release.ask import price
+        from psephos.release.bundle import Bundle
+
         past = Bundle.open(bundle)
         if plus_minus is not None:
             cost = price(past, sql, plus_minus, dialect=dialect)
@@ -240,8 +247,15 @@ def budget(
 ) -> None:
     """What was spent on a data set, on what, and what is left."""
     with _report_errors(as_json):
-        is_release = ledger.suffix in (".toml", ".yaml", ".yml", ".json") or ledger.is_dir()
-        account = open_ledger(Job.read(ledger)) if is_release else Ledger.open(ledger)
+        if ledger.suffix in (".toml", ".yaml", ".yml", ".json") or ledger.is_dir():
+            from psephos.release.preflight import open_ledger
+            from psephos.release.request import Job
+
+            account = open_ledger(Job.read(ledger))
+        else:
+            from psephos.kernel.ledger import Ledger
+
+            account = Ledger.open(ledger)
         account.verify()
         _show(as_json, render.plain_ledger(account), render.rich_ledger(account))
 
@@ -253,6 +267,8 @@ def audit(
 ) -> None:
     """Attack this installation with made-up neighbours; prints lower bounds, opens no data."""
     with _report_errors(as_json):
+        from psephos.audit.audit import audit as audit_here
+
         with _progress(as_json) as say:
             report = audit_here(seconds=seconds, progress=lambda name, share: say(name))
         _show(as_json, json.loads(report.to_json()), str(report))
@@ -267,6 +283,11 @@ def demo(
 ) -> None:
     """The main job on real data: 214,144 men of the 1960 census, from file to report."""
     with _report_errors(as_json):
+        from psephos.cli.demo import prepare
+        from psephos.release.forecast import plan as plan_job
+        from psephos.release.preflight import check_release, create_ledger, is_checked
+        from psephos.release.request import Job
+
         place = prepare(folder)
         job = Job.read(place)
         if not is_checked(job):
@@ -289,6 +310,8 @@ def demo(
 @app.command()
 def schema(as_json: Json = True) -> None:
     """The JSON Schema of a release file, for editors."""
+    from psephos.release.spec.file import json_schema
+
     _show(True, json_schema(), "")
 
 
@@ -373,13 +396,19 @@ def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None
 
 
 def _amounts(epsilons: str | None, rhos: str | None) -> list[Budget]:
+    from psephos.kernel.budget import epsilon, rho
+
     amounts = [epsilon(text.strip()) for text in (epsilons or "").split(",") if text.strip()]
     return amounts + [rho(text.strip()) for text in (rhos or "").split(",") if text.strip()]
 
 
 def _remaining(job: Job) -> Budget | None:
     """What the ledger still holds, if it is there: planning needs none."""
-    return open_ledger(job).remaining() if job.ledger.exists() else None
+    if not job.ledger.exists():
+        return None
+    from psephos.release.preflight import open_ledger
+
+    return open_ledger(job).remaining()
 
 
 def _interrupted(number: int, _: object) -> None:

@@ -7,21 +7,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from psephos.kernel.budget import Budget
-from psephos.kernel.ledger import Ledger
-from psephos.kernel.storage import Entry
-from psephos.release.ask import Price, Reply
-from psephos.release.bundle import Bundle
-from psephos.release.forecast import Forecast
-from psephos.release.spec.entries import TargetEntry
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from psephos.kernel.budget import Budget
+    from psephos.kernel.ledger import Ledger
+    from psephos.kernel.storage import Entry
+    from psephos.release.ask import Price, Reply
+    from psephos.release.bundle import Bundle
+    from psephos.release.forecast import Forecast
+    from psephos.release.spec.entries import TargetEntry
 
 MOST_LINES = 12
 """The most rows of a table in the terminal, and blocks of a plan in JSON."""

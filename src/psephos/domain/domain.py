@@ -19,6 +19,8 @@ from psephos.errors import DomainError, ShapeError, name_list
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array, Value
 
+LONGEST_EDITION = 200
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Domain(Value):
@@ -221,3 +223,18 @@ class Domain(Value):
         ]
         heads = ["attribute", "cells", "values", "levels"]
         return notebook_html(HtmlTable.of(f"Domain of {self.size:,} cells", heads, rows))
+
+
+def checked_edition(edition: Any) -> str:
+    """The name of a state of the data; empty, if it has none.
+
+    >>> checked_edition("2025")
+    '2025'
+    """
+    printable = type(edition) is str and edition.isprintable() and edition == edition.strip()
+    if printable and len(edition) <= LONGEST_EDITION:
+        return str(edition)
+    raise DomainError(
+        f"an edition is printable text of at most {LONGEST_EDITION} characters without blanks at "
+        f'its ends, such as "2025", got {edition!r:.60}'
+    )

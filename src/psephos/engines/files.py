@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
@@ -107,6 +106,8 @@ class ParquetBatches:
     __slots__ = ("_form", "_path", "_schema")
 
     def __init__(self, path: Path) -> None:
+        import pyarrow.dataset as ds  # it imports pandas, which CSV files are read without
+
         # The old timestamps of 96 bits reach further than nanoseconds do. Large text is read as it
         # is stored; made of it again, codes of fewer than 32 bits would fail on text that is not
         # UTF-8.
@@ -121,6 +122,8 @@ class ParquetBatches:
         return list(self._schema.types)
 
     def read(self, names: Sequence[str]) -> pa.RecordBatchReader:
+        import pyarrow.dataset as ds
+
         fields = [self._schema.field(self._schema.names.index(name)) for name in names]
         schema = pa.schema(fields)  # of these alone, because others may have one name twice
         dataset = ds.dataset(str(self._path), schema, self._form, filesystem=LocalFileSystem())

@@ -31,7 +31,6 @@ from psephos.workload.product import (
 )
 from psephos.workload.queries import QuerySet, predicates
 from psephos.workload.reduction import merge_cells, merge_products, merge_values
-from psephos.workload.sql import compile_sql
 
 SUBSETS_LIMIT = 1 << 24
 """The most sets of attributes that `subset_traces` lists."""
@@ -99,6 +98,8 @@ class Workload(Value):
             dialect: any that sqlglot reads, by its name there; DuckDB's when left out
             merge_limit: the most combinations of values that one condition may span
         """
+        from psephos.workload.sql import compile_sql
+
         return cls(*compile_sql(domain, statements, dialect=dialect, merge_limit=merge_limit))
 
     @classmethod

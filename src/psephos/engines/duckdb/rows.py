@@ -14,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow.compute as pc
 
@@ -37,6 +36,8 @@ SETTINGS = {
 @contextmanager
 def connect(files: Sequence[Path] = ()) -> Iterator[Any]:
     """A DuckDB in memory that can open these files and nothing else, until the block ends."""
+    import duckdb
+
     connection = duckdb.connect(":memory:", config=dict(SETTINGS))
     try:
         connection.execute("SET TimeZone = 'UTC'")

@@ -24,11 +24,10 @@ from pydantic import (
 )
 
 from psephos.domain.attribute import Attribute
-from psephos.domain.domain import Domain
+from psephos.domain.domain import Domain, checked_edition
 from psephos.errors import DomainError, PsephosError, ReleaseError
 from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
 from psephos.kernel.unit import Change, Unit
-from psephos.protect import checked_edition
 
 UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\x7f")
 """Characters that XML has no place for."""

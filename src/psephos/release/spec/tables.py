@@ -34,7 +34,6 @@ from psephos.workload.queries import (
     total,
     width_range,
 )
-from psephos.workload.sql import compile_sql, merge_attributes, read_sql, sql_products
 from psephos.workload.workload import Workload
 
 CONDITION_EXAMPLE = 'a condition on columns, such as "age < 12 AND married = 1"'
@@ -148,6 +147,10 @@ def _table_products(
     domain: Domain, entries: Sequence[TableEntry]
 ) -> tuple[Domain, list[list[Product]]]:
     """The domain that all tables need, and the products of each of them over it."""
+    if all(entry.sql is None for entry in entries):
+        return domain, [_products(domain, entry) for entry in entries]
+    from psephos.workload.sql import merge_attributes, read_sql, sql_products
+
     products: dict[str, list[Product]] = {}
     sql_tables = {}
     needs_merge = False
@@ -252,6 +255,8 @@ def _query_set(text: str, name: str) -> QuerySet:
 
 
 def _impossible(domain: Domain, place: str, condition: str) -> Impossible:
+    from psephos.workload.sql import compile_sql
+
     try:
         merged, products = compile_sql(domain, f"SELECT COUNT(*) FROM t WHERE {condition}")
     except PsephosError as error:

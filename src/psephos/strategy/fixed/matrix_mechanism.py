@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import Generator, default_rng
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from scipy.optimize import minimize
 
 from psephos.errors import TooLargeError, checked_whole
 from psephos.kernel.budget import NoiseKind
@@ -121,6 +120,8 @@ def general_search(gram: GramOperator, restarts: int, iterations: int, rng: Gene
 
 def _descend(start: Array, gram: Array, iterations: int) -> Array:
     """L-BFGS-B over A = (P - N)/colsum(P + N) with P, N ≥ 0."""
+    from scipy.optimize import minimize
+
     m, n = start.shape
     scale = 1 / max(np.trace(gram), 1e-300)
 

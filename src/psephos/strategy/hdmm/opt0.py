@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 from scipy.linalg.lapack import dpotrf, dpotri
-from scipy.optimize import Bounds, minimize
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from psephos.strategy.gram_terms import GramOperator
@@ -372,6 +371,8 @@ def _round(
     deadline: float | None,
 ) -> float:
     """Improves the free entries of Θ in place, leaves the best values seen there; C(Θ)."""
+    from scipy.optimize import Bounds, minimize
+
     flat = theta.reshape(-1)
     best, least = flat[free], np.inf
 

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.random import Generator
-from scipy.optimize import OptimizeResult, minimize
 
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse.range_gram import LineQueries
@@ -327,6 +326,8 @@ class _TreeSearch:
         self, fanouts: tuple[int, ...], start: str, more: int, rng: Generator, iterations: int
     ) -> RangeTree:
         """L-BFGS on all levels and weights together."""
+        from scipy.optimize import OptimizeResult, minimize
+
         rows = tuple(_rows(b, self.noise) << more for b in fanouts)
         gram = self.line.gram(math.prod(fanouts))
         objective = RangeTreeObjective(fanouts, rows, gram, self.noise)

@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
 
 from psephos.inverse.axis_classes import common_eigenvectors
 from psephos.inverse.classes import outer
@@ -132,6 +131,8 @@ class ProductPair:
 
     def split(self, factors: Sequence[Factor], start: Array) -> tuple[Array, float]:
         """The best shares for these factors, near a start, and C: one solve for all of them."""
+        from scipy.optimize import minimize_scalar
+
         at = self._solved(start, factors)
         first, second = outer(at.spectra[0]), outer(at.spectra[1])
 
@@ -247,6 +248,8 @@ def _written(gram: Array) -> GramOperator:
 
 
 def _lbfgs(joint: UnionObjective, start: UnionPoint, deadline: float | None) -> UnionPoint:
+    from scipy.optimize import minimize
+
     best, scale = start, 1 / start.error
     thetas = [f.theta if isinstance(f, PureFactor) else np.eye(0, f.cells) for f in start.factors]
     shapes = [start.shares.shape, *(theta.shape for theta in thetas)]
