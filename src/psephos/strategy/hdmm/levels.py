@@ -83,8 +83,11 @@ def opt_levels(
         return None
     search = _LevelSearch(terms, noise, levels, rng, deadline)
     union = search.union()
+    plain = not any(union.searched) and max(len(axis.options) for axis in levels) <= 2
+    if len(union.parts) < 2 or (plain and len(union.parts) == MOST_PARTS):
+        return None  # a product, or so many marginals that OPT_M is the one to look at them
     factors = [search.first(i, totals) for i in range(len(axes))]
-    if len(union.parts) < 2 or not _affordable(union, factors):
+    if not _affordable(union, factors):
         return None
     point = search.shares(union, factors)
     union, point = search.together(*point)
@@ -94,9 +97,7 @@ def opt_levels(
             break
         union, point = freed
     options = union.options(point.factors)
-    parts = tuple(
-        tuple(options[i][o] for i, o in enumerate(part)) for part in union.parts
-    )
+    parts = tuple(tuple(options[i][o] for i, o in enumerate(part)) for part in union.parts)
     return LevelParts(parts, point.shares, point.error)
 
 

@@ -1,6 +1,8 @@
 """The operators of HDMM behind one signature: a problem and a generator in, a strategy out.
 
-Each says whether it fits a problem and how many of the starts asked for it can use.
+Each says whether it fits a problem, how many of the starts asked for it can use, and about how long
+a start takes. That is counted from the sizes of the problem, not measured, so that a search is cut
+at the same place on every machine.
 """
 
 from __future__ import annotations
@@ -16,19 +18,21 @@ from numpy.random import Generator
 from psephos.domain.domain import Domain
 from psephos.inverse.range_gram import LineQueries
 from psephos.kernel.budget import NoiseKind
-from psephos.matrix import Identity, Kron, Matrix, Partition, is_total
+from psephos.matrix import Identity, Kron, Matrix, Partition, is_total, total
 from psephos.matrix.columns import is_zero
 from psephos.strategy import build
 from psephos.strategy.factors import GaussianFactor, PureFactor, identity_factor
-from psephos.strategy.gram_terms import GramTerms, is_identity, picked
+from psephos.strategy.gram_terms import ARRAY_AXIS, GramTerms, is_identity, picked
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
+from psephos.strategy.hdmm.levels import opt_levels
 from psephos.strategy.hdmm.marginals import opt_marginals
-from psephos.strategy.hdmm.opt0 import opt0
-from psephos.strategy.hdmm.product import opt_product
+from psephos.strategy.hdmm.opt0 import DESCENT_STEPS, GRID_ROWS, opt0, rows_for
+from psephos.strategy.hdmm.product import LONGEST_AXIS, opt_product
 from psephos.strategy.hdmm.range_tree import TreeFactor, optimise_range_tree
 from psephos.strategy.hdmm.residual import residual_blocks
-from psephos.strategy.hdmm.union import opt_union
+from psephos.strategy.hdmm.union import PAIR_SEARCH_CELLS, opt_union
 from psephos.strategy.strategy import Strategy
+from psephos.values import Array
 from psephos.workload.product import Product
 from psephos.workload.workload import Reduction, Workload
 
@@ -45,6 +49,9 @@ MANY_ATTRIBUTES = 20
 """Beyond this many attributes products are not joined, nor all sets of attributes listed."""
 UNION_ATTRIBUTES = 12
 """The most attributes for which unions are formed; marginals serve more."""
+SECONDS_PER_STEP = 2e-4
+SECONDS_PER_FLOP = 6e-11
+"""Of a step of a descent, and of an operation inside of a matrix product."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +63,8 @@ class SelectionProblem:
     reduction: Reduction
     scaled: Workload
     """The workload with weights from `FAINT_WEIGHT` to two; only the ratios of weights matter."""
+    scale: float = 1.0
+    """What the weights were divided by."""
 
     @classmethod
     def of(cls, workload: Workload, noise: NoiseKind) -> SelectionProblem:
@@ -80,7 +89,7 @@ class SelectionProblem:
         named = {name for product in products for name, _ in product.items}
         # Fewer products help where they are formed; over many attributes marginals are.
         fewer = scaled.compact() if len(named) <= MANY_ATTRIBUTES else scaled
-        return cls(workload, noise, fewer.reduce(), scaled)
+        return cls(workload, noise, fewer.reduce(), scaled, scale)
 
     @cached_property
     def terms(self) -> GramTerms:
@@ -107,11 +116,16 @@ class SelectionProblem:
 
     @cached_property
     def active_workload(self) -> Workload:
-        """The merged workload over the attributes that are asked about at all.
+        """The merged workload over the attributes that are asked about at all."""
+        return self._active(self.reduction.workload)
 
-        On an attribute of one cell queries are numbers; they go into the product's weight.
-        """
-        small = self.reduction.workload
+    @cached_property
+    def level_terms(self) -> GramTerms:
+        """The same with products as they were asked, so that levels of a hierarchy can be seen."""
+        return GramTerms.of(self._active(self.scaled.reduce().workload))
+
+    def _active(self, small: Workload) -> Workload:
+        """On an attribute of one cell queries are numbers; they go into the product's weight."""
         names = [name for name, n in zip(small.domain.names, self.shape, strict=True) if n > 1]
         products = []
         for i, product in enumerate(small.products):
@@ -122,14 +136,26 @@ class SelectionProblem:
         return Workload(Domain(tuple(names), tuple(small.domain[n] for n in names)), products)
 
     @cached_property
+    def all_marginals(self) -> bool:
+        """Is every product a table of some attributes by their values?"""
+        return all(is_identity(w) or is_total(w) for each in self.terms.factors for w in each)
+
+    @cached_property
     def flat(self) -> Reduction | None:
         """Merged over the whole domain, where that is small and not all is marginals."""
         large = self.cells > 10 * WHOLE_DOMAIN[self.noise] or self.workload.domain.size > 10**8
-        tables = all(is_identity(w) or is_total(w) for each in self.terms.factors for w in each)
-        if self.active_attributes < 2 or large or tables:
+        if self.active_attributes < 2 or large or self.all_marginals:
             return None
         reduction = self.reduction.workload.reduce_cells()
         return reduction if reduction.domain.size <= WHOLE_DOMAIN[self.noise] else None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A strategy, and a bound of its error where it is not known in closed form."""
+
+    strategy: Strategy
+    bound: float | None = None
 
 
 @dataclass(frozen=True)
@@ -138,9 +164,13 @@ class Operator:
 
     number: int
     name: str
-    search: Callable[[SelectionProblem, Generator, float | None], Strategy | None]
+    search: Callable[[SelectionProblem, Generator, float | None], Candidate | None]
     fits: Callable[[SelectionProblem], bool]
+    seconds: Callable[[SelectionProblem], float]
+    """About how long one start takes on an ordinary core."""
     starts: Callable[[int], int] = lambda restarts: restarts
+    always: bool = False
+    """Does it get a start however long that takes?"""
 
 
 def applicable(problem: SelectionProblem) -> list[Operator]:
@@ -148,15 +178,16 @@ def applicable(problem: SelectionProblem) -> list[Operator]:
     return [operator for operator in HDMM_OPERATORS if operator.fits(problem)]
 
 
-def _product(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Strategy:
+def _product(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Candidate:
     product = opt_product(problem.terms, problem.noise, rng=rng, restarts=1, deadline=deadline)
-    return build.product_strategy(
+    strategy = build.product_strategy(
         problem.workload.domain, problem.noise, problem.terms, product.factors, problem.merged,
         "OPT_⊗",
     )  # fmt: skip
+    return Candidate(strategy)
 
 
-def _whole(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Strategy | None:
+def _whole(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Candidate | None:
     flat = problem.flat
     if flat is None:
         return None
@@ -173,9 +204,10 @@ def _whole(problem: SelectionProblem, rng: Generator, deadline: float | None) ->
         factor = PureFactor(solution.theta)
     merged = _together(flat.partition, problem.reduction.partition)
     name = "OPT_0 on all cells"
-    return build.whole_strategy(
+    strategy = build.whole_strategy(
         problem.workload.domain, problem.noise, _flattened(problem, terms), factor, merged, name
     )
+    return Candidate(strategy)
 
 
 def _flattened(problem: SelectionProblem, flat: GramTerms) -> GramTerms:
@@ -192,7 +224,7 @@ def _together(flat: Matrix, merged: Matrix) -> Matrix:
     return Identity(groups.size) if flat.shape[0] == groups.size else Partition(groups)
 
 
-def _union(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Strategy | None:
+def _union(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Candidate | None:
     union = opt_union(
         problem.active_workload, problem.noise, rng=rng, restarts=1, deadline=deadline
     )
@@ -211,18 +243,61 @@ def _union(problem: SelectionProblem, rng: Generator, deadline: float | None) ->
     strategy = build.union_strategy(
         problem.workload.domain, problem.noise, parts, union.weights, "OPT_+"
     )
-    if not union.exact or not strategy.error_is_exact:
-        return strategy
-    loss = math.sqrt(strategy.expected_error(problem.scaled) / union.error) - 1
-    return replace(strategy, rounding_loss=loss)
+    return _with_loss(problem, strategy, union.error, exact=union.exact)
 
 
-def _marginals(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Strategy:
+def _levels(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Candidate | None:
+    union = opt_levels(
+        problem.level_terms,
+        problem.noise,
+        rng=rng,
+        deadline=deadline,
+        totals=bool(rng.integers(2)),
+    )
+    if union is None:
+        return None
+    parts = []
+    for part in union.parts:
+        options = iter(part)
+        pairs = [
+            (option.factor, _together(_grouping(option.groups), partition))
+            if (option := next(options) if n > 1 else None) is not None
+            else (identity_factor(1), partition)
+            for n, partition in zip(problem.shape, problem.merged, strict=True)
+        ]
+        parts.append(([factor for factor, _ in pairs], [partition for _, partition in pairs]))
+    strategy = build.union_strategy(
+        problem.workload.domain, problem.noise, parts, union.shares, "OPT_+"
+    )
+    return _with_loss(problem, strategy, union.error)
+
+
+def _with_loss(
+    problem: SelectionProblem, strategy: Strategy, error: float, *, exact: bool = True
+) -> Candidate:
+    """A union with what rounding cost it; where that is unknown, its real-valued error as a bound.
+
+    Rounding moves the error by less than a thousandth.
+    """
+    if not exact or not strategy.error_is_exact:
+        return Candidate(strategy, 1.001 * error * problem.scale**2)
+    loss = math.sqrt(strategy.expected_error(problem.scaled) / error) - 1
+    return Candidate(replace(strategy, rounding_loss=loss))
+
+
+def _grouping(groups: Array) -> Matrix:
+    count = int(groups.max()) + 1
+    if count == groups.size:
+        return Identity(count)
+    return total(groups.size) if count == 1 else Partition(groups)
+
+
+def _marginals(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Candidate:
     few = len(problem.shape) <= MANY_ATTRIBUTES
     small = problem.reduction.workload
     traces = small.subset_traces() if few else small.closure_traces()
     marginals = opt_marginals(problem.shape, traces, rng=rng, restarts=25, deadline=deadline)
-    return build.marginals_strategy(
+    strategy = build.marginals_strategy(
         problem.workload.domain,
         problem.noise,
         marginals.sets,
@@ -230,20 +305,22 @@ def _marginals(problem: SelectionProblem, rng: Generator, deadline: float | None
         problem.merged,
         "OPT_M",
     )
+    return Candidate(strategy)
 
 
-def _residual(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Strategy:
+def _residual(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Candidate:
     few = len(problem.shape) <= MANY_ATTRIBUTES
     small = problem.reduction.workload
     traces = small.subset_traces() if few else small.closure_traces()
     pairs = residual_blocks(problem.shape, traces)
-    return build.residual_strategy(
+    strategy = build.residual_strategy(
         problem.workload.domain, [axes for axes, _ in pairs], np.array([w for _, w in pairs]),
         problem.merged, "residual",
     )  # fmt: skip
+    return Candidate(strategy)
 
 
-def _tree(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Strategy | None:
+def _tree(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Candidate | None:
     """A tree on the one attribute that is asked about, the others being summed over."""
     (axis,) = (i for i, n in enumerate(problem.shape) if n > 1)
     line = LineQueries.of_terms(
@@ -254,13 +331,70 @@ def _tree(problem: SelectionProblem, rng: Generator, deadline: float | None) -> 
     n = problem.shape[axis]
     tree = optimise_range_tree(line, n, noise=problem.noise, rng=rng, deadline=deadline)
     factors = [TreeFactor(tree) if m > 1 else identity_factor(1) for m in problem.shape]
-    return build.product_strategy(
+    strategy = build.product_strategy(
         problem.workload.domain, problem.noise, problem.terms, factors, problem.merged, "tied tree"
     )
+    return Candidate(strategy)
 
 
 def _once(restarts: int) -> int:
     return 1
+
+
+# ---- how long a start takes -----------------------------------------------------------------
+
+
+def _descent_seconds(n: int, rows: int, steps: int) -> float:
+    """One descent of OPT_0: two products with Θ and one with the Gram for each step."""
+    flops = 10.0 * n * rows * rows + 2.0 * rows * n * min(n, ARRAY_AXIS)
+    return steps * (SECONDS_PER_STEP + SECONDS_PER_FLOP * flops)
+
+
+def _axes_seconds(problem: SelectionProblem) -> float:
+    """One descent on every attribute that is not asked value by value."""
+    longest = LONGEST_AXIS[problem.noise]
+    lengths = [
+        n
+        for i, n in enumerate(problem.shape)
+        if 1 < n <= longest
+        and not all(is_identity(w) or is_total(w) for w in problem.terms.axis(i))
+    ]
+    if problem.noise is NoiseKind.GAUSSIAN:
+        return sum(20 * 10 * SECONDS_PER_FLOP * float(n) ** 3 for n in lengths) + 0.01
+    return sum(_descent_seconds(n, rows_for(n), DESCENT_STEPS) for n in lengths) + 0.01
+
+
+def _product_seconds(problem: SelectionProblem) -> float:
+    several = len(problem.terms.coefficients) > 1
+    return _axes_seconds(problem) * (4 if several else 2)
+
+
+def _union_seconds(problem: SelectionProblem) -> float:
+    """A product for each group of a cut, then pairs inverted together."""
+    cells = float(problem.cells)
+    pair = 100 * 3e-8 * cells if cells <= PAIR_SEARCH_CELLS else 0.0
+    return 3 * _product_seconds(problem) + min(pair, 60.0) + 0.5
+
+
+def _level_seconds(problem: SelectionProblem) -> float:
+    return 3 * _axes_seconds(problem) + 0.5
+
+
+def _whole_seconds(problem: SelectionProblem) -> float:
+    flat = problem.flat
+    if flat is None:
+        return 0.0
+    n = flat.domain.size
+    if problem.noise is NoiseKind.GAUSSIAN:
+        return 20 * 10 * SECONDS_PER_FLOP * float(n) ** 3
+    rows = min(rows_for(n), max(16, n // 32), GRID_ROWS)
+    length = sum(problem.shape) if n == problem.cells else n
+    flops = 10.0 * n * rows**2 + 2.0 * rows * n * length
+    return 2 * DESCENT_STEPS * (SECONDS_PER_STEP + SECONDS_PER_FLOP * flops)
+
+
+def _marginal_seconds(problem: SelectionProblem) -> float:
+    return 0.2 + 1e-4 * min(2.0 ** len(problem.shape), 1e5)
 
 
 HDMM_OPERATORS = [
@@ -269,17 +403,35 @@ HDMM_OPERATORS = [
         "OPT_M",
         _marginals,
         lambda p: p.noise is NoiseKind.LAPLACE and p.active_attributes > 1,
+        _marginal_seconds,
         starts=_once,
     ),
-    Operator(5, "residual", _residual, lambda p: p.noise is NoiseKind.GAUSSIAN, starts=_once),
+    Operator(
+        5,
+        "residual",
+        _residual,
+        lambda p: p.noise is NoiseKind.GAUSSIAN,
+        _marginal_seconds,
+        starts=_once,
+    ),
     Operator(
         6,
         "tied tree",
         _tree,
         lambda p: p.active_attributes == 1 and p.cells > LONG_AXIS,
+        lambda p: 1.0,
         starts=_once,
     ),
-    Operator(1, "OPT_⊗", _product, lambda p: p.cells <= MOST_ANSWERS),
+    Operator(
+        7,
+        "OPT_+",
+        _levels,
+        lambda p: 1 <= p.active_attributes <= UNION_ATTRIBUTES and not p.all_marginals,
+        _level_seconds,
+    ),
+    Operator(
+        1, "OPT_⊗", _product, lambda p: p.cells <= MOST_ANSWERS, _product_seconds, always=True
+    ),
     Operator(
         2,
         "OPT_+",
@@ -289,6 +441,7 @@ HDMM_OPERATORS = [
             and p.cells <= MOST_ANSWERS
             and 1 <= p.active_attributes <= UNION_ATTRIBUTES
         ),
+        _union_seconds,
     ),
-    Operator(3, "OPT_0 on all cells", _whole, lambda p: p.flat is not None),
+    Operator(3, "OPT_0 on all cells", _whole, lambda p: p.flat is not None, _whole_seconds),
 ]

@@ -2,8 +2,12 @@
 
 Before any search, cells that no query tells apart are merged (lossless). Every candidate is turned
 into the integers that would be measured and scored by their exact error; Identity and the noise
-mechanism on the workload itself are always among them. The search can be cut short at any time and
-then gives the best so far. Its progress goes to a function, or to a bar on stderr.
+mechanism on the workload itself are always among them.
+
+First every operator gets one start, the quick ones first; then those that came near the best get
+further ones, until they bring no gain or the effort is used up. Effort is counted in operations
+that the sizes of the problem tell, not by the clock, so that a search ends at the same place on any
+machine. A time limit or an interrupt cuts it short at any time, and it gives the best so far.
 """
 
 from __future__ import annotations
@@ -26,19 +30,21 @@ from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.fixed import baselines
 from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm import operators
-from psephos.strategy.hdmm.operators import SelectionProblem
+from psephos.strategy.hdmm.operators import Candidate, Operator, SelectionProblem
 from psephos.strategy.strategy import Rival, Strategy
 from psephos.workload.workload import Workload
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+EFFORT = 10.0
+"""Seconds, about, that a search may take on an ordinary core unless its caller says otherwise."""
 IDLE_STARTS = 5
-"""A search ends after so many further starts of an operator without a gain."""
+"""An operator gets no more starts after so many without a gain."""
+HOPELESS = 1.3
+"""Nor if its least error is this many times the least of all."""
 START_GAIN = 5e-4
 """The relative gain of a start that counts as one."""
-ESTIMATE_ERROR = 0.05
-"""The relative standard error that is granted to errors which are estimated."""
 Listener = Callable[[str, float], None]
 """Called with what was tried and the ratio of Identity's RMSE to the best so far."""
 SearchProgress = Listener | bool | Literal["always"]
@@ -54,6 +60,8 @@ def hdmm(
     time_limit: float | None = None,
     cores: int | None = None,
     progress: SearchProgress | None = None,
+    effort: float | None = EFFORT,
+    interruptible: bool = False,
 ) -> Strategy:
     """The best strategy that any operator finds for a workload.
 
@@ -66,6 +74,9 @@ def hdmm(
         cores: starts that run at a time; all cores if left out
         progress: True for a bar on stderr if that is a terminal ("always" if not, too), or a
             function, called with what was tried and how much better than Identity the best is
+        effort: how long to search, in seconds of an ordinary core, counted and not measured; None
+            for as long as starts bring a gain
+        interruptible: end at Ctrl-C with the best so far
 
     >>> from psephos import Domain, Workload, product, prefix
     >>> W = Workload(Domain.of(age=64), [product(age=prefix())])
@@ -75,7 +86,7 @@ def hdmm(
     """
     return search(
         workload, noise, None, restarts=restarts, seed=seed, time_limit=time_limit, cores=cores,
-        progress=progress,
+        progress=progress, effort=effort, interruptible=interruptible,
     )  # fmt: skip
 
 
@@ -89,37 +100,37 @@ def search(
     time_limit: float | None = None,
     cores: int | None = None,
     progress: SearchProgress | None = None,
+    effort: float | None = None,
+    interruptible: bool = False,
 ) -> Strategy:
     """All operators that fit, or one by its name; then without Identity and the workload itself."""
     restarts, seed = checked_whole(restarts, "restarts", 1), checked_whole(seed, "seed", 0)
     cores = None if cores is None else checked_whole(cores, "cores", 1)
-    time_limit = checked_limit(time_limit)
+    time_limit = checked_seconds(time_limit, "time_limit")
+    effort = checked_seconds(effort, "effort")
     kind = checked_selection(workload, noise, by_value=True)
     deadline = None if time_limit is None else time.monotonic() + time_limit
     problem = SelectionProblem.of(workload, kind)
-    workers = cores or os.cpu_count() or 1
-    late = False
     with watch(progress, time_limit) as watcher:
         candidates = _Candidates(problem, watcher)
         if only is None:
             candidates.errors["identity"] = candidates.identity
             if workload.domain.size <= operators.MOST_ANSWERS:
-                candidates.offer(baselines.identity(workload, kind))
+                candidates.offer(Candidate(baselines.identity(workload, kind)))
             candidates.errors["workload"] = baselines.direct_error(workload, kind)
         chosen = [o for o in operators.applicable(problem) if only in (None, o.name)]
-        watcher.begins(len(chosen))
-        for operator in chosen:
-            watcher.enters(operator.name)
-            seeds = SeedSequence([seed, operator.number])
-            late = candidates.run(operator, seeds, restarts, deadline, workers)
-            if late:
-                break
-            watcher.leaves()
+        runs = [_Run(problem, operator, seed, restarts) for operator in chosen]
+        try:
+            late = candidates.search(runs, effort, deadline, cores or os.cpu_count() or 1)
+        except KeyboardInterrupt:
+            if not interruptible or candidates.best is None:
+                raise
+            late = True
     return candidates.result(late, only)
 
 
-def checked_limit(seconds: object) -> float | None:
-    """A time limit, if it is one."""
+def checked_seconds(seconds: object, name: str) -> float | None:
+    """A limit in seconds, if it is one."""
     if seconds is None:
         return None
     if (
@@ -127,8 +138,31 @@ def checked_limit(seconds: object) -> float | None:
         or not isinstance(seconds, Real)
         or not 0 < float(seconds) < math.inf
     ):
-        raise WorkloadError(f"time_limit is a positive number of seconds, got {seconds!r}")
+        raise WorkloadError(f"{name} is a positive number of seconds, got {seconds!r}")
     return float(seconds)
+
+
+class _Run:
+    """The starts of one operator: their seeds, their cost, and what they brought."""
+
+    def __init__(
+        self, problem: SelectionProblem, operator: Operator, seed: int, restarts: int
+    ) -> None:
+        self.operator = operator
+        self.seconds = operator.seconds(problem)
+        seeds = SeedSequence([seed, operator.number])
+        self.seeds = seeds.spawn(operator.starts(restarts))
+        self.least = math.inf
+        self.idle = 0
+
+    def note(self, error: float) -> None:
+        """One more start ended in this error."""
+        self.idle = 0 if error < self.least * (1 - START_GAIN) else self.idle + 1
+        self.least = min(self.least, error)
+
+    def hopeful(self, least: float) -> bool:
+        """Is another start worth its time?"""
+        return bool(self.seeds) and self.idle < IDLE_STARTS and self.least <= HOPELESS * least
 
 
 @dataclass
@@ -144,50 +178,68 @@ class _Candidates:
     def __post_init__(self) -> None:
         self.identity = GramTerms.of(self.problem.workload).identity_error()
 
-    def offer(self, strategy: Strategy) -> float:
-        """Score a candidate and keep it if it is the best."""
+    def offer(self, candidate: Candidate) -> float:
+        """Score a candidate and keep it if it is the best.
+
+        Where its error is not known in closed form, the bound at which every part answers alone
+        stands for it.
+        """
+        strategy = candidate.strategy
         try:
-            error = strategy.expected_error(self.problem.workload)
+            if strategy.error_is_exact:
+                error = strategy.expected_error(self.problem.workload)
+            else:
+                error = math.inf if candidate.bound is None else candidate.bound
         except (
             UnsupportedError,
             TooLargeError,
         ):  # rounded away, or without an inverse of this size
             return math.inf
-        if not strategy.error_is_exact:
-            error *= 1 + 3 * ESTIMATE_ERROR  # an estimate must win clearly
         self.errors[strategy.name] = min(error, self.errors.get(strategy.name, math.inf))
         if error < self.least:
             self.best, self.least = strategy, error
         self.watch.tried(strategy.name, math.sqrt(self.identity / self.least))
         return error
 
-    def run(
-        self,
-        operator: operators.Operator,
-        seeds: SeedSequence,
-        restarts: int,
-        deadline: float | None,
-        workers: int,
+    def search(
+        self, runs: list[_Run], effort: float | None, deadline: float | None, workers: int
     ) -> bool:
-        """Starts of one operator, some at a time, until they bring no gain; True if time is up."""
+        """One start of every operator, then more of those that came near; True if time is up."""
+        problem, spent = self.problem, 0.0
+        self.watch.begins(len(runs))
 
-        def start(seed: SeedSequence) -> Strategy | None:
-            return operator.search(self.problem, default_rng(seed), deadline)
+        def start(run: _Run, seed: SeedSequence) -> Candidate | None:
+            return run.operator.search(problem, default_rng(seed), deadline)
 
-        least, idle = math.inf, 0
+        def turn(run: _Run, count: int, pool: ThreadPoolExecutor) -> bool:
+            """Some starts of one operator; True if time is up."""
+            nonlocal spent
+            self.watch.enters(run.operator.name)
+            seeds, run.seeds = run.seeds[:count], run.seeds[count:]
+            spent += run.seconds * len(seeds)
+            for candidate in pool.map(start, [run] * len(seeds), seeds):
+                if candidate is None:  # nothing of this kind for this problem
+                    run.seeds = []
+                else:
+                    run.note(self.offer(candidate))
+            return deadline is not None and time.monotonic() > deadline
+
+        def affordable(run: _Run, count: int) -> bool:
+            return effort is None or spent + run.seconds * count <= effort
+
         # One thread of BLAS for each start: many small products gain nothing from more.
-        with threadpool_limits(1 if workers > 1 else None), ThreadPoolExecutor(workers) as pool:
-            for batch in _batches(seeds.spawn(operator.starts(restarts))):
-                for strategy in pool.map(start, batch):
-                    if strategy is None:
-                        return False
-                    error = self.offer(strategy)
-                    idle = 0 if error < least * (1 - START_GAIN) else idle + 1
-                    least = min(least, error)
-                if deadline is not None and time.monotonic() > deadline:
+        with threadpool_limits(1 if workers > 1 else None), _pool(workers) as pool:
+            for run in sorted(runs, key=lambda run: run.seconds):
+                if affordable(run, 1) or run.operator.always:
+                    if turn(run, 1, pool):
+                        return True
+                self.watch.leaves()
+            while hopeful := [
+                run for run in runs if run.hopeful(self.least) and affordable(run, 2)
+            ]:
+                # Two at a time whatever the cores, so that a search ends where its seed says.
+                if turn(min(hopeful, key=lambda run: (run.idle, run.seconds)), 2, pool):
                     return True
-                if idle >= IDLE_STARTS:
-                    break
         return False
 
     def result(self, late: bool, only: str | None) -> Strategy:
@@ -202,10 +254,16 @@ class _Candidates:
         return self.best.as_result(name, rivals, complete=not late)
 
 
-def _batches(seeds: list[SeedSequence]) -> Iterator[list[SeedSequence]]:
-    # Batches of one size whatever the cores, so that where a search ends depends on the seed alone.
-    for at in range(0, len(seeds), 2):
-        yield seeds[at : at + 2]
+@contextmanager
+def _pool(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for starts; an interrupt does not wait for those under way."""
+    pool = ThreadPoolExecutor(workers)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 class Watch:

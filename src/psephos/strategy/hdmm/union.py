@@ -1,9 +1,8 @@
 """OPT_+: several product strategies, each with a share of the budget, answering together.
 
-Three kinds of union are looked at, and the one of least error is taken; the third alone is OPT_+ as
-McKenna et al. 2018 have it:
+Parts that have strategies of their own are looked at here (`levels` has those that share them); the
+second kind is OPT_+ as McKenna et al. 2018 have it:
 
-    shared    on every attribute a part has the common factor, or the total (see `union_shared`)
     pairs     the workload cut in two, both halves optimised together (see `union_pair`)
     groups    the workload cut in k, each group with a product strategy of its own
 
@@ -25,19 +24,16 @@ from itertools import combinations
 import numpy as np
 from numpy.random import Generator
 
-from psephos.inverse.dense import DENSE_CELLS
 from psephos.inverse.axis_classes import LONGEST_CLASS_AXIS
+from psephos.inverse.dense import DENSE_CELLS
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Kron, Matrix, Partition, is_total
 from psephos.matrix.columns import gram_diagonal
 from psephos.matrix.combine import join_groups
-from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
-from psephos.strategy.gram_terms import GramTerms, gram_operator, is_identity
-from psephos.strategy.hdmm.gaussian import optimise_gaussian
-from psephos.strategy.hdmm.opt0 import opt0
-from psephos.strategy.hdmm.product import LONGEST_AXIS, opt_product
+from psephos.strategy.factors import Factor
+from psephos.strategy.gram_terms import GramTerms
+from psephos.strategy.hdmm.product import opt_product
 from psephos.strategy.hdmm.union_pair import ProductPair, descend
-from psephos.strategy.hdmm.union_shared import SharedFactors
 from psephos.values import Array
 from psephos.workload.workload import Reduction, Workload
 
@@ -47,12 +43,6 @@ CUTS_IN_TWO = 5
 """The most cuts in two."""
 LEAST_GROUP_SHARE = 1e-4
 """The smallest share of a group."""
-CROSSED_AXES = 8
-"""The most attributes that some products sum over, for unions that share factors."""
-SHARE_STARTS = 500
-START_WORK = 4_000_000
-"""How many random shares a union of shared factors starts from, at most, and the numbers that one
-step from all of them may touch."""
 PAIR_SEARCH_CELLS = 4_000_000
 DESCENTS = 2
 DESCENT_AXIS = 512
@@ -235,19 +225,14 @@ class _UnionSearch:
 
     def candidates(self) -> Iterator[PartUnion]:
         """One union after another, the promising first."""
-        shared = self._shared()
         unions: list[PartUnion] = []
-        if shared is not None:
-            for k in range(self.restarts):
-                unions.append(self._share(*shared, totals=k % 2 == 1))
-                yield unions[-1]
         splits: list[PartUnion] = []
         for cut in groupings(self.terms):
             parts = [self._part(chosen) for chosen in cut]
             if len(cut) > 2 or not self._fits:
                 unions.append(self._separate(parts))
                 yield unions[-1]
-            elif shared is None or not self._is_shared(parts):
+            elif not self._is_shared(parts):
                 splits.append(self._split(parts))
                 yield splits[-1]
         least = min((union.error for union in unions + splits), default=0.0)
@@ -280,78 +265,8 @@ class _UnionSearch:
             groups.append(_labels(part_cells)[first])
         return tuple(groups)
 
-    # ---- shared factors ------------------------------------------------------------------------
-
-    def _shared(self) -> tuple[SharedFactors, list[tuple[int, ...]]] | None:
-        """All sets of crossed axes that can serve products on exactly their own cells."""
-        queried = [
-            {i for i, w in enumerate(factors) if not is_total(w)} for factors in self.terms.factors
-        ]
-        always = set.intersection(*queried)
-        crossed = sorted(set.union(*queried) - always)
-        if not 0 < len(crossed) <= CROSSED_AXES:
-            return None
-        parts, serves = [], []
-        for size in range(len(crossed) + 1):
-            for part in combinations(crossed, size):
-                chosen = tuple(j for j, axes in enumerate(queried) if axes - always <= set(part))
-                if not chosen:
-                    continue
-                cells = self.reduction(chosen).domain.shape
-                kept = [
-                    n if i in always or i in part else 1 for i, n in enumerate(self.terms.shape)
-                ]
-                if list(cells) == kept:
-                    parts.append(part)
-                    serves.append(chosen)
-        return SharedFactors(self.terms, self.noise, tuple(parts)), serves
-
-    def _share(
-        self, shared: SharedFactors, serves: list[tuple[int, ...]], *, totals: bool
-    ) -> PartUnion:
-        """From factors that are best on their own: shares from many starts, then all together."""
-        factors = [self._first(shared, i, totals) for i in range(len(self.terms.shape))]
-        parts = len(shared.parts)
-        size = (max(20, min(SHARE_STARTS, START_WORK // (parts << len(shared.crossed)))), parts)
-        starts = self.rng.random(size) ** 4
-        starts[self.rng.random(size) > self.rng.random((size[0], 1))] = 0
-        starts[0] = 1
-        shares, errors = shared.shares(shared.moments(factors), np.maximum(starts, 1e-6))
-        kept = shared.notable(shares[errors.argmin()])
-        shares = shares[errors.argmin(), kept]
-        for _ in range(3):
-            shared, serves = shared.only(kept), [serves[k] for k in kept]
-            point = descend(shared, shares, factors, deadline=self.deadline)
-            kept = shared.notable(point.shares)
-            if len(kept) == len(serves) or self.late:
-                break
-            shares, factors = point.shares[kept], list(point.factors)  # without what became small
-        parts_of_union = []
-        for axes, chosen in zip(shared.parts, serves, strict=True):
-            part_factors = [
-                identity_factor(1) if i in shared.crossed and i not in axes else factor
-                for i, factor in enumerate(point.factors)
-            ]
-            parts_of_union.append(
-                UnionPart(tuple(part_factors), _axes(self.reduction(chosen)), chosen)
-            )
-        return PartUnion(tuple(parts_of_union), point.shares, point.error, True)
-
-    def _first(self, shared: SharedFactors, i: int, totals: bool) -> Factor:
-        """The best factor for the queries of one axis, each counted alike; with totals or not."""
-        axis = shared.axes[i]
-        if axis.n == 1 or axis.n > LONGEST_AXIS[self.noise] or all(map(is_identity, axis.queries)):
-            return identity_factor(axis.n)
-        different = {id(w): w for w in self.terms.axis(i) if totals or not is_total(w)}
-        queries = list(different.values())
-        gram = gram_operator([1 / float(gram_diagonal(w).sum()) for w in queries], queries)
-        if self.noise is NoiseKind.GAUSSIAN:
-            certified = optimise_gaussian(gram.times(np.eye(gram.n)), deadline=self.deadline)
-            return GaussianFactor(certified.factor)
-        return PureFactor(opt0(gram, rng=self.rng, restarts=1, deadline=self.deadline).theta)
-
     def _is_shared(self, parts: list[tuple[UnionPart, float]]) -> bool:
-        """Is one side of every axis summed over? Then shared factors have seen this pair."""
+        """Is one side of every axis summed over? Then unions over levels have seen this pair."""
         cells = np.array([[m.shape[0] for m in part.merged] for part, _ in parts])
         return bool(
             (cells.min(axis=0) == 1).all() and (cells.max(axis=0) == self.terms.shape).all()

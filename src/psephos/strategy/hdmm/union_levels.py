@@ -154,9 +154,7 @@ class AxisMoments:
     squares: Array
 
 
-def fixed_blocks(
-    axis: LevelAxis, options: Sequence[AxisOption], used: Sequence[int]
-) -> AxisBlocks:
+def fixed_blocks(axis: LevelAxis, options: Sequence[AxisOption], used: Sequence[int]) -> AxisBlocks:
     """An axis on which no option is optimised."""
     classes = axis_classes(tuple(options[o].matrix for o in used))
     entries = np.zeros((len(options), classes.entries))
@@ -336,9 +334,7 @@ class LevelUnion:
         pairs = enumerate(zip(self.axes, self.options(factors), strict=True))
         return UnionBlocks(self, [self._axis_blocks(i, *pair) for i, pair in pairs])
 
-    def _axis_blocks(
-        self, i: int, axis: LevelAxis, options: tuple[AxisOption, ...]
-    ) -> AxisBlocks:
+    def _axis_blocks(self, i: int, axis: LevelAxis, options: tuple[AxisOption, ...]) -> AxisBlocks:
         if self.searched[i]:
             return strategy_blocks(axis, options, self._common_levels(i))
         if i not in self._fixed:
@@ -391,9 +387,7 @@ class LevelUnion:
 
     def is_finer(self, part: Part, kind: Part) -> bool:
         """Does a part answer all products of a kind?"""
-        return all(
-            axis.joins[a, b] == a for axis, a, b in zip(self.axes, part, kind, strict=True)
-        )
+        return all(axis.joins[a, b] == a for axis, a, b in zip(self.axes, part, kind, strict=True))
 
 
 class UnionBlocks:
@@ -496,9 +490,7 @@ class UnionBlocks:
                 for c, part in zip(precisions, self.union.parts, strict=True)
             ]
         )  # fmt: skip
-        np.add.at(
-            by_option, [part[i] for part in self.union.parts], -contracted(between, others)
-        )
+        np.add.at(by_option, [part[i] for part in self.union.parts], -contracted(between, others))
         if blocks.moments is None:
             return gram_operator(by_query[:, 0], axis.queries)
         return _seen_through(axis, blocks.moments, by_query, by_option)
