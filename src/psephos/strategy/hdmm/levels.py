@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,6 +47,10 @@ SHARE_WORK = 2e8
 """Operations of one step from all starts."""
 LONGEST_STEP = 5e9
 """Operations of one step from one start, at most."""
+TOGETHER_STEPS, TRIAL_STEPS, FINAL_STEPS = 100, 40, 150
+"""Steps of a descent of shares and strategies: at first, on each axis tried, and at the end."""
+REVISIONS = 2
+"""How often parts are chosen once more for the strategies that they led to."""
 VARIATION_GAIN = 1e-4
 """The relative gain for which parts are left out or taken in once more."""
 FREED_GROUPS = 12
@@ -70,32 +74,46 @@ def opt_levels(
     *,
     rng: Generator,
     deadline: float | None = None,
-    totals: bool = False,
-) -> LevelParts | None:
-    """The best union over levels from one choice of first strategies.
+) -> Iterator[LevelParts]:
+    """Better and better unions over levels.
 
-    None if there is but one part, or if the classes of its options are too large. With `totals`,
-    first strategies serve the total of an attribute as well.
+    None if there is but one part, or if the classes of its options are too large.
     """
     axes = [LevelAxis.of(terms, i) for i in range(len(terms.shape))]
     levels = tuple(axis for axis in axes if axis is not None)
     if len(levels) < len(axes):
-        return None
+        return
     search = _LevelSearch(terms, noise, levels, rng, deadline)
     union = search.union()
     plain = not any(union.searched) and max(len(axis.options) for axis in levels) <= 2
     if len(union.parts) < 2 or (plain and len(union.parts) == MOST_PARTS):
-        return None  # a product, or so many marginals that OPT_M is the one to look at them
-    factors = [search.first(i, totals) for i in range(len(axes))]
-    if not _affordable(union, factors):
-        return None
-    point = search.shares(union, factors)
-    union, point = search.together(*point)
-    for _ in range(2):
-        freed = search.freed(union, point)
-        if freed is None or freed[1].error > point.error * (1 - LATE_GAIN):
+        return  # a product, or so many marginals that OPT_M is the one to look at them
+    if not _affordable(union, [identity_factor(axis.n) for axis in levels]):
+        return
+    every, best = union, None
+    for totals in (False, True) if any(union.searched) else (False,):
+        factors = [search.first(i, totals) for i in range(len(axes))]
+        further = search.together(*search.shares(every, factors))
+        if best is None or further[1].error < best[1].error:
+            best = further
+            yield _parts_of(*best)
+        if search.late:
+            return
+    union, point = best
+    for _ in range(REVISIONS):
+        further = search.revised(every, union, point)
+        if further[1].error > point.error * (1 - LATE_GAIN):
             break
-        union, point = freed
+        union, point = further
+        yield _parts_of(union, point)
+    for step in (search.freed, search.freed, search.divided):
+        further = step(union, point)
+        if further is not None and further[1].error < point.error * (1 - LATE_GAIN):
+            union, point = further
+            yield _parts_of(union, point)
+
+
+def _parts_of(union: LevelUnion, point: UnionPoint) -> LevelParts:
     options = union.options(point.factors)
     parts = tuple(tuple(options[i][o] for i, o in enumerate(part)) for part in union.parts)
     return LevelParts(parts, point.shares, point.error)
@@ -120,7 +138,8 @@ class _LevelSearch:
         )
         searched = tuple(self._has_strategy(axis) for axis in self.axes)
         parts = tuple(joined_parts(self.axes, MOST_PARTS))
-        return LevelUnion(self.terms, self.noise, self.axes, levels, searched, parts)
+        once = (1,) * len(self.axes)
+        return LevelUnion(self.terms, self.noise, self.axes, levels, searched, parts, once)
 
     def _has_strategy(self, axis: LevelAxis) -> bool:
         last = len(axis.options) - 1
@@ -156,19 +175,30 @@ class _LevelSearch:
             return GaussianFactor(certified.factor)
         return PureFactor(opt0(gram, rng=self.rng, restarts=1, deadline=self.deadline).theta)
 
+    def revised(
+        self, every: LevelUnion, union: LevelUnion, point: UnionPoint
+    ) -> tuple[LevelUnion, UnionPoint]:
+        """The parts chosen once more, now that strategies are known."""
+        shares = np.zeros(len(every.parts))
+        for part, share in zip(union.parts, point.shares, strict=True):
+            shares[every.parts.index(part)] = share
+        return self.together(*self.shares(every, point.factors, shares))
+
     def shares(
-        self, union: LevelUnion, factors: Sequence[Factor]
+        self, union: LevelUnion, factors: Sequence[Factor], known: Array | None = None
     ) -> tuple[LevelUnion, Array, Sequence[Factor]]:
         """The parts that are worth something, and their shares, from many starts."""
         blocks = union.at(factors)
-        work = blocks.grid.work + 2 * blocks.parts.size
-        count = int(np.clip(SHARE_WORK / work, 2, SHARE_STARTS))
+        work = blocks.grid.work + 2 * len(union.parts) * math.prod(blocks.grid.shape)
+        count = int(np.clip(SHARE_WORK / work, 3, SHARE_STARTS))
         size = (count, len(union.parts))
         starts = self.rng.random(size) ** 4
         starts[self.rng.random(size) > self.rng.random((count, 1))] = 0
         starts[0] = 1
         kinds = set(kinds_of(self.axes))
         starts[1] = [part in kinds for part in union.parts]
+        if known is not None:
+            starts[2] = known
         shares, errors = blocks.shares(np.maximum(starts, 1e-6), deadline=self.deadline)
         best, least = shares[errors.argmin()], errors.min()
         while not self.late and self.noise is NoiseKind.LAPLACE:
@@ -180,16 +210,20 @@ class _LevelSearch:
         return union.only(numbers), best[numbers], factors
 
     def together(
-        self, union: LevelUnion, shares: Array, factors: Sequence[Factor]
+        self,
+        union: LevelUnion,
+        shares: Array,
+        factors: Sequence[Factor],
+        steps: int = TOGETHER_STEPS,
     ) -> tuple[LevelUnion, UnionPoint]:
         """Shares and strategies optimised together; parts that become small are left out."""
-        point = descend(union, shares, factors, deadline=self.deadline)
-        for _ in range(2):
-            numbers = union.notable(point.shares)
-            if len(numbers) == len(union.parts) or self.late:
-                break
+        point = descend(union, shares, factors, steps=steps, deadline=self.deadline)
+        numbers = union.notable(point.shares)
+        if len(numbers) < len(union.parts) and not self.late:
             union = union.only(numbers)
-            point = descend(union, point.shares[numbers], point.factors, deadline=self.deadline)
+            point = descend(
+                union, point.shares[numbers], point.factors, steps=steps, deadline=self.deadline
+            )
         return union, point
 
     def freed(self, union: LevelUnion, point: UnionPoint) -> tuple[LevelUnion, UnionPoint] | None:
@@ -206,13 +240,47 @@ class _LevelSearch:
         wider = replace(union, searched=more)
         if not _affordable(wider, point.factors):
             return None
-        factors = list(point.factors)
-        for i, is_new in enumerate(np.array(more) & ~np.array(union.searched)):
-            if is_new and not self.late:
-                gram = wider.slopes(point.shares, factors).grams[i]
-                if gram is not None:
-                    factors[i] = self._best(gram)
+        fresh = [i for i, searched in enumerate(union.searched) if more[i] and not searched]
+        factors = self._refitted(wider, point.shares, point.factors, fresh)
         return self.together(wider, point.shares, factors)
+
+    def divided(self, union: LevelUnion, point: UnionPoint) -> tuple[LevelUnion, UnionPoint] | None:
+        """Every part with a strategy of its own on one axis, that where it gains most."""
+        best = union, point
+        for i, axis in enumerate(self.axes):
+            last = len(union.levels[i])
+            users = [k for k, part in enumerate(union.parts) if part[i] == last]
+            if len(users) < 2 or axis.n < 3 or self.late:
+                continue
+            parts = [
+                (*part[:i], last + users.index(k), *part[i + 1 :]) if k in users else part
+                for k, part in enumerate(union.parts)
+            ]
+            searched = tuple(s or k == i for k, s in enumerate(union.searched))
+            counts = tuple(len(users) if k == i else n for k, n in enumerate(union.strategies))
+            wider = replace(union, parts=tuple(parts), searched=searched, strategies=counts)
+            factors = list(point.factors[:i]) + [point.factors[i]] * len(users)
+            factors += point.factors[i + 1 :]
+            if not _affordable(wider, factors):
+                continue
+            factors = self._refitted(wider, point.shares, factors, range(i, i + len(users)))
+            further = self.together(wider, point.shares, factors, TRIAL_STEPS)
+            if further[1].error < best[1].error:
+                best = further
+        if best[0] is union:
+            return None
+        return self.together(best[0], best[1].shares, best[1].factors, FINAL_STEPS)
+
+    def _refitted(
+        self, union: LevelUnion, shares: Array, factors: Sequence[Factor], which: Iterable[int]
+    ) -> list[Factor]:
+        """Some factors, each made the best for the Gram that it sees."""
+        factors = list(factors)
+        for k in which:
+            gram = union.slopes(shares, factors).grams[k]
+            if gram is not None and not self.late:
+                factors[k] = self._best(gram)
+        return factors
 
     def _may_be_freed(self, union: LevelUnion, i: int) -> bool:
         n, last = self.axes[i].n, len(union.levels[i])

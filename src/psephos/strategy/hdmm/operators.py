@@ -8,7 +8,7 @@ at the same place on every machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Identity, Kron, Matrix, Partition, is_total, total
 from psephos.matrix.columns import is_zero
 from psephos.strategy import build
-from psephos.strategy.factors import GaussianFactor, PureFactor, identity_factor
+from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
 from psephos.strategy.gram_terms import ARRAY_AXIS, GramTerms, is_identity, picked
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.levels import opt_levels
@@ -31,6 +31,7 @@ from psephos.strategy.hdmm.product import LONGEST_AXIS, opt_product
 from psephos.strategy.hdmm.range_tree import TreeFactor, optimise_range_tree
 from psephos.strategy.hdmm.residual import residual_blocks
 from psephos.strategy.hdmm.union import PAIR_SEARCH_CELLS, opt_union
+from psephos.strategy.hdmm.union_levels import AxisOption
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.product import Product
@@ -164,7 +165,8 @@ class Operator:
 
     number: int
     name: str
-    search: Callable[[SelectionProblem, Generator, float | None], Candidate | None]
+    search: Callable[[SelectionProblem, Generator, float | None], Iterator[Candidate]]
+    """One start: candidates as they are found, the best last; none if there are none."""
     fits: Callable[[SelectionProblem], bool]
     seconds: Callable[[SelectionProblem], float]
     """About how long one start takes on an ordinary core."""
@@ -178,19 +180,23 @@ def applicable(problem: SelectionProblem) -> list[Operator]:
     return [operator for operator in HDMM_OPERATORS if operator.fits(problem)]
 
 
-def _product(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Candidate:
+def _product(
+    problem: SelectionProblem, rng: Generator, deadline: float | None
+) -> Iterator[Candidate]:
     product = opt_product(problem.terms, problem.noise, rng=rng, restarts=1, deadline=deadline)
     strategy = build.product_strategy(
         problem.workload.domain, problem.noise, problem.terms, product.factors, problem.merged,
         "OPT_⊗",
     )  # fmt: skip
-    return Candidate(strategy)
+    yield Candidate(strategy)
 
 
-def _whole(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Candidate | None:
+def _whole(
+    problem: SelectionProblem, rng: Generator, deadline: float | None
+) -> Iterator[Candidate]:
     flat = problem.flat
     if flat is None:
-        return None
+        return
     terms = GramTerms.of(flat.workload)
     first = np.unique(flat.partition.rmatvec(np.arange(flat.domain.size)), return_index=True)[1]
     gram = picked(problem.terms.whole(), first)
@@ -207,7 +213,7 @@ def _whole(problem: SelectionProblem, rng: Generator, deadline: float | None) ->
     strategy = build.whole_strategy(
         problem.workload.domain, problem.noise, _flattened(problem, terms), factor, merged, name
     )
-    return Candidate(strategy)
+    yield Candidate(strategy)
 
 
 def _flattened(problem: SelectionProblem, flat: GramTerms) -> GramTerms:
@@ -224,12 +230,14 @@ def _together(flat: Matrix, merged: Matrix) -> Matrix:
     return Identity(groups.size) if flat.shape[0] == groups.size else Partition(groups)
 
 
-def _union(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Candidate | None:
+def _union(
+    problem: SelectionProblem, rng: Generator, deadline: float | None
+) -> Iterator[Candidate]:
     union = opt_union(
         problem.active_workload, problem.noise, rng=rng, restarts=1, deadline=deadline
     )
     if union is None:
-        return None
+        return
     parts = []
     for part in union.parts:
         factors, merged = iter(part.factors), iter(part.merged)
@@ -243,33 +251,35 @@ def _union(problem: SelectionProblem, rng: Generator, deadline: float | None) ->
     strategy = build.union_strategy(
         problem.workload.domain, problem.noise, parts, union.weights, "OPT_+"
     )
-    return _with_loss(problem, strategy, union.error, exact=union.exact)
+    yield _with_loss(problem, strategy, union.error, exact=union.exact)
 
 
-def _levels(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Candidate | None:
-    union = opt_levels(
-        problem.level_terms,
-        problem.noise,
-        rng=rng,
-        deadline=deadline,
-        totals=bool(rng.integers(2)),
-    )
-    if union is None:
-        return None
-    parts = []
-    for part in union.parts:
-        options = iter(part)
-        pairs = [
-            (option.factor, _together(_grouping(option.groups), partition))
-            if (option := next(options) if n > 1 else None) is not None
-            else (identity_factor(1), partition)
-            for n, partition in zip(problem.shape, problem.merged, strict=True)
-        ]
-        parts.append(([factor for factor, _ in pairs], [partition for _, partition in pairs]))
-    strategy = build.union_strategy(
-        problem.workload.domain, problem.noise, parts, union.shares, "OPT_+"
-    )
-    return _with_loss(problem, strategy, union.error)
+def _levels(
+    problem: SelectionProblem, rng: Generator, deadline: float | None
+) -> Iterator[Candidate]:
+    for union in opt_levels(problem.level_terms, problem.noise, rng=rng, deadline=deadline):
+        parts = [_over_all_attributes(problem, part) for part in union.parts]
+        strategy = build.union_strategy(
+            problem.workload.domain, problem.noise, parts, union.shares, "OPT_+"
+        )
+        yield _with_loss(problem, strategy, union.error)
+
+
+def _over_all_attributes(
+    problem: SelectionProblem, part: Sequence[AxisOption]
+) -> tuple[list[Factor], list[Matrix]]:
+    """The factors and partitions of a part, with the attributes that nothing is asked about."""
+    options = iter(part)
+    factors, merged = [], []
+    for n, partition in zip(problem.shape, problem.merged, strict=True):
+        if n > 1:
+            option = next(options)
+            factors.append(option.factor)
+            merged.append(_together(_grouping(option.groups), partition))
+        else:
+            factors.append(identity_factor(1))
+            merged.append(partition)
+    return factors, merged
 
 
 def _with_loss(
@@ -292,7 +302,9 @@ def _grouping(groups: Array) -> Matrix:
     return total(groups.size) if count == 1 else Partition(groups)
 
 
-def _marginals(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Candidate:
+def _marginals(
+    problem: SelectionProblem, rng: Generator, deadline: float | None
+) -> Iterator[Candidate]:
     few = len(problem.shape) <= MANY_ATTRIBUTES
     small = problem.reduction.workload
     traces = small.subset_traces() if few else small.closure_traces()
@@ -305,10 +317,12 @@ def _marginals(problem: SelectionProblem, rng: Generator, deadline: float | None
         problem.merged,
         "OPT_M",
     )
-    return Candidate(strategy)
+    yield Candidate(strategy)
 
 
-def _residual(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Candidate:
+def _residual(
+    problem: SelectionProblem, rng: Generator, deadline: float | None
+) -> Iterator[Candidate]:
     few = len(problem.shape) <= MANY_ATTRIBUTES
     small = problem.reduction.workload
     traces = small.subset_traces() if few else small.closure_traces()
@@ -317,24 +331,24 @@ def _residual(problem: SelectionProblem, rng: Generator, deadline: float | None)
         problem.workload.domain, [axes for axes, _ in pairs], np.array([w for _, w in pairs]),
         problem.merged, "residual",
     )  # fmt: skip
-    return Candidate(strategy)
+    yield Candidate(strategy)
 
 
-def _tree(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Candidate | None:
+def _tree(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Iterator[Candidate]:
     """A tree on the one attribute that is asked about, the others being summed over."""
     (axis,) = (i for i, n in enumerate(problem.shape) if n > 1)
     line = LineQueries.of_terms(
         zip(problem.terms.coefficients, problem.terms.axis(axis), strict=True)
     )
     if line is None:  # queries that a tree has no closed form for
-        return None
+        return
     n = problem.shape[axis]
     tree = optimise_range_tree(line, n, noise=problem.noise, rng=rng, deadline=deadline)
     factors = [TreeFactor(tree) if m > 1 else identity_factor(1) for m in problem.shape]
     strategy = build.product_strategy(
         problem.workload.domain, problem.noise, problem.terms, factors, problem.merged, "tied tree"
     )
-    return Candidate(strategy)
+    yield Candidate(strategy)
 
 
 def _once(restarts: int) -> int:
@@ -377,7 +391,7 @@ def _union_seconds(problem: SelectionProblem) -> float:
 
 
 def _level_seconds(problem: SelectionProblem) -> float:
-    return 3 * _axes_seconds(problem) + 0.5
+    return 8 * _axes_seconds(problem) + 1.0
 
 
 def _whole_seconds(problem: SelectionProblem) -> float:

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from numbers import Real
+from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
 from numpy.random import SeedSequence, default_rng
@@ -153,16 +154,26 @@ class _Run:
         seeds = SeedSequence([seed, operator.number])
         self.seeds = seeds.spawn(operator.starts(restarts))
         self.least = math.inf
-        self.idle = 0
+        self.begun = self.idle = 0
 
-    def note(self, error: float) -> None:
-        """One more start ended in this error."""
+    def take(self, count: int) -> range:
+        """The numbers of the next starts."""
+        numbers = range(self.begun, min(self.begun + count, len(self.seeds)))
+        self.begun += len(numbers)
+        return numbers
+
+    def note(self, error: float | None) -> None:
+        """One more start ended in this error, or with nothing."""
+        if error is None:
+            self.idle = IDLE_STARTS
+            return
         self.idle = 0 if error < self.least * (1 - START_GAIN) else self.idle + 1
         self.least = min(self.least, error)
 
-    def hopeful(self, least: float) -> bool:
+    def is_hopeful(self, least: float) -> bool:
         """Is another start worth its time?"""
-        return bool(self.seeds) and self.idle < IDLE_STARTS and self.least <= HOPELESS * least
+        more = self.begun < len(self.seeds) and self.idle < IDLE_STARTS
+        return more and self.least <= HOPELESS * least
 
 
 @dataclass
@@ -173,12 +184,15 @@ class _Candidates:
     watch: Watch
     best: Strategy | None = None
     least: float = math.inf
+    order: tuple[int, ...] = ()
+    """When the best came up, by operator, start and step: of equal ones the first is taken."""
     errors: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.lock = Lock()
         self.identity = GramTerms.of(self.problem.workload).identity_error()
 
-    def offer(self, candidate: Candidate) -> float:
+    def offer(self, candidate: Candidate, *order: int) -> float:
         """Score a candidate and keep it if it is the best.
 
         Where its error is not known in closed form, the bound at which every part answers alone
@@ -195,10 +209,11 @@ class _Candidates:
             TooLargeError,
         ):  # rounded away, or without an inverse of this size
             return math.inf
-        self.errors[strategy.name] = min(error, self.errors.get(strategy.name, math.inf))
-        if error < self.least:
-            self.best, self.least = strategy, error
-        self.watch.tried(strategy.name, math.sqrt(self.identity / self.least))
+        with self.lock:
+            self.errors[strategy.name] = min(error, self.errors.get(strategy.name, math.inf))
+            if (error, order) < (self.least, self.order):
+                self.best, self.least, self.order = strategy, error, order
+            self.watch.tried(strategy.name, math.sqrt(self.identity / self.least))
         return error
 
     def search(
@@ -208,20 +223,22 @@ class _Candidates:
         problem, spent = self.problem, 0.0
         self.watch.begins(len(runs))
 
-        def start(run: _Run, seed: SeedSequence) -> Candidate | None:
-            return run.operator.search(problem, default_rng(seed), deadline)
+        def start(run: _Run, number: int) -> float | None:
+            """The least error of one start; None if there is nothing to find."""
+            rng = default_rng(run.seeds[number])
+            candidates = run.operator.search(problem, rng, deadline)
+            order = run.operator.number, number
+            errors = [self.offer(c, *order, step) for step, c in enumerate(candidates)]
+            return min(errors, default=None)
 
         def turn(run: _Run, count: int, pool: ThreadPoolExecutor) -> bool:
             """Some starts of one operator; True if time is up."""
             nonlocal spent
             self.watch.enters(run.operator.name)
-            seeds, run.seeds = run.seeds[:count], run.seeds[count:]
-            spent += run.seconds * len(seeds)
-            for candidate in pool.map(start, [run] * len(seeds), seeds):
-                if candidate is None:  # nothing of this kind for this problem
-                    run.seeds = []
-                else:
-                    run.note(self.offer(candidate))
+            numbers = run.take(count)
+            spent += run.seconds * len(numbers)
+            for error in pool.map(start, [run] * len(numbers), numbers):
+                run.note(error)
             return deadline is not None and time.monotonic() > deadline
 
         def affordable(run: _Run, count: int) -> bool:
@@ -230,12 +247,11 @@ class _Candidates:
         # One thread of BLAS for each start: many small products gain nothing from more.
         with threadpool_limits(1 if workers > 1 else None), _pool(workers) as pool:
             for run in sorted(runs, key=lambda run: run.seconds):
-                if affordable(run, 1) or run.operator.always:
-                    if turn(run, 1, pool):
-                        return True
+                if (affordable(run, 1) or run.operator.always) and turn(run, 1, pool):
+                    return True
                 self.watch.leaves()
             while hopeful := [
-                run for run in runs if run.hopeful(self.least) and affordable(run, 2)
+                run for run in runs if run.is_hopeful(self.least) and affordable(run, 2)
             ]:
                 # Two at a time whatever the cores, so that a search ends where its seed says.
                 if turn(min(hopeful, key=lambda run: (run.idle, run.seconds)), 2, pool):

@@ -12,6 +12,7 @@ for the share w_a and the precision c_a = w_a² (Gaussian noise: w_a) of part a.
 but Y_i factor through P, the finest of the levels, the classes are known without an eigenproblem:
 with N = Y⁻¹ and K = PNPᵀ the columns of NPᵀ are one block, on which Y is K, a level PᵀLP is KLK and
 a Gram G is R = PNGNPᵀ; all the rest is one class, on which Y is 1 and G has trace tr NG - tr K⁻¹R.
+An axis on which parts have strategies of their own is one block of all its cells.
 
 Weighted marginals, OPT_M of McKenna et al. 2018, are the case without strategies and levels.
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import product
 
@@ -41,6 +42,8 @@ NOTABLE_SHARE = 1e-3
 """A part with less than this share of the budget is left out, unless only it answers something."""
 SMALLEST_SHARE = 1e-6
 """No share is smaller while shares are searched, so that all blocks can be inverted."""
+UNSEEN = 1e-11
+"""Eigenvalues below this share of the largest are those of something that no part sees."""
 MOST_OPTIONS = 8
 """The most groupings of one axis."""
 Part = tuple[int, ...]
@@ -116,7 +119,7 @@ class LevelAxis:
         return np.array(pairs)
 
     def is_plain(self, option: int) -> bool:
-        """Do the queries that need an option ask for groups one by one, of it or of coarser ones?"""
+        """Do the queries that need an option ask for groups one by one, its own or coarser ones?"""
         return all(
             isinstance(piece, Identity | Partition | Ones)
             for w, needs in zip(self.queries, self.needs, strict=True)
@@ -127,6 +130,11 @@ class LevelAxis:
     @cached_property
     def grams(self) -> list[GramOperator]:
         return [gram_operator([1.0], [w]) for w in self.queries]
+
+    @cached_property
+    def written_grams(self) -> Array:
+        """The Gram of every query matrix, in a row."""
+        return np.array([gram.times(np.eye(self.n)).ravel() for gram in self.grams])
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,6 +237,12 @@ def strategy_blocks(
     )
 
 
+def divided_blocks(axis: LevelAxis, options: Sequence[AxisOption]) -> AxisBlocks:
+    """An axis with several strategies of every value: all its cells are one block."""
+    grams = [option.matrix.gram().dense(limit=axis.n**2).ravel() for option in options]
+    return AxisBlocks(((axis.n, 1),), np.array(grams), axis.written_grams)
+
+
 @dataclass(frozen=True, eq=False)
 class ClassGrid:
     """Where the blocks of all combinations of classes stand among their entries."""
@@ -261,73 +275,97 @@ class ClassGrid:
         return float(sum(p.shape[0] * max(1, 4 * p.shape[1] ** 3) for p in self.places))
 
     def inverses(self, x: Array) -> Array:
-        """X_k⁻¹ of all blocks, the last axis of an array holding their entries."""
-        out = np.empty_like(x)
+        """X_k⁻¹ of all blocks; the last two axes of an array hold their entries."""
+        flat = x.reshape(*x.shape[:-2], -1)
+        out = np.zeros_like(flat)
         for place in self.places:
+            blocks = flat[..., place]
             if place.shape[1] == 1:
-                flat = place.ravel()
-                out[..., flat] = 1 / x[..., flat]
+                out[..., place] = 1 / blocks
                 continue
-            blocks = x[..., place]
             even = 1 / np.sqrt(np.einsum("...ii->...i", blocks))
-            scaled = np.linalg.inv(blocks * even[..., :, None] * even[..., None, :])
-            out[..., place] = scaled * even[..., :, None] * even[..., None, :]
-        return out
+            blocks *= even[..., :, None] * even[..., None, :]
+            scaled = np.linalg.inv(blocks)
+            scaled *= even[..., :, None] * even[..., None, :]
+            out[..., place] = scaled
+        return out.reshape(x.shape)
 
     def between(self, inverse: Array, tau: Array) -> Array:
         """X_k⁻¹ τ_k X_k⁻¹."""
-        out = np.empty_like(inverse)
+        flat = inverse.reshape(*inverse.shape[:-2], -1)
+        out, tau = np.zeros_like(flat), tau.ravel()
         for place in self.places:
-            if place.shape[1] == 1:
-                flat = place.ravel()
-                out[..., flat] = inverse[..., flat] ** 2 * tau[flat]
-            else:
-                out[..., place] = inverse[..., place] @ tau[place] @ inverse[..., place]
-        return out
+            blocks = flat[..., place]
+            out[..., place] = blocks @ tau[place] @ blocks
+        return out.reshape(inverse.shape)
 
-    def unseen(self, parts: Array) -> Array:
-        """Projections onto what no part sees; parts by entries."""
-        sizes = np.abs(parts).max(axis=1, keepdims=True)
-        even = (parts / np.where(sizes > 0, sizes, 1)).sum(axis=0)
-        out = np.zeros_like(even)
+    def seen(self, even: Array) -> ClassGrid:
+        """The blocks of which parts see anything, from the sum of all parts with even weights."""
+        flat = even.ravel()
+        places = [place[flat[place].any(axis=(1, 2))] for place in self.places]
+        return ClassGrid(self.shape, [place for place in places if len(place)])
+
+    def unseen(self, even: Array, full: dict[int, Array]) -> Array:
+        """Projections onto what no part sees of these blocks.
+
+        Blocks that are seen in full stay so whatever the factors: they are noted, by their size.
+        """
+        flat = even.ravel()
+        out = np.zeros_like(flat)
         for place in self.places:
-            if place.shape[1] == 1:
-                out[place] = even[place] <= 0
-                continue
-            values, vectors = np.linalg.eigh(even[place])
-            outside = values <= np.maximum(values[:, -1:], 0) * 1e-11
-            outside |= values[:, -1:] <= 1e-300
-            out[place] = (vectors * outside[:, None, :]) @ np.swapaxes(vectors, -1, -2)
-        return out
+            b = place.shape[1]
+            if b > 1:
+                if b not in full:
+                    values = np.linalg.eigvalsh(flat[place])
+                    full[b] = values[:, 0] > np.maximum(values[:, -1], 0) * UNSEEN
+                part = place[~full[b]]
+                values, vectors = np.linalg.eigh(flat[part])
+                outside = values <= np.maximum(values[:, -1:], 0) * UNSEEN
+                out[part] = (vectors * outside[:, None, :]) @ np.swapaxes(vectors, -1, -2)
+        return out.reshape(even.shape)
+
+
+@dataclass(eq=False)
+class SeenBlocks:
+    """What stays the same while factors change: which blocks are seen, and which in full."""
+
+    grid: ClassGrid | None = None
+    full: dict[int, Array] = field(default_factory=dict)
+    unseen: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class LevelUnion:
     """Parts by their options on every axis, as a function of their shares and of the strategies.
 
-    The factors of `slopes` and `error` are those of the last option of every axis, every value.
+    The factors of `slopes` and `error` are the strategies of every value, axis by axis: one that
+    all parts share, or as many as the axis has.
     """
 
     terms: GramTerms
     noise: NoiseKind
     axes: tuple[LevelAxis, ...]
     levels: tuple[tuple[AxisOption, ...], ...]
-    """On every axis the options but the last."""
+    """On every axis the options that are no strategies of every value."""
     searched: tuple[bool, ...]
-    """Is the last option of an axis a strategy that is optimised?"""
+    """Are the strategies of an axis optimised?"""
     parts: tuple[Part, ...]
+    strategies: tuple[int, ...]
+    """How many strategies of every value an axis has; they are its last options."""
 
     def only(self, numbers: Sequence[int]) -> LevelUnion:
         """Some of the parts."""
-        parts = tuple(self.parts[k] for k in numbers)
-        return LevelUnion(self.terms, self.noise, self.axes, self.levels, self.searched, parts)
+        return replace(self, parts=tuple(self.parts[k] for k in numbers))
 
     def options(self, factors: Sequence[Factor]) -> list[tuple[AxisOption, ...]]:
         """All options of every axis, with these factors for every value."""
-        return [
-            (*levels, AxisOption(np.arange(axis.n), factor))
-            for axis, levels, factor in zip(self.axes, self.levels, factors, strict=True)
-        ]
+        every, start = [], 0
+        for axis, levels, count in zip(self.axes, self.levels, self.strategies, strict=True):
+            cells = np.arange(axis.n)
+            last = [AxisOption(cells, factor) for factor in factors[start : start + count]]
+            every.append((*levels, *last))
+            start += count
+        return every
 
     def at(self, factors: Sequence[Factor]) -> UnionBlocks:
         """The union in its classes, for some factors."""
@@ -335,6 +373,8 @@ class LevelUnion:
         return UnionBlocks(self, [self._axis_blocks(i, *pair) for i, pair in pairs])
 
     def _axis_blocks(self, i: int, axis: LevelAxis, options: tuple[AxisOption, ...]) -> AxisBlocks:
+        if self.strategies[i] > 1:
+            return divided_blocks(axis, options)
         if self.searched[i]:
             return strategy_blocks(axis, options, self._common_levels(i))
         if i not in self._fixed:
@@ -351,6 +391,8 @@ class LevelUnion:
 
     def axis_sizes(self, i: int, factors: Sequence[Factor]) -> tuple[tuple[int, int], ...]:
         """The sizes of blocks on one axis, and how many classes have them."""
+        if self.strategies[i] > 1:
+            return ((self.axes[i].n, 1),)
         if not self.searched[i]:
             return self._axis_blocks(i, self.axes[i], self.options(factors)[i]).sizes
         levels = self._common_levels(i)
@@ -363,6 +405,11 @@ class LevelUnion:
     @cached_property
     def _levels(self) -> dict[int, CommonLevels | None]:
         return {}
+
+    @cached_property
+    def blocks(self) -> SeenBlocks:
+        """What parts see of the classes; noted when it is first looked at."""
+        return SeenBlocks()
 
     def error(self, shares: Array, factors: Sequence[Factor]) -> float:
         return self.at(factors).error(shares)
@@ -387,40 +434,104 @@ class LevelUnion:
 
     def is_finer(self, part: Part, kind: Part) -> bool:
         """Does a part answer all products of a kind?"""
-        return all(axis.joins[a, b] == a for axis, a, b in zip(self.axes, part, kind, strict=True))
+        last = [len(axis.options) - 1 for axis in self.axes]
+        cells = [min(o, every) for o, every in zip(part, last, strict=True)]
+        return all(axis.joins[a, b] == a for axis, a, b in zip(self.axes, cells, kind, strict=True))
 
 
 class UnionBlocks:
-    """The union in the classes of its axes, the factors given."""
+    """The union in the classes of its axes, the factors given.
+
+    The longest axis stands last, and everything is a few numbers for each of its options and
+    queries times what the other axes make of them: tensors are never formed part by part.
+    """
 
     def __init__(self, union: LevelUnion, axes: list[AxisBlocks]) -> None:
         self.union, self.axes = union, axes
-        self.grid = ClassGrid.of(tuple(axis.sizes for axis in axes))
         self.power = union.noise.power
-        self.parts = np.array(
+        self.longest = max(range(len(axes)), key=lambda i: axes[i].entries)
+        self.others = [i for i in range(len(axes)) if i != self.longest]
+        self.parts = self._parts(self.others)
+        self.queries = self._queries(self.others)
+        self.tau = self.queries.T @ self._last.queries
+        self.grid, self.unseen = self._look_at_blocks()
+
+    def _look_at_blocks(self) -> tuple[ClassGrid, Array]:
+        """The blocks that are seen, and projections onto what is not seen of them.
+
+        Few kinds of factors change the projections.
+        """
+        known = self.union.blocks
+        fixed = all(axis.moments is None for axis in self._larger())
+        if fixed and known.grid is not None and known.unseen is not None:
+            return known.grid, known.unseen
+        even = self._x(self._even_precisions())
+        if known.grid is None:
+            order = [*self.others, self.longest]
+            known.grid = ClassGrid.of(tuple(self.axes[i].sizes for i in order)).seen(even)
+        known.unseen = known.grid.unseen(even, known.full)
+        return known.grid, known.unseen
+
+    def _larger(self) -> list[AxisBlocks]:
+        """The axes with blocks of more than one number."""
+        return [axis for axis in self.axes if any(size > 1 for size, _ in axis.sizes)]
+
+    @property
+    def _last(self) -> AxisBlocks:
+        return self.axes[self.longest]
+
+    def _parts(self, axes: Sequence[int]) -> Array:
+        """What every part measures on some axes, multiplied out: parts by entries."""
+        return np.array(
             [
-                outer([axis.options[o] for axis, o in zip(axes, part, strict=True)]).ravel()
-                for part in union.parts
+                outer([self.axes[i].options[part[i]] for i in axes]).ravel()
+                for part in self.union.parts
             ]
         )
-        self.tau = self._products(-1, union.terms.coefficients).sum(axis=0)
-        self.unseen = self.grid.unseen(self.parts)
 
-    def _products(self, without: int, coefficients: Array) -> Array:
-        """⊗ of what each product asks on every axis but one: products by entries."""
-        out = coefficients[:, None]
-        for i, (axis, blocks) in enumerate(zip(self.union.axes, self.axes, strict=True)):
-            if i != without:
-                out = (out[:, :, None] * blocks.queries[axis.which][:, None, :]).reshape(
-                    len(out), -1
-                )
-        return np.asarray(out)
+    def _queries(self, axes: Sequence[int]) -> Array:
+        """What products ask on some axes, added up by their queries on the longest axis."""
+        out = self.union.terms.coefficients[:, None]
+        for i in axes:
+            asked = self.axes[i].queries[self.union.axes[i].which]
+            out = (out[:, :, None] * asked[:, None, :]).reshape(len(out), -1)
+        sums = np.zeros((len(self._last.queries), out.shape[1]))
+        np.add.at(sums, self.union.axes[self.longest].which, out)
+        return sums
+
+    @cached_property
+    def _has(self) -> Array:
+        """Which option of the longest axis every part has: parts by options."""
+        options = [part[self.longest] for part in self.union.parts]
+        return np.eye(len(self._last.options))[options]
+
+    def _by_option(self, precisions: Array) -> Array:
+        """Σ over the parts with each option of the longest axis, on the other axes."""
+        return np.einsum("...a,ao,ae->...eo", precisions, self._has, self.parts, optimize=True)
+
+    def _x(self, precisions: Array) -> Array:
+        return np.asarray(self._by_option(precisions) @ self._last.options)
+
+    def _even_precisions(self) -> Array:
+        """Precisions at which all parts have entries of one size."""
+        largest = (
+            np.abs(self.parts).max(axis=1)
+            * np.abs(self._last.options).max(axis=1)[self._has.argmax(axis=1)]
+        )
+        return np.asarray(1 / np.where(largest > 0, largest, 1))
 
     def _solved(self, shares: Array) -> tuple[Array, Array, Array]:
-        """X⁻¹ in entries, the error at Σw = 1, and X⁻¹τX⁻¹; a row for each row of shares."""
-        x = shares**self.power @ self.parts
-        inverse = self.grid.inverses(x + self.unseen * x.max(axis=-1, keepdims=True))
-        return inverse, inverse @ self.tau, self.grid.between(inverse, self.tau)
+        """X⁻¹ in entries, the error at Σw = 1, and X⁻¹τX⁻¹; first those of each row of shares."""
+        x = self._x(shares**self.power)
+        largest = x.max(axis=(-2, -1), keepdims=True)
+        inverse = self.grid.inverses(x + self.unseen * largest)
+        error = (inverse * self.tau).sum(axis=(-2, -1))
+        return inverse, error, self.grid.between(inverse, self.tau)
+
+    def _seen_of(self, between: Array) -> Array:
+        """⟨B_a, X⁻¹τX⁻¹⟩ for every part."""
+        by_option = between @ self._last.options.T
+        return np.einsum("...eo,ao,ae->...a", by_option, self._has, self.parts, optimize=True)
 
     def error(self, shares: Array) -> float:
         total_share = float(shares.sum())
@@ -444,7 +555,7 @@ class UnionBlocks:
             late = deadline is not None and time.monotonic() > deadline
             if late or (before - error <= 1e-7 * error).all():
                 break
-            g = np.maximum(between @ self.parts.T, 0)
+            g = np.maximum(self._seen_of(between), 0)
             w = w * (w ** (power - 1) * g / error[:, None]) ** (1 / (power + 1))
             w = np.maximum(w / w.sum(axis=1, keepdims=True), SMALLEST_SHARE)
         return w / w.sum(axis=1, keepdims=True), error
@@ -455,45 +566,66 @@ class UnionBlocks:
         inverse, error, between = self._solved(shares)
         scale = total_share**power
         value = scale * float(error)
-        g = self.parts @ between
+        g = self._seen_of(between)
         by_share = power * (value / total_share - scale * shares ** (power - 1) * g)
-        grams = [
-            self._gram_seen(i, scale * inverse, scale * between, shares**power)
-            if self.union.searched[i]
-            else None
-            for i in range(len(self.axes))
-        ]
+        grams: list[GramOperator | None] = []
+        for i, searched in enumerate(self.union.searched):
+            if searched:
+                grams += self._grams_seen(i, scale * inverse, scale * between, shares**power)
+            else:
+                grams += [None] * self.union.strategies[i]
         return Slopes(value, by_share, grams)
 
-    def _gram_seen(self, i: int, inverse: Array, between: Array, precisions: Array) -> GramOperator:
-        """Γ with dC = tr(Γ dN), through the entries of this axis.
+    def _grams_seen(
+        self, i: int, inverse: Array, between: Array, precisions: Array
+    ) -> list[GramOperator]:
+        """Γ with dC = tr(Γ dN) for every strategy of an axis, through the entries of this axis.
 
         ∂C/∂G_j is X⁻¹ contracted with the product's other axes, ∂C/∂B_o is -Σ c_a X⁻¹τX⁻¹
         contracted with the other axes of the parts that have option o.
         """
         axis, blocks = self.union.axes[i], self.axes[i]
-        unfold = (math.prod(self.grid.shape[:i]), self.grid.shape[i], -1)
-
-        def contracted(tensor: Array, others: Array) -> Array:
-            """A row of entries of this axis for every row of others."""
-            turned = np.moveaxis(tensor.reshape(unfold), 1, 0).reshape(unfold[1], -1)
-            return np.asarray(others @ turned.T)
-
-        by_product = contracted(inverse, self._products(i, self.union.terms.coefficients))
-        by_query = np.zeros((len(axis.queries), blocks.entries))
-        np.add.at(by_query, axis.which, by_product)
-        by_option = np.zeros((len(blocks.options), blocks.entries))
-        others = np.array(
-            [
-                c * outer([b.options[o] for k, (b, o) in enumerate(zip(self.axes, part, strict=True))
-                           if k != i]).ravel()
-                for c, part in zip(precisions, self.union.parts, strict=True)
-            ]
-        )  # fmt: skip
-        np.add.at(by_option, [part[i] for part in self.union.parts], -contracted(between, others))
+        if i == self.longest:
+            by_option = -self._by_option(precisions).T @ between
+            by_query = self.queries @ inverse
+        else:
+            by_option, by_query = self._through_others(i, inverse, between, precisions)
+        if self.union.strategies[i] > 1:
+            first = len(self.union.levels[i])
+            pairs = zip(by_option[first:], blocks.options[first:], strict=True)
+            return [_seen_by_itself(slope, gram, axis.n) for slope, gram in pairs]
         if blocks.moments is None:
-            return gram_operator(by_query[:, 0], axis.queries)
-        return _seen_through(axis, blocks.moments, by_query, by_option)
+            return [gram_operator(by_query[:, 0], axis.queries)]
+        return [_seen_through(axis, blocks.moments, by_query, by_option)]
+
+    def _through_others(
+        self, i: int, inverse: Array, between: Array, precisions: Array
+    ) -> tuple[Array, Array]:
+        """∂C/∂B_o and ∂C/∂G_j of an axis that is not the longest."""
+        axis, blocks, which = self.union.axes[i], self.axes[i], self.union.axes[self.longest].which
+        place = self.others.index(i)
+        shape = self.grid.shape[:-1]
+        rest = [k for k in self.others if k != i]
+
+        def unfolded(tensor: Array) -> Array:
+            """This axis, the other axes but the longest, and a number for each of its options."""
+            cube = tensor.reshape(*shape, -1)
+            return np.moveaxis(cube, place, 0).reshape(shape[place], -1, tensor.shape[-1])
+
+        seen = unfolded(between @ self._last.options.T)
+        by_part = np.einsum(
+            "a,ae,xeo,ao->ax", precisions, self._parts(rest), seen, self._has, optimize=True
+        )
+        by_option = np.zeros((len(blocks.options), blocks.entries))
+        np.add.at(by_option, [part[i] for part in self.union.parts], -by_part)
+        asked = self.union.terms.coefficients[:, None]
+        for k in rest:
+            more = self.axes[k].queries[self.union.axes[k].which]
+            asked = (asked[:, :, None] * more[:, None, :]).reshape(len(asked), -1)
+        answers = np.moveaxis(unfolded(inverse @ self._last.queries.T), 2, 0)[which]
+        by_query = np.zeros((len(axis.queries), blocks.entries))
+        np.add.at(by_query, axis.which, (answers @ asked[:, :, None])[:, :, 0])
+        return by_option, by_query
 
 
 def _seen_through(
@@ -526,6 +658,13 @@ def _seen_through(
         return np.asarray(out)
 
     return GramOperator(axis.n, diagonal, times)
+
+
+def _seen_by_itself(slope: Array, gram: Array, n: int) -> GramOperator:
+    """Γ = -Y (∂C/∂Y) Y, since dY = -Y dN Y."""
+    y = gram.reshape(n, n)
+    seen = -y @ _symmetric(slope[None], n)[0] @ y
+    return GramOperator(n, np.diagonal(seen).copy(), lambda b: np.asarray(b @ seen))
 
 
 def _symmetric(entries: Array, size: int) -> Array:

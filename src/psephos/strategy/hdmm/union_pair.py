@@ -194,12 +194,16 @@ def descend(
     shares: Array,
     factors: Sequence[Factor],
     *,
+    steps: int = JOINT_STEPS,
     deadline: float | None = None,
 ) -> UnionPoint:
     """Shares and factors improved together, by L-BFGS-B for Laplace noise; never made worse."""
     shares = np.maximum(shares / shares.sum(), LEAST_SHARE)
     start = UnionPoint(shares, tuple(factors), joint.error(shares, factors))
-    point = (_turns if joint.noise is NoiseKind.GAUSSIAN else _lbfgs)(joint, start, deadline)
+    if joint.noise is NoiseKind.GAUSSIAN:
+        point = _turns(joint, start, deadline)
+    else:
+        point = _lbfgs(joint, start, steps, deadline)
     return UnionPoint(point.shares / point.shares.sum(), point.factors, point.error)
 
 
@@ -247,7 +251,9 @@ def _written(gram: Array) -> GramOperator:
     return GramOperator(len(gram), np.diagonal(gram), lambda b: np.asarray(b @ gram))
 
 
-def _lbfgs(joint: UnionObjective, start: UnionPoint, deadline: float | None) -> UnionPoint:
+def _lbfgs(
+    joint: UnionObjective, start: UnionPoint, steps: int, deadline: float | None
+) -> UnionPoint:
     from scipy.optimize import minimize
 
     best, scale = start, 1 / start.error
@@ -276,7 +282,7 @@ def _lbfgs(joint: UnionObjective, start: UnionPoint, deadline: float | None) -> 
             jac=True,
             method="L-BFGS-B",
             bounds=[(b, None) for b in low.tolist()],
-            options={"maxiter": JOINT_STEPS, "maxcor": 10, "ftol": 1e-9, "gtol": 1e-12},
+            options={"maxiter": steps, "maxcor": 10, "ftol": 1e-9, "gtol": 1e-12},
         )
     return best
 
