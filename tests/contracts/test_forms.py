@@ -14,8 +14,8 @@ from numpy.testing import assert_allclose
 from psephos import matrix as mx
 from psephos.inverse import choice, components
 from psephos.inverse.axis import DenseInverse, DiagonalInverse, MergedInverse, WoodburyInverse
-from psephos.inverse.classes import Classes
 from psephos.inverse.choice import form_of, method_of, predict_cost
+from psephos.inverse.classes import Classes
 from psephos.inverse.dense import DenseForm
 from psephos.inverse.form import Form
 from psephos.inverse.iterative import IterativeForm

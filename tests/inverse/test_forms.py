@@ -6,10 +6,10 @@ from numpy.testing import assert_allclose
 
 from psephos import matrix as mx
 from psephos.inverse import choice, classes, iterative
-from psephos.inverse.choice import form_of
-from psephos.inverse.iterative import IterativeForm
 from psephos.inverse.axis_classes import common_eigenvectors
+from psephos.inverse.choice import form_of
 from psephos.inverse.classes import Classes
+from psephos.inverse.iterative import IterativeForm
 
 SHAPE = (3, 4)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 from numpy.random import default_rng
@@ -11,19 +9,17 @@ from numpy.testing import assert_allclose
 
 from psephos.domain.domain import Domain
 from psephos.kernel.budget import NoiseKind
-from psephos.matrix import Compose, Dense, Identity, Kron, Ones, Partition, Prefix, total
+from psephos.matrix import Compose, Dense, Identity, Kron, Ones, Partition, Prefix
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor, spread
 from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm.product import opt_product
 from psephos.strategy.hdmm.union import PartUnion, WrittenGrams, best_shares, groupings, opt_union
 from psephos.strategy.hdmm.union_pair import ProductPair, UnionObjective, descend, gradient
-from psephos.strategy.hdmm.union_shared import SharedFactors
 from psephos.values import Array
 from psephos.workload import (
     Workload,
     all_range,
     identity,
-    marginals,
     prefix,
     product,
     range_marginals,
@@ -31,12 +27,6 @@ from psephos.workload import (
 
 LAPLACE = NoiseKind.LAPLACE
 NOISES = list(NoiseKind)
-
-
-def ranges_by_turns(n: int) -> Workload:
-    """[R⊗T; T⊗R]."""
-    domain = Domain.of(a=range(n), b=range(n))
-    return Workload(domain, [product(a=all_range()), product(b=all_range())])
 
 
 def mixed() -> Workload:
@@ -71,8 +61,6 @@ def joints() -> dict[str, tuple[UnionObjective, int, list[int]]]:
     plain = tuple(np.arange(n) for n in three.shape)
     merged, groups = merging()
     return {
-        "shared, two axes": (SharedFactors(two, LAPLACE, ((0,), (1,), (0, 1))), 3, [6, 5]),
-        "shared, three axes": (SharedFactors(three, LAPLACE, ((0,), (1,), (0, 1))), 3, [5, 4, 3]),
         "pair, two axes": (ProductPair(two, LAPLACE, (square, square)), 2, [6, 5] * 2),
         "pair, three axes": (ProductPair(three, LAPLACE, (plain, plain)), 2, [5, 4, 3] * 2),
         "pair, merged": (ProductPair(merged, LAPLACE, groups), 2, [5, 1, 2, 3, 4, 3]),
@@ -84,23 +72,11 @@ JOINTS = joints()
 
 def blocks_of(joint: UnionObjective, factors: list[Factor]) -> list[Kron]:
     """The parts over all cells of a union."""
-    if isinstance(joint, ProductPair):
-        d = len(joint.terms.shape)
-        return [
-            Kron(
-                [Dense(factors[s * d + i].matrix.dense()[:, joint.groups[s][i]]) for i in range(d)]
-            )
-            for s in range(2)
-        ]
-    assert isinstance(joint, SharedFactors)
+    assert isinstance(joint, ProductPair)
+    d = len(joint.terms.shape)
     return [
-        Kron(
-            [
-                factors[i].matrix if i in part or i not in joint.crossed else total(n)
-                for i, n in enumerate(joint.terms.shape)
-            ]
-        )
-        for part in joint.parts
+        Kron([Dense(factors[s * d + i].matrix.dense()[:, joint.groups[s][i]]) for i in range(d)])
+        for s in range(2)
     ]
 
 
@@ -153,28 +129,10 @@ def test_gradient_is_that_of_finite_differences(name: str) -> None:
         assert_allclose(slope, differences, rtol=1e-5, atol=atol)
 
 
-def test_marginals_are_shared_identities() -> None:
-    workload = marginals(Domain.of(a=3, b=4, c=2), k=2)
-    sets = tuple(combinations(range(3), 2))
-    shared = SharedFactors(GramTerms.of(workload), LAPLACE, sets)
-    w = np.array([0.2, 0.5, 0.3])
-    eigenvalues = np.zeros(8)
-    traces = workload.subset_traces()
-    for s in range(8):
-        for share, part in zip(w, sets, strict=True):
-            if all(i in part for i in range(3) if s >> i & 1):
-                outside = [n for i, n in enumerate((3, 4, 2)) if i not in part]
-                eigenvalues[s] += share**2 * np.prod(outside)
-    needed = traces > 0
-    expected = (traces[needed] / eigenvalues[needed]).sum()
-    assert_allclose(shared.error(w, [identity_factor(n) for n in (3, 4, 2)]), expected)
-
-
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize(
     "workload",
     [
-        ranges_by_turns(8),
         mixed(),
         range_marginals(Domain.of(a=range(6), b=range(5), c=["x", "y"]), k=2),
         Workload(
@@ -182,7 +140,7 @@ def test_marginals_are_shared_identities() -> None:
             [product(a=prefix(), b=identity()), product(a=identity(), b=prefix())],
         ),
     ],
-    ids=["by turns", "mixed", "range marginals", "P⊗I and I⊗P"],
+    ids=["mixed", "range marginals", "P⊗I and I⊗P"],
 )
 def test_a_union_is_what_it_says(workload: Workload, noise: str) -> None:
     union = opt_union(workload, noise, rng=default_rng(0), restarts=1)  # type: ignore[arg-type]
@@ -210,31 +168,6 @@ def spread_out(union: PartUnion) -> list[Kron]:
         Kron([spread(f.matrix, m) for f, m in zip(part.factors, part.merged, strict=True)])
         for part in union.parts
     ]
-
-
-def test_ranges_by_turns_beat_their_parts() -> None:
-    workload = ranges_by_turns(16)
-    terms = GramTerms.of(workload)
-    union = opt_union(workload, LAPLACE, rng=default_rng(0), restarts=1)
-    assert union is not None
-    one = opt_product(terms, LAPLACE, rng=default_rng(0), restarts=1)
-    part = opt_product(
-        GramTerms.of(Workload(workload.domain, workload.products[:1]).reduce().workload),
-        LAPLACE,
-        rng=default_rng(0),
-        restarts=1,
-    )
-    alone = best_shares([part.error, part.error], LAPLACE)[1]
-    assert union.error < 0.9 * alone < 0.9 * one.error
-    assert_allclose(union.weights, [0.5, 0.5], atol=1e-3)
-
-
-def test_ranges_by_turns_of_64_values() -> None:
-    # McKenna et al. 2018 print 5.00; two parts optimised together reach 5.099.
-    workload = ranges_by_turns(64)
-    union = opt_union(workload, LAPLACE, rng=default_rng(0), restarts=1)
-    assert union is not None
-    assert np.sqrt(GramTerms.of(workload).identity_error() / union.error) > 5.09
 
 
 @pytest.mark.parametrize(("weight", "equal"), [(1.0, 1.0), (10.0, 1.45), (100.0, 1.77)])

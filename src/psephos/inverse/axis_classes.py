@@ -77,7 +77,7 @@ class AxisClasses:
     @property
     def entries(self) -> int:
         """Numbers in all blocks."""
-        return self.sections[-1].entries.stop
+        return int(self.sections[-1].entries.stop)
 
     def _by_class(self, section: Section, left: Array, right: Array) -> Array:
         """Σ over copies of leftᵀright, for arrays of shape (..., rows, columns of the section)."""
@@ -260,7 +260,7 @@ def _agreeing(turn: Array, turned: Sequence[Array], spaces: list[slice]) -> Arra
 
 
 def _with_blocks(factors: Sequence[Matrix], vectors: Sequence[Array]) -> AxisClasses:
-    """Classes in the order of their block sizes and of who sees them, with every factor's blocks."""
+    """Classes in the order of their block sizes and of who sees them, with all factors' blocks."""
     blocks = [[_block(factor, v) for v in vectors] for factor in factors]
     largest = [max(float(np.abs(b).max()) for b in row) for row in blocks]
     blocks = [

@@ -1,13 +1,13 @@
 """Any number of products, taken apart by the common classes of the factors on every axis.
 
 On each axis the factors of all blocks have a common basis V_i in which they are small blocks in
-many copies (`axis_classes`). So X = Σ_j c_j ⊗_i Y_ij is block diagonal over the products of classes,
+many copies (`axis_classes`). So X = Σ_j c_j ⊗_i Y_ij is block diagonal over products of classes,
 
     VᵀXV = ⊕_k X_k ⊗ I,    X_k = Σ_j c_j ⊗_i B_{ij k_i},    V = ⊗V_i,
 
 and X⁺ = V (⊕ X_k⁺ ⊗ I) Vᵀ answers for all that is determined. A mixed release (tables by levels of
 a hierarchy, by every value, by one strategy of an attribute, or summed over it) has a few hundred
-numbers in all X_k, however many cells. Two products have as many as cells, all blocks being numbers.
+numbers in all X_k, however many cells. Two products have as many as cells, every X_k one number.
 
 Errors need these numbers alone. The fit holds coordinates only where some block sees them, so its
 size is that of the answers, not of the domain.
@@ -27,7 +27,7 @@ from psephos.errors import ShapeError, TooLargeError
 from psephos.inverse.axis import SPAN_TOLERANCE, DenseInverse
 from psephos.inverse.axis_classes import LONGEST_CLASS_AXIS, AxisClasses, Section, axis_classes
 from psephos.inverse.form import Factors, Form, multiply
-from psephos.matrix import Dense, Kron, Matrix
+from psephos.matrix import Dense, Identity, Kron, Matrix
 from psephos.values import Array
 
 CLASS_ENTRIES = 20_000_000
@@ -191,7 +191,8 @@ class Classes(Form):
             math.prod(s.columns.stop - s.columns.start for s in sections)
             for sections in self._sections()
         ]
-        return 2 * sum(sizes) + self.inverse.size + 2 * sum(b.shape[0] for b in self.blocks)
+        answers = sum(block.shape[0] for block in self.blocks)
+        return int(2 * sum(sizes) + self.inverse.size + 2 * answers)
 
     def _sections(self) -> Iterator[tuple[Section, ...]]:
         for combination in seen_combinations(self.axes, self.which):
@@ -230,8 +231,6 @@ class FittedClasses:
         shape = [axis.vectors.shape[0] for axis in self.form.axes]
         if math.prod(shape) > CELLS_OF_VECTOR:
             raise AttributeError("vector")
-        from psephos.matrix import Identity
-
         return self.answers(tuple(Identity(n) for n in shape))
 
 

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.random import Generator
@@ -79,18 +80,16 @@ def opt_levels(
 
     None if there is but one part, or if the classes of its options are too large.
     """
-    axes = [LevelAxis.of(terms, i) for i in range(len(terms.shape))]
-    levels = tuple(axis for axis in axes if axis is not None)
-    if len(levels) < len(axes):
-        return
-    search = _LevelSearch(terms, noise, levels, rng, deadline)
+    axes = tuple(LevelAxis.of(terms, i) for i in range(len(terms.shape)))
+    search = _LevelSearch(terms, noise, axes, rng, deadline)
     union = search.union()
-    plain = not any(union.searched) and max(len(axis.options) for axis in levels) <= 2
+    plain = not any(union.searched) and max(len(axis.options) for axis in axes) <= 2
     if len(union.parts) < 2 or (plain and len(union.parts) == MOST_PARTS):
         return  # a product, or so many marginals that OPT_M is the one to look at them
-    if not _affordable(union, [identity_factor(axis.n) for axis in levels]):
+    if not _affordable(union, [identity_factor(axis.n) for axis in axes]):
         return
-    every, best = union, None
+    every = union
+    best: tuple[LevelUnion, UnionPoint] | None = None
     for totals in (False, True) if any(union.searched) else (False,):
         factors = [search.first(i, totals) for i in range(len(axes))]
         further = search.together(*search.shares(every, factors))
@@ -99,17 +98,14 @@ def opt_levels(
             yield _parts_of(*best)
         if search.late:
             return
+    if best is None:
+        return
     union, point = best
-    for _ in range(REVISIONS):
-        further = search.revised(every, union, point)
-        if further[1].error > point.error * (1 - LATE_GAIN):
-            break
-        union, point = further
-        yield _parts_of(union, point)
-    for step in (search.freed, search.freed, search.divided):
-        further = step(union, point)
-        if further is not None and further[1].error < point.error * (1 - LATE_GAIN):
-            union, point = further
+    steps = [partial(search.revised, every)] * REVISIONS
+    for step in (*steps, search.freed, search.freed, search.divided):
+        better = step(union, point)
+        if better is not None and better[1].error < point.error * (1 - LATE_GAIN):
+            union, point = better
             yield _parts_of(union, point)
 
 

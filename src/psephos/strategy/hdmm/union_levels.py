@@ -77,45 +77,36 @@ class LevelAxis:
     queries: list[Matrix]
     which: Array
     options: tuple[Array, ...]
-    """All groupings that some query needs and their joins, each as the group of every cell."""
+    """Groupings that queries need and their joins, each as the group of every cell; fine ones last.
+
+    Where there are too many, every value stands for some of them.
+    """
     needs: tuple[tuple[int, ...], ...]
     """For each of the queries the option that it needs, then those that some of its rows need."""
 
     @classmethod
-    def of(cls, terms: GramTerms, i: int) -> LevelAxis | None:
-        """None if there are too many groupings."""
+    def of(cls, terms: GramTerms, i: int) -> LevelAxis:
         different = {id(w): w for w in terms.axis(i)}
         index = {key: k for k, key in enumerate(different)}
         n = terms.shape[i]
         groups = [[piece.column_groups() for piece in (w, *_pieces(w))] for w in different.values()]
-        every = [g for several in groups for g in several]
-        options: dict[bytes, Array] = {g.tobytes(): g for g in [*every, np.arange(n)]}
-        pending = list(options.values())
-        while pending:
-            one = pending.pop()
-            for other in list(options.values()):
-                both = join_groups([one, other])
-                if both.tobytes() not in options:
-                    options[both.tobytes()] = both
-                    pending.append(both)
-            if len(options) > MOST_OPTIONS:
-                return None
-        ordered = sorted(options.values(), key=lambda g: (int(g.max()), g.tolist()))
-        numbers = {g.tobytes(): k for k, g in enumerate(ordered)}
+        options = _options([g for several in groups for g in several], n)
+        needs = [[_finer_option(options, g) for g in several] for several in groups]
         return cls(
             n,
             list(different.values()),
             np.array([index[id(w)] for w in terms.axis(i)]),
-            tuple(ordered),
-            tuple(tuple(dict.fromkeys(numbers[g.tobytes()] for g in each)) for each in groups),
+            options,
+            tuple(tuple(dict.fromkeys(numbers)) for numbers in needs),
         )
 
     @cached_property
     def joins(self) -> Array:
-        """The number of the join of every two options."""
-        numbers = {g.tobytes(): k for k, g in enumerate(self.options)}
-        pairs = [[numbers[join_groups([a, b]).tobytes()] for b in self.options]
-                 for a in self.options]  # fmt: skip
+        """The number of the coarsest option finer than every two of them."""
+        pairs = [
+            [_finer_option(self.options, join_groups([a, b])) for b in self.options]
+            for a in self.options
+        ]
         return np.array(pairs)
 
     def is_plain(self, option: int) -> bool:
@@ -507,7 +498,8 @@ class UnionBlocks:
 
     def _by_option(self, precisions: Array) -> Array:
         """Σ over the parts with each option of the longest axis, on the other axes."""
-        return np.einsum("...a,ao,ae->...eo", precisions, self._has, self.parts, optimize=True)
+        shape = "...a,ao,ae->...eo"
+        return np.asarray(np.einsum(shape, precisions, self._has, self.parts, optimize=True))
 
     def _x(self, precisions: Array) -> Array:
         return np.asarray(self._by_option(precisions) @ self._last.options)
@@ -531,7 +523,8 @@ class UnionBlocks:
     def _seen_of(self, between: Array) -> Array:
         """⟨B_a, X⁻¹τX⁻¹⟩ for every part."""
         by_option = between @ self._last.options.T
-        return np.einsum("...eo,ao,ae->...a", by_option, self._has, self.parts, optimize=True)
+        shape = "...eo,ao,ae->...a"
+        return np.asarray(np.einsum(shape, by_option, self._has, self.parts, optimize=True))
 
     def error(self, shares: Array) -> float:
         total_share = float(shares.sum())
@@ -702,6 +695,32 @@ def joined_parts(axes: Sequence[LevelAxis], most: int) -> list[Part]:
                     parts[both] = None
                     pending.append(both)
     return list(parts)
+
+
+def _options(groupings: Sequence[Array], n: int) -> tuple[Array, ...]:
+    """Groupings with their joins, from coarse to fine; without joins, or without some, if many."""
+    every = np.arange(n)
+    base = {g.tobytes(): g for g in [*groupings, every]}
+    options = dict(base)
+    pending = list(options.values())
+    while pending and len(options) <= MOST_OPTIONS:
+        one = pending.pop()
+        for other in list(options.values()):
+            both = join_groups([one, other])
+            if both.tobytes() not in options:
+                options[both.tobytes()] = both
+                pending.append(both)
+    chosen = options if len(options) <= MOST_OPTIONS else base
+    ordered = sorted(chosen.values(), key=lambda g: (int(g.max()), g.tolist()))
+    return (*ordered[:-1][: MOST_OPTIONS - 1], every)
+
+
+def _finer_option(options: Sequence[Array], groups: Array) -> int:
+    """The number of the coarsest option that tells all groups apart."""
+    return next(
+        k for k, option in enumerate(options)
+        if int(join_groups([option, groups]).max()) == int(option.max())
+    )  # fmt: skip
 
 
 def plain_option(groups: Array) -> AxisOption:
