@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import psephos as ps
 from psephos.infer import intervals
-from psephos.infer.intervals import half_widths, noise_quantile, sum_quantiles
+from psephos.infer.intervals import half_widths
+from psephos.infer.quantiles import noise_quantile, sum_quantiles
 from psephos.inverse.iterative import IterativeForm
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
