@@ -9,9 +9,9 @@ part, and the same seed gives the same widths everywhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 from numpy.random import default_rng
@@ -106,12 +106,13 @@ def half_widths(
     few = measured <= min(draws, affordable) and (measured + queries) * draws <= HELD_NUMBERS
     if form.exact and few:
         effects = noise.effects()
-        sizes = cache(lambda: noise.sizes_from(effects, draws))  # not drawn unless they are needed
+        draw = cache(lambda: noise.draw(draws))  # nothing is drawn unless it is needed
+        sizes = partial(_sizes_from, effects, draw)
         return _widths_by_query(noise, sizes, tables, confidence, draws, effects, lattice)
     looped = min(draws, MOST_LOOPED_DRAWS, affordable, HELD_NUMBERS // queries)
     if form.exact and looped >= max(FEWEST_QUERY_DRAWS, least):
-        sizes = cache(lambda: noise.sizes(looped))
-        return _widths_by_query(noise, sizes, tables, confidence, looped)
+        everything = noise.sizes(looped)
+        return _widths_by_query(noise, everything.__getitem__, tables, confidence, looped)
     fewer = max(min(draws, MOST_LOOPED_DRAWS, affordable // 2), FEWEST_POOLED_DRAWS, least)
     return _widths_by_shape(noise, tables, confidence, fewer)
 
@@ -183,11 +184,12 @@ class _NoiseInAnswers:
         effects = [np.concatenate(self.answers(np.split(units, ends))) for units in some]
         return np.concatenate(effects, axis=1)
 
-    def sizes_from(self, effects: Array, draws: int) -> Array:
-        """The size of the noise in every answer, from the effect of each measured number."""
+    def draw(self, draws: int) -> Array:
+        """The noise of every measured number, a row for each."""
         pairs = zip(self.noises, self.rows, strict=True)
-        noise = [self.generator.noise(e, m * draws).reshape(m, draws) for e, m in pairs]
-        return np.asarray(np.abs(effects @ np.concatenate(noise)))
+        return np.concatenate(
+            [self.generator.noise(e, m * draws).reshape(m, draws) for e, m in pairs]
+        )
 
     def fourth_powers(self, effects: Array) -> Array:
         """Σ (effect · deviation)⁴ of every answer: its noise is the more normal, the less it is."""
@@ -213,9 +215,14 @@ def _common_groups(one: Array, other: Array) -> Array:
     return np.unique(np.stack([one, other]), axis=1, return_inverse=True)[1].reshape(-1)
 
 
+def _sizes_from(effects: Array, draw: Callable[[], Array], rows: slice) -> Array:
+    """The size of the noise in some answers, from the effect of each measured number."""
+    return np.asarray(np.abs(effects[rows] @ draw()))
+
+
 def _widths_by_query(
     noise: _NoiseInAnswers,
-    sizes: Callable[[], Array],
+    sizes: Callable[[slice], Array],
     tables: Sequence[Sequence[int]],
     confidence: float,
     draws: int,
@@ -241,14 +248,14 @@ def _widths_by_query(
             width = _computed_widths(noise, effects[rows], groups, wide, confidence, lattice)
         drawn = np.isnan(width)
         if drawn.any():
-            samples = _rows_by_group(sizes()[rows], groups)
+            samples = _rows_by_group(sizes(rows), groups)
             quantiles = np.zeros(len(samples))
             for group in np.unique(groups[drawn]):
                 quantiles[group] = _order_statistic(samples[group].ravel(), confidence)
             simulated = _clip(quantiles[groups], error, noise.noises, confidence, wide)
             width = np.where(drawn, simulated, width)
         widths.append((width, bool(drawn.any())))
-    largest = np.stack([sizes()[rows].max(axis=0) for rows in parts]) if tables else np.zeros(0)
+    largest = {i: sizes(parts[i]).max(axis=0) for i in {i for table in tables for i in table}}
     each = [width * OUTWARD_ROUNDING for width, _ in widths]
     per_table = _table_widths(largest, each, tables, confidence)
     method = "simulated" if any(drawn for _, drawn in widths) else "computed"
@@ -291,14 +298,18 @@ def _is_wide(error: Array, noises: Sequence[Noise]) -> Array:
 
 
 def _table_widths(
-    largest: Array, widths: Sequence[Array], tables: Sequence[Sequence[int]], confidence: float
+    largest: Mapping[int, Array],
+    widths: Sequence[Array],
+    tables: Sequence[Sequence[int]],
+    confidence: float,
 ) -> Array:
     """The half-width that holds all queries of a table, from the largest noise of each product.
 
     To hold all of them is to hold each, so that it is at least as large as that of any query; the
     draws alone could fall short of what was computed.
     """
-    together = [_order_statistic(largest[list(table)].max(axis=0), confidence) for table in tables]
+    sizes = [np.max([largest[i] for i in table], axis=0) for table in tables]
+    together = [_order_statistic(size, confidence) for size in sizes]
     alone = [max(widths[i].max(initial=0) for i in table) for table in tables]
     return np.maximum(np.array(together) * OUTWARD_ROUNDING, alone)
 
@@ -339,7 +350,7 @@ def _widths_by_shape(
         wide = _is_wide(error, noise.noises)
         width = _clip(ratios[group] * error, error, noise.noises, confidence, wide)
         widths.append(width * OUTWARD_ROUNDING)
-    most = np.stack([np.concatenate(each) for each in largest])
+    most = {i: np.concatenate(each) for i, each in enumerate(largest)}
     per_table = _table_widths(most, widths, tables, confidence)
     method = "simulated, shape pooled over each table"
     per_query, stderr = np.concatenate(widths), np.concatenate(errors)

@@ -41,16 +41,19 @@ def lattice_quantiles(
     >>> from fractions import Fraction
     >>> laplace = DiscreteLaplace(Fraction(1))
     >>> lattice_quantiles(np.array([[1, 0], [0.5, 0.5], [1, 0.618]]), [laplace], [2], 0.95)
-    array([3. , 2. , nan])
+    array([ 3.,  2., nan])
     """
     kinds = np.repeat(np.arange(len(noises)), rows)
+    sizes = np.abs(effects)
+    sizes[sizes <= NEGLIGIBLE * sizes.max(axis=1, initial=0, keepdims=True)] = 0
+    steps = _steps(sizes)
     quantiles: dict[tuple[_Term, ...], float] = {}
-    widths = np.full(len(effects), np.nan)
-    for i, row in enumerate(np.abs(effects)):
-        step, terms = _steps(row, kinds)
-        if step and terms not in quantiles:
+    widths = np.where(sizes.any(axis=1), np.nan, 0.0)
+    for i in np.flatnonzero(steps):
+        terms = _terms(np.rint(sizes[i] / steps[i]).astype(np.int64), kinds)
+        if terms not in quantiles:
             quantiles[terms] = _quantile(terms, noises, confidence)
-        widths[i] = step * quantiles[terms] if step else (0.0 if not row.any() else np.nan)
+        widths[i] = steps[i] * quantiles[terms]
     return widths
 
 
@@ -63,21 +66,23 @@ class _Term:
     count: int
 
 
-def _steps(row: Array, kinds: Array) -> tuple[float, tuple[_Term, ...]]:
-    """The step of which all effects are multiples, and the multiples; 0 if there is none."""
-    used = row > NEGLIGIBLE * row.max(initial=0)
-    if not used.any():
-        return 0.0, ()
-    least = float(row[used].min())
-    for parts in range(1, MOST_DIVISIONS + 1):
-        multiples = row[used] * (parts / least)
-        factors = np.rint(multiples)
-        if (np.abs(multiples - factors) <= STEP_TOLERANCE).all():
-            pairs = np.stack([kinds[used], factors.astype(np.int64)])
-            each, counts = np.unique(pairs, axis=1, return_counts=True)
-            terms = zip(*each.tolist(), counts.tolist(), strict=True)
-            return least / parts, tuple(_Term(*term) for term in terms)
-    return 0.0, ()
+def _steps(sizes: Array) -> Array:
+    """For every row the step of which its numbers are multiples; 0 if there is none."""
+    least = np.where(sizes > 0, sizes, np.inf).min(axis=1, initial=np.inf)
+    steps = np.zeros(len(sizes))
+    for parts in range(MOST_DIVISIONS, 0, -1):  # the largest step comes last, and stays
+        step = least / parts
+        multiples = sizes / step[:, None]
+        off = np.abs(multiples - np.rint(multiples)).max(axis=1, initial=0)
+        steps = np.where((off <= STEP_TOLERANCE) & (least < np.inf), step, steps)
+    return steps
+
+
+def _terms(factors: Array, kinds: Array) -> tuple[_Term, ...]:
+    """Equal noises with equal factors, counted."""
+    pairs = np.stack([kinds, factors])[:, factors > 0]
+    each, counts = np.unique(pairs, axis=1, return_counts=True)
+    return tuple(_Term(*term) for term in zip(*each.tolist(), counts.tolist(), strict=True))
 
 
 def _quantile(terms: tuple[_Term, ...], noises: Sequence[Noise], confidence: float) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from scipy.special import ndtri
@@ -79,8 +80,7 @@ def sum_quantiles(
     """
     spreads = np.repeat([math.sqrt(noise.exact_variance) for noise in noises], rows)
     laplace = np.repeat([isinstance(noise, DiscreteLaplace) for noise in noises], rows)
-    nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE_NODES)
-    t, weights = (nodes + 1) * FREQUENCY_LIMIT / 2, weights * FREQUENCY_LIMIT / 2
+    t, weights = _quadrature()
     out = np.zeros(len(effects))
     many = max(1, QUADRATURE_NUMBERS // (QUADRATURE_NODES * max(1, effects.shape[1])))
     for start in range(0, len(effects), many):
@@ -98,3 +98,10 @@ def sum_quantiles(
             below, above = np.where(inside, middle, below), np.where(inside, above, middle)
         out[start : start + many] = above * size
     return out
+
+
+@cache
+def _quadrature() -> tuple[Array, Array]:
+    """Frequencies up to the limit, and their weights."""
+    nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE_NODES)
+    return (nodes + 1) * FREQUENCY_LIMIT / 2, weights * FREQUENCY_LIMIT / 2

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,10 +30,8 @@ from psephos.workload.workload import Workload
 
 FEWEST_DRAWS = 19
 """The largest of 19 draws covers 95 % of the noise."""
-DIGITS = 3
-"""Budgets that follow from targets have so many digits."""
-DECADE = 9 * 10 ** (DIGITS - 1)
-"""The number of such budgets from 0.1 to 1, or from any amount to ten times as much."""
+FIRST, DECADE = 100, 900
+"""Budgets that follow from targets have three digits: 100 to 999, times a power of ten."""
 ROUNDS = 3
 """The most searches for a strategy, each with the weights that the one before suggests."""
 REFERENCE = Fraction(1, 1000)
@@ -129,20 +127,36 @@ def reached_at(
     job: Job, strategy: Strategy, budget: Budget | None, draws: int
 ) -> dict[str, Reached]:
     """What each table that has a target reaches at a budget."""
-    targeted = [(table, table.target) for table in job.tables if table.target is not None]
     reached: dict[str, Reached] = {}
-    for confidence in {float(target.confidence) for _, target in targeted}:
-        some = [pair for pair in targeted if float(pair[1].confidence) == confidence]
-        # Tables at once are simulated, so only those that must be are asked for.
-        together = [table.name for table, target in some if target.simultaneous]
-        products = [table.products for table, target in some if target.simultaneous]
-        widths = widths_at(job, strategy, budget, confidence, draws, products)
-        at_once = dict(zip(together, widths.per_table, strict=True))
-        for table, target in some:
-            rows = table.rows(job.workload)
-            width = float(at_once.get(table.name, widths.per_query[rows].max()))
-            bottleneck = Bottleneck.of(widths.per_query, rows)
-            reached[table.name] = Reached(width, target.half_width, bottleneck)
+    for confidence in target_confidences(job):
+        reached |= reached_with(job, strategy, budget, draws, confidence)
+    return reached
+
+
+def target_confidences(job: Job) -> list[float]:
+    """The confidences of all targets, each once."""
+    return sorted({float(t.target.confidence) for t in job.tables if t.target is not None})
+
+
+def reached_with(
+    job: Job, strategy: Strategy, budget: Budget | None, draws: int, confidence: float
+) -> dict[str, Reached]:
+    """What the tables reach whose targets have that confidence."""
+    some = [
+        (table, table.target)
+        for table in job.tables
+        if table.target is not None and float(table.target.confidence) == confidence
+    ]
+    # Tables at once are simulated, so only those that must be are asked for.
+    together = {table.name: table.products for table, target in some if target.simultaneous}
+    widths = widths_at(job, strategy, budget, confidence, draws, [*together.values()])
+    at_once = dict(zip(together, widths.per_table, strict=True))
+    reached = {}
+    for table, target in some:
+        rows = table.rows(job.workload)
+        width = float(at_once.get(table.name, widths.per_query[rows].max()))
+        bottleneck = Bottleneck.of(widths.per_query, rows)
+        reached[table.name] = Reached(width, target.half_width, bottleneck)
     return reached
 
 
@@ -156,12 +170,12 @@ def step_of(amount: Fraction) -> int:
     (-1, 0, 1)
     """
     power = math.floor(math.log10(amount))
-    while Fraction(10) ** power > amount:  # floats may take 0.999… for 1, and 1 for 0.999…
+    first = FIRST * _unit(power)
+    if first > amount:  # floats may take 0.999… for 1, and 1 for 0.999…
         power -= 1
-    while Fraction(10) ** (power + 1) <= amount:
+    elif 10 * first <= amount:
         power += 1
-    first = 10 ** (DIGITS - 1)
-    return DECADE * power + math.ceil(amount / Fraction(10) ** power * first) - first
+    return DECADE * power + math.ceil(amount / _unit(power)) - FIRST
 
 
 def amount_of(step: int) -> Fraction:
@@ -171,8 +185,12 @@ def amount_of(step: int) -> Fraction:
     [0.999, 1.0, 1.01, 9.99, 10.0]
     """
     power, rest = divmod(step, DECADE)
-    first = 10 ** (DIGITS - 1)
-    return (first + rest) * Fraction(10) ** power / first
+    return (FIRST + rest) * _unit(power)
+
+
+def _unit(power: int) -> Fraction:
+    """One in the third digit, of amounts from that power of ten on."""
+    return Fraction(f"1e{power}") / FIRST
 
 
 def rounded_up(amount: Fraction) -> Fraction:
@@ -266,25 +284,37 @@ class _Trials:
     strategy: Strategy
     known: dict[str, Reached]
     """What past measurements tell alone."""
-    alone: Callable[[int], dict[str, Reached]]
-    at: Callable[[int], dict[str, Reached]]
-    """What every table reaches at the budget of a step, without the past and with it."""
+    reached: Callable[[int, float], dict[str, Reached]]
+    """What tables reach at the budget of a step, if their targets have a confidence."""
+    fresh: Callable[[int, float], dict[str, Reached]]
+    """The same without the past."""
 
     @classmethod
     def of(cls, job: Job, strategy: Strategy, draws: int, known: dict[str, Reached]) -> _Trials:
         """No trial is made before it is asked for."""
 
-        def reached(job: Job, step: int) -> dict[str, Reached]:
-            return reached_at(job, strategy, job.budget_of(amount_of(step)), draws)
+        def reached(job: Job, step: int, confidence: float) -> dict[str, Reached]:
+            budget = job.budget_of(amount_of(step))
+            return reached_with(job, strategy, budget, draws, confidence)
 
-        at = cache(partial(reached, job))
-        alone = cache(partial(reached, replace(job, past=()))) if job.past else at
-        return cls(job, strategy, known, alone, at)
+        trial = cache(partial(reached, job))
+        fresh = cache(partial(reached, replace(job, past=()))) if job.past else trial
+        return cls(job, strategy, known, trial, fresh)
+
+    @cached_property
+    def confidences(self) -> dict[str, float]:
+        """The confidence of each table's target."""
+        return {t.name: float(t.target.confidence) for t in self.job.tables if t.target}
+
+    def at(self, name: str, step: int) -> Reached:
+        """What a table reaches at the budget of a step."""
+        return self.reached(step, self.confidences[name])[name]
 
     def estimates(self) -> dict[str, float]:
         """What each target would cost if noise had no steps, from the widths at one budget."""
         amounts = {}
-        for name, fresh in self.alone(step_of(REFERENCE)).items():
+        for name, confidence in self.confidences.items():
+            fresh = self.fresh(step_of(REFERENCE), confidence)[name]
             wanted = max(_precision(fresh.target) - self._known_precision(name), 0.0)
             ratio = wanted / _precision(fresh.width)
             amounts[name] = float(REFERENCE) * ratio ** (1 / self.job.noise.power)
@@ -293,26 +323,21 @@ class _Trials:
     def price(self, about: float) -> PricedStrategy:
         """The least budget, and what each table needs by itself; it is about so much."""
         first = step_of(min(max(Fraction(about), LEAST_AMOUNT), LARGEST_AMOUNT))
-        names = [table.name for table in self.job.tables if table.target]
+        names = list(self.confidences)
         least = self._least(names, first)
-        steps: dict[str, int | None] = {}
+        needs: dict[str, Budget] = {}
+        bottlenecks: dict[str, Bottleneck] = {}
         for name in names:
             if name in self.known and self.known[name].met:
-                steps[name] = None
-            elif least == FLOOR or not self.at(least - 1)[name].met:
-                steps[name] = least  # this table decides
-            else:
-                steps[name] = self._least([name], self._near(name, least), least)
-        bottlenecks = {}
-        for name, step in steps.items():
-            missed = self.known if step is None else self.at(max(step - 1, FLOOR))
-            bottlenecks[name] = missed[name].bottleneck
-        budgets = {
-            name: self.job.budget_of(Fraction(0) if step is None else amount_of(step))
-            for name, step in steps.items()
-        }
+                needs[name] = self.job.budget_of(Fraction(0))
+                bottlenecks[name] = self.known[name].bottleneck
+                continue
+            decides = least == FLOOR or not self.at(name, least - 1).met
+            step = least if decides else self._least([name], self._near(name, least), least)
+            needs[name] = self.job.budget_of(amount_of(step))
+            bottlenecks[name] = self.at(name, max(step - 1, FLOOR)).bottleneck
         spend = self.job.budget_of(amount_of(least))
-        return PricedStrategy(self.strategy, spend, budgets, bottlenecks)
+        return PricedStrategy(self.strategy, spend, needs, bottlenecks)
 
     def _least(self, names: Sequence[str], first: int, high: int | None = None) -> int:
         """A step at which tables meet their targets while they do not one step below.
@@ -325,18 +350,18 @@ class _Trials:
             first: the step to try first
             high: a step at which they are known to meet them
         """
-        low = FLOOR - 1
-        step, stride, guessed = first if high is None else min(first, high - 1), 1, False
+        low, stride, guessed = FLOOR - 1, 1, False
+        step = first if high is None else max(min(first, high - 1), FLOOR)
         while high is None or high - low > 1:
-            if all(self.at(step)[name].met for name in names):
+            if all(self.at(name, step).met for name in names):
                 high = step
+            elif step == CEILING:
+                raise ReleaseError(
+                    f"no budget up to {self.job.budget_of(LARGEST_AMOUNT)} meets all targets; "
+                    "ask for wider intervals"
+                )
             else:
                 low = step
-                if low == CEILING:
-                    raise ReleaseError(
-                        f"no budget up to {self.job.budget_of(LARGEST_AMOUNT)} meets all targets; "
-                        "ask for wider intervals"
-                    )
             near = max(self._near(name, step) for name in names)
             if high is None:
                 step, stride = min(max(near, low + stride), CEILING), 2 * stride
@@ -350,7 +375,7 @@ class _Trials:
 
     def _near(self, name: str, step: int) -> int:
         """Where a table's target would be met if noise had no steps, from its width at a step."""
-        reached = self.at(step)[name]
+        reached = self.at(name, step)
         known = self._known_precision(name)
         wanted, gain = _precision(reached.target) - known, _precision(reached.width) - known
         if wanted <= 0:
