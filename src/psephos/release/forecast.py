@@ -101,6 +101,11 @@ class Forecast:
             return max(needing, key=lambda table: table.needs.amount if table.needs else 0)
         return max(self.tables, key=lambda table: table.share)
 
+    @property
+    def bottleneck(self) -> str:
+        """The number that decides the budget, or else the widest of the expensive table."""
+        return f"{self.expensive.name}: {self.expensive.bottleneck}"
+
     def blocks(self) -> list[tuple[str, int, float]]:
         """What is measured: a description, the number of answers, its share of the budget."""
         order = self.strategy.noise.norm
@@ -192,7 +197,7 @@ def _forecast_of(job: Job, priced: PricedStrategy, spend: Budget, draws: int) ->
     strategy = priced.strategy
     check_size(job, strategy, spend)
     widths = widths_at(job, strategy, spend, float(job.file.output.confidence), draws)
-    reached = reached_at(job, strategy, spend, draws)
+    reached = reached_at(job, strategy, spend, draws, widths)
     shares = _shares(job, widths.stderr)
     tables = tuple(
         _table_error(job, table, widths, share, reached.get(table.name), priced)

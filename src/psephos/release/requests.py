@@ -259,7 +259,7 @@ def spend_of(facts: dict[str, Any]) -> Budget:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a bundle, as format 3 has it, if this version reads it."""
+    """The manifest of a bundle, as formats 3 and 4 have it, if this version reads it."""
     place = folder / "manifest.json"
     if os.path.isfile(folder):
         raise ReleaseError(f"{folder} is a file, not a bundle's folder")
@@ -273,7 +273,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not OLDEST_FORMAT <= manifest["format"] <= BUNDLE_FORMAT:
         raise ReleaseError(
             f"{folder} has format {manifest['format']}, and this psephos reads {OLDEST_FORMAT} "
-            f"(psephos 0.1) to {BUNDLE_FORMAT} (psephos 0.3); use the one that wrote it"
+            f"(psephos 0.1) to {BUNDLE_FORMAT} (from psephos 0.3 on); use the one that wrote it"
         )
     if manifest["format"] == OLDEST_FORMAT:
         manifest = _with_requests(folder, manifest)

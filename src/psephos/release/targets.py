@@ -9,7 +9,7 @@ exactly, since precision grows like ε² or like ρ, on top of what past measure
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property, partial
@@ -124,39 +124,53 @@ def widths_at(
 
 
 def reached_at(
-    job: Job, strategy: Strategy, budget: Budget | None, draws: int
+    job: Job, strategy: Strategy, budget: Budget | None, draws: int, ready: Widths | None = None
 ) -> dict[str, Reached]:
-    """What each table that has a target reaches at a budget."""
+    """What each table that has a target reaches at a budget.
+
+    Widths of all tables there that are ready, at whatever confidence, are not worked out again.
+    """
     reached: dict[str, Reached] = {}
-    for confidence in target_confidences(job):
-        reached |= reached_with(job, strategy, budget, draws, confidence)
+    for confidence in sorted(set(target_confidences(job).values())):
+        if ready is not None and ready.confidence == confidence:
+            names = [table.name for table in job.tables]
+            reached |= _reached_in(job, ready, dict(zip(names, ready.per_table, strict=True)))
+        else:
+            reached |= reached_with(job, strategy, budget, draws, confidence)
     return reached
 
 
-def target_confidences(job: Job) -> list[float]:
-    """The confidences of all targets, each once."""
-    return sorted({float(t.target.confidence) for t in job.tables if t.target is not None})
+def target_confidences(job: Job) -> dict[str, float]:
+    """The confidence of each target, by the name of its table."""
+    return {t.name: float(t.target.confidence) for t in job.tables if t.target is not None}
 
 
 def reached_with(
     job: Job, strategy: Strategy, budget: Budget | None, draws: int, confidence: float
 ) -> dict[str, Reached]:
     """What the tables reach whose targets have that confidence."""
-    some = [
-        (table, table.target)
-        for table in job.tables
-        if table.target is not None and float(table.target.confidence) == confidence
-    ]
+    confidences = target_confidences(job)
     # Tables at once are simulated, so only those that must be are asked for.
-    together = {table.name: table.products for table, target in some if target.simultaneous}
+    together = {
+        table.name: table.products
+        for table in job.tables
+        if table.target and table.target.simultaneous and confidences[table.name] == confidence
+    }
     widths = widths_at(job, strategy, budget, confidence, draws, [*together.values()])
-    at_once = dict(zip(together, widths.per_table, strict=True))
+    return _reached_in(job, widths, dict(zip(together, widths.per_table, strict=True)))
+
+
+def _reached_in(job: Job, widths: Widths, at_once: Mapping[str, float]) -> dict[str, Reached]:
+    """What tables reach by these widths, and those at once, if their targets are so confident."""
     reached = {}
-    for table, target in some:
+    for table in job.tables:
+        target = table.target
+        if target is None or float(target.confidence) != widths.confidence:
+            continue
         rows = table.rows(job.workload)
-        width = float(at_once.get(table.name, widths.per_query[rows].max()))
+        width = at_once[table.name] if target.simultaneous else widths.per_query[rows].max()
         bottleneck = Bottleneck.of(widths.per_query, rows)
-        reached[table.name] = Reached(width, target.half_width, bottleneck)
+        reached[table.name] = Reached(float(width), target.half_width, bottleneck)
     return reached
 
 
@@ -304,7 +318,7 @@ class _Trials:
     @cached_property
     def confidences(self) -> dict[str, float]:
         """The confidence of each table's target."""
-        return {t.name: float(t.target.confidence) for t in self.job.tables if t.target}
+        return target_confidences(self.job)
 
     def at(self, name: str, step: int) -> Reached:
         """What a table reaches at the budget of a step."""
