@@ -175,7 +175,7 @@ def test_what_is_bought_is_what_was_priced(tmp_path):
     assert ps.verify(second.path).ok
 
 
-@pytest.mark.parametrize("target", ["plus_minus = 4", "plus_minus = 1", "plus_minus = 8.5"])
+@pytest.mark.parametrize("target", ["plus_minus = 4", "plus_minus = 1", "plus_minus = 2.5"])
 def test_what_is_bought_is_the_least_on_top_of_the_past(tmp_path, target):
     place = first_and(with_target(MORE, f"{{ {target} }}"), tmp_path / "job")
     job = Job.read(place)
