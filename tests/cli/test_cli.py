@@ -285,6 +285,29 @@ def test_targets_are_met(folder, target):
     assert young["reached"] == young["half_width"]
 
 
+def test_a_plan_names_the_number_that_decides(folder):
+    text = RELEASE.replace("[budget]\nepsilon = 0.5", "").replace('"opt_product"', '"identity"')
+    text = text.replace('columns = ["pet"]', 'columns = ["pet"]\ntarget = { plus_minus = 30 }')
+    write_job(folder, text.replace("weight = 2", "target = { plus_minus = 30 }"))
+    plan = told("plan", folder)
+    assert plan["bottleneck"] == {"table": "pets", "number": "total", "ties": 1}
+    pets, young = plan["tables"]
+    assert pets["bottleneck"] == {"number": "total", "ties": 1}
+    assert young["bottleneck"] == {"number": "age < 12, pet = cat", "ties": 4}
+    assert pets["needs"] == plan["budget"]
+    assert young["needs"]["about"] < pets["needs"]["about"]
+    shown = " ".join(run("plan", folder).stdout.split())
+    assert "'pets': it decides the budget; the number that needs it is total." in shown
+    assert "for the number" in shown
+    assert "age < 12" in shown
+
+
+def test_a_plan_at_a_given_budget_names_the_widest_number(folder):
+    shown = " ".join(run("plan", folder).stdout.split())
+    assert "of the error; its widest number is" in shown
+    assert told("plan", folder)["bottleneck"]["number"]
+
+
 def test_questions_may_look_at_columns_together(folder):
     run("check", folder, "--create-ledger")
     run("release", folder)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import psephos as ps
 from psephos.infer import intervals
-from psephos.infer.intervals import half_widths, noise_quantile, sum_quantiles
+from psephos.infer.intervals import half_widths
+from psephos.infer.quantiles import noise_quantile, sum_quantiles
 from psephos.inverse.iterative import IterativeForm
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
@@ -198,3 +199,46 @@ def test_a_question_has_one_width_however_it_is_asked():
     wide, narrow = (half_widths(form, noises, rows, workload) for workload in (both, one))
     assert wide.draws == narrow.draws == 9999  # cells that no fit looks at cost nothing
     assert wide.per_query[0] == pytest.approx(narrow.per_query[0], rel=0.03)
+
+
+@given(
+    confidence=st.sampled_from([0.5, 0.9, 0.95, 0.99]),
+    amount=st.sampled_from(["1/100", "1/10", "1", "4"]),
+    seed=st.integers(0, 99),
+    sizes=st.tuples(st.integers(1, 4), st.integers(1, 3)),
+    noise=st.sampled_from(["laplace", "gaussian"]),
+)
+def test_all_at_once_is_never_narrower_than_each(confidence, amount, seed, sizes, noise):
+    W = ps.marginals(ps.Domain.of(a=sizes[0], b=sizes[1]), up_to=2)
+    chosen = ps.select.identity(W, noise) if seed % 2 else ps.select.workload(W, noise)
+    budget = ps.epsilon(amount) if noise == "laplace" else ps.rho(amount)
+    rows = [block.matrix.shape[0] for block in chosen.query.blocks]
+    noises, form = noise_for(chosen.query, budget, UNIT, 1), chosen.form(budget, UNIT)
+    tables = [[0, 1], [2, 3], [0, 1, 2, 3], [1]]
+    options = {"tables": tables, "confidence": confidence, "draws": 99, "seed": seed}
+    widths = half_widths(form, noises, rows, W, **options)
+    parts = np.split(widths.per_query, np.cumsum(W.query_counts)[:-1])
+    for table, together in zip(tables, widths.per_table, strict=True):
+        assert together >= max(parts[i].max() for i in table)
+
+
+def test_all_at_once_is_never_narrower_where_shapes_are_pooled(monkeypatch):
+    for name, workload, form, noises, rows in forms():
+        monkeypatch.setattr(intervals, "HELD_NUMBERS", 10)
+        widths = half_widths(form, noises, rows, workload, draws=99)
+        monkeypatch.undo()
+        parts = np.split(widths.per_query, np.cumsum(workload.query_counts)[:-1])
+        assert (widths.per_table >= [part.max() for part in parts]).all(), name
+
+
+def test_nothing_is_drawn_where_everything_is_computed(monkeypatch):
+    cells = ps.Workload(ps.Domain.of(a=3), [ps.product(a=ps.identity()), ps.product()])
+    chosen, budget = ps.select.identity(cells), ps.epsilon("1/2")
+    noises = noise_for(chosen.query, budget, UNIT, 1)
+    arguments = (chosen.form(budget, UNIT), noises, [3], cells)
+    whole = half_widths(*arguments)
+    assert whole.method == "computed"
+    monkeypatch.setattr(intervals.SeededDraws, "noise", None)
+    alone = half_widths(*arguments, tables=[])
+    assert alone.per_table.size == 0
+    np.testing.assert_array_equal(alone.per_query, whole.per_query)

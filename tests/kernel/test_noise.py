@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from psephos.errors import RefusedError
-from psephos.infer.intervals import noise_quantile
+from psephos.infer.quantiles import noise_quantile
 from psephos.kernel import noise
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
 from psephos.kernel.scores import mechanisms

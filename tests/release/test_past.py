@@ -19,7 +19,7 @@ from psephos.release.request import Job
 from psephos.release.run import rehearse, release
 from psephos.release.spec.entries import TargetEntry
 from psephos.release.spec.tables import Table
-from psephos.release.targets import reached_at
+from psephos.release.targets import amount_of, reached_at, step_of
 from tests.release.conftest import RELEASE, write_job
 
 QUESTION = "SELECT pet, COUNT(*) FROM people WHERE age < 6 GROUP BY pet"
@@ -173,6 +173,20 @@ def test_what_is_bought_is_what_was_priced(tmp_path):
     assert spent == made.budget
     assert second.views.widths.per_query.max() <= 4 * 1.03
     assert ps.verify(second.path).ok
+
+
+@pytest.mark.parametrize("target", ["plus_minus = 4", "plus_minus = 1", "plus_minus = 2.5"])
+def test_what_is_bought_is_the_least_on_top_of_the_past(tmp_path, target):
+    place = first_and(with_target(MORE, f"{{ {target} }}"), tmp_path / "job")
+    job = Job.read(place)
+    forecast = ps.plan(job)
+    step = step_of(forecast.budget.amount)
+    met = [
+        reached_at(job, forecast.strategy, job.budget_of(amount_of(each)), 9999)["infants"].met
+        for each in (step, step - 1)
+    ]
+    assert met == [True, False]
+    assert forecast.bottleneck.startswith("infants: ")
 
 
 def test_what_is_known_already_is_not_bought(tmp_path):

@@ -44,7 +44,7 @@ from psephos.audit.stage import (
     verdict,
 )
 from psephos.domain.domain import Domain
-from psephos.infer.intervals import noise_quantile
+from psephos.infer.quantiles import noise_quantile
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.noise import DiscreteLaplace, Noise

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from psephos.kernel.storage import Entry
     from psephos.release.ask import Price, Reply
     from psephos.release.bundle import Bundle
-    from psephos.release.forecast import Forecast
+    from psephos.release.forecast import Forecast, TableError
     from psephos.release.spec.entries import TargetEntry
 
 MOST_LINES = 12
@@ -66,6 +66,7 @@ def plain_plan(plan: Forecast) -> dict[str, Any]:
         "queries": plan.job.workload.shape[0],
         "rmse": plan.rmse,
         "expensive": plan.expensive.name,
+        "bottleneck": {"table": plan.expensive.name, **_plain_bottleneck(plan.expensive)},
         "interval": {
             "confidence": plan.widths.confidence,
             "method": plan.widths.method,
@@ -83,6 +84,7 @@ def plain_plan(plan: Forecast) -> dict[str, Any]:
                 "target": None if table.target is None else _plain_target(table.target),
                 "reached": table.reached,
                 "needs": None if table.needs is None else plain_budget(table.needs),
+                "bottleneck": _plain_bottleneck(table),
             }
             for table in plan.tables
         ],
@@ -258,11 +260,25 @@ def _targets(plan: Forecast) -> list[RenderableType]:
     targets.add_column("table", min_width=14)
     for head in ("target", "reached", "needs"):
         targets.add_column(head, justify="right", no_wrap=True)
+    targets.add_column("for the number", min_width=14)
     for table in plan.tables:
         if table.target is not None and table.reached is not None:
             needs = "" if table.needs is None else f"{float(table.needs.amount):.3g}"
-            targets.add_row(table.name, _target(table.target), f"± {_rows(table.reached)}", needs)
+            reached = f"± {_rows(table.reached)}"
+            targets.add_row(
+                table.name, _target(table.target), reached, needs, escape(_bottleneck(table))
+            )
     return [targets] if targets.row_count else []
+
+
+def _plain_bottleneck(table: TableError) -> dict[str, Any]:
+    return {"number": table.bottleneck, "ties": table.bottleneck_ties}
+
+
+def _bottleneck(table: TableError) -> str:
+    """The widest number of a table, and how many are as wide."""
+    more = table.bottleneck_ties - 1
+    return table.bottleneck + (f" (and {more:,} as wide)" if more else "")
 
 
 def _plain_target(target: TargetEntry) -> dict[str, Any]:
@@ -281,17 +297,18 @@ def _target(target: TargetEntry) -> str:
 
 def _notes(plan: Forecast) -> str:
     deciding = plan.expensive
-    why = (
-        "decides the budget"
-        if deciding.needs is not None
-        else f"has {deciding.share:.0%} of the error"
-    )
+    if deciding.needs is None or deciding.target is None:
+        why = f"has {deciding.share:.0%} of the error; its widest number is"
+    elif deciding.target.simultaneous:
+        why = "decides the budget, all its numbers at once; the widest of them is"
+    else:
+        why = "decides the budget; the number that needs it is"
     shares = ", ".join(f"{share:.0%} on {answers:,}" for _, answers, share in plan.blocks()[:6])
     more = len(plan.strategy.query.blocks) - 6
     lines = [
         "Errors are standard errors in rows: typical, and of the worst number; ± is half a noise "
         "interval, of each number and of all numbers of the table at once.",
-        f"The expensive table is {deciding.name!r}: it {why}.",
+        f"The expensive table is {deciding.name!r}: it {why} {_bottleneck(deciding)}.",
         f"Measured: {plan.strategy.query.shape[0]:,} answers with {plan.strategy.noise} noise; "
         f"budget by block: {shares}{f' and {more} more' if more > 0 else ''}.",
         f"Measuring and estimating will take {plan.strategy.cost}.",

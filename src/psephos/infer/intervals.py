@@ -1,43 +1,30 @@
 """Noise intervals: how far an answer may be from the truth by privacy noise alone.
 
 An answer of least squares is a fixed linear combination of independent noises whose distributions
-are public. Where the effect of each measured number on it is known its quantiles are computed, and
-else simulated, as are those of many answers at once: no data take part, and the same seed gives the
-same widths everywhere.
-
-The quantiles of a single noise are exact (`noise_quantile`). A sum S = Σ aᵢXᵢ of independent
-symmetric noises (`sum_quantiles`) has P(|S| ≤ h) = (2/π) ∫ sin(th)/t · φ(t) dt over t > 0, where φ
-is the product of the noises' characteristic functions (Gil-Pelaez 1951). In units of the standard
-deviation of S these are 1/(1 + a²t²/2) for Laplace noise and exp(-a²t²/2) for Gaussian noise; steps
-of whole numbers are left out, which matters little once noise is wide.
+are public. Where the effect of each measured number on it is known its quantiles are computed
+(`quantiles`, `lattice`), and else simulated, as are those of many answers at once: no data take
+part, and the same seed gives the same widths everywhere.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 from numpy.random import default_rng
-from scipy.special import ndtri
 
 from psephos.errors import UnsupportedError
+from psephos.infer.lattice import lattice_quantiles
+from psephos.infer.quantiles import shape_bounds, sum_quantiles
 from psephos.inverse.form import Factors, Form
-from psephos.kernel.noise import DiscreteLaplace, Noise
+from psephos.kernel.noise import Noise
 from psephos.kernel.simulate import SeededDraws
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-SMOOTH_DEVIATION = 1000.0
-"""From this standard deviation on, sums over discrete Gaussian noise are those of a normal."""
-FREQUENCY_LIMIT = 60.0
-"""Where characteristic functions end: what a single Laplace noise leaves out there is 1e-5."""
-QUADRATURE_NODES = 160
-QUADRATURE_NUMBERS = 1 << 22
-"""Numbers that are held while quantiles are computed."""
-BISECTION_STEPS = 40
 SIMULATION_WORK = 100_000_000
 """Numbers that one simulation may go through: some seconds."""
 SIMULATION_BATCH = 4_000_000
@@ -88,9 +75,11 @@ def half_widths(
     confidence: float = 0.95,
     draws: int = 9999,
     seed: int = 0,
+    lattice: bool = True,
 ) -> Widths:
     """Half-widths h with P(|noise in the answer| ≤ h) = confidence, computed or by simulation.
 
+    That of a table, which holds all its queries at once, is never below that of one of them.
     The order statistic is the conservative one: over the draws, coverage is at least as asked.
     Queries of one product with one standard error share their draws. Where that many draws of all
     queries would be too many there are fewer; where very few, the shape of the noise is pooled
@@ -105,6 +94,7 @@ def half_widths(
         confidence: of each interval, between 0 and 1
         draws: of all noise
         seed: of the simulation
+        lattice: use the exact steps of whole-number noise; without, as psephos 0.2 did
     """
     _check_confidence(confidence)
     least = least_draws(confidence)
@@ -116,11 +106,13 @@ def half_widths(
     few = measured <= min(draws, affordable) and (measured + queries) * draws <= HELD_NUMBERS
     if form.exact and few:
         effects = noise.effects()
-        sizes = noise.sizes_from(effects, draws)
-        return _widths_by_query(noise, sizes, tables, confidence, draws, effects)
+        draw = cache(lambda: noise.draw(draws))  # nothing is drawn unless it is needed
+        sizes = partial(_sizes_from, effects, draw)
+        return _widths_by_query(noise, sizes, tables, confidence, draws, effects, lattice)
     looped = min(draws, MOST_LOOPED_DRAWS, affordable, HELD_NUMBERS // queries)
     if form.exact and looped >= max(FEWEST_QUERY_DRAWS, least):
-        return _widths_by_query(noise, noise.sizes(looped), tables, confidence, looped)
+        everything = noise.sizes(looped)
+        return _widths_by_query(noise, everything.__getitem__, tables, confidence, looped)
     fewer = max(min(draws, MOST_LOOPED_DRAWS, affordable // 2), FEWEST_POOLED_DRAWS, least)
     return _widths_by_shape(noise, tables, confidence, fewer)
 
@@ -132,77 +124,6 @@ def least_draws(confidence: float) -> int:
     (19, 999)
     """
     return math.ceil(confidence / (1 - confidence) - 1e-9)
-
-
-def noise_quantile(noise: Noise, confidence: float) -> int:
-    """The least k with P(|X| ≤ k) ≥ confidence, for noise that is added to a count as it is.
-
-    For discrete Laplace noise P(|X| > k) = 2·exp(-(k + 1)/b) / (1 + exp(-1/b)), in closed form.
-
-    >>> from fractions import Fraction
-    >>> noise_quantile(DiscreteLaplace(Fraction(10)), 0.95)
-    30
-    """
-    if not 0 < confidence < 1:
-        raise UnsupportedError(f"a confidence lies between 0 and 1, got {confidence!r}")
-    if isinstance(noise, DiscreteLaplace):
-        rate = 1 / float(noise.scale)
-        tail = (1 - confidence) * (1 + math.exp(-rate)) / 2
-        return max(0, math.ceil(-math.log(tail) / rate - 1 - 1e-12))
-    sigma = math.sqrt(float(noise.variance))
-    if sigma > SMOOTH_DEVIATION:  # then the sums below are a normal density's, to 1e-12
-        z = float(ndtri((1 + confidence) / 2))
-        return max(0, math.ceil(sigma * z - 0.5))
-    support = np.arange(math.ceil(12 * sigma) + 2, dtype=float)
-    weights = np.exp(-(support**2) / (2 * float(noise.variance)))
-    weights[1:] *= 2
-    cumulative = np.cumsum(weights) / weights.sum()
-    return int(np.searchsorted(cumulative, confidence * (1 - 1e-15)))
-
-
-def shape_bounds(noises: Sequence[Noise], confidence: float) -> tuple[float, float]:
-    """Quantiles in standard deviations, of a normal and of a single Laplace noise.
-
-    Those of sums of wide noises lie between the two.
-    """
-    bounds = [float(ndtri((1 + confidence) / 2))]
-    if any(isinstance(noise, DiscreteLaplace) for noise in noises):
-        bounds.append(-math.log(1 - confidence) / math.sqrt(2))
-    return min(bounds), max(bounds)
-
-
-def sum_quantiles(
-    effects: Array, noises: Sequence[Noise], rows: Sequence[int], confidence: float
-) -> Array:
-    """H with P(|S| ≤ h) = confidence for every row S of effects on noises, so many of each kind.
-
-    >>> from fractions import Fraction
-    >>> laplace = DiscreteLaplace(Fraction(1000))
-    >>> alone, two = sum_quantiles(np.array([[1.0, 0.0], [1.0, 1.0]]), [laplace], [2], 0.95)
-    >>> round(alone), round(two)                       # ln 20, and (1 + h/2)·exp(-h) = 1/20
-    (2996, 4113)
-    """
-    spreads = np.repeat([math.sqrt(noise.exact_variance) for noise in noises], rows)
-    laplace = np.repeat([isinstance(noise, DiscreteLaplace) for noise in noises], rows)
-    nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE_NODES)
-    t, weights = (nodes + 1) * FREQUENCY_LIMIT / 2, weights * FREQUENCY_LIMIT / 2
-    out = np.zeros(len(effects))
-    many = max(1, QUADRATURE_NUMBERS // (QUADRATURE_NODES * max(1, effects.shape[1])))
-    for start in range(0, len(effects), many):
-        squares = (effects[start : start + many] * spreads) ** 2
-        size = np.sqrt(squares.sum(axis=1))
-        part = squares / np.where(size > 0, size**2, 1)[:, None]
-        scaled = part[:, None, laplace] * (t**2 / 2)[None, :, None]
-        log = -np.log1p(scaled).sum(axis=2) - np.outer(part[:, ~laplace].sum(axis=1), t**2 / 2)
-        share = np.exp(log) * (weights / t) * (2 / np.pi)
-        low, high = shape_bounds(noises, confidence)
-        below, above = np.full(len(part), 0.9 * low), np.full(len(part), 1.1 * high)
-        for _ in range(BISECTION_STEPS):
-            middle = (below + above) / 2
-            inside = (np.sin(middle[:, None] * t) * share).sum(axis=1) < confidence
-            below, above = np.where(inside, middle, below), np.where(inside, above, middle)
-        out[start : start + many] = above * size
-    return out
 
 
 def _check_confidence(confidence: float) -> None:
@@ -263,11 +184,12 @@ class _NoiseInAnswers:
         effects = [np.concatenate(self.answers(np.split(units, ends))) for units in some]
         return np.concatenate(effects, axis=1)
 
-    def sizes_from(self, effects: Array, draws: int) -> Array:
-        """The size of the noise in every answer, from the effect of each measured number."""
+    def draw(self, draws: int) -> Array:
+        """The noise of every measured number, a row for each."""
         pairs = zip(self.noises, self.rows, strict=True)
-        noise = [self.generator.noise(e, m * draws).reshape(m, draws) for e, m in pairs]
-        return np.asarray(np.abs(effects @ np.concatenate(noise)))
+        return np.concatenate(
+            [self.generator.noise(e, m * draws).reshape(m, draws) for e, m in pairs]
+        )
 
     def fourth_powers(self, effects: Array) -> Array:
         """Σ (effect · deviation)⁴ of every answer: its noise is the more normal, the less it is."""
@@ -293,48 +215,74 @@ def _common_groups(one: Array, other: Array) -> Array:
     return np.unique(np.stack([one, other]), axis=1, return_inverse=True)[1].reshape(-1)
 
 
+def _sizes_from(effects: Array, draw: Callable[[], Array], rows: slice) -> Array:
+    """The size of the noise in some answers, from the effect of each measured number."""
+    return np.asarray(np.abs(effects[rows] @ draw()))
+
+
 def _widths_by_query(
     noise: _NoiseInAnswers,
-    sizes: Array,
+    sizes: Callable[[slice], Array],
     tables: Sequence[Sequence[int]],
     confidence: float,
     draws: int,
     effects: Array | None = None,
+    lattice: bool = False,
 ) -> Widths:
     """Every query has quantiles of its own, or shares them with those of its shape.
 
-    Where effects are known and noise is wide they are computed; else they are those of the draws.
+    Where effects are known, and have a common step or noise is wide, they are computed; else they
+    are those of the draws.
     """
     errors = noise.errors()
-    widths, largest = [], []
-    start, computed = 0, effects is not None
-    for error in errors:
-        rows = slice(start, start + error.size)
-        start += error.size
-        largest.append(sizes[rows].max(axis=0))
+    ends = np.cumsum([error.size for error in errors])
+    parts = [slice(end - error.size, end) for error, end in zip(errors, ends, strict=True)]
+    widths = []
+    for error, rows in zip(errors, parts, strict=True):
         groups, wide = _shape_groups(error), _is_wide(error, noise.noises)
-        width = np.empty(error.size)
+        width = np.full(error.size, np.nan)
         if effects is not None:
             # Known effects tell shapes apart, and how large the steps of an answer are.
             groups = _common_groups(groups, _shape_groups(noise.fourth_powers(effects[rows])))
             wide = error >= WIDE_STDERR * np.abs(effects[rows]).max(axis=1)
-        if effects is not None and wide.any():
-            first = np.unique(groups, return_index=True)[1]
-            each = sum_quantiles(effects[rows][first], noise.noises, noise.rows, confidence)
-            width = each[groups]
-        if effects is None or not wide.all():
-            computed = False
-            samples = _rows_by_group(sizes[rows], groups)
-            quantiles = np.array(
-                [_order_statistic(sample.ravel(), confidence) for sample in samples]
-            )
+            width = _computed_widths(noise, effects[rows], groups, wide, confidence, lattice)
+        drawn = np.isnan(width)
+        if drawn.any():
+            samples = _rows_by_group(sizes(rows), groups)
+            quantiles = np.zeros(len(samples))
+            for group in np.unique(groups[drawn]):
+                quantiles[group] = _order_statistic(samples[group].ravel(), confidence)
             simulated = _clip(quantiles[groups], error, noise.noises, confidence, wide)
-            width = simulated if effects is None else np.where(wide, width, simulated)
-        widths.append(width)
-    per_table = _table_widths(np.stack(largest), tables, confidence)
-    per_query, stderr = np.concatenate(widths), np.concatenate(errors)
-    method = "computed" if computed else "simulated"
-    return Widths(per_query * OUTWARD_ROUNDING, stderr, per_table, confidence, draws, method)
+            width = np.where(drawn, simulated, width)
+        widths.append((width, bool(drawn.any())))
+    largest = {i: sizes(parts[i]).max(axis=0) for i in {i for table in tables for i in table}}
+    each = [width * OUTWARD_ROUNDING for width, _ in widths]
+    per_table = _table_widths(largest, each, tables, confidence)
+    method = "simulated" if any(drawn for _, drawn in widths) else "computed"
+    per_query, stderr = np.concatenate(each), np.concatenate(errors)
+    return Widths(per_query, stderr, per_table, confidence, draws, method)
+
+
+def _computed_widths(
+    noise: _NoiseInAnswers,
+    effects: Array,
+    groups: Array,
+    wide: Array,
+    confidence: float,
+    lattice: bool,
+) -> Array:
+    """The quantiles of every query from its effects; NaN where they have to be drawn."""
+    first = np.unique(groups, return_index=True)[1]
+    width = np.full(groups.size, np.nan)
+    if lattice:
+        width = lattice_quantiles(effects[first], noise.noises, noise.rows, confidence)[groups]
+    smooth = np.isnan(width) & wide
+    if smooth.any():
+        some = np.unique(groups[smooth])
+        each = np.zeros(first.size)
+        each[some] = sum_quantiles(effects[first[some]], noise.noises, noise.rows, confidence)
+        width = np.where(smooth, each[groups], width)
+    return width
 
 
 def _rows_by_group(samples: Array, groups: Array) -> list[Array]:
@@ -349,10 +297,21 @@ def _is_wide(error: Array, noises: Sequence[Noise]) -> Array:
     return np.full(error.shape, True) if wide else error >= WIDE_STDERR
 
 
-def _table_widths(largest: Array, tables: Sequence[Sequence[int]], confidence: float) -> Array:
-    """The half-width that holds all queries of a table, from the largest noise of each product."""
-    sizes = [largest[list(table)].max(axis=0) for table in tables]
-    return np.array([_order_statistic(size, confidence) for size in sizes]) * OUTWARD_ROUNDING
+def _table_widths(
+    largest: Mapping[int, Array],
+    widths: Sequence[Array],
+    tables: Sequence[Sequence[int]],
+    confidence: float,
+) -> Array:
+    """The half-width that holds all queries of a table, from the largest noise of each product.
+
+    To hold all of them is to hold each, so that it is at least as large as that of any query; the
+    draws alone could fall short of what was computed.
+    """
+    sizes = [np.max([largest[i] for i in table], axis=0) for table in tables]
+    together = [_order_statistic(size, confidence) for size in sizes]
+    alone = [max(widths[i].max(initial=0) for i in table) for table in tables]
+    return np.maximum(np.array(together) * OUTWARD_ROUNDING, alone)
 
 
 def _widths_by_shape(
@@ -389,12 +348,12 @@ def _widths_by_shape(
         below = np.cumsum(count, axis=1) / count.sum(axis=1, keepdims=True)
         ratios = (np.argmax(below >= confidence, axis=1) + 1) * (SHAPE_REACH / SHAPE_BINS)
         wide = _is_wide(error, noise.noises)
-        widths.append(_clip(ratios[group] * error, error, noise.noises, confidence, wide))
-    per_table = _table_widths(
-        np.stack([np.concatenate(each) for each in largest]), tables, confidence
-    )
+        width = _clip(ratios[group] * error, error, noise.noises, confidence, wide)
+        widths.append(width * OUTWARD_ROUNDING)
+    most = {i: np.concatenate(each) for i, each in enumerate(largest)}
+    per_table = _table_widths(most, widths, tables, confidence)
     method = "simulated, shape pooled over each table"
-    per_query, stderr = np.concatenate(widths) * OUTWARD_ROUNDING, np.concatenate(errors)
+    per_query, stderr = np.concatenate(widths), np.concatenate(errors)
     return Widths(per_query, stderr, per_table, confidence, draws, method)
 
 

@@ -50,6 +50,7 @@ from psephos.release.files import (
 from psephos.release.request import Job, column_titles, ordered_columns
 from psephos.release.requests import (
     BUNDLE_FORMAT,
+    LATTICE_FORMAT,
     REQUESTS_FOLDER,
     ManifestShape,
     MeasuredRequest,
@@ -146,7 +147,8 @@ class Bundle:
     def views(self) -> Views:
         """The numbers, worked out again from the noisy integers."""
         steps = tuple(request.measurement for request in self.requests)
-        return Views(self.job, steps, self.manifest["draws"])
+        lattice = self.manifest["format"] >= LATTICE_FORMAT
+        return Views(self.job, steps, self.manifest["draws"], lattice)
 
     @property
     def report(self) -> Path:

@@ -22,7 +22,9 @@ from psephos.release.selection import Progress, strategy_for
 from psephos.release.spec.entries import TargetEntry
 from psephos.release.spec.tables import Table
 from psephos.release.targets import (
+    Bottleneck,
     PricedStrategy,
+    Reached,
     cheapest_strategy,
     check_budget,
     check_draw_count,
@@ -41,7 +43,12 @@ WIDEST = 1e15
 
 @dataclass(frozen=True)
 class TableError:
-    """What a table will be worth: standard errors and half-widths of noise intervals, in rows."""
+    """What a table will be worth: standard errors and half-widths of noise intervals, in rows.
+
+    `bottleneck` names the number whose interval is widest, by its labels, and `bottleneck_ties` how
+    many are as wide. Where a budget follows from targets, it is the number for which the table
+    needs as much as it does: with less, it misses the target.
+    """
 
     name: str
     title: str
@@ -54,6 +61,8 @@ class TableError:
     target: TargetEntry | None = None
     reached: float | None = None
     needs: Budget | None = None
+    bottleneck: str = ""
+    bottleneck_ties: int = 1
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,11 @@ class Forecast:
         if needing:
             return max(needing, key=lambda table: table.needs.amount if table.needs else 0)
         return max(self.tables, key=lambda table: table.share)
+
+    @property
+    def bottleneck(self) -> str:
+        """The number that decides the budget, or else the widest of the expensive table."""
+        return f"{self.expensive.name}: {self.expensive.bottleneck}"
 
     def blocks(self) -> list[tuple[str, int, float]]:
         """What is measured: a description, the number of answers, its share of the budget."""
@@ -154,7 +168,7 @@ def plan(
 
 def forecast_paid(job: Job, strategy: Strategy, spend: Budget) -> Forecast:
     """The forecast of a request that was charged before: measured in that way, at that spend."""
-    return _forecast_of(job, PricedStrategy(strategy, spend, {}), spend, 9999)
+    return _forecast_of(job, PricedStrategy(strategy, spend, {}, {}), spend, 9999)
 
 
 def compare(job: Job, budgets: Sequence[Budget], draws: int = 9999) -> list[Forecast]:
@@ -169,7 +183,7 @@ def _priced_strategy(job: Job, draws: int, progress: Progress | None) -> PricedS
     """What will be measured, and at what budget: the file's own, or the least for its targets."""
     job.check_past()
     if job.budget is not None:
-        return PricedStrategy(strategy_for(job, job.workload, progress), job.budget, {})
+        return PricedStrategy(strategy_for(job, job.workload, progress), job.budget, {}, {})
     least = cheapest_strategy(job, draws, partial(strategy_for, progress=progress))
     if not least.budget.amount:
         raise ReleaseError(
@@ -183,11 +197,11 @@ def _forecast_of(job: Job, priced: PricedStrategy, spend: Budget, draws: int) ->
     strategy = priced.strategy
     check_size(job, strategy, spend)
     widths = widths_at(job, strategy, spend, float(job.file.output.confidence), draws)
-    reached = reached_at(job, strategy, spend, draws)
+    reached = reached_at(job, strategy, spend, draws, widths)
     shares = _shares(job, widths.stderr)
     tables = tuple(
-        _table_error(job, t, widths, share, reached.get(t.name), priced.needs.get(t.name))
-        for t, share in zip(job.tables, shares, strict=True)
+        _table_error(job, table, widths, share, reached.get(table.name), priced)
+        for table, share in zip(job.tables, shares, strict=True)
     )
     rivals = _rivals(job, strategy, spend, _weighted_rmse(job, widths))
     return Forecast(job, strategy, spend, tables, rivals, widths)
@@ -219,11 +233,13 @@ def _table_error(
     table: Table,
     widths: Widths,
     share: float,
-    reached: tuple[float, float] | None,
-    needs: Budget | None,
+    reached: Reached | None,
+    priced: PricedStrategy,
 ) -> TableError:
     rows = table.rows(job.workload)
     errors = widths.stderr[rows]
+    widest = Bottleneck.of(widths.per_query, rows)
+    bottleneck = priced.bottlenecks.get(table.name, widest)
     return TableError(
         name=table.name,
         title=table.title,
@@ -234,9 +250,21 @@ def _table_error(
         simultaneous=float(widths.per_table[job.tables.index(table)]),
         share=share,
         target=table.target,
-        reached=None if reached is None else reached[0],
-        needs=needs,
+        reached=None if reached is None else reached.width,
+        needs=priced.needs.get(table.name),
+        bottleneck=_number_words(job, bottleneck.query),
+        bottleneck_ties=bottleneck.ties,
     )
+
+
+def _number_words(job: Job, query: int) -> str:
+    """The labels of a number, without those of totals: `region = North, age = 0–4`, or `total`."""
+    domain = job.workload.domain
+    words = []
+    for name, label in job.workload.label(query)[1].items():
+        if label != domain[name].total_label:
+            words.append(label if label.startswith(name) else f"{name} = {label}")
+    return ", ".join(words) or "total"
 
 
 def _shares(job: Job, errors: Array) -> list[float]:
@@ -307,7 +335,8 @@ def shortage(forecast: Forecast, remaining: Budget) -> str:
         return f"the release needs {forecast.budget}, and nothing is left of the ledger's budget"
     job, draws = forecast.job, forecast.widths.draws
     text = f"the release needs {forecast.budget}, and {remaining} is left: "
-    needing = [t for t in forecast.tables if t.needs is not None and t.needs > remaining]
+    reached = reached_at(job, forecast.strategy, remaining, draws)
+    needing = [t for t in forecast.tables if t.needs is not None and not reached[t.name].met]
     if not needing:
         worst = max(forecast.tables, key=lambda t: t.half_width)
         rows = job.tables[forecast.tables.index(worst)].rows(job.workload)
@@ -322,8 +351,7 @@ def shortage(forecast: Forecast, remaining: Budget) -> str:
         least = cheapest_strategy(rest, draws, strategy_for).budget
         if least <= remaining:
             remedies.append(f"drop {forecast.expensive.name!r} (the rest needs {least})")
-    reached = reached_at(job, forecast.strategy, remaining, draws)
-    wider = [(t.name, _outward(reached[t.name][0]), reached[t.name][1]) for t in needing]
+    wider = [(t.name, _outward(reached[t.name].width), reached[t.name].target) for t in needing]
     widened = ", ".join(f"± {w:,.3g} instead of ± {t:,.3g} for {name!r}" for name, w, t in wider)
     remedies.append(f"accept {widened}")
     return text + ", or ".join(remedies)

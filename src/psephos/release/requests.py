@@ -40,7 +40,9 @@ from psephos.release.spec.entries import View
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 
-BUNDLE_FORMAT = 3
+BUNDLE_FORMAT = 4
+LATTICE_FORMAT = 4
+"""From this format on, half-widths know the exact steps of noise (psephos 0.3)."""
 OLDEST_FORMAT = 2
 REQUESTS_FOLDER = "requests"
 REQUEST_FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
@@ -257,7 +259,7 @@ def spend_of(facts: dict[str, Any]) -> Budget:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a bundle, as format 3 has it, if this version reads it."""
+    """The manifest of a bundle, as formats 3 and 4 have it, if this version reads it."""
     place = folder / "manifest.json"
     if os.path.isfile(folder):
         raise ReleaseError(f"{folder} is a file, not a bundle's folder")
@@ -271,7 +273,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not OLDEST_FORMAT <= manifest["format"] <= BUNDLE_FORMAT:
         raise ReleaseError(
             f"{folder} has format {manifest['format']}, and this psephos reads {OLDEST_FORMAT} "
-            f"(psephos 0.1) to {BUNDLE_FORMAT} (from psephos 0.2 on); use the one that wrote it"
+            f"(psephos 0.1) to {BUNDLE_FORMAT} (from psephos 0.3 on); use the one that wrote it"
         )
     if manifest["format"] == OLDEST_FORMAT:
         manifest = _with_requests(folder, manifest)

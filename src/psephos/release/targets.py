@@ -1,14 +1,19 @@
-"""Accuracy first: the least budget at which every table is as precise as it must be."""
+"""Accuracy first: the least budget at which every table is as precise as it must be.
+
+Noise is of whole numbers, so half-widths go down in steps while a budget goes up, and no formula
+tells the least budget. It is searched for among the decimals of three digits. The widths at each
+trial are those that a release would have; where noise is wide they tell the next trial nearly
+exactly, since precision grows like ε² or like ρ, on top of what past measurements tell.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
-from itertools import starmap
-from typing import Any
+from functools import cache, cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,17 +30,17 @@ from psephos.workload.workload import Workload
 
 FEWEST_DRAWS = 19
 """The largest of 19 draws covers 95 % of the noise."""
-DIGITS = 3
-"""Budgets that follow from targets are rounded up to so many digits."""
+FIRST, DECADE = 100, 900
+"""Budgets that follow from targets have three digits: 100 to 999, times a power of ten."""
 ROUNDS = 3
-"""The most searches, each with the weights that the one before suggests."""
-STEPS = 100
-"""The most steps of 2 % by which a budget is raised until it meets all targets."""
+"""The most searches for a strategy, each with the weights that the one before suggests."""
 REFERENCE = Fraction(1, 1000)
 """The amount at which widths are computed first."""
 LEAST_AMOUNT = Fraction(1, 10**9)
-CLOSE = 0.98
-"""A width of at least this share of its target is near enough to it."""
+LARGEST_AMOUNT = Fraction(10**6)
+"""Between these budgets are searched for."""
+TIE = 1 - 1e-6
+"""Half-widths of at least this share of the largest are as wide."""
 Search = Callable[[Job, Workload], Strategy]
 
 
@@ -52,12 +57,49 @@ def check_budget(budget: Any) -> None:
         )
 
 
-def widths_at(
-    job: Job, strategy: Strategy, budget: Budget | None, confidence: float, draws: int
-) -> Widths:
-    """Half-widths of the noise intervals of all numbers, by simulating the noise.
+# ---- widths at a budget ------------------------------------------------------------------------
 
-    Past measurements count too; without a budget they alone do.
+
+class Bottleneck(NamedTuple):
+    """The number of a table with the widest interval, by its place among all queries."""
+
+    query: int
+    ties: int
+    """How many numbers of the table are as wide, itself included."""
+
+    @classmethod
+    def of(cls, widths: Array, rows: slice) -> Bottleneck:
+        """The first of the widest among some queries."""
+        some = widths[rows]
+        wide = some >= some.max() * TIE
+        return cls(rows.start + int(np.argmax(wide)), int(wide.sum()))
+
+
+class Reached(NamedTuple):
+    """The half-width of a table at a budget, the one it must have, and its widest number."""
+
+    width: float
+    target: float
+    bottleneck: Bottleneck
+
+    @property
+    def met(self) -> bool:
+        """Is it as small as it must be? Widths themselves are rounded up a little."""
+        return self.width <= self.target * (1 + 1e-6)
+
+
+def widths_at(
+    job: Job,
+    strategy: Strategy,
+    budget: Budget | None,
+    confidence: float,
+    draws: int,
+    tables: Sequence[Sequence[int]] | None = None,
+) -> Widths:
+    """Half-widths of the noise intervals of all numbers, and of tables at once.
+
+    Past measurements count too; without a budget they alone do. Tables are given by the numbers of
+    their products, and are those of the job when left out.
     """
     known = block_answers([past.measurement for past in job.past]) if job.past else []
     blocks, noises = [each.matrix for each in known], [each.noise for each in known]
@@ -75,10 +117,109 @@ def widths_at(
         noises,
         [block.shape[0] for block in blocks],
         job.workload,
-        tables=[table.products for table in job.tables],
+        tables=[table.products for table in job.tables] if tables is None else tables,
         confidence=confidence,
         draws=draws,
     )
+
+
+def reached_at(
+    job: Job, strategy: Strategy, budget: Budget | None, draws: int, ready: Widths | None = None
+) -> dict[str, Reached]:
+    """What each table that has a target reaches at a budget.
+
+    Widths of all tables there that are ready, at whatever confidence, are not worked out again.
+    """
+    reached: dict[str, Reached] = {}
+    for confidence in sorted(set(target_confidences(job).values())):
+        if ready is not None and ready.confidence == confidence:
+            names = [table.name for table in job.tables]
+            reached |= _reached_in(job, ready, dict(zip(names, ready.per_table, strict=True)))
+        else:
+            reached |= reached_with(job, strategy, budget, draws, confidence)
+    return reached
+
+
+def target_confidences(job: Job) -> dict[str, float]:
+    """The confidence of each target, by the name of its table."""
+    return {t.name: float(t.target.confidence) for t in job.tables if t.target is not None}
+
+
+def reached_with(
+    job: Job, strategy: Strategy, budget: Budget | None, draws: int, confidence: float
+) -> dict[str, Reached]:
+    """What the tables reach whose targets have that confidence."""
+    confidences = target_confidences(job)
+    # Tables at once are simulated, so only those that must be are asked for.
+    together = {
+        table.name: table.products
+        for table in job.tables
+        if table.target and table.target.simultaneous and confidences[table.name] == confidence
+    }
+    widths = widths_at(job, strategy, budget, confidence, draws, [*together.values()])
+    return _reached_in(job, widths, dict(zip(together, widths.per_table, strict=True)))
+
+
+def _reached_in(job: Job, widths: Widths, at_once: Mapping[str, float]) -> dict[str, Reached]:
+    """What tables reach by these widths, and those at once, if their targets are so confident."""
+    reached = {}
+    for table in job.tables:
+        target = table.target
+        if target is None or float(target.confidence) != widths.confidence:
+            continue
+        rows = table.rows(job.workload)
+        width = at_once[table.name] if target.simultaneous else widths.per_query[rows].max()
+        bottleneck = Bottleneck.of(widths.per_query, rows)
+        reached[table.name] = Reached(float(width), target.half_width, bottleneck)
+    return reached
+
+
+# ---- budgets of three digits -------------------------------------------------------------------
+
+
+def step_of(amount: Fraction) -> int:
+    """The number of the least decimal of three digits that is not less; each step is the next.
+
+    >>> step_of(Fraction(999, 1000)), step_of(Fraction(1)), step_of(Fraction("1.0001"))
+    (-1, 0, 1)
+    """
+    power = math.floor(math.log10(amount))
+    first = FIRST * _unit(power)
+    if first > amount:  # floats may take 0.999… for 1, and 1 for 0.999…
+        power -= 1
+    elif 10 * first <= amount:
+        power += 1
+    return DECADE * power + math.ceil(amount / _unit(power)) - FIRST
+
+
+def amount_of(step: int) -> Fraction:
+    """The decimal of three digits with that number.
+
+    >>> [float(amount_of(step)) for step in (-1, 0, 1, 899, 900)]
+    [0.999, 1.0, 1.01, 9.99, 10.0]
+    """
+    power, rest = divmod(step, DECADE)
+    return (FIRST + rest) * _unit(power)
+
+
+def _unit(power: int) -> Fraction:
+    """One in the third digit, of amounts from that power of ten on."""
+    return Fraction(f"1e{power}") / FIRST
+
+
+def rounded_up(amount: Fraction) -> Fraction:
+    """The least decimal of three digits that is not less.
+
+    >>> rounded_up(Fraction(1, 3))
+    Fraction(167, 500)
+    """
+    return amount_of(step_of(amount))
+
+
+FLOOR, CEILING = step_of(LEAST_AMOUNT), step_of(LARGEST_AMOUNT)
+
+
+# ---- the search --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -88,36 +229,53 @@ class PricedStrategy:
     strategy: Strategy
     budget: Budget
     needs: dict[str, Budget]
+    bottlenecks: dict[str, Bottleneck]
+    """Of each table with a target, the number that misses it at a budget one step smaller."""
 
 
 def cheapest_strategy(job: Job, draws: int, search: Search) -> PricedStrategy:
     """The strategy that meets all targets at the least budget; at none, if the past meets them.
 
-    Tables far better than they must be lose weight and the search is repeated; the cheapest wins.
+    Tables far better than they must be lose weight and the search for a strategy is repeated. The
+    one that is cheapest, as far as wide noise tells, is kept, and its least budget searched for.
     """
+    if not any(table.target for table in job.tables):
+        raise ReleaseError("no table has a target")
+    known: dict[str, Reached] = {}
     shares = np.ones(len(job.tables))
-    best: PricedStrategy | None = None
+    ways: list[tuple[float, _Trials]] = []
     for _ in range(ROUNDS):
         strategy = search(job, _reweighted(job, shares))
-        needs = budgets_needed(job, strategy, draws)
-        spend = max(needs.values())
-        if best is None or spend < best.budget:
-            best = PricedStrategy(strategy, spend, needs)
-        if not spend.amount:
-            return best
-        ratios = [float(needs[t.name].amount / spend.amount) if t.name in needs else 0.0
-                  for t in job.tables]  # fmt: skip
-        if min(r for r in ratios if r > 0) > 0.97:
+        known = known or _known(job, strategy, draws)
+        if known and all(reached.met for reached in known.values()):
+            return _nothing(job, strategy, known)
+        trials = _Trials.of(job, strategy, draws, known)
+        estimates = trials.estimates()
+        spend = max(estimates.values())
+        ways.append((spend, trials))
+        ratios = [estimates.get(table.name, 0.0) / spend for table in job.tables]
+        if min(ratio for ratio in ratios if ratio > 0) > 0.97:
             break
         shares = shares * np.maximum(ratios, 1e-3)
-    if best is None:
-        raise ReleaseError("no table has a target")
-    spend = best.budget
-    for _ in range(STEPS):  # whole numbers step: their quantiles do not follow the scale exactly
-        if all(starmap(meets, reached_at(job, best.strategy, spend, draws).values())):
-            return replace(best, budget=spend)
-        spend = job.budget_of(rounded_up(spend.amount * Fraction(51, 50)))
-    raise ReleaseError("no budget was found that meets all targets; ask for wider intervals")
+    spend, trials = min(ways, key=lambda way: way[0])
+    return trials.price(spend)
+
+
+def _known(job: Job, strategy: Strategy, draws: int) -> dict[str, Reached]:
+    """What past measurements alone reach; nothing, if they do not tell all that is asked."""
+    if not job.past:
+        return {}
+    try:
+        return reached_at(job, strategy, None, draws)
+    except UnsupportedError:
+        return {}
+
+
+def _nothing(job: Job, strategy: Strategy, known: dict[str, Reached]) -> PricedStrategy:
+    """A strategy that need not be paid for, as everything is known."""
+    nothing = job.budget_of(Fraction(0))
+    bottlenecks = {name: reached.bottleneck for name, reached in known.items()}
+    return PricedStrategy(strategy, nothing, dict.fromkeys(known, nothing), bottlenecks)
 
 
 def _reweighted(job: Job, shares: Array) -> Workload:
@@ -132,85 +290,122 @@ def _reweighted(job: Job, shares: Array) -> Workload:
     return Workload(job.workload.domain, products)
 
 
-def budgets_needed(job: Job, strategy: Strategy, draws: int) -> dict[str, Budget]:
-    """The least budget for the target of each table that has one, rounded up.
+@dataclass(frozen=True, eq=False)
+class _Trials:
+    """What one strategy reaches at the budgets that were tried, each worked out once."""
 
-    Half-widths are proportional to 1/ε, or to 1/√ρ, where the noise is wide; `cheapest_strategy`
-    checks the widths that are reached. Past measurements make a table cheaper, down to nothing.
+    job: Job
+    strategy: Strategy
+    known: dict[str, Reached]
+    """What past measurements tell alone."""
+    reached: Callable[[int, float], dict[str, Reached]]
+    """What tables reach at the budget of a step, if their targets have a confidence."""
+    fresh: Callable[[int, float], dict[str, Reached]]
+    """The same without the past."""
+
+    @classmethod
+    def of(cls, job: Job, strategy: Strategy, draws: int, known: dict[str, Reached]) -> _Trials:
+        """No trial is made before it is asked for."""
+
+        def reached(job: Job, step: int, confidence: float) -> dict[str, Reached]:
+            budget = job.budget_of(amount_of(step))
+            return reached_with(job, strategy, budget, draws, confidence)
+
+        trial = cache(partial(reached, job))
+        fresh = cache(partial(reached, replace(job, past=()))) if job.past else trial
+        return cls(job, strategy, known, trial, fresh)
+
+    @cached_property
+    def confidences(self) -> dict[str, float]:
+        """The confidence of each table's target."""
+        return target_confidences(self.job)
+
+    def at(self, name: str, step: int) -> Reached:
+        """What a table reaches at the budget of a step."""
+        return self.reached(step, self.confidences[name])[name]
+
+    def estimates(self) -> dict[str, float]:
+        """What each target would cost if noise had no steps, from the widths at one budget."""
+        amounts = {}
+        for name, confidence in self.confidences.items():
+            fresh = self.fresh(step_of(REFERENCE), confidence)[name]
+            wanted = max(_precision(fresh.target) - self._known_precision(name), 0.0)
+            ratio = wanted / _precision(fresh.width)
+            amounts[name] = float(REFERENCE) * ratio ** (1 / self.job.noise.power)
+        return amounts
+
+    def price(self, about: float) -> PricedStrategy:
+        """The least budget, and what each table needs by itself; it is about so much."""
+        first = step_of(min(max(Fraction(about), LEAST_AMOUNT), LARGEST_AMOUNT))
+        names = list(self.confidences)
+        least = self._least(names, first)
+        needs: dict[str, Budget] = {}
+        bottlenecks: dict[str, Bottleneck] = {}
+        for name in names:
+            if name in self.known and self.known[name].met:
+                needs[name] = self.job.budget_of(Fraction(0))
+                bottlenecks[name] = self.known[name].bottleneck
+                continue
+            decides = least == FLOOR or not self.at(name, least - 1).met
+            step = least if decides else self._least([name], self._near(name, least), least)
+            needs[name] = self.job.budget_of(amount_of(step))
+            bottlenecks[name] = self.at(name, max(step - 1, FLOOR)).bottleneck
+        spend = self.job.budget_of(amount_of(least))
+        return PricedStrategy(self.strategy, spend, needs, bottlenecks)
+
+    def _least(self, names: Sequence[str], first: int, high: int | None = None) -> int:
+        """A step at which tables meet their targets while they do not one step below.
+
+        Widths that are simulated may go up a little where a budget goes up, so that there may be
+        several such steps; the search ends at one of them, or at the floor.
+
+        Args:
+            names: of the tables
+            first: the step to try first
+            high: a step at which they are known to meet them
+        """
+        low, stride, guessed = FLOOR - 1, 1, False
+        step = first if high is None else max(min(first, high - 1), FLOOR)
+        while high is None or high - low > 1:
+            if all(self.at(name, step).met for name in names):
+                high = step
+            elif step == CEILING:
+                raise ReleaseError(
+                    f"no budget up to {self.job.budget_of(LARGEST_AMOUNT)} meets all targets; "
+                    "ask for wider intervals"
+                )
+            else:
+                low = step
+            near = max(self._near(name, step) for name in names)
+            if high is None:
+                step, stride = min(max(near, low + stride), CEILING), 2 * stride
+            elif low < FLOOR:
+                step, stride = max(min(near, high - stride), FLOOR), 2 * stride
+            elif guessed:
+                step, guessed = (low + high) // 2, False
+            else:
+                step, guessed = min(max(near, low + 1), high - 1), True
+        return high
+
+    def _near(self, name: str, step: int) -> int:
+        """Where a table's target would be met if noise had no steps, from its width at a step."""
+        reached = self.at(name, step)
+        known = self._known_precision(name)
+        wanted, gain = _precision(reached.target) - known, _precision(reached.width) - known
+        if wanted <= 0:
+            return FLOOR
+        if gain <= 0:
+            return CEILING
+        amount = float(amount_of(step)) * (wanted / gain) ** (1 / self.job.noise.power)
+        return step_of(min(max(Fraction(amount), LEAST_AMOUNT), LARGEST_AMOUNT))
+
+    def _known_precision(self, name: str) -> float:
+        return _precision(self.known[name].width) if name in self.known else 0.0
+
+
+def _precision(width: float) -> float:
+    """One over the square of a half-width; those of independent measurements about add up.
+
+    Nothing is known better than to half a row: whole numbers of noise 0 have half-width 0.
     """
-    needs: dict[str, Budget] = {}
-    fresh = reached_at(replace(job, past=()), strategy, job.budget_of(REFERENCE), draws)
-    for name, (width, target) in fresh.items():
-        ratio = Fraction(width / target)
-        amount = max(REFERENCE * ratio**job.noise.norm, LEAST_AMOUNT)
-        needs[name] = job.budget_of(rounded_up(amount))
-    return _beside_past(job, strategy, draws, needs) if job.past else needs
-
-
-def _beside_past(
-    job: Job, strategy: Strategy, draws: int, fresh: dict[str, Budget]
-) -> dict[str, Budget]:
-    """What targets cost on top of what is known, from what they cost without.
-
-    Precisions, one over the square of a width, about add up: what is bought has to bring the part
-    of a target's precision that is not known yet. What it did bring tells the known part better.
-    """
-    reached = cache(lambda spend: reached_at(job, strategy, spend, draws))
-    try:
-        known = reached(None)
-    except UnsupportedError:  # past measurements do not tell all that is asked
-        known = dict.fromkeys(fresh, (math.inf, 1.0))
-    power = job.noise.power
-    needs: dict[str, Budget] = {}
-    for name, alone in fresh.items():
-        width, target = known[name]
-        low, high = 0.0, 1.0  # as shares of what it costs alone
-        known_part = (target / width) ** 2
-        if meets(width, target):
-            low = high = 0.0
-        while high - low > (1 - CLOSE) * high:
-            near = max(1 - known_part, 0.0) ** (1 / power)
-            share = min(max(near, low + (high - low) / 8), high - (high - low) / 8)
-            width, target = reached(job.budget_of(rounded_up(alone.amount * Fraction(share))))[name]
-            low, high = (low, share) if meets(width, target) else (share, high)
-            if CLOSE * target <= width <= target:
-                break
-            known_part = (target / width) ** 2 - share**power
-        amount = alone.amount * Fraction(high)
-        needs[name] = job.budget_of(rounded_up(amount) if amount else amount)
-    return needs
-
-
-def reached_at(
-    job: Job, strategy: Strategy, budget: Budget | None, draws: int
-) -> dict[str, tuple[float, float]]:
-    """The half-width of each table that has a target, at a budget, and the one it must have."""
-    by_confidence: dict[float, Widths] = {}
-    reached = {}
-    for i, table in enumerate(job.tables):
-        if table.target is None:
-            continue
-        confidence = float(table.target.confidence)
-        if confidence not in by_confidence:
-            by_confidence[confidence] = widths_at(job, strategy, budget, confidence, draws)
-        widths = by_confidence[confidence]
-        width = widths.per_table[i]
-        if not table.target.simultaneous:
-            width = widths.per_query[table.rows(job.workload)].max()
-        reached[table.name] = (float(width), table.target.half_width)
-    return reached
-
-
-def meets(width: float, target: float) -> bool:
-    """Is a half-width as small as it must be? Widths themselves are rounded up a little."""
-    return width <= target * (1 + 1e-6)
-
-
-def rounded_up(amount: Fraction, digits: int = DIGITS) -> Fraction:
-    """The least decimal of so many digits that is not less.
-
-    >>> rounded_up(Fraction(1, 3))
-    Fraction(167, 500)
-    """
-    step = Fraction(10) ** (math.floor(math.log10(amount)) - digits + 1)
-    return math.ceil(amount / step) * step
+    return 1 / max(width, 0.5) ** 2

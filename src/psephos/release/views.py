@@ -29,9 +29,10 @@ from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError
 from psephos.infer.agreement import Agreement, agreement
-from psephos.infer.intervals import Widths, half_widths, noise_quantile
+from psephos.infer.intervals import Widths, half_widths
 from psephos.infer.least_squares import BlockAnswers, LeastSquares, block_answers, least_squares
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS, nonnegative
+from psephos.infer.quantiles import noise_quantile
 from psephos.infer.rounding import round_cells
 from psephos.kernel.measurement import Measurement
 from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition
@@ -60,6 +61,8 @@ class Views:
     steps: tuple[Measurement, ...]
     """What was measured for this release, one for each step of its plan."""
     draws: int = 9999
+    lattice: bool = True
+    """Do half-widths know the exact steps of noise? Those of bundles up to format 3 do not."""
 
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -109,6 +112,7 @@ class Views:
             tables=tables,
             confidence=float(self.job.file.output.confidence),
             draws=self.draws,
+            lattice=self.lattice,
         )
 
     @cached_property

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -60,6 +60,10 @@ LATE_GAIN = 1e-4
 """The relative gain that such a strategy must bring."""
 
 
+Step = Callable[[LevelUnion, UnionPoint], tuple[LevelUnion, UnionPoint] | None]
+"""From a union and its shares and factors to a better one, if there is any."""
+
+
 @dataclass(frozen=True, eq=False)
 class LevelParts:
     """Parts as options on every axis, with their shares and the error of the real-valued union."""
@@ -101,7 +105,7 @@ def opt_levels(
     if best is None:
         return
     union, point = best
-    steps = [partial(search.revised, every)] * REVISIONS
+    steps: list[Step] = [partial(search.revised, every)] * REVISIONS
     for step in (*steps, search.freed, search.freed, search.divided):
         better = step(union, point)
         if better is not None and better[1].error < point.error * (1 - LATE_GAIN):
