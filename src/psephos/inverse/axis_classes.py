@@ -94,12 +94,11 @@ class AxisClasses:
     def gram_blocks(self, queries: Matrix) -> Array:
         """The diagonal blocks of VᵀWᵀWV, summed over the copies of each class."""
         seen = queries.gram().matmat(self.vectors)
-        return np.concatenate(
-            [
-                self._by_class(s, self.vectors[:, s.columns], seen[:, s.columns]).sum(axis=0)
-                for s in self.sections
-            ]
-        )
+        blocks = [
+            self._by_class(s, self.vectors[:, s.columns], seen[:, s.columns]).sum(axis=0)
+            for s in self.sections
+        ]
+        return _without_dust(np.concatenate(blocks))
 
     def query_blocks(self, queries: Matrix) -> Array:
         """The same for each query by itself: a row of entries for every row of W."""
@@ -113,7 +112,7 @@ class AxisClasses:
                 rows[part, s.entries] = self._by_class(
                     s, seen[part, s.columns], seen[part, s.columns]
                 )
-        return rows
+        return _without_dust(rows)
 
     def unit_blocks(self) -> Array:
         """The entries of unit blocks."""
@@ -178,6 +177,15 @@ def common_root(x: Array) -> Array:
     values, vectors = np.linalg.eigh(x)
     inside = values > values[-1] * n * 1e-15
     return np.asarray(vectors[:, inside] / np.sqrt(values[inside]))
+
+
+def _without_dust(entries: Array) -> Array:
+    """Rows of entries, zero where rounding alone left something.
+
+    A class that only a very noisy block sees would make much of it.
+    """
+    largest = np.abs(entries).max(axis=-1, keepdims=True, initial=0.0)
+    return np.where(np.abs(entries) > NOTHING * largest, entries, 0.0)
 
 
 def _even_gram(a: Matrix) -> Array:

@@ -165,7 +165,7 @@ def _inference(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> tuple[Method
     if method == "classes":
         classes = block_classes(blocks, shape)
         axes = () if classes is None else classes[0]
-        lengths = [n for axis, n in zip(axes, shape, strict=True) if len(axis.blocks) > 1]
+        lengths = [len(axis.vectors) for axis in axes if len(axis.blocks) > 1]
         seconds = 2 * SECONDS_PER_EIGEN_FLOP * sum(n**3 for n in lengths)
         seconds += 3 * fit + 4 * SECONDS_PER_FLOP * answers * sum(lengths)
         entries = math.prod(axis.entries for axis in axes)

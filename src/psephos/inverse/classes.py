@@ -27,11 +27,13 @@ from psephos.errors import ShapeError, TooLargeError
 from psephos.inverse.axis import SPAN_TOLERANCE, DenseInverse
 from psephos.inverse.axis_classes import LONGEST_CLASS_AXIS, AxisClasses, Section, axis_classes
 from psephos.inverse.form import Factors, Form, multiply
-from psephos.matrix import Dense, Identity, Kron, Matrix
+from psephos.matrix import Dense, Identity, Kron, Matrix, is_total
 from psephos.values import Array
 
 CLASS_ENTRIES = 20_000_000
 """The most numbers in all X_k."""
+MOST_CLASS_AXES = 24
+"""The most axes of several cells."""
 CLASS_FLOPS = 3e11
 """The most that inverting all X_k may take."""
 CLASS_COMBINATIONS = 50_000
@@ -55,6 +57,8 @@ class Classes(Form):
     axes: tuple[AxisClasses, ...]
     which: tuple[tuple[int, ...], ...]
     """For every block, which of the factors of each axis it has."""
+    shape: tuple[int, ...]
+    """The domain's: axes of one cell go with a neighbour."""
     inverse: Array
     """All X_k⁺: on axis i the entries of its blocks, class by class."""
 
@@ -69,7 +73,7 @@ class Classes(Form):
         axes, which = classes
         krons = tuple(block for block in blocks if isinstance(block, Kron))
         inverse = _inverse(axes, which, precisions)
-        return cls(krons, tuple(precisions), axes, which, inverse)
+        return cls(krons, tuple(precisions), axes, which, shape, inverse)
 
     # ---- errors --------------------------------------------------------------------------------
 
@@ -88,13 +92,18 @@ class Classes(Form):
     ) -> list[Array]:
         known = {} if known is None else known
         blocks = []
-        for i, (axis, w) in enumerate(zip(self.axes, factors, strict=True)):
+        for i, (axis, w) in enumerate(zip(self.axes, self._queries(factors), strict=True)):
             if (i, id(w)) not in known:
                 known[i, id(w)] = axis.gram_blocks(w)
             blocks.append(known[i, id(w)])
         return blocks
 
+    def _queries(self, factors: Factors) -> Factors:
+        """Queries on the axes of the classes."""
+        return with_neighbours(factors, self.shape)
+
     def variances(self, factors: Factors) -> Array:
+        factors = self._queries(factors)
         pairs = zip(self.axes, factors, strict=True)
         entries = max(w.shape[0] * max(axis.entries, w.shape[1]) for axis, w in pairs)
         if entries > VARIANCE_ENTRIES:
@@ -117,7 +126,7 @@ class Classes(Form):
         return outside <= SPAN_TOLERANCE * everything and all(
             axis.vectors.shape[0] == axis.vectors.shape[1]
             or DenseInverse(np.linalg.qr(axis.vectors)[0]).spans(w)
-            for axis, w in zip(self.axes, factors, strict=True)
+            for axis, w in zip(self.axes, self._queries(factors), strict=True)
         )
 
     @cached_property
@@ -146,7 +155,9 @@ class Classes(Form):
             visible = self._visible(which)
             maps = tuple(
                 Dense(np.ascontiguousarray(factor.matmat(_columns(axis, seen)).T))
-                for axis, factor, seen in zip(self.axes, block.factors, visible, strict=True)
+                for axis, factor, seen in zip(
+                    self.axes, self._queries(block.factors), visible, strict=True
+                )
             )
             image = c * multiply(Kron(maps), y.astype(float))
             image = image.reshape([m.shape[0] for m in maps] + list(columns))
@@ -207,7 +218,7 @@ class FittedClasses:
     coordinates: Mapping[Combination, Array]
 
     def answers(self, factors: Factors) -> Array:
-        axes = self.form.axes
+        axes, factors = self.form.axes, with_neighbours(factors, self.form.shape)
         seen = [w.matmat(axis.vectors) for axis, w in zip(axes, factors, strict=True)]
         visible = [_nonzero(axis, w) for axis, w in zip(axes, seen, strict=True)]
         columns = next(iter(self.coordinates.values())).shape[len(axes) :]
@@ -228,10 +239,9 @@ class FittedClasses:
     @property
     def vector(self) -> Array:
         """All cells, where they can be written out."""
-        shape = [axis.vectors.shape[0] for axis in self.form.axes]
-        if math.prod(shape) > CELLS_OF_VECTOR:
+        if math.prod(self.form.shape) > CELLS_OF_VECTOR:
             raise AttributeError("vector")
-        return self.answers(tuple(Identity(n) for n in shape))
+        return self.answers(tuple(Identity(n) for n in self.form.shape))
 
 
 def block_classes(
@@ -247,7 +257,10 @@ def block_classes(
         return None
     axes: list[AxisClasses] = []
     which: list[list[int]] = []
-    for factors in zip(*(b.factors for b in krons), strict=True):
+    if sum(n > 1 for n in shape) > MOST_CLASS_AXES:
+        return None
+    joined = [with_neighbours(b.factors, shape) for b in krons]
+    for factors in zip(*joined, strict=True):
         numbers: dict[Matrix, int] = {}
         by_id = {id(f): numbers.setdefault(f, len(numbers)) for f in factors}
         axes.append(axis_classes(tuple(numbers)))
@@ -261,6 +274,30 @@ def block_classes(
     if sum(counts) > CLASS_COMBINATIONS or _flops(axes) > CLASS_FLOPS:
         return None
     return tuple(axes), choices
+
+
+def with_neighbours(factors: Factors, shape: tuple[int, ...]) -> Factors:
+    """One factor for each axis of several cells, with the axes of one cell that come before it.
+
+    Those after the last go with the last, so that the order of rows stays.
+    """
+    if 1 not in shape or len(shape) == 1:
+        return factors
+    groups: list[list[Matrix]] = [[]]
+    several = [i for i, n in enumerate(shape) if n > 1] or [0]
+    for i, factor in enumerate(factors):
+        if not (shape[i] == 1 and factor.shape[0] == 1 and _is_one(factor)):
+            groups[-1].append(factor)
+        if i in several[:-1]:
+            groups.append([])
+    return tuple(
+        group[0] if len(group) == 1 else Kron(tuple(group)) if group else Identity(1)
+        for group in groups
+    )
+
+
+def _is_one(factor: Matrix) -> bool:
+    return isinstance(factor, Identity) or is_total(factor) or factor.row(0)[0] == 1
 
 
 def seen_combinations(

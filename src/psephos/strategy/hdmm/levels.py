@@ -54,6 +54,8 @@ REVISIONS = 2
 """How often parts are chosen once more for the strategies that they led to."""
 VARIATION_GAIN = 1e-4
 """The relative gain for which parts are left out or taken in once more."""
+UNEVEN_CELLS = 10_000_000
+"""The most cells of a domain on which Gaussian factors are part of a union."""
 FREED_GROUPS = 12
 """An attribute gets a strategy late only if its levels have no more groups than this."""
 LATE_GAIN = 1e-4
@@ -143,7 +145,16 @@ class _LevelSearch:
 
     def _has_strategy(self, axis: LevelAxis) -> bool:
         last = len(axis.options) - 1
-        return not axis.is_plain(last) and 1 < axis.n <= LONGEST_AXIS[self.noise]
+        return not axis.is_plain(last) and self._fits(axis)
+
+    def _fits(self, axis: LevelAxis) -> bool:
+        """Can an axis have a strategy?
+
+        The columns of a Gaussian factor come out uneven in whole numbers, and the sensitivity of a
+        union of them is the largest over all cells, which must not be too many.
+        """
+        few = self.noise is NoiseKind.LAPLACE or self.terms.size <= UNEVEN_CELLS
+        return few and 1 < axis.n <= LONGEST_AXIS[self.noise]
 
     def _level(self, axis: LevelAxis, k: int) -> AxisOption:
         groups = axis.options[k]
@@ -250,7 +261,7 @@ class _LevelSearch:
         for i, axis in enumerate(self.axes):
             last = len(union.levels[i])
             users = [k for k, part in enumerate(union.parts) if part[i] == last]
-            if len(users) < 2 or axis.n < 3 or self.late:
+            if len(users) < 2 or axis.n < 3 or not self._fits(axis) or self.late:
                 continue
             parts = [
                 (*part[:i], last + users.index(k), *part[i + 1 :]) if k in users else part
@@ -287,7 +298,7 @@ class _LevelSearch:
         used = {part[i] for part in union.parts}
         groups = [int(union.levels[i][o].groups.max()) + 1 for o in used - {last}]
         few = max(groups, default=0) <= min(FREED_GROUPS, n - 1)
-        return last in used and 2 < n <= LONGEST_AXIS[self.noise] and few
+        return last in used and n > 2 and self._fits(self.axes[i]) and few
 
 
 def _variations(shares: Array, most: int) -> Array:

@@ -419,6 +419,7 @@ HDMM_OPERATORS = [
         lambda p: p.noise is NoiseKind.LAPLACE and p.active_attributes > 1,
         _marginal_seconds,
         starts=_once,
+        always=True,
     ),
     Operator(
         5,
@@ -427,6 +428,7 @@ HDMM_OPERATORS = [
         lambda p: p.noise is NoiseKind.GAUSSIAN,
         _marginal_seconds,
         starts=_once,
+        always=True,
     ),
     Operator(
         6,
@@ -440,7 +442,7 @@ HDMM_OPERATORS = [
         7,
         "OPT_+",
         _levels,
-        lambda p: 1 <= p.active_attributes <= UNION_ATTRIBUTES and not p.all_marginals,
+        lambda p: 1 <= p.active_attributes <= UNION_ATTRIBUTES,
         _level_seconds,
     ),
     Operator(
