@@ -17,7 +17,7 @@ from typing import Literal
 
 from psephos.errors import UnsupportedError
 from psephos.inverse.dense import DENSE_CELLS, DenseForm
-from psephos.inverse.form import Form
+from psephos.inverse.form import VECTOR_LIMIT, Form, check_vector
 from psephos.inverse.iterative import IterativeForm
 from psephos.inverse.merged_cells import MergedForm, Merging
 from psephos.inverse.pair import PAIR_CELLS, PairForm, factor_pairs
@@ -41,8 +41,6 @@ from psephos.matrix import (
     is_total,
 )
 
-VECTOR_LIMIT = 500_000_000
-"""The most cells for which an estimate of all of them is made."""
 SMALLEST_VARIANCE = 1e-200
 """What a smaller variance counts as."""
 
@@ -106,6 +104,8 @@ def method_of(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Method:
         return "product"
     if is_commuting(shape, blocks):
         return "subspaces"
+    if len(blocks) == 1:
+        return "product"  # errors are known at any size, by attribute; only the fit has a limit
     if cells > VECTOR_LIMIT:
         raise UnsupportedError(
             f"an estimate of {cells:,} cells is over the limit of {VECTOR_LIMIT:,}, and these "
@@ -115,6 +115,17 @@ def method_of(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Method:
     if cells <= PAIR_CELLS and factor_pairs(blocks, shape) is not None:
         return "pair"
     return "dense" if cells <= DENSE_CELLS else "iterative"
+
+
+def check_reconstructible(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> None:
+    """Refuse blocks whose estimate would be a vector, or a table, of too many cells."""
+    merging = Merging.of(blocks, shape)
+    if merging is not None:
+        blocks, shape = merging.blocks(blocks), merging.shape
+    if method_of(blocks, shape) == "subspaces":
+        check_vector(max(block.shape[0] for block in blocks))
+    else:
+        check_vector(math.prod(shape))
 
 
 def precision(variance: float) -> float:
