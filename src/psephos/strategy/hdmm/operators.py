@@ -279,7 +279,13 @@ HDMM_OPERATORS = [
         lambda p: p.active_attributes == 1 and p.cells > LONG_AXIS,
         starts=_once,
     ),
-    Operator(1, "OPT_⊗", _product, lambda p: p.cells <= MOST_ANSWERS),
+    Operator(
+        1,
+        "OPT_⊗",
+        _product,
+        # A single product is a problem of one attribute after another, whatever their product.
+        lambda p: p.cells <= MOST_ANSWERS or len(p.terms.coefficients) == 1,
+    ),
     Operator(
         2,
         "OPT_+",
