@@ -609,3 +609,43 @@ def test_only_marginals_are_convex():
     assert goals.convex(WORKLOADS["cdf"]) is None
     doubled = ps.Workload(PEOPLE, [ps.product(age=ps.masks([[2] * 12]), sex=ps.identity())])
     assert goals.convex(doubled) is None
+
+
+# ---- domains larger than any vector --------------------------------------------------------------
+
+
+def test_a_product_is_scored_beyond_any_vector():
+    """The error of a product is a product: four lines alike, though 4.3e9 cells in all."""
+    line = ps.Workload(ps.Domain.of(a=256), [ps.product(a=ps.prefix())])
+    four = ps.Workload(
+        ps.Domain.of(dict.fromkeys("abcd", 256)), [ps.product(**dict.fromkeys("abcd", ps.prefix()))]
+    )
+    alone = ps.select.hdmm(line, restarts=1)
+    factors = alone.query.blocks[0].matrix.factors
+    powers = ps.Strategy(four.domain, "laplace", ps.Query.of(ps.matrix.Kron(factors * 4)))
+    error = alone.expected_error(line) ** 4
+    assert_allclose(powers.expected_error(four), error)
+    strategy = ps.select.hdmm(four, restarts=1)
+    assert strategy.name == "OPT_⊗"
+    assert strategy.expected_error(four) < 1.05 * error
+    assert not strategy.is_reconstructible
+    with pytest.raises(ps.TooLargeError, match="4,294,967,296 cells is over the limit"):
+        strategy.check_reconstructible()
+
+
+def test_what_can_be_estimated_from_comes_first(monkeypatch):
+    """Marginals, if a product with less error would be too large to hold."""
+    domain = ps.Domain.of(a=32, b=32, c=32)
+    pairs = [("a", "b"), ("a", "c"), ("b", "c")]
+    workload = ps.Workload(
+        domain, [ps.product(**dict.fromkeys(pair, ps.prefix())) for pair in pairs]
+    )
+    best = ps.select.hdmm(workload, restarts=1)
+    assert best.is_reconstructible
+    monkeypatch.setattr("psephos.inverse.form.VECTOR_LIMIT", 5000)
+    small = ps.select.hdmm(workload, restarts=1)
+    assert small.is_reconstructible
+    assert small.name == "OPT_M"
+    error = small.expected_error(workload)
+    assert error > best.expected_error(workload)
+    assert all(rival.error >= error for rival in small.rivals if rival.name != "workload")

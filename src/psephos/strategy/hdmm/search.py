@@ -139,6 +139,8 @@ class _Candidates:
     watch: Watch
     best: Strategy | None = None
     least: float = math.inf
+    usable: bool = False
+    """Can the best be estimated from? What cannot wins only where nothing else can."""
     errors: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -156,8 +158,9 @@ class _Candidates:
         if not strategy.error_is_exact:
             error *= 1 + 3 * ESTIMATE_ERROR  # an estimate must win clearly
         self.errors[strategy.name] = min(error, self.errors.get(strategy.name, math.inf))
-        if error < self.least:
-            self.best, self.least = strategy, error
+        usable = strategy.is_reconstructible
+        if (not usable, error) < (not self.usable, self.least):
+            self.best, self.least, self.usable = strategy, error, usable
         self.watch.tried(strategy.name, math.sqrt(self.identity / self.least))
         return error
 
@@ -197,7 +200,12 @@ class _Candidates:
                 f"{only} does not fit {self.problem.workload}; select.hdmm tries every operator "
                 "that does"
             )
-        rivals = tuple(Rival(name, error) for name, error in self.errors.items())
+        # What has less error than the best, but cannot be estimated from, is no rival.
+        rivals = tuple(
+            Rival(name, error)
+            for name, error in self.errors.items()
+            if error >= self.least or name in ("identity", "workload")
+        )
         name = f"{self.best.name} (time limit)" if late else self.best.name
         return self.best.as_result(name, rivals, complete=not late)
 
