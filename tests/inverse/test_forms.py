@@ -32,6 +32,15 @@ def test_three_unlike_products_on_many_cells_are_estimated_and_say_so():
         form.variances((mx.Identity(n), mx.Identity(n)))
 
 
+def test_random_sums_of_too_many_queries_are_refused(monkeypatch):
+    monkeypatch.setattr(iterative, "PROBED_QUERIES", 30)
+    form = IterativeForm.of([mx.Kron((mx.Prefix(3), mx.Prefix(4)))], [1.0], SHAPE)
+    assert form.covers((mx.Prefix(3), mx.AllRange(4)))
+    for ask in (form.covers, form.trace):
+        with pytest.raises(TooLargeError, match="error of 60 queries would be estimated"):
+            ask((mx.AllRange(3), mx.AllRange(4)))
+
+
 def test_the_preconditioner_is_exact_for_one_product():
     p = mx.PIdentity([1, 1, 2], [[1, 2, 1]])
     q = mx.PIdentity([3, 1, 2, 1], [[1, 2, 1, 0]])
