@@ -38,6 +38,8 @@ WHOLE_DOMAIN = {NoiseKind.LAPLACE: 20_000, NoiseKind.GAUSSIAN: 1024}
 """The most (merged) cells on which OPT_0 searches a whole domain of several attributes."""
 LONG_AXIS = 4096
 """Attributes with more cells than this are served by trees as well."""
+RESIDUAL_AXIS = 10_000
+"""The most cells of an attribute whose residual nI - 11ᵀ is written out (a gigabyte)."""
 FAINT_WEIGHT = 1e-6
 """A product with less weight than this, beside the largest, is searched for as if it had so much:
 it takes a millionth of the budget or less, and its queries stay determined."""
@@ -149,7 +151,9 @@ def applicable(problem: SelectionProblem) -> list[Operator]:
 
 
 def _product(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Strategy:
-    product = opt_product(problem.terms, problem.noise, rng=rng, restarts=1, deadline=deadline)
+    product = opt_product(
+        problem.terms, problem.noise, rng=rng, restarts=1, deadline=deadline, trees=True
+    )
     return build.product_strategy(
         problem.workload.domain, problem.noise, problem.terms, product.factors, problem.merged,
         "OPT_⊗",
@@ -271,7 +275,13 @@ HDMM_OPERATORS = [
         lambda p: p.noise is NoiseKind.LAPLACE and p.active_attributes > 1,
         starts=_once,
     ),
-    Operator(5, "residual", _residual, lambda p: p.noise is NoiseKind.GAUSSIAN, starts=_once),
+    Operator(
+        5,
+        "residual",
+        _residual,
+        lambda p: p.noise is NoiseKind.GAUSSIAN and max(p.shape) <= RESIDUAL_AXIS,
+        starts=_once,
+    ),
     Operator(
         6,
         "tied tree",
