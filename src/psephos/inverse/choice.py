@@ -137,9 +137,11 @@ def predict_cost(blocks: Sequence[Matrix], noise: str, shape: tuple[int, ...]) -
     """The cost of blocks of queries over a domain of that shape."""
     krons = [_kron(block, shape) for block in blocks]
     tables = {tuple(i for i, f in enumerate(k.factors) if not is_total(f)) for k in krons}
-    unsplit = any(len(k.factors) < len(shape) for k in krons)
-    sizes = [math.prod(shape[i] for i in axes) for axes in tables]
-    cells = math.prod(shape) if unsplit else sum(sizes)
+    # Merged attributes may be products themselves: then factors are not those of the attributes.
+    unsplit = any(tuple(f.shape[1] for f in k.factors) != shape for k in krons)
+    cells = (
+        math.prod(shape) if unsplit else sum(math.prod(shape[i] for i in axes) for axes in tables)
+    )
     answers = sum(block.shape[0] for block in blocks)
     seconds = (
         sum(_product_seconds(_counted_factors(kron)) for kron in krons)
