@@ -1,9 +1,10 @@
 """OPT_HDMM: every operator that fits the workload is tried, and the least exact error wins.
 
 Before any search, cells that no query tells apart are merged (lossless). Every candidate is turned
-into the integers that would be measured and scored by their exact error; Identity and the noise
-mechanism on the workload itself are always among them. The search can be cut short at any time and
-then gives the best so far. Its progress goes to a function, or to a bar on stderr.
+into the integers that would be measured and scored by their exact error; Identity, the workload
+itself, wavelets and trees are among them wherever they are scored in a moment. The search can be
+cut short at any time and then gives the best so far. Its progress goes to a function, or to a bar
+on stderr.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.fixed import baselines
 from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm import operators
+from psephos.strategy.hdmm.fixed_candidates import fixed_candidates
 from psephos.strategy.hdmm.operators import SelectionProblem
 from psephos.strategy.strategy import Rival, Strategy
 from psephos.workload.workload import Workload
@@ -105,6 +107,8 @@ def search(
             candidates.errors["identity"] = candidates.identity
             if workload.domain.size <= operators.MOST_ANSWERS:
                 candidates.offer(baselines.identity(workload, kind))
+            for strategy in fixed_candidates(workload, kind):
+                candidates.offer(strategy)
             candidates.errors["workload"] = baselines.direct_error(workload, kind)
         chosen = [o for o in operators.applicable(problem) if only in (None, o.name)]
         watcher.begins(len(chosen))
