@@ -5,6 +5,7 @@ from numpy.testing import assert_array_equal
 
 import psephos as ps
 from psephos.infer.estimate import Estimate
+from psephos.inverse import form as forms
 from psephos.plans import PLANS, Static, step_key
 
 DOMAIN = ps.Domain.of(age=6, sex=["F", "M"])
@@ -62,6 +63,14 @@ def test_what_it_measured_becomes_an_estimate(case):
     assert len(estimate.answer(WORKLOAD)) == WORKLOAD.shape[0]
     for step in steps:
         assert step.measurement.query == step.strategy.query
+
+
+def test_what_could_not_be_estimated_from_is_refused_before_anything_is_charged(case, monkeypatch):
+    plan, ledger, table, spend = case
+    monkeypatch.setattr(forms, "VECTOR_LIMIT", 1)
+    with pytest.raises(ps.TooLargeError, match="over the limit of 1"):
+        plan.steps(table.vectorise(), spend=spend)
+    assert ledger.spent().amount == 0
 
 
 def test_too_small_a_ledger_is_refused_before_anything_is_measured(case):

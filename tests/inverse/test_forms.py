@@ -5,11 +5,14 @@ import pytest
 from numpy.testing import assert_allclose
 
 from psephos import matrix as mx
+from psephos.errors import TooLargeError
 from psephos.inverse import choice, classes, iterative
+from psephos.inverse import form as forms
 from psephos.inverse.axis_classes import common_eigenvectors
-from psephos.inverse.choice import form_of
+from psephos.inverse.choice import check_reconstructible, form_of, predict_cost
 from psephos.inverse.classes import Classes
 from psephos.inverse.iterative import IterativeForm
+from psephos.inverse.product import ProductForm
 
 SHAPE = (3, 4)
 
@@ -28,6 +31,15 @@ def test_unlike_products_over_too_many_cells_are_estimated_and_say_so(monkeypatc
     assert abs(trace / np.trace(np.linalg.inv(exact)) - 1) < 3 * form.relative_error
     with pytest.raises(Exception, match="run of LSMR"):
         form.variances((mx.Identity(n), mx.Identity(n)))
+
+
+def test_random_sums_of_too_many_queries_are_refused(monkeypatch):
+    monkeypatch.setattr(iterative, "PROBED_QUERIES", 30)
+    form = IterativeForm.of([mx.Kron((mx.Prefix(3), mx.Prefix(4)))], [1.0], SHAPE)
+    assert form.covers((mx.Prefix(3), mx.AllRange(4)))
+    for ask in (form.covers, form.trace):
+        with pytest.raises(TooLargeError, match="error of 60 queries would be estimated"):
+            ask((mx.AllRange(3), mx.AllRange(4)))
 
 
 def test_the_preconditioner_is_exact_for_one_product():
@@ -73,3 +85,39 @@ def test_groups_may_be_numbered_in_any_order(groups):
     for queries in (mx.WidthRange(4, 2), mx.Ranges.intervals(4, [0, 1, 2], [1, 2, 3])):
         assert_allclose(form.variances((queries,)), [4.0, 4.0, 4.0])
         assert_allclose(form.trace((queries,)), 12.0)
+
+
+# ---- products of any size ----------------------------------------------------------------------
+
+
+def test_a_product_has_its_errors_at_any_size():
+    """Prefixes measured as they are: variance one each, 2000³ of them; cells have two, but one."""
+    shape = (2000,) * 3
+    block = mx.Kron(tuple(map(mx.Prefix, shape)))
+    form = form_of([block], [4.0], shape)
+    assert isinstance(form, ProductForm)
+    assert form.trace(block.factors) == pytest.approx(2000**3 / 4)
+    assert form.trace(tuple(map(mx.Identity, shape))) == pytest.approx((2 * 2000 - 1) ** 3 / 4)
+    few = (mx.Ranges.intervals(2000, [0, 3], [9, 7]), mx.total(2000), mx.Prefix(2000))
+    assert_allclose(form.variances(few), np.repeat([1, 2], 2000) / 4)
+    assert form.covers(few)
+    assert predict_cost([block], "laplace", shape).method == "product"
+
+
+def test_an_estimate_of_too_many_cells_is_refused_before_and_after_its_answers(monkeypatch):
+    monkeypatch.setattr(forms, "VECTOR_LIMIT", 11)
+    monkeypatch.setattr(choice, "VECTOR_LIMIT", 11)
+    blocks = [mx.Kron((mx.Prefix(3), mx.Prefix(4)))]
+    form = form_of(blocks, [1.0], SHAPE)
+    assert form.trace(blocks[0].factors) == pytest.approx(12)
+    for refused in (
+        lambda: form.fit([np.zeros(12)]),
+        lambda: check_reconstructible(blocks, SHAPE),
+        lambda: check_reconstructible([mx.Identity(12), mx.total(12)], SHAPE),
+    ):
+        with pytest.raises(TooLargeError, match="12 cells is over the limit of 11") as caught:
+            refused()
+        assert (caught.value.entries, caught.value.limit) == (12, 11)
+    # On merged cells, and by marginals, there is less to hold.
+    check_reconstructible([mx.Kron((mx.Prefix(3), mx.total(4)))], SHAPE)
+    check_reconstructible([mx.Kron((mx.Identity(3), mx.total(4))), mx.total(12)], SHAPE)

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 import psephos as ps
+from psephos.inverse import form as forms
 from psephos.release import run as releases
 from psephos.release.files import file_name
 from psephos.release.preflight import create_ledger, open_ledger
@@ -33,6 +34,13 @@ def uncharged(folder, text, said, data=None):
 def test_noise_that_no_number_holds(tmp_path, amount):
     text = RELEASE.replace("epsilon = 0.5", f'epsilon = "{amount}"')
     uncharged(tmp_path / "job", text, "more than whole numbers of 64 bits hold")
+
+
+def test_an_estimate_that_could_not_be_held(tmp_path, monkeypatch):
+    """What is measured would be paid for, and nothing could be made of it."""
+    monkeypatch.setattr(forms, "VECTOR_LIMIT", 5)
+    said = "could be paid for in vain: an estimate of .* cells is over the limit of 5"
+    uncharged(tmp_path / "job", RELEASE, said)
 
 
 def test_a_small_budget_is_allowed(tmp_path):

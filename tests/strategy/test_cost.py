@@ -88,3 +88,13 @@ def test_more_costs_more():
 )
 def test_it_reads_well(seconds, size, text):
     assert repr(Cost(1, 1, seconds, size, "product")) == text
+
+
+def test_merged_attributes_whose_queries_are_products_have_a_cost():
+    workload = ps.Workload.from_sql(
+        ps.Domain.of(a=5, b=4, c=3),
+        "SELECT COUNT(*) FROM t WHERE a < 2 OR b = 1; SELECT a, c, COUNT(*) FROM t GROUP BY a, c",
+    )
+    cost = ps.select.workload(workload).cost
+    assert cost.cells == workload.domain.size
+    assert cost.answers == workload.shape[0]

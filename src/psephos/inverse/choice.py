@@ -18,7 +18,7 @@ from typing import Literal
 from psephos.errors import UnsupportedError
 from psephos.inverse.classes import Classes, block_classes
 from psephos.inverse.dense import DENSE_CELLS, DenseForm
-from psephos.inverse.form import Form
+from psephos.inverse.form import VECTOR_LIMIT, Form, check_vector
 from psephos.inverse.iterative import IterativeForm
 from psephos.inverse.merged_cells import MergedForm, Merging
 from psephos.inverse.product import ProductForm
@@ -41,8 +41,6 @@ from psephos.matrix import (
     is_total,
 )
 
-VECTOR_LIMIT = 500_000_000
-"""The most cells for which an estimate of all of them is made."""
 SMALLEST_VARIANCE = 1e-200
 """What a smaller variance counts as."""
 
@@ -106,6 +104,8 @@ def method_of(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Method:
         return "product"
     if is_commuting(shape, blocks):
         return "subspaces"
+    if len(blocks) == 1:
+        return "product"  # errors are known at any size, by attribute; only the fit has a limit
     if block_classes(blocks, shape) is not None:
         return "classes"
     if cells > VECTOR_LIMIT:
@@ -117,6 +117,17 @@ def method_of(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Method:
     return "dense" if cells <= DENSE_CELLS else "iterative"
 
 
+def check_reconstructible(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> None:
+    """Refuse blocks whose estimate would be a vector, or a table, of too many cells."""
+    merging = Merging.of(blocks, shape)
+    if merging is not None:
+        blocks, shape = merging.blocks(blocks), merging.shape
+    if method_of(blocks, shape) in ("subspaces", "classes"):
+        check_vector(max(block.shape[0] for block in blocks))
+    else:
+        check_vector(math.prod(shape))
+
+
 def precision(variance: float) -> float:
     """One over a variance, which at very large budgets is smaller than floats can tell from 0."""
     return 1 / max(variance, SMALLEST_VARIANCE)
@@ -126,9 +137,11 @@ def predict_cost(blocks: Sequence[Matrix], noise: str, shape: tuple[int, ...]) -
     """The cost of blocks of queries over a domain of that shape."""
     krons = [_kron(block, shape) for block in blocks]
     tables = {tuple(i for i, f in enumerate(k.factors) if not is_total(f)) for k in krons}
-    unsplit = any(len(k.factors) < len(shape) for k in krons)
-    sizes = [math.prod(shape[i] for i in axes) for axes in tables]
-    cells = math.prod(shape) if unsplit else sum(sizes)
+    # Merged attributes may be products themselves: then factors are not those of the attributes.
+    unsplit = any(tuple(f.shape[1] for f in k.factors) != shape for k in krons)
+    cells = (
+        math.prod(shape) if unsplit else sum(math.prod(shape[i] for i in axes) for axes in tables)
+    )
     answers = sum(block.shape[0] for block in blocks)
     seconds = (
         sum(_product_seconds(_counted_factors(kron)) for kron in krons)

@@ -15,9 +15,12 @@ from typing import Protocol
 
 import numpy as np
 
+from psephos.errors import TooLargeError
 from psephos.matrix import Kron, Matrix
 from psephos.values import Array
 
+VECTOR_LIMIT = 500_000_000
+"""The most cells for which an estimate of all of them is made."""
 Factors = tuple[Matrix, ...]
 
 
@@ -76,6 +79,18 @@ class Form(ABC):
     @abstractmethod
     def work(self) -> int:
         """About how many numbers one fit goes through."""
+
+
+def check_vector(cells: int) -> None:
+    """Refuse an estimate of more cells than are held at a time."""
+    if cells > VECTOR_LIMIT:
+        raise TooLargeError(
+            f"an estimate of {cells:,} cells is over the limit of {VECTOR_LIMIT:,}: the error of "
+            "such a strategy is known, and it cannot be reconstructed; measure marginals "
+            "(select.opt_marginals, select.residual), declare bins, or keep fewer attributes",
+            cells,
+            VECTOR_LIMIT,
+        )
 
 
 def weighted_transpose(

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.random import default_rng
+from numpy.random import Generator, default_rng
 from scipy.sparse.linalg import LinearOperator, lsmr
 
 from psephos.errors import TooLargeError
@@ -27,6 +27,8 @@ PROBES = 24
 """Vectors of random signs from which a trace is estimated."""
 SINGLE_QUERIES = 2000
 """The most queries whose variances are solved for one by one."""
+PROBED_QUERIES = 10**8
+"""The most queries that vectors of random signs are drawn for."""
 LSMR_TOLERANCE = 1e-12
 WORK_ITERATIONS = 100
 """Iterations that `work` counts for one solution."""
@@ -98,8 +100,7 @@ class IterativeForm(Form):
         rng = default_rng(0)
         sizes = []
         for _ in range(PROBES):
-            signs = rng.integers(0, 2, queries.shape[0]) * 2.0 - 1
-            sizes.append((self._half_solution(queries.rmatvec(signs)) ** 2).sum())
+            sizes.append((self._half_solution(_combination(queries, rng)) ** 2).sum())
         return float(np.mean(sizes))
 
     def variances(self, factors: Factors) -> Array:
@@ -119,7 +120,7 @@ class IterativeForm(Form):
         """Are random combinations of the queries reached, to the solver's accuracy?"""
         queries, rng = Kron(factors), default_rng(1)
         for _ in range(3):
-            weights = queries.rmatvec(rng.integers(0, 2, queries.shape[0]) * 2.0 - 1)
+            weights = _combination(queries, rng)
             residual = weights - self._scaled_transpose(self._half_solution(weights))
             if np.linalg.norm(residual) > 1e-6 * np.linalg.norm(weights):
                 return False
@@ -137,6 +138,19 @@ class IterativeForm(Form):
         return WORK_ITERATIONS * (
             self.preconditioner.shape[0] + sum(b.shape[0] for b in self.blocks)
         )
+
+
+def _combination(queries: Matrix, rng: Generator) -> Array:
+    """The sum of all queries, each with a random sign."""
+    if queries.shape[0] > PROBED_QUERIES:
+        raise TooLargeError(
+            f"the error of {queries.shape[0]:,} queries would be estimated from random sums of "
+            f"them, over the limit of {PROBED_QUERIES:,}; choose a strategy with a closed form (a "
+            "product, two products, marginals), or ask for fewer queries",
+            queries.shape[0],
+            PROBED_QUERIES,
+        )
+    return queries.rmatvec(rng.integers(0, 2, queries.shape[0]) * 2.0 - 1)
 
 
 def nearest_root(

@@ -15,7 +15,7 @@ from psephos.inverse.axis import (
     TotalInverse,
     WoodburyInverse,
 )
-from psephos.inverse.form import Factors, FittedVector, Form, multiply
+from psephos.inverse.form import Factors, FittedVector, Form, check_vector, multiply
 from psephos.inverse.nested import nested_inverse
 from psephos.inverse.tree import tree_inverse
 from psephos.matrix import (
@@ -84,6 +84,7 @@ class ProductForm(Form):
         return all(inverse.spans(w) for inverse, w in pairs)
 
     def fit(self, values: Sequence[Array]) -> FittedVector:
+        check_vector(self.block.shape[1])
         # A⁺ = Y⁺Aᵀ axis by axis, in one go: whole vectors are read and written once for each.
         pairs = zip(self.inverses, self.block.factors, strict=True)
         inverses = tuple(

@@ -108,6 +108,11 @@ class LineQueries:
     def _coefficients(self) -> tuple[float, ...]:
         return self.all_range, self.prefix, self.suffix, self.identity, self.total
 
+    @property
+    def asks_more_than_cells(self) -> bool:
+        """Are there queries about more than one cell?"""
+        return any((self.all_range, self.prefix, self.suffix, self.total))
+
     def gram(self, n: int) -> LineGram:
         """On n cells: (min + 1)(n - max) for ranges, n - max for prefixes, min + 1 for suffixes.
 

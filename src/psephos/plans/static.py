@@ -41,6 +41,7 @@ class Static:
     def steps(
         self, vector: ProtectedVector, *, spend: Budget, key: str | None = None
     ) -> Sequence[Step]:
+        self.strategy.check_reconstructible()  # what is paid for has to be of use
         measurement = vector.measure(self.strategy.query, spend=spend, key=key)
         return (Step(self.strategy, spend, measurement),)
 

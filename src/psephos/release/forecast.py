@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from psephos.errors import PsephosError, ReleaseError
+from psephos.errors import PsephosError, ReleaseError, TooLargeError, UnsupportedError
 from psephos.infer.intervals import Widths
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
@@ -218,7 +218,14 @@ def _check_currency(job: Job, budget: Budget) -> None:
 
 
 def check_size(job: Job, strategy: Strategy, spend: Budget) -> None:
-    """Refuse noise that numbers of 64 bits do not hold, before anything is charged."""
+    """Refuse what cannot be estimated from, and noise that numbers of 64 bits do not hold.
+
+    Both before anything is charged.
+    """
+    try:
+        strategy.check_reconstructible()
+    except (TooLargeError, UnsupportedError) as error:
+        raise ReleaseError(f"{strategy} could be paid for in vain: {error}") from None
     noises = noise_for(strategy.query, spend, job.unit, 1)
     widest = math.sqrt(max(noise.exact_variance for noise in noises))
     if widest > WIDEST:

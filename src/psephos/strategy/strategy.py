@@ -20,8 +20,21 @@ from tempfile import NamedTemporaryFile
 import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.errors import BudgetError, PsephosError, WorkloadError, a_path
-from psephos.inverse.choice import Cost, form_of, precision, predict_cost
+from psephos.errors import (
+    BudgetError,
+    PsephosError,
+    TooLargeError,
+    UnsupportedError,
+    WorkloadError,
+    a_path,
+)
+from psephos.inverse.choice import (
+    Cost,
+    check_reconstructible,
+    form_of,
+    precision,
+    predict_cost,
+)
 from psephos.inverse.form import Factors, Form
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget, NoiseKind
@@ -140,6 +153,22 @@ class Strategy(Value):
     def cost(self) -> Cost:
         """Time and memory that measuring and reconstructing would take, within a factor of 3."""
         return predict_cost([b.matrix for b in self.query.blocks], self.noise, self.domain.shape)
+
+    def check_reconstructible(self) -> None:
+        """Refuse, before anything is spent, what could be measured and never be estimated from.
+
+        Errors of a product are known at any size; an estimate of its cells has to be held.
+        """
+        check_reconstructible([b.matrix for b in self.query.blocks], self.domain.shape)
+
+    @cached_property
+    def is_reconstructible(self) -> bool:
+        """Can answers be estimated from it, by the size of what has to be held?"""
+        try:
+            self.check_reconstructible()
+        except (TooLargeError, UnsupportedError):
+            return False
+        return True
 
     @cached_property
     def _form(self) -> Form:

@@ -43,6 +43,8 @@ WHOLE_DOMAIN = {NoiseKind.LAPLACE: 20_000, NoiseKind.GAUSSIAN: 1024}
 """The most (merged) cells on which OPT_0 searches a whole domain of several attributes."""
 LONG_AXIS = 4096
 """Attributes with more cells than this are served by trees as well."""
+RESIDUAL_AXIS = 10_000
+"""The most cells of an attribute whose residual nI - 11ᵀ is written out (a gigabyte)."""
 FAINT_WEIGHT = 1e-6
 """A product with less weight than this, beside the largest, is searched for as if it had so much:
 it takes a millionth of the budget or less, and its queries stay determined."""
@@ -183,7 +185,9 @@ def applicable(problem: SelectionProblem) -> list[Operator]:
 def _product(
     problem: SelectionProblem, rng: Generator, deadline: float | None
 ) -> Iterator[Candidate]:
-    product = opt_product(problem.terms, problem.noise, rng=rng, restarts=1, deadline=deadline)
+    product = opt_product(
+        problem.terms, problem.noise, rng=rng, restarts=1, deadline=deadline, trees=True
+    )
     strategy = build.product_strategy(
         problem.workload.domain, problem.noise, problem.terms, product.factors, problem.merged,
         "OPT_⊗",
@@ -425,7 +429,7 @@ HDMM_OPERATORS = [
         5,
         "residual",
         _residual,
-        lambda p: p.noise is NoiseKind.GAUSSIAN,
+        lambda p: p.noise is NoiseKind.GAUSSIAN and max(p.shape) <= RESIDUAL_AXIS,
         _marginal_seconds,
         starts=_once,
         always=True,
@@ -446,7 +450,13 @@ HDMM_OPERATORS = [
         _level_seconds,
     ),
     Operator(
-        1, "OPT_⊗", _product, lambda p: p.cells <= MOST_ANSWERS, _product_seconds, always=True
+        1,
+        "OPT_⊗",
+        _product,
+        # A single product is a problem of one attribute after another, whatever their product.
+        lambda p: p.cells <= MOST_ANSWERS or len(p.terms.coefficients) == 1,
+        _product_seconds,
+        always=True,
     ),
     Operator(
         2,

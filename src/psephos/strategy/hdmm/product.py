@@ -19,7 +19,8 @@ from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Matrix
 from psephos.matrix.columns import gram_diagonal
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
-from psephos.strategy.gram_terms import GramOperator, GramTerms
+from psephos.strategy.gram_terms import GramTerms
+from psephos.strategy.hdmm.axis_tree import tree_factor
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.opt0 import opt0, optimise, tree
 from psephos.values import Array
@@ -29,7 +30,7 @@ DESCENT_ROUNDS = 12
 ROUND_GAIN = 1e-4
 """A round that gains relatively less than this is the last."""
 LONGEST_AXIS = {NoiseKind.LAPLACE: 10_000, NoiseKind.GAUSSIAN: 2048}
-"""Attributes with more cells than this keep Identity here; trees serve them."""
+"""Attributes with more cells than this get trees."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,24 +49,27 @@ def opt_product(
     restarts: int,
     deadline: float | None = None,
     start: Sequence[Factor] | None = None,
+    trees: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> ProductFactors:
-    """The best of several block-cyclic descents, and of Identity."""
+    """The best of several block-cyclic descents, and of Identity.
+
+    Long attributes keep Identity unless `trees` are allowed: a product with trees has its error in
+    closed form, but as a part of a union it has none.
+    """
+    search = _ProductSearch(terms, noise, rng, deadline, trees)
     best = product_of(terms, [identity_factor(n) for n in terms.shape])
     if start is not None:
-        best = _better(_descent(terms, noise, list(start), rng, deadline), best)
+        best = _better(search.descent(list(start)), best)
     for _ in range(restarts):
-        for factors in _starts(terms, noise, rng, deadline):
-            if len(terms.coefficients) > 1:
-                product = _descent(terms, noise, factors, rng, deadline)
-            else:
-                product = product_of(terms, factors)
+        for factors in search.starts():
+            product = search.descent(factors) if search.several else product_of(terms, factors)
             best = _better(product, best)
         if progress is not None:
             progress(best.error)
-        if deadline is not None and time.monotonic() > deadline:
+        if search.late:
             break
-        if noise is NoiseKind.GAUSSIAN and len(terms.coefficients) == 1:
+        if noise is NoiseKind.GAUSSIAN and not search.several:
             break  # convex: another start ends where this one did
     return best
 
@@ -86,92 +90,101 @@ def _different(terms: GramTerms, i: int) -> list[Matrix]:
     return list({id(w): w for w in terms.axis(i)}.values())
 
 
-def _starts(
-    terms: GramTerms, noise: NoiseKind, rng: Generator, deadline: float | None
-) -> list[list[Factor]]:
-    """Starts for every attribute; all leave Identity at once, one by one they might never.
-
-    A single product needs no more than the best strategy of each attribute. For a union random rows
-    on all attributes do better than what would be best for each alone, and on long attributes a few
-    halves, quarters and so on, better still.
-    """
-    if len(terms.coefficients) == 1 or noise is NoiseKind.GAUSSIAN:
-        return [[_best_alone(terms, i, noise, rng, deadline) for i in range(len(terms.shape))]]
-    share = rng.choice([16, 16, 8])
-    halving = tree(int(rng.choice([2, 2, 4])))
-    return [
-        [_started(n, noise, lambda n: rng.random((max(1, n // share), n))) for n in terms.shape],
-        [
-            _started(n, noise, lambda n: halving(max(1, min(n // 16, 8)), n, rng))
-            for n in terms.shape
-        ],
-    ]
-
-
-def _started(n: int, noise: NoiseKind, rows: Callable[[int], Array]) -> Factor:
-    return PureFactor(rows(n)) if 1 < n <= LONGEST_AXIS[noise] else identity_factor(n)
-
-
-def _best_alone(
-    terms: GramTerms, i: int, noise: NoiseKind, rng: Generator, deadline: float | None
-) -> Factor:
-    """The best factor for the queries on one attribute, each product counted alike."""
-    identity = np.array([_trace(w) for w in terms.axis(i)])
-    return _solved(terms.gram(i, terms.coefficients / identity), noise, rng, deadline, None)
-
-
 def _trace(queries: Matrix) -> float:
     return float(gram_diagonal(queries).sum())
 
 
-def _solved(
-    gram: GramOperator,
-    noise: NoiseKind,
-    rng: Generator,
-    deadline: float | None,
-    current: Factor | None,
-) -> Factor:
-    """The best factor found for a Gram; from the current one if it is given."""
-    if gram.n == 1 or gram.n > LONGEST_AXIS[noise]:
-        return identity_factor(gram.n)
-    if noise is NoiseKind.GAUSSIAN:
-        return GaussianFactor(
-            optimise_gaussian(gram.times(np.eye(gram.n)), deadline=deadline).factor
-        )
-    if isinstance(current, PureFactor) and len(current.theta):
-        solution = optimise(gram, rng=rng, start=current.theta, deadline=deadline)
-    else:
-        solution = opt0(gram, rng=rng, restarts=1, deadline=deadline)
-    return PureFactor(solution.theta)
-
-
-def _descent(
-    terms: GramTerms,
-    noise: NoiseKind,
-    factors: list[Factor],
-    rng: Generator,
-    deadline: float | None,
-) -> ProductFactors:
-    """Improve the factors in turn until a round gains nothing."""
-    traces = np.array([axis_traces(terms, i, factor) for i, factor in enumerate(factors)])
-    error = float(terms.coefficients @ traces.prod(axis=0))
-    for _ in range(DESCENT_ROUNDS):
-        before = error
-        for i, n in enumerate(terms.shape):
-            if n == 1:
-                continue
-            others = np.delete(traces, i, axis=0).prod(axis=0)
-            gram = terms.gram(i, terms.coefficients * others)
-            trial = _solved(gram, noise, rng, deadline, factors[i])
-            trial_traces = axis_traces(terms, i, trial)
-            trial_error = float((terms.coefficients * others) @ trial_traces)
-            if trial_error < error:
-                factors[i], traces[i], error = trial, trial_traces, trial_error
-        late = deadline is not None and time.monotonic() > deadline
-        if before - error < ROUND_GAIN * before or late:
-            break
-    return ProductFactors(tuple(factors), error)
-
-
 def _better(a: ProductFactors, b: ProductFactors) -> ProductFactors:
     return a if a.error < b.error else b
+
+
+@dataclass(frozen=True, eq=False)
+class _ProductSearch:
+    """Starts, and descents from them."""
+
+    terms: GramTerms
+    noise: NoiseKind
+    rng: Generator
+    deadline: float | None
+    trees: bool
+
+    @property
+    def several(self) -> bool:
+        """Is there more than one product?"""
+        return len(self.terms.coefficients) > 1
+
+    @property
+    def late(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def starts(self) -> list[list[Factor]]:
+        """Starts for every attribute; all leave Identity at once, one by one they might never.
+
+        A single product needs no more than the best strategy of each attribute. For a union random
+        rows on all attributes do better than what would be best for each alone, and on long
+        attributes a few halves, quarters and so on, better still.
+        """
+        shape = self.terms.shape
+        if not self.several or self.noise is NoiseKind.GAUSSIAN:
+            return [[self._best_alone(i) for i in range(len(shape))]]
+        share = self.rng.choice([16, 16, 8])
+        halving = tree(int(self.rng.choice([2, 2, 4])))
+        kinds: list[Callable[[int], Array]] = [
+            lambda n: self.rng.random((max(1, n // share), n)),
+            lambda n: halving(max(1, min(n // 16, 8)), n, self.rng),
+        ]
+        without_rows = {
+            i: self._best_alone(i)
+            for i, n in enumerate(shape)
+            if n == 1 or n > LONGEST_AXIS[self.noise]
+        }
+        return [
+            [
+                without_rows[i] if i in without_rows else PureFactor(rows(n))
+                for i, n in enumerate(shape)
+            ]
+            for rows in kinds
+        ]
+
+    def _best_alone(self, i: int) -> Factor:
+        """The best factor for the queries on one attribute, each product counted alike."""
+        identity = np.array([_trace(w) for w in self.terms.axis(i)])
+        return self._solved(i, self.terms.coefficients / identity)
+
+    def _solved(self, i: int, coefficients: Array, current: Factor | None = None) -> Factor:
+        """The best factor found for Σ_j c_j W_ijᵀW_ij; from the current one if it is given."""
+        n = self.terms.shape[i]
+        if n > LONGEST_AXIS[self.noise] and self.trees:
+            pairs = list(zip(coefficients, self.terms.axis(i), strict=True))
+            return tree_factor(pairs, n, self.noise, deadline=self.deadline, current=current)
+        if n == 1 or n > LONGEST_AXIS[self.noise]:
+            return identity_factor(n)
+        gram = self.terms.gram(i, coefficients)
+        if self.noise is NoiseKind.GAUSSIAN:
+            dense = gram.times(np.eye(gram.n))
+            return GaussianFactor(optimise_gaussian(dense, deadline=self.deadline).factor)
+        if isinstance(current, PureFactor) and len(current.theta):
+            solution = optimise(gram, rng=self.rng, start=current.theta, deadline=self.deadline)
+        else:
+            solution = opt0(gram, rng=self.rng, restarts=1, deadline=self.deadline)
+        return PureFactor(solution.theta)
+
+    def descent(self, factors: list[Factor]) -> ProductFactors:
+        """Improve the factors in turn until a round gains nothing."""
+        terms = self.terms
+        traces = np.array([axis_traces(terms, i, factor) for i, factor in enumerate(factors)])
+        error = float(terms.coefficients @ traces.prod(axis=0))
+        for _ in range(DESCENT_ROUNDS):
+            before = error
+            for i, n in enumerate(terms.shape):
+                if n == 1:
+                    continue
+                weights = terms.coefficients * np.delete(traces, i, axis=0).prod(axis=0)
+                trial = self._solved(i, weights, factors[i])
+                trial_traces = axis_traces(terms, i, trial)
+                trial_error = float(weights @ trial_traces)
+                if trial_error < error:
+                    factors[i], traces[i], error = trial, trial_traces, trial_error
+            if before - error < ROUND_GAIN * before or self.late:
+                break
+        return ProductFactors(tuple(factors), error)

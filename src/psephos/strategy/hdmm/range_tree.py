@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -70,6 +70,11 @@ class RangeTree:
     weights: Array
     error: float
     """‖A‖² tr(X⁻¹WᵀW) with ‖A‖₁ for Laplace noise and ‖A‖₂ for Gaussian noise."""
+
+    @property
+    def has_rows(self) -> bool:
+        """Does some level measure more than its children one by one?"""
+        return any(len(rows) for _, rows in self.levels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +148,19 @@ def optimise_range_tree(
         for start, more in (("runs", 0), ("boxes", 0), ("runs", 1), ("boxes", 1)):
             if not search.late:
                 search.descend(fanouts, start, more, rng, TREE_STEPS)
+    return search.best
+
+
+def improve_range_tree(
+    tree: RangeTree, queries: Matrix | LineQueries, *, deadline: float | None = None
+) -> RangeTree:
+    """The tree after a descent for other queries from where it stands; never worse for them."""
+    line = _line(queries, tree.cells)
+    search = _TreeSearch(line, tree.cells, tree.noise, deadline, None)
+    error = tree_error(tree.levels, tree.weights, line, tree.cells, noise=tree.noise)
+    search.offer(replace(tree, error=error), "start")
+    entries = [np.vstack([diagonal, rows]) for diagonal, rows in tree.levels]
+    search.descend_from(tree.fanouts, np.log(tree.weights), entries, TREE_STEPS, "start")
     return search.best
 
 
@@ -325,17 +343,11 @@ class _TreeSearch:
     def descend(
         self, fanouts: tuple[int, ...], start: str, more: int, rng: Generator, iterations: int
     ) -> RangeTree:
-        """L-BFGS on all levels and weights together."""
-        from scipy.optimize import OptimizeResult, minimize
-
-        rows = tuple(_rows(b, self.noise) << more for b in fanouts)
-        gram = self.line.gram(math.prod(fanouts))
-        objective = RangeTreeObjective(fanouts, rows, gram, self.noise)
+        """From a start of one kind."""
         depth = len(fanouts)
         entries: list[Array] = []
-        bounds: list[tuple[float, float | None]] = [(-LOG_WEIGHT, LOG_WEIGHT)] * depth
-        for i, (b, p) in enumerate(zip(fanouts, rows, strict=True)):
-            leaf = i == depth - 1
+        for i, b in enumerate(fanouts):
+            leaf, p = i == depth - 1, _rows(b, self.noise) << more
             first = np.full(b, 1.0 if leaf else 0.1)
             rows_of_level = _runs(b, p) if start == "runs" else _boxes(b, p, rng)
             entries.append(
@@ -343,15 +355,37 @@ class _TreeSearch:
                     [first, (0.5 if leaf else 1.0) * rows_of_level + 0.1 * rng.random((p, b))]
                 )
             )
-            bounds += [(LEAST_DIAGONAL[leaf], None)] * b + [(0.0, None)] * (p * b)
+        name = f"{start} {fanouts}"
+        return self.descend_from(fanouts, np.zeros(depth), entries, iterations, name)
+
+    def descend_from(
+        self,
+        fanouts: tuple[int, ...],
+        logs: Array,
+        entries: list[Array],
+        iterations: int,
+        name: str,
+    ) -> RangeTree:
+        """L-BFGS on all levels and weights together, from these."""
+        from scipy.optimize import OptimizeResult, minimize
+
+        rows = tuple(len(e) - 1 for e in entries)
+        gram = self.line.gram(math.prod(fanouts))
+        objective = RangeTreeObjective(fanouts, rows, gram, self.noise)
+        bounds: list[tuple[float, float | None]] = [(-LOG_WEIGHT, LOG_WEIGHT)] * len(fanouts)
+        for i, (b, p) in enumerate(zip(fanouts, rows, strict=True)):
+            least = LEAST_DIAGONAL[i == len(fanouts) - 1]
+            bounds += [(least, None)] * b + [(0.0, None)] * (p * b)
 
         def stop(intermediate_result: OptimizeResult) -> None:
             if self.late:
                 raise StopIteration
 
+        # Weights count by their ratios: the middle of their logs goes to zero.
+        logs = np.clip(logs - (logs.min() + logs.max()) / 2, -LOG_WEIGHT, LOG_WEIGHT)
         result = minimize(
             objective,
-            objective.pack(np.zeros(depth), entries),
+            objective.pack(logs, entries),
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
@@ -361,7 +395,7 @@ class _TreeSearch:
         weights, levels = objective.levels(result.x)
         error = tree_error(levels, weights, self.line, self.n, noise=self.noise)
         tree = RangeTree(self.n, self.noise, fanouts, levels, weights, error)
-        self.offer(tree, f"{start} {fanouts}")
+        self.offer(tree, name)
         return tree
 
 

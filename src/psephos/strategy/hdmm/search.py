@@ -1,8 +1,8 @@
 """OPT_HDMM: every operator that fits the workload is tried, and the least exact error wins.
 
 Before any search, cells that no query tells apart are merged (lossless). Every candidate is turned
-into the integers that would be measured and scored by their exact error; Identity and the noise
-mechanism on the workload itself are always among them.
+into the integers that would be measured and scored by their exact error; Identity, the workload
+itself, wavelets and trees are among them wherever they are scored in a moment.
 
 First every operator gets one start, the quick ones first; then those that came near the best get
 further ones, until they bring no gain or the effort is used up. Effort is counted in operations
@@ -31,6 +31,7 @@ from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.fixed import baselines
 from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm import operators
+from psephos.strategy.hdmm.fixed_candidates import fixed_candidates
 from psephos.strategy.hdmm.operators import Candidate, Operator, SelectionProblem
 from psephos.strategy.strategy import Rival, Strategy
 from psephos.workload.workload import Workload
@@ -118,6 +119,8 @@ def search(
             candidates.errors["identity"] = candidates.identity
             if workload.domain.size <= operators.MOST_ANSWERS:
                 candidates.offer(Candidate(baselines.identity(workload, kind)))
+            for strategy in fixed_candidates(workload, kind):
+                candidates.offer(Candidate(strategy))
             candidates.errors["workload"] = baselines.direct_error(workload, kind)
         chosen = [o for o in operators.applicable(problem) if only in (None, o.name)]
         runs = [_Run(problem, operator, seed, restarts) for operator in chosen]
@@ -186,6 +189,8 @@ class _Candidates:
     least: float = math.inf
     order: tuple[int, ...] = ()
     """When the best came up, by operator, start and step: of equal ones the first is taken."""
+    usable: bool = False
+    """Can the best be estimated from? What cannot wins only where nothing else can."""
     errors: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -209,10 +214,12 @@ class _Candidates:
             TooLargeError,
         ):  # rounded away, or without an inverse of this size
             return math.inf
+        usable = strategy.is_reconstructible
         with self.lock:
             self.errors[strategy.name] = min(error, self.errors.get(strategy.name, math.inf))
-            if (error, order) < (self.least, self.order):
-                self.best, self.least, self.order = strategy, error, order
+            if (not usable, error, order) < (not self.usable, self.least, self.order):
+                self.best, self.least = strategy, error
+                self.order, self.usable = order, usable
             self.watch.tried(strategy.name, math.sqrt(self.identity / self.least))
         return error
 
@@ -265,7 +272,12 @@ class _Candidates:
                 f"{only} does not fit {self.problem.workload}; select.hdmm tries every operator "
                 "that does"
             )
-        rivals = tuple(Rival(name, error) for name, error in self.errors.items())
+        # What has less error than the best, but cannot be estimated from, is no rival.
+        rivals = tuple(
+            Rival(name, error)
+            for name, error in self.errors.items()
+            if error >= self.least or name in ("identity", "workload")
+        )
         name = f"{self.best.name} (time limit)" if late else self.best.name
         return self.best.as_result(name, rivals, complete=not late)
 
