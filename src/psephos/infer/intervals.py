@@ -37,6 +37,8 @@ FEWEST_QUERY_DRAWS = 499
 """The fewest draws for which every query has quantiles of its own."""
 FEWEST_POOLED_DRAWS = 99
 """The fewest draws where the queries of one shape share theirs."""
+POOLED_QUERIES = 100_000
+"""Queries of a product that tell its shapes: of more than these, some of every shape are taken."""
 SHAPE_BINS = 4096
 SHAPE_REACH = 16.0
 """Bins of |noise| / standard error, and where they end."""
@@ -114,7 +116,7 @@ def half_widths(
         everything = noise.sizes(looped)
         return _widths_by_query(noise, everything.__getitem__, tables, confidence, looped)
     fewer = max(min(draws, MOST_LOOPED_DRAWS, affordable // 2), FEWEST_POOLED_DRAWS, least)
-    return _widths_by_shape(noise, tables, confidence, fewer)
+    return _widths_by_shape(noise, tables, confidence, fewer, POOLED_QUERIES if lattice else None)
 
 
 def least_draws(confidence: float) -> int:
@@ -315,11 +317,15 @@ def _table_widths(
 
 
 def _widths_by_shape(
-    noise: _NoiseInAnswers, tables: Sequence[Sequence[int]], confidence: float, draws: int
+    noise: _NoiseInAnswers,
+    tables: Sequence[Sequence[int]],
+    confidence: float,
+    draws: int,
+    most: int | None,
 ) -> Widths:
     """Each query's standard error times the quantile of |noise| / standard error of its shape.
 
-    Products with too many shapes are taken as one.
+    Products with too many shapes are taken as one. Shapes are told by so many queries at most.
     """
     batches: Iterable[list[Array]] = noise.batches(draws)
     if noise.form.exact:
@@ -334,13 +340,16 @@ def _widths_by_shape(
     groups = [g if g.max() < MOST_SHAPES else np.zeros_like(g) for g in groups]
     scales = [np.where(error > 0, error, np.inf) for error in errors]
     histograms = [np.zeros((g.max() + 1, SHAPE_BINS), dtype=np.int64) for g in groups]
+    chosen = [_of_every_group(g, most) for g in groups]
     largest: list[list[Array]] = [[] for _ in errors]
     for answers in batches:
         for i, values in enumerate(answers):
-            size = np.abs(values)
-            largest[i].append(size.max(axis=0))
-            z = np.minimum(size / scales[i][:, None], SHAPE_REACH * (1 - 1e-9))
-            bins = groups[i][:, None] * SHAPE_BINS + (z * (SHAPE_BINS / SHAPE_REACH)).astype(int)
+            largest[i].append(np.maximum(values.max(axis=0), -values.min(axis=0)))
+            rows = chosen[i]
+            size = np.abs(values[rows])
+            z = np.minimum(size / scales[i][rows, None], SHAPE_REACH * (1 - 1e-9))
+            bins = groups[i][rows, None] * SHAPE_BINS
+            bins = bins + (z * (SHAPE_BINS / SHAPE_REACH)).astype(int)
             counts = np.bincount(bins.ravel(), minlength=histograms[i].size)
             histograms[i] += counts.reshape(-1, SHAPE_BINS)
     widths = []
@@ -350,11 +359,22 @@ def _widths_by_shape(
         wide = _is_wide(error, noise.noises)
         width = _clip(ratios[group] * error, error, noise.noises, confidence, wide)
         widths.append(width * OUTWARD_ROUNDING)
-    most = {i: np.concatenate(each) for i, each in enumerate(largest)}
-    per_table = _table_widths(most, widths, tables, confidence)
+    of_products = {i: np.concatenate(each) for i, each in enumerate(largest)}
+    per_table = _table_widths(of_products, widths, tables, confidence)
     method = "simulated, shape pooled over each table"
     per_query, stderr = np.concatenate(widths), np.concatenate(errors)
     return Widths(per_query, stderr, per_table, confidence, draws, method)
+
+
+def _of_every_group(groups: Array, most: int | None) -> slice | Array:
+    """Members of every group, a thousand of each or all, that are not many more than `most`."""
+    if most is None or groups.size <= most:
+        return slice(None)
+    each = max(1000, most // (int(groups.max()) + 1))
+    order = np.lexsort((default_rng(0).random(groups.size), groups))
+    sizes = np.bincount(groups)
+    rank = np.arange(groups.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.sort(order[rank < each])
 
 
 def _clip(

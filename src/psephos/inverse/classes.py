@@ -44,6 +44,8 @@ CELLS_OF_VECTOR = 500_000_000
 """The most cells of which an estimate is written out."""
 GATHERED_NUMBERS = 1 << 24
 """Numbers of inverse blocks that are held at a time, a block for each copy."""
+KEPT_IMAGE = 4_000_000
+"""The most numbers of what queries make of an axis that are kept for the next time."""
 Combination = tuple[int, ...]
 """One section of every axis, by its number."""
 
@@ -196,6 +198,19 @@ class Classes(Form):
         back = np.argsort(order)
         return vectors.reshape(tensor.shape).transpose(back).reshape(image.shape)
 
+    def image(self, i: int, queries: Matrix) -> QueryImage:
+        """What queries make of the coordinates of one axis; those that come again are kept."""
+        known = self._images.get((i, id(queries)))
+        if known is None:
+            known = QueryImage.of(self.axes[i], queries)
+            if known.map.shape[0] * known.map.shape[1] <= KEPT_IMAGE:
+                self._images[i, id(queries)] = known
+        return known
+
+    @cached_property
+    def _images(self) -> dict[tuple[int, int], QueryImage]:
+        return {}
+
     @property
     def work(self) -> int:
         sizes = [
@@ -211,6 +226,31 @@ class Classes(Form):
 
 
 @dataclass(frozen=True, eq=False)
+class QueryImage:
+    """Queries of one axis as a map from its coordinates, then what is left to do.
+
+    Many more queries than cells are asked of the cells, which ranges do in one go.
+    """
+
+    queries: Matrix
+    """Held, so that no other gets its id."""
+    visible: list[int]
+    """The sections of which the queries see anything."""
+    map: Dense
+    rest: Matrix
+
+    @classmethod
+    def of(cls, axis: AxisClasses, queries: Matrix) -> QueryImage:
+        by_cells = queries.shape[0] > 2 * queries.shape[1]
+        probe = queries.gram().matmat(axis.vectors) if by_cells else queries.matmat(axis.vectors)
+        visible = _nonzero(axis, probe)
+        image = axis.vectors if by_cells else probe
+        columns = [image[:, axis.sections[s].columns] for s in visible]
+        rest = queries if by_cells else Identity(queries.shape[0])
+        return cls(queries, visible, Dense(np.concatenate(columns, axis=1)), rest)
+
+
+@dataclass(frozen=True, eq=False)
 class FittedClasses:
     """Coordinates of the estimate; what no block sees counts as zero."""
 
@@ -219,22 +259,18 @@ class FittedClasses:
 
     def answers(self, factors: Factors) -> Array:
         axes, factors = self.form.axes, with_neighbours(factors, self.form.shape)
-        seen = [w.matmat(axis.vectors) for axis, w in zip(axes, factors, strict=True)]
-        visible = [_nonzero(axis, w) for axis, w in zip(axes, seen, strict=True)]
+        images = [self.form.image(i, w) for i, w in enumerate(factors)]
         columns = next(iter(self.coordinates.values())).shape[len(axes) :]
-        sizes = [
-            sum(axis.sections[s].columns.stop - axis.sections[s].columns.start for s in numbers)
-            for axis, numbers in zip(axes, visible, strict=True)
-        ]
+        sizes = [image.map.shape[1] for image in images]
         tensor = np.zeros([*sizes, *columns])
-        for combination, place in _places(axes, visible):
+        for combination, place in _places(axes, [image.visible for image in images]):
             if combination in self.coordinates:
                 tensor[place] = self.coordinates[combination]
-        maps = tuple(
-            Dense(np.concatenate([w[:, axis.sections[s].columns] for s in numbers], axis=1))
-            for axis, w, numbers in zip(axes, seen, visible, strict=True)
-        )
-        return multiply(Kron(maps), tensor.reshape(math.prod(sizes), *columns))
+        maps = Kron(tuple(image.map for image in images))
+        answers = multiply(maps, tensor.reshape(math.prod(sizes), *columns))
+        if all(isinstance(image.rest, Identity) for image in images):
+            return answers
+        return multiply(Kron(tuple(image.rest for image in images)), answers)
 
     @property
     def vector(self) -> Array:
