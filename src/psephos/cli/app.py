@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +59,8 @@ GOES_ON = (
     "stopped; what was charged stays in the ledger: run the same command again, it goes on "
     "without a second charge"
 )
+LINE_SECONDS = 2.0
+"""Between two lines of progress, where there is no terminal."""
 INTERRUPTS: list[int] = []
 # click's own, which typer keeps in different places from version to version
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -125,11 +128,14 @@ def plan(
         str | None, typer.Option("--epsilon", help="Compare budgets, e.g. 0.5,1,2.")
     ] = None,
     rhos: Annotated[str | None, typer.Option("--rho", help="Compare budgets in rho.")] = None,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Search for minutes; Ctrl-C takes the best so far.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """The error of every table and of rival strategies, before anything is spent; no data."""
     with _report_errors(as_json):
-        from psephos.release.forecast import budget_shortage, compare, shortage
+        from psephos.release.forecast import budget_shortage, cell_rmse, compare, shortage
         from psephos.release.forecast import plan as plan_job
         from psephos.release.request import Job
 
@@ -145,7 +151,12 @@ def plan(
             _show(as_json, plans, render.rich_comparison(forecasts), shortages)
             return
         with _progress(as_json) as say:
-            forecast = plan_job(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×"))
+            cells = cell_rmse(job)
+            forecast = plan_job(
+                job,
+                progress=lambda name, gain: say(render.search_words(name, gain, cells)),
+                thorough=thorough,
+            )
         plain, rest, budget = render.plain_plan(forecast), _remaining(job), forecast.budget
         plain["left"] = None if rest is None else render.plain_budget(rest)
         note = ""
@@ -354,13 +365,31 @@ def _complain(as_json: bool, kind: str, message: str) -> None:
 
 @contextmanager
 def _progress(quiet: bool) -> Iterator[Any]:
-    """A spinner that says what is being done, on a terminal; nothing elsewhere."""
+    """A spinner that says what is being done, on a terminal; elsewhere a line now and then."""
     console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet:
         yield lambda _: None
+        return
+    if not console.is_terminal:
+        yield SparseLines()
         return
     with console.status("starting") as status:
         yield lambda words: status.update(words)
+
+
+class SparseLines:
+    """Progress where there is no terminal: what changed, a line every few seconds at most."""
+
+    def __init__(self) -> None:
+        self.began = self.last = time.monotonic()
+        self.words = ""
+
+    def __call__(self, words: str) -> None:
+        now = time.monotonic()
+        if words != self.words and now - self.last >= LINE_SECONDS:
+            sys.stderr.write(f"{now - self.began:.0f} s: {words}\n")
+            sys.stderr.flush()
+            self.last, self.words = now, words
 
 
 def _show(as_json: bool, plain: Any, *pieces: RenderableType) -> None:

@@ -100,6 +100,13 @@ def plain_plan(plan: Forecast) -> dict[str, Any]:
     }
 
 
+def search_words(name: str, gain: float, cell_rmse: float | None) -> str:
+    """What a search has come to: the error now, or its gain over measuring every cell."""
+    if cell_rmse is None:
+        return f"searching: {name}, {gain:,.3g} times better than every cell"
+    return f"searching: {name}, error now {cell_rmse / gain:,.4g}; Ctrl-C takes the best so far"
+
+
 def rich_plan(plan: Forecast) -> RenderableType:
     """A plan for people: tables, rivals, what is measured and what it takes."""
     percent = f"{plan.widths.confidence:.0%}"

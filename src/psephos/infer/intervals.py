@@ -37,6 +37,8 @@ FEWEST_QUERY_DRAWS = 499
 """The fewest draws for which every query has quantiles of its own."""
 FEWEST_POOLED_DRAWS = 99
 """The fewest draws where the queries of one shape share theirs."""
+LARGE_TABLES, FEWEST_LARGE_DRAWS = 1_000_000, 39
+"""With more queries than these, fewer draws will do: a shape is told by many queries."""
 POOLED_QUERIES = 100_000
 """Queries of a product that tell its shapes: of more than these, some of every shape are taken."""
 SHAPE_BINS = 4096
@@ -115,7 +117,8 @@ def half_widths(
     if form.exact and looped >= max(FEWEST_QUERY_DRAWS, least):
         everything = noise.sizes(looped)
         return _widths_by_query(noise, everything.__getitem__, tables, confidence, looped)
-    fewer = max(min(draws, MOST_LOOPED_DRAWS, affordable // 2), FEWEST_POOLED_DRAWS, least)
+    fewest = FEWEST_LARGE_DRAWS if lattice and queries > LARGE_TABLES else FEWEST_POOLED_DRAWS
+    fewer = max(min(draws, MOST_LOOPED_DRAWS, affordable // 2), fewest, least)
     return _widths_by_shape(noise, tables, confidence, fewer, POOLED_QUERIES if lattice else None)
 
 

@@ -149,6 +149,7 @@ def plan(
     budget: Budget | None = None,
     draws: int = 9999,
     progress: Progress | None = None,
+    thorough: bool = False,
 ) -> Forecast:
     """The error of every table of a release file, and of rival strategies; no data are touched.
 
@@ -157,12 +158,13 @@ def plan(
         budget: another budget than the file's own; without either, the least that meets targets
         draws: of simulated noise, for the widths of intervals
         progress: told the operator and its gain over Identity while the search runs
+        thorough: search for minutes instead of seconds; what is found so is what will be measured
     """
     job = path if isinstance(path, Job) else Job.read(path)
     check_draw_count(draws)
     if budget is not None:
         _check_currency(job, budget)
-    priced = _priced_strategy(job, draws, progress)
+    priced = _priced_strategy(job, draws, progress, thorough=thorough)
     return _forecast_of(job, priced, budget or priced.budget, draws)
 
 
@@ -179,12 +181,16 @@ def compare(job: Job, budgets: Sequence[Budget], draws: int = 9999) -> list[Fore
     return [_forecast_of(job, priced, budget, draws) for budget in budgets]
 
 
-def _priced_strategy(job: Job, draws: int, progress: Progress | None) -> PricedStrategy:
+def _priced_strategy(
+    job: Job, draws: int, progress: Progress | None, *, thorough: bool = False
+) -> PricedStrategy:
     """What will be measured, and at what budget: the file's own, or the least for its targets."""
     job.check_past()
     if job.budget is not None:
-        return PricedStrategy(strategy_for(job, job.workload, progress), job.budget, {}, {})
-    least = cheapest_strategy(job, draws, partial(strategy_for, progress=progress))
+        strategy = strategy_for(job, job.workload, progress, thorough=thorough)
+        return PricedStrategy(strategy, job.budget, {}, {})
+    search = partial(strategy_for, progress=progress, thorough=thorough)
+    least = cheapest_strategy(job, draws, search)
     if not least.budget.amount:
         raise ReleaseError(
             "past measurements meet every target already, so there is nothing to buy; "
@@ -321,6 +327,22 @@ def _rivals(
             about = strategy_rmse * math.sqrt(other.error / least)  # as for continuous noise
             rivals[other.name] = RivalError(other.name, about)
     return tuple(sorted(rivals.values(), key=lambda rival: rival.rmse))
+
+
+def cell_rmse(job: Job) -> float | None:
+    """The error if every cell were measured, at the file's budget; None where that is not known.
+
+    A search tells its gain over it, so that the present error can be shown while it runs.
+    """
+    if job.budget is None or job.past:
+        return None
+    counts = np.array(job.workload.query_counts)
+    weights = np.array([product.weight**2 for product in job.workload.products])
+    try:
+        sums = _cell_variances(job, job.budget)
+    except PsephosError:
+        return None
+    return math.sqrt(float((weights * sums).sum() / (weights * counts).sum()))
 
 
 def _cell_variances(job: Job, budget: Budget) -> Array:

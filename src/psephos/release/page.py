@@ -37,6 +37,8 @@ from psephos.report.page import Page, Pairs, Result, TableChart, page_html
 from psephos.report.points import PART, Points
 from psephos.version import __version__
 
+CHARTED_ROWS = 50_000
+"""A table with more numbers than this has no chart, which could show but few of them."""
 PAGE_ROWS = 200
 """The most rows of a table that the page shows."""
 OUTLIER_MARK = "†\N{NO-BREAK SPACE}"
@@ -121,11 +123,12 @@ def result_of(release: ReleaseFacts, number: int) -> Result:
     table = release.job.tables[number]
     data = release.views.table(table, release.view)
     rows = data.slice(0, PAGE_ROWS).to_pylist()
+    few = data.num_rows <= CHARTED_ROWS
     return Result(
         title=table.title,
         name=table.name,
         table=_count_table(release, table, data),
-        chart=_chart(release, table, data) if release.plots else None,
+        chart=_chart(release, table, data) if release.plots and few else None,
         outliers=release.view == "published" and any(map(is_outlier, rows)),
         precision=_precision(release, number) + _rest(release, table, data),
     )

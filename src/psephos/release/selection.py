@@ -23,23 +23,37 @@ from psephos.workload.workload import Workload
 STORE = ".psephos"
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, PsephosError)
 ELSEWHERE = "copy the release file to a folder you can write to"
+THOROUGH_RESTARTS, THOROUGH_SECONDS = 25, 600.0
+"""What bounds a thorough search: starts of each operator, and the clock."""
 Progress = Callable[[str, float], None]
 
 
-def strategy_for(job: Job, workload: Workload, progress: Progress | None = None) -> Strategy:
-    """The strategy for a workload over the job's domain: the stored one, or a new one, stored."""
-    selection = job.file.selection.model_dump_json()
+def strategy_for(
+    job: Job, workload: Workload, progress: Progress | None = None, *, thorough: bool = False
+) -> Strategy:
+    """The strategy for a workload over the job's domain: the stored one, or a new one, stored.
+
+    A thorough search takes its time, and what it finds is stored in the same place if it is better.
+    """
+    selection = job.file.selection.model_dump_json(exclude={"effort"})
     name = digest((workload.domain, workload.products, job.noise.value, selection))
     place = selection_folder(job) / f"{name[:32]}.strategy"
-    if place.exists():
-        return select.load(place, workload.domain)
+    stored = select.load(place, workload.domain) if place.exists() else None
+    if stored is not None and not thorough:
+        return stored
     _make_folder(place.parent)  # told before the search, which may take long
-    strategy = _search(job, workload, progress)
+    strategy = _search(job, workload, progress, thorough)
+    if stored is not None and not _is_better(strategy, stored, workload):
+        return stored
     try:
         select.save(strategy, place)
     except WorkloadError as error:
         raise ReleaseError(f"{error}; {ELSEWHERE}") from None
     return strategy
+
+
+def _is_better(strategy: Strategy, stored: Strategy, workload: Workload) -> bool:
+    return strategy.expected_error(workload) < stored.expected_error(workload)
 
 
 def _make_folder(folder: Path) -> None:
@@ -86,7 +100,7 @@ def selectable() -> list[str]:
     return sorted(names)
 
 
-def _search(job: Job, workload: Workload, progress: Progress | None) -> Strategy:
+def _search(job: Job, workload: Workload, progress: Progress | None, thorough: bool) -> Strategy:
     selection, names = job.file.selection, selectable()
     if selection.strategy not in names:
         raise ReleaseError(
@@ -99,7 +113,11 @@ def _search(job: Job, workload: Workload, progress: Progress | None) -> Strategy
         "seed": selection.seed,
         "time_limit": selection.time_limit,
         "progress": progress,
+        "effort": selection.effort,
+        "interruptible": True,
     }
+    if thorough:
+        options |= {"restarts": THOROUGH_RESTARTS, "effort": None, "time_limit": THOROUGH_SECONDS}
     any_option = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     arguments = {key: value for key, value in options.items() if any_option or key in parameters}
     try:

@@ -308,6 +308,11 @@ class SelectionEntry(FileEntry):
     time_limit: Number | None = Field(
         60, gt=0, description="seconds, after which the best so far is taken"
     )
+    effort: Number | None = Field(
+        10,
+        gt=0,
+        description="how long to search: seconds of an ordinary core, counted, not measured",
+    )
 
 
 class OutputEntry(FileEntry):

@@ -18,7 +18,7 @@ from numpy.random import Generator
 from psephos.domain.domain import Domain
 from psephos.inverse.range_gram import LineQueries
 from psephos.kernel.budget import NoiseKind
-from psephos.matrix import Identity, Kron, Matrix, Partition, is_total, total
+from psephos.matrix import Identity, Kron, Matrix, Ones, Partition, Stack, is_total, total
 from psephos.matrix.columns import is_zero
 from psephos.strategy import build
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
@@ -374,12 +374,17 @@ def _axes_seconds(problem: SelectionProblem) -> float:
     lengths = [
         n
         for i, n in enumerate(problem.shape)
-        if 1 < n <= longest
-        and not all(is_identity(w) or is_total(w) for w in problem.terms.axis(i))
+        if 1 < n <= longest and not all(map(_is_table, problem.terms.axis(i)))
     ]
     if problem.noise is NoiseKind.GAUSSIAN:
         return sum(20 * 10 * SECONDS_PER_FLOP * float(n) ** 3 for n in lengths) + 0.01
     return sum(_descent_seconds(n, rows_for(n), DESCENT_STEPS) for n in lengths) + 0.01
+
+
+def _is_table(queries: Matrix) -> bool:
+    """Are values or groups of them counted one by one?"""
+    pieces = queries.parts if isinstance(queries, Stack) else (queries,)
+    return all(isinstance(piece, Identity | Partition | Ones) for piece in pieces)
 
 
 def _product_seconds(problem: SelectionProblem) -> float:
@@ -390,12 +395,12 @@ def _product_seconds(problem: SelectionProblem) -> float:
 def _union_seconds(problem: SelectionProblem) -> float:
     """A product for each group of a cut, then pairs inverted together."""
     cells = float(problem.cells)
-    pair = 100 * 3e-8 * cells if cells <= PAIR_SEARCH_CELLS else 0.0
-    return 3 * _product_seconds(problem) + min(pair, 60.0) + 0.5
+    pair = 6e-6 * cells if cells <= PAIR_SEARCH_CELLS else 0.0
+    return 6 * _product_seconds(problem) + min(pair, 60.0) + 1.0
 
 
 def _level_seconds(problem: SelectionProblem) -> float:
-    return 8 * _axes_seconds(problem) + 1.0
+    return 25 * _axes_seconds(problem) + 2.0
 
 
 def _whole_seconds(problem: SelectionProblem) -> float:
