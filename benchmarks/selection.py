@@ -98,6 +98,13 @@ def square(n: int, *pairs: tuple[ps.QuerySet, ps.QuerySet]) -> Callable[[], ps.W
     return lambda: ps.Workload(ps.Domain.of(a=n, b=n), [ps.product(a=a, b=b) for a, b in pairs])
 
 
+def cube(n: int, queries: ps.QuerySet) -> Callable[[], ps.Workload]:
+    attributes = dict.fromkeys("abc", n)
+    return lambda: ps.Workload(
+        ps.Domain.of(attributes), [ps.product(**dict.fromkeys(attributes, queries))]
+    )
+
+
 def tens(d: int) -> ps.Domain:
     return ps.Domain.of({f"a{i}": 10 for i in range(d)})
 
@@ -228,7 +235,20 @@ def tables() -> Iterator[Case]:
 
 
 def large(quick: bool) -> Iterator[Case]:
-    """Beyond the paper: trees on a long line, marginals of many attributes."""
+    """Beyond the paper: whole searches, large products, trees, marginals of many attributes."""
+    if not quick:
+        yield Case(
+            "AllRange 8192, hdmm", line(8192, ps.all_range()), ps.select.hdmm, "", 4.52, 30.0
+        )
+        yield Case("Prefix 8192, hdmm", line(8192, ps.prefix()), ps.select.hdmm, "", 6.57, 30.0)
+        yield Case("P⊗P⊗P 800³, hdmm", cube(800, ps.prefix()), ps.select.hdmm, "", 29.2)
+        yield Case("P⊗P⊗P 2000³, hdmm", cube(2000, ps.prefix()), ps.select.hdmm)
+    beside = ps.Domain.of(a=20_000, b=5)
+    for name, queries in (("P⊗I", ps.prefix()), ("R⊗I", ps.all_range())):
+        work = ps.Workload(beside, [ps.product(a=queries, b=ps.identity())])
+        yield Case(
+            f"{name} 20,000 x 5, hdmm", lambda work=work: work, ps.select.hdmm, rivals={"HB": ""}
+        )
     yield Case("AllRange 2^20", line(1 << 20, ps.all_range()), ps.select.tied, "", 25.14)
     yield Case("Prefix 2^20", line(1 << 20, ps.prefix()), ps.select.tied, "", 39.56)
     for d, seconds in ((15, 5.0), (20, 60.0)):

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 
 from psephos.matrix import AllRange, Identity, Kron, Ones, Permuted, Prefix, Stack, WidthRange
 from psephos.strategy.gram_terms import GramOperator, gram_operator
+from psephos.strategy.hdmm import opt0 as module
 from psephos.strategy.hdmm.opt0 import (
     Opt0Solution,
     cell_order,
@@ -154,6 +155,30 @@ def test_a_longer_descent_from_a_given_start_is_no_worse():
     errors = [optimise(gram, rng=rng, start=start, iterations=k).error for k in (5, 50, 500)]
     assert errors == sorted(errors, reverse=True)
     assert errors[0] <= objective(start, gram)[0]
+
+
+def test_a_start_in_any_order_of_memory_is_improved():
+    gram = gram_operator([1.0], [Prefix(64)])
+    start = np.random.default_rng(0).random((4, 64))
+    rows, columns = (
+        optimise(gram, rng=np.random.default_rng(0), start=np.array(start, order=order))
+        for order in "CF"
+    )
+    assert columns.error == rows.error
+    assert columns.error < 0.5 * objective(start, gram)[0]
+
+
+@pytest.mark.parametrize("twice", [0, 1024])
+@pytest.mark.parametrize(("queries", "ratio"), [(AllRange(1024), 2.3), (Prefix(1024), 3.2)])
+def test_long_lines_are_solved_on_blocks_and_finished_on_cells(queries, ratio, twice, monkeypatch):
+    """Here from 512 cells on; within 3 % of the long descents that lines of 1024 cells get."""
+    monkeypatch.setattr(module, "LONG_LINE", 512)
+    monkeypatch.setattr(module, "TWICE_REFINED", twice)
+    gram = gram_operator([1.0], [queries])
+    solution = opt0(gram, rng=np.random.default_rng(0), restarts=1)
+    assert len(solution.theta) <= rows_for(1024)
+    assert solution.error == pytest.approx(objective(solution.theta, gram)[0])
+    assert (gram.trace / solution.error) ** 0.5 > ratio
 
 
 def test_progress_is_told():

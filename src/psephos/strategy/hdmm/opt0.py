@@ -30,12 +30,20 @@ COARSE_BLOCKS = 128
 """The coarsest problem has this many blocks, or as many as there are cells."""
 DENSE_BLOCKS = 1024
 """Up to this many blocks their Gram is one array."""
+LONG_LINE = 2048
+"""Beyond so many cells most steps are made on blocks, and few on all cells."""
+TWICE_REFINED = 4096
+"""Up to so many cells of a long line two ways to add rows are compared."""
+LONG_BLOCK_STEPS, LONG_LINE_STEPS = 200, 40
+"""Steps on blocks of a long line, and on all its cells, which then gain a few per cent more."""
 GRID_ROWS = 256
 """The most further queries on a grid."""
 LARGEST_ENTRY = 1000.0
 """No entry of Θ is larger: the identity keeps a share of a thousandth, and C its digits."""
 BOX_WEIGHT = 0.7
 """The entries of a box at the start: from 0.7 they grow or shrink, from 0.1 most end at zero."""
+JOINING_WEIGHT = 0.2
+"""The entries of rows that join a solution of coarser blocks on a long line."""
 Start = Callable[[int, int, Generator], Array]
 """(p, n, rng) ↦ Θ."""
 
@@ -79,12 +87,10 @@ def opt0(
             break
         if grid is not None:
             rows = min(rows_for(gram.n), max(16, gram.n // 32), GRID_ROWS)
-            begin = [boxes(grid, rows, rng)]
+            # Boxes overlap in more ways than intervals, and take longer to settle.
+            runs = [(boxes(grid, rows, rng), 2 * DESCENT_STEPS)]
         else:
-            begin = _from_coarse(gram, lines, rng, deadline)
-        # Boxes overlap in more ways than intervals, and take longer to settle.
-        steps = DESCENT_STEPS if grid is None else 2 * DESCENT_STEPS
-        runs = [(start, steps) for start in begin]
+            runs = _from_coarse(gram, lines, rng, deadline)
         if grid is None and COARSE_BLOCKS < gram.n <= FRESH_START_CELLS:
             kind = (intervals, dense)[run % 2]
             runs.append((kind(rows_for(gram.n), gram.n, rng), 5 * DESCENT_STEPS))
@@ -255,11 +261,12 @@ def boxes(grid: tuple[int, ...], p: int, rng: Generator) -> Array:
 
 def _from_coarse(
     gram: GramOperator, lines: list[Array], rng: Generator, deadline: float | None
-) -> list[Array]:
+) -> list[tuple[Array, int]]:
     """Starts for all cells: the best solutions of few blocks, refined up to an eighth of the cells.
 
     Θ that is constant on blocks is a problem of as many columns as there are blocks, with the exact
-    error of all cells. A line gives the position of every cell.
+    error of all cells. A line gives the position of every cell. Each start comes with the number
+    of steps that its descent deserves.
     """
     sizes = [gram.n]
     while sizes[0] > COARSE_BLOCKS:
@@ -282,13 +289,18 @@ def _from_coarse(
         chosen = [0, int(rng.integers(1, len(descents)))] if cheap else [0]
         for theta, error, line in (descents[k] for k in chosen):
             if error < (1 - 1e-3) * gram.trace:
-                starts.append(_refined(gram, line, theta, sizes[1:], rng, deadline))
+                steps = LONG_LINE_STEPS if gram.n > LONG_LINE else DESCENT_STEPS
+                # All ranges like their rows early, windows like them late.
+                ways = [True, False] if LONG_LINE < gram.n <= TWICE_REFINED else [True]
+                for early in ways:
+                    refined = _refined(gram, line, theta, sizes[1:], early, rng, deadline)
+                    starts.append((refined, steps))
     if not starts or cheap:
         # Blocks of neighbours may be of no help.
         rows = rows_for(gram.n)
-        starts.append(dense(rows, gram.n, rng))
+        starts.append((dense(rows, gram.n, rng), DESCENT_STEPS))
         kind = kinds[rng.integers(len(kinds))]
-        starts.append(kind(rows, gram.n, rng)[:, lines[-1]])
+        starts.append((kind(rows, gram.n, rng)[:, lines[-1]], DESCENT_STEPS))
     return starts
 
 
@@ -297,18 +309,29 @@ def _refined(
     line: Array,
     theta: Array,
     sizes: list[int],
+    early: bool,
     rng: Generator,
     deadline: float | None,
 ) -> Array:
-    """Θ of blocks taken to finer blocks, with further rows, and improved up to the last but one."""
-    for m in sizes:
+    """Θ of blocks taken to finer blocks, with further rows, and improved up to the last but one.
+
+    On long lines most steps are made on the last but one, where they take an eighth of the time; if
+    `early`, all rows are there already. Rows that join a good solution start faint, or they would
+    spoil it first.
+    """
+    long = gram.n > LONG_LINE
+    for i, m in enumerate(sizes):
+        rows = rows_for(gram.n if long and early and i == len(sizes) - 2 else m)
         theta = theta[theta.any(axis=1)]
         theta = theta[:, np.arange(m) * theta.shape[1] // m]
-        extra = max(rows_for(m) - len(theta), 1)
-        theta = np.vstack([theta, segments(extra, m, rng)])
+        extra = rows - len(theta) if long else max(rows - len(theta), 1)
+        if extra > 0:
+            more = segments(extra, m, rng)
+            theta = np.vstack([theta, more * (JOINING_WEIGHT / BOX_WEIGHT) if long else more])
         if m < gram.n:
             coarse, cells = _blocks(gram, line, m)
-            theta, _ = _descend(coarse, cells, theta, DESCENT_STEPS, deadline)
+            steps = LONG_BLOCK_STEPS if long else DESCENT_STEPS
+            theta, _ = _descend(coarse, cells, theta, steps, deadline)
     return np.ascontiguousarray(theta[:, line])
 
 
@@ -345,7 +368,7 @@ def _descend(
     Good strategies are sparse (one entry in twenty at n = 1024), and the book-keeping of L-BFGS-B
     over all entries would cost several times the objective.
     """
-    theta = np.minimum(start, LARGEST_ENTRY)
+    theta = np.minimum(start, LARGEST_ENTRY, order="C")  # `_round` writes to a flat view of it
     error, gradient = objective(theta, gram, cells)
     done, length = 0, 10
     while done < iterations and not _late(deadline):

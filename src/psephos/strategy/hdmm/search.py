@@ -155,7 +155,7 @@ class _Run:
         self.operator = operator
         self.seconds = operator.seconds(problem)
         seeds = SeedSequence([seed, operator.number])
-        self.seeds = seeds.spawn(operator.starts(restarts))
+        self.seeds = seeds.spawn(operator.starts(problem, restarts))
         self.least = math.inf
         self.begun = self.idle = 0
 
