@@ -75,6 +75,12 @@ EXAMPLES = {
     "nested axis": Example(ProductForm, "product", product(P, ORDERED), NestedInverse),
     "tree axis": Example(ProductForm, "product", product(I3, TREE), TreeInverse),
     "cut tree axis": Example(ProductForm, "product", product(P, CUT_TREE), TreeInverse),
+    "blocks on a diagonal": Example(
+        ProductForm, "product", [mx.DirectSum((P, mx.Prefix(4), mx.total(1), Q))]
+    ),
+    "blocks on a diagonal that leave something open": Example(
+        ProductForm, "product", [mx.DirectSum((P, mx.Prefix(4), mx.total(2), P))]
+    ),
     "one factor": Example(ProductForm, "product", [mx.Prefix(12)]),
     "merged cells": Example(MergedForm, "product", product(P, mx.Compose((mx.Prefix(2), HALVES)))),
     "merged axis of one factor": Example(

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from psephos.matrix import AllRange, Identity, Ones, Prefix, Stack, WidthRange
+from psephos.strategy.deadline import Deadline
 from psephos.strategy.hdmm.gaussian import CertifiedFactor, optimise_gaussian
 
 
@@ -88,5 +89,5 @@ def test_cells_that_nothing_asks_for_keep_their_own_column():
 
 def test_a_passed_deadline_gives_the_best_so_far():
     g = Prefix(64).gram().dense()
-    certified = optimise_gaussian(g, tolerance=0, deadline=time.monotonic())
+    certified = optimise_gaussian(g, tolerance=0, deadline=Deadline(time.monotonic()))
     assert certified.bound <= certified.error <= np.trace(g)

@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 import psephos as ps
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import AllRange, Dense, Identity, Prefix, Stack, WidthRange, total
+from psephos.strategy.deadline import Deadline
 from psephos.strategy.factors import PureFactor
 from psephos.strategy.hdmm import operators, product
 from psephos.strategy.hdmm.axis_tree import tree_factor
@@ -118,7 +119,7 @@ def test_a_tree_is_improved_for_other_queries_from_where_it_stands(noise):
     assert better.error < 0.99 * before
     after = tree_error(better.levels, better.weights, Prefix(300), 300, noise=noise)
     assert better.error == pytest.approx(after)
-    assert improve_range_tree(better, Prefix(300), deadline=0.0).error <= better.error
+    assert improve_range_tree(better, Prefix(300), deadline=Deadline(0.0)).error <= better.error
     factor = tree_factor([(1.0, Prefix(300))], 300, noise, current=TreeFactor(tree))
     assert factor.tree.error == pytest.approx(better.error)
 

@@ -15,6 +15,7 @@ from psephos.domain.domain import Domain
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Kron
 from psephos.matrix.combine import join_groups
+from psephos.strategy.deadline import Deadline
 from psephos.strategy.factors import Factor, PureFactor, identity_factor
 from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm.levels import LevelParts, opt_levels
@@ -276,7 +277,7 @@ def test_the_same_seed_gives_the_same_union() -> None:
 
 def test_a_deadline_leaves_the_first_union() -> None:
     terms = GramTerms.of(release())
-    late = list(opt_levels(terms, LAPLACE, rng=default_rng(0), deadline=0.0))
+    late = list(opt_levels(terms, LAPLACE, rng=default_rng(0), deadline=Deadline(0.0)))
     assert len(late) == 1
     assert late[0].error >= best_of(release()).error
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from psephos.matrix import AllRange, Identity, Kron, Ones, Permuted, Prefix, Stack, WidthRange
+from psephos.strategy.deadline import Deadline
 from psephos.strategy.gram_terms import GramOperator, gram_operator
 from psephos.strategy.hdmm import opt0 as module
 from psephos.strategy.hdmm.opt0 import (
@@ -143,10 +144,12 @@ def test_nothing_asked():
 def test_a_passed_deadline_gives_the_best_so_far():
     gram = gram_operator([1.0], [AllRange(2000)])
     began = time.monotonic()
-    solution = opt0(gram, rng=np.random.default_rng(0), restarts=9, deadline=began + 0.3)
+    solution = opt0(gram, rng=np.random.default_rng(0), restarts=9, deadline=Deadline(began + 0.3))
     assert time.monotonic() - began < 5
     assert solution.error <= gram.trace
-    assert optimise(gram, rng=np.random.default_rng(0), deadline=began).error <= gram.trace
+    assert (
+        optimise(gram, rng=np.random.default_rng(0), deadline=Deadline(began)).error <= gram.trace
+    )
 
 
 def test_a_longer_descent_from_a_given_start_is_no_worse():

@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose
 from psephos import matrix as mx
 from psephos.domain.domain import Domain
 from psephos.errors import ShapeError
+from psephos.strategy.deadline import Deadline
 from psephos.strategy.hdmm.covering_designs import (
     affine_plane,
     designs,
@@ -230,7 +231,7 @@ def test_searches_stop_at_the_deadline(d, most):
         traces,
         rng=default_rng(0),
         restarts=3,
-        deadline=time.monotonic(),
+        deadline=Deadline(time.monotonic()),
         progress=lambda tried, error: calls.append((tried, error)),
     )
     assert best.error <= sum(traces.values()) * (1 + 1e-9)

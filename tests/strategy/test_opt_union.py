@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 from psephos.domain.domain import Domain
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Compose, Dense, Identity, Kron, Ones, Partition, Prefix
+from psephos.strategy.deadline import Deadline
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor, spread
 from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm.product import opt_product
@@ -202,7 +203,7 @@ def test_the_descent_never_ends_worse() -> None:
         point = descend(pair, np.array([0.5, 0.5]), factors)
         assert point.error < 0.95 * start
         assert_allclose(pair.error(point.shares, point.factors), point.error, rtol=1e-9)
-        late = descend(pair, np.array([0.5, 0.5]), factors, deadline=0.0)
+        late = descend(pair, np.array([0.5, 0.5]), factors, deadline=Deadline(0.0))
         assert point.error <= late.error <= start
 
 
@@ -251,7 +252,7 @@ def test_progress_and_deadline() -> None:
     assert union is not None
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] == union.error
-    late = opt_union(mixed(), LAPLACE, rng=default_rng(0), restarts=1, deadline=0.0)
+    late = opt_union(mixed(), LAPLACE, rng=default_rng(0), restarts=1, deadline=Deadline(0.0))
     assert late is not None
     assert late.error >= union.error
 

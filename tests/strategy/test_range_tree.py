@@ -13,6 +13,7 @@ from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse.range_gram import LineGram, LineQueries
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import AllRange, Identity, Prefix, Stack, WidthRange, total
+from psephos.strategy.deadline import Deadline
 from psephos.strategy.hdmm.range_tree import (
     fanout_lists,
     h2_levels,
@@ -176,13 +177,13 @@ def test_mixed_queries_and_what_is_refused():
     n = 640
     mixed = Stack((Prefix(n), 2 * Identity(n), 3 * total(n)))
     late = time.monotonic() + 0.5
-    one = optimise_range_tree(mixed, n, rng=np.random.default_rng(0), deadline=late)
+    one = optimise_range_tree(mixed, n, rng=np.random.default_rng(0), deadline=Deadline(late))
     assert_allclose(one.error, tree_error(one.levels, one.weights, mixed, n), rtol=1e-12)
     with pytest.raises(UnsupportedError, match="optimised for prefixes"):
         optimise_range_tree(WidthRange(n, 3), n, rng=np.random.default_rng(0))
     with pytest.raises(ShapeError, match="not 8"):
         optimise_range_tree(mixed, 8, rng=np.random.default_rng(0))
-    past = optimise_range_tree(mixed, n, rng=np.random.default_rng(0), deadline=0.0)
+    past = optimise_range_tree(mixed, n, rng=np.random.default_rng(0), deadline=Deadline(0.0))
     assert past.fanouts == hb_levels(n)
     assert integer_levels(past, 5)[0][0].max() == 1
     assert LineQueries.of_terms([(4.0, Identity(n)), (1.0, WidthRange(n, 3))]) is None

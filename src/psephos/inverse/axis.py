@@ -17,6 +17,7 @@ from psephos.errors import TooLargeError, UnsupportedError
 from psephos.matrix import (
     Dense,
     Downdate,
+    Identity,
     Matrix,
     Partition,
     Stack,
@@ -244,3 +245,45 @@ class MergedInverse(AxisInverse):
         first = np.unique(self.groups, return_index=True)[1]
         constant = bool((alike == alike[first][self.groups]).all())
         return constant and self.inner.spans(self._on_groups(queries))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DirectSumInverse(AxisInverse):
+    """Of blocks on a diagonal, each over cells of its own: their inverses on a diagonal."""
+
+    parts: tuple[AxisInverse, ...]
+
+    @cached_property
+    def shape(self) -> tuple[int, int]:
+        n = sum(part.shape[0] for part in self.parts)
+        return n, n
+
+    @cached_property
+    def _cells(self) -> list[Array]:
+        ends = np.cumsum([part.shape[0] for part in self.parts])
+        return np.split(np.arange(ends[-1]), ends[:-1])
+
+    def _apply(self, x: Array) -> Array:
+        pairs = zip(self.parts, self._cells, strict=True)
+        return np.concatenate([part._apply(x[:, cells]) for part, cells in pairs], axis=1)
+
+    _apply_t = _apply
+
+    def _on_parts(self, queries: Matrix) -> list[tuple[AxisInverse, Matrix]]:
+        """Every part with the queries on its cells."""
+        pairs = zip(self.parts, self._cells, strict=True)
+        return [(part, select_columns(queries, cells)) for part, cells in pairs]
+
+    def trace_with(self, queries: Matrix) -> float:
+        if isinstance(queries, Identity):
+            return sum(part.trace_with(Identity(part.shape[0])) for part in self.parts)
+        return sum(part.trace_with(w) for part, w in self._on_parts(queries))
+
+    def variances(self, queries: Matrix) -> Array:
+        if isinstance(queries, Identity):
+            each = [part.variances(Identity(part.shape[0])) for part in self.parts]
+            return np.concatenate(each)
+        return np.asarray(sum(part.variances(w) for part, w in self._on_parts(queries)))
+
+    def spans(self, queries: Matrix) -> bool:
+        return all(part.spans(w) for part, w in self._on_parts(queries))

@@ -15,18 +15,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from psephos.errors import UnsupportedError
+from psephos.errors import TooLargeError, UnsupportedError
+from psephos.inverse.axis import DENSE_AXIS
 from psephos.inverse.classes import Classes, block_classes
 from psephos.inverse.dense import DENSE_CELLS, DenseForm
 from psephos.inverse.form import VECTOR_LIMIT, Form, check_vector
 from psephos.inverse.iterative import IterativeForm
 from psephos.inverse.merged_cells import MergedForm, Merging
-from psephos.inverse.product import ProductForm
+from psephos.inverse.product import ProductForm, axis_inverse
 from psephos.inverse.subspaces import Subspaces, is_commuting
 from psephos.matrix import (
     Compose,
     Dense,
     Diagonal,
+    DirectSum,
     Haar,
     Identity,
     Kron,
@@ -101,7 +103,7 @@ def method_of(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Method:
     """The form that blocks get once cells that they treat alike are merged."""
     cells = math.prod(shape)
     if len(blocks) == 1 and cells <= VECTOR_LIMIT:
-        return "product"
+        return "product" if all(map(_has_inverse, _kron(blocks[0], shape).factors)) else "iterative"
     if is_commuting(shape, blocks):
         return "subspaces"
     if len(blocks) == 1:
@@ -115,6 +117,17 @@ def method_of(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Method:
             "fewer attributes, or keep fewer columns first"
         )
     return "dense" if cells <= DENSE_CELLS else "iterative"
+
+
+def _has_inverse(factor: Matrix) -> bool:
+    """Is (AᵀA)⁺ on one attribute known, or small enough to be written out?"""
+    if factor.shape[1] <= DENSE_AXIS:
+        return True
+    try:
+        axis_inverse(factor)
+    except TooLargeError:
+        return False
+    return True
 
 
 def check_reconstructible(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> None:
@@ -232,7 +245,7 @@ def _product_seconds(a: Matrix) -> float:
 def _is_closed(factor: Matrix) -> bool:
     """Is (AᵀA)⁺ on one attribute known without eigenvectors?"""
     inner = factor.parts[0] if isinstance(factor, Compose) else factor
-    closed = Identity | Ones | PIdentity | Partition | Diagonal | Stack | Haar | Scaled
+    closed = Identity | Ones | PIdentity | Partition | Diagonal | Stack | Haar | Scaled | DirectSum
     return isinstance(inner, closed)
 
 

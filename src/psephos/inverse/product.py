@@ -11,6 +11,7 @@ from psephos.inverse.axis import (
     AxisInverse,
     DenseInverse,
     DiagonalInverse,
+    DirectSumInverse,
     MergedInverse,
     TotalInverse,
     WoodburyInverse,
@@ -22,6 +23,7 @@ from psephos.matrix import (
     Compose,
     Dense,
     Diagonal,
+    DirectSum,
     Downdate,
     Identity,
     Kron,
@@ -126,4 +128,7 @@ def axis_inverse(a: Matrix) -> AxisInverse:
         rest = a.parts[:-1]
         inner = rest[0] if len(rest) == 1 else Compose(rest)
         return MergedInverse(axis_inverse(inner), a.parts[-1].groups)
+    if isinstance(a, DirectSum):
+        inverses = {id(part): axis_inverse(part) for part in a.parts}
+        return DirectSumInverse(tuple(inverses[id(part)] for part in a.parts))
     return tree_inverse(a) or nested_inverse(a) or DenseInverse.of(a)

@@ -16,6 +16,7 @@ from psephos.inverse.range_gram import LineQueries, ends
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Matrix, Scaled, Stack
 from psephos.matrix.columns import gram_diagonal
+from psephos.strategy.deadline import NEVER, Deadline
 from psephos.strategy.factors import Factor, identity_factor
 from psephos.strategy.hdmm.range_tree import (
     RangeTree,
@@ -36,7 +37,7 @@ def tree_factor(
     n: int,
     noise: NoiseKind,
     *,
-    deadline: float | None = None,
+    deadline: Deadline = NEVER,
     current: Factor | None = None,
 ) -> Factor:
     """The best tree found for Σ c·WᵀW on n cells, or Identity where that is no worse.
@@ -45,7 +46,7 @@ def tree_factor(
         queries: coefficients, and the queries of every product
         n: cells
         noise: laplace or gaussian
-        deadline: of time.monotonic()
+        deadline: when the best so far is taken
         current: a tree to start from, if there is one
     """
     together: dict[int, tuple[float, Matrix]] = {}
@@ -87,8 +88,8 @@ def _are_ranges(queries: Matrix) -> bool:
     return queries.shape[0] <= LISTED_QUERIES and ends(queries) is not None
 
 
-def _tree(line: LineQueries, n: int, noise: NoiseKind, deadline: float | None) -> RangeTree:
-    if deadline is None:
+def _tree(line: LineQueries, n: int, noise: NoiseKind, deadline: Deadline) -> RangeTree:
+    if deadline.is_never:
         return _best_tree(line, n, noise)
     return optimise_range_tree(line, n, noise=noise, rng=default_rng(n), deadline=deadline)
 

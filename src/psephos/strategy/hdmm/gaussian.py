@@ -8,12 +8,12 @@ problem is convex (Li et al. 2010), so the two meet.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
+from psephos.strategy.deadline import NEVER, Deadline
 from psephos.values import Array
 
 
@@ -37,7 +37,7 @@ def optimise_gaussian(
     tolerance: float = 1e-4,
     start: Array | None = None,
     iterations: int = 100,
-    deadline: float | None = None,
+    deadline: Deadline = NEVER,
 ) -> CertifiedFactor:
     """The fixed point from Λ = I (or diag `start`) until the gap is below the tolerance.
 
@@ -62,7 +62,7 @@ def optimise_gaussian(
         bound = max(bound, step.bound)
         if step.upper < upper:
             shape, upper = step.shape, step.upper
-        late = deadline is not None and time.monotonic() > deadline
+        late = deadline.passed
         if late or upper - bound <= tolerance * upper:
             break
         # The square goes twice as far and is exact if G is diagonal; a plain step follows one that

@@ -10,7 +10,6 @@ value by value get a strategy too, where the Gram that they see in the union has
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +20,7 @@ from numpy.random import Generator
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Matrix
 from psephos.matrix.columns import gram_diagonal, select_columns
+from psephos.strategy.deadline import NEVER, Deadline
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
 from psephos.strategy.gram_terms import GramOperator, GramTerms, gram_operator
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
@@ -40,13 +40,13 @@ from psephos.values import Array
 
 MOST_PARTS = 400
 """Parts whose shares are searched together."""
-MOST_ENTRIES = 4_000_000
-"""The most numbers in all blocks of all parts."""
+MOST_ENTRIES = 500_000
+"""The most numbers in all blocks."""
 SHARE_STARTS = 200
 """Random shares from which the search begins, at most."""
 SHARE_WORK = 2e8
 """Operations of one step from all starts."""
-LONGEST_STEP = 5e9
+LONGEST_STEP = 5e8
 """Operations of one step from one start, at most."""
 TOGETHER_STEPS, TRIAL_STEPS, FINAL_STEPS = 100, 40, 150
 """Steps of a descent of shares and strategies: at first, on each axis tried, and at the end."""
@@ -80,7 +80,7 @@ def opt_levels(
     noise: NoiseKind,
     *,
     rng: Generator,
-    deadline: float | None = None,
+    deadline: Deadline = NEVER,
 ) -> Iterator[LevelParts]:
     """Better and better unions over levels.
 
@@ -127,11 +127,11 @@ class _LevelSearch:
     noise: NoiseKind
     axes: tuple[LevelAxis, ...]
     rng: Generator
-    deadline: float | None
+    deadline: Deadline
 
     @property
     def late(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
+        return self.deadline.passed
 
     def union(self) -> LevelUnion:
         """All parts, levels with their own strategies where their queries are more than groups."""
@@ -323,4 +323,4 @@ def _affordable(union: LevelUnion, factors: Sequence[Factor]) -> bool:
     sizes = [union.axis_sizes(i, factors) for i in range(len(union.axes))]
     entries = math.prod(sum(count * b * b for b, count in runs) for runs in sizes)
     work = math.prod(sum(count * b**3 for b, count in runs) for runs in sizes)
-    return entries * len(union.parts) <= MOST_ENTRIES and 4 * work <= LONGEST_STEP
+    return entries <= MOST_ENTRIES and 4 * work <= LONGEST_STEP

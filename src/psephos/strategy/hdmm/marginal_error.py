@@ -14,7 +14,6 @@ units of 2/ε² (McKenna et al. 2018, Problem 4, there in O(4^d)). N_a and τ_S 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -25,6 +24,7 @@ import scipy.sparse as sp
 
 from psephos.errors import ShapeError
 from psephos.matrix.marginals import Axes
+from psephos.strategy.deadline import NEVER, Deadline
 from psephos.values import Array
 
 
@@ -201,7 +201,7 @@ def descend(
     *,
     steps: int,
     tolerance: float = 1e-9,
-    deadline: float | None = None,
+    deadline: Deadline = NEVER,
 ) -> tuple[Array, Array]:
     """Many strategies at once, each improved at every step until none moves; errors C beside them.
 
@@ -218,7 +218,7 @@ def descend(
         moving = np.isfinite(error) & (error < (1 - tolerance) * errors[active])
         errors[active] = error
         active, now = active[moving], now[moving]
-        if not len(active) or (deadline is not None and time.monotonic() > deadline):
+        if not len(active) or deadline.passed:
             break
         now *= np.cbrt(now * sets.outside * (slopes[moving] / error[moving, None]))
         weights[active] = now / now.sum(axis=-1, keepdims=True)

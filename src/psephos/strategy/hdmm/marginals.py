@@ -9,7 +9,6 @@ square roots of the Gaussian optimum, covers by larger marginals, and random wei
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from numpy.random import Generator
 
 from psephos.errors import ShapeError
 from psephos.matrix.marginals import Axes
+from psephos.strategy.deadline import NEVER, Deadline
 from psephos.strategy.hdmm.covering_designs import designs, greedy_cover
 from psephos.strategy.hdmm.marginal_error import (
     Lattice,
@@ -58,7 +58,7 @@ def opt_marginals(
     *,
     rng: Generator,
     restarts: int,
-    deadline: float | None = None,
+    deadline: Deadline = NEVER,
     progress: MarginalProgress | None = None,
 ) -> WeightedMarginals:
     """Weights θ on marginals with little C = (Σθ)² Σ_S τ_S/λ_S; never worse than Identity.
@@ -66,7 +66,7 @@ def opt_marginals(
     `traces` is τ_S for all 2^d sets, or a mapping from those that are not zero. Where all sets are
     in the search each of `restarts` stands for several random starts (ten at d = 8), beside the
     fixed ones; where not, more of them mean more covers of large workloads. No start is begun
-    after `deadline` (of time.monotonic()).
+    after `deadline`.
 
     >>> from numpy.random import default_rng
     >>> traces = np.array([8.0, 8.0, 12.0, 0.0])
@@ -97,7 +97,7 @@ class _MarginalSearch:
         shape: tuple[int, ...],
         needed: dict[Axes, float],
         rng: Generator,
-        deadline: float | None,
+        deadline: Deadline,
         progress: MarginalProgress | None,
     ) -> None:
         self.shape = shape
@@ -114,7 +114,7 @@ class _MarginalSearch:
 
     @property
     def late(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
+        return self.deadline.passed
 
     # ---- all sets ------------------------------------------------------------------------------
 

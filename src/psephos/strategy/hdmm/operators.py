@@ -20,7 +20,9 @@ from psephos.inverse.range_gram import LineQueries
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Identity, Kron, Matrix, Ones, Partition, Stack, is_total, total
 from psephos.matrix.columns import is_zero
+from psephos.matrix.marginals import Axes
 from psephos.strategy import build
+from psephos.strategy.deadline import Deadline
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
 from psephos.strategy.gram_terms import ARRAY_AXIS, GramTerms, is_identity, picked
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
@@ -48,8 +50,11 @@ RESIDUAL_AXIS = 10_000
 FAINT_WEIGHT = 1e-6
 """A product with less weight than this, beside the largest, is searched for as if it had so much:
 it takes a millionth of the budget or less, and its queries stay determined."""
-MANY_ATTRIBUTES = 20
-"""Beyond this many attributes products are not joined, nor all sets of attributes listed."""
+LATTICE_ATTRIBUTES, MANY_ATTRIBUTES = 12, 20
+"""Up to the first all sets of attributes are listed; beyond the second never, nor products joined.
+Between them it depends on how many sets the products ask about."""
+FEW_PRODUCTS = 4
+"""Up to this many marginals unions over levels look at them, too."""
 UNION_ATTRIBUTES = 12
 """The most attributes for which unions are formed; marginals serve more."""
 SECONDS_PER_STEP = 2e-4
@@ -167,7 +172,7 @@ class Operator:
 
     number: int
     name: str
-    search: Callable[[SelectionProblem, Generator, float | None], Iterator[Candidate]]
+    search: Callable[[SelectionProblem, Generator, Deadline], Iterator[Candidate]]
     """One start: candidates as they are found, the best last; none if there are none."""
     fits: Callable[[SelectionProblem], bool]
     seconds: Callable[[SelectionProblem], float]
@@ -182,9 +187,7 @@ def applicable(problem: SelectionProblem) -> list[Operator]:
     return [operator for operator in HDMM_OPERATORS if operator.fits(problem)]
 
 
-def _product(
-    problem: SelectionProblem, rng: Generator, deadline: float | None
-) -> Iterator[Candidate]:
+def _product(problem: SelectionProblem, rng: Generator, deadline: Deadline) -> Iterator[Candidate]:
     product = opt_product(
         problem.terms, problem.noise, rng=rng, restarts=1, deadline=deadline, trees=True
     )
@@ -195,9 +198,7 @@ def _product(
     yield Candidate(strategy)
 
 
-def _whole(
-    problem: SelectionProblem, rng: Generator, deadline: float | None
-) -> Iterator[Candidate]:
+def _whole(problem: SelectionProblem, rng: Generator, deadline: Deadline) -> Iterator[Candidate]:
     flat = problem.flat
     if flat is None:
         return
@@ -234,9 +235,7 @@ def _together(flat: Matrix, merged: Matrix) -> Matrix:
     return Identity(groups.size) if flat.shape[0] == groups.size else Partition(groups)
 
 
-def _union(
-    problem: SelectionProblem, rng: Generator, deadline: float | None
-) -> Iterator[Candidate]:
+def _union(problem: SelectionProblem, rng: Generator, deadline: Deadline) -> Iterator[Candidate]:
     union = opt_union(
         problem.active_workload, problem.noise, rng=rng, restarts=1, deadline=deadline
     )
@@ -258,9 +257,7 @@ def _union(
     yield _with_loss(problem, strategy, union.error, exact=union.exact)
 
 
-def _levels(
-    problem: SelectionProblem, rng: Generator, deadline: float | None
-) -> Iterator[Candidate]:
+def _levels(problem: SelectionProblem, rng: Generator, deadline: Deadline) -> Iterator[Candidate]:
     for union in opt_levels(problem.level_terms, problem.noise, rng=rng, deadline=deadline):
         parts = [_over_all_attributes(problem, part) for part in union.parts]
         strategy = build.union_strategy(
@@ -306,13 +303,21 @@ def _grouping(groups: Array) -> Matrix:
     return total(groups.size) if count == 1 else Partition(groups)
 
 
+def _traces(problem: SelectionProblem) -> Array | dict[Axes, float]:
+    """One number for each set of attributes, or for those inside of what products ask if fewer."""
+    small, d = problem.reduction.workload, len(problem.shape)
+    inside = sum(1 << len(product.items) for product in small.products)
+    if d <= LATTICE_ATTRIBUTES or (d <= MANY_ATTRIBUTES and 4 * inside > 1 << d):
+        return small.subset_traces()
+    return small.closure_traces()
+
+
 def _marginals(
-    problem: SelectionProblem, rng: Generator, deadline: float | None
+    problem: SelectionProblem, rng: Generator, deadline: Deadline
 ) -> Iterator[Candidate]:
-    few = len(problem.shape) <= MANY_ATTRIBUTES
-    small = problem.reduction.workload
-    traces = small.subset_traces() if few else small.closure_traces()
-    marginals = opt_marginals(problem.shape, traces, rng=rng, restarts=25, deadline=deadline)
+    marginals = opt_marginals(
+        problem.shape, _traces(problem), rng=rng, restarts=25, deadline=deadline
+    )
     strategy = build.marginals_strategy(
         problem.workload.domain,
         problem.noise,
@@ -324,13 +329,8 @@ def _marginals(
     yield Candidate(strategy)
 
 
-def _residual(
-    problem: SelectionProblem, rng: Generator, deadline: float | None
-) -> Iterator[Candidate]:
-    few = len(problem.shape) <= MANY_ATTRIBUTES
-    small = problem.reduction.workload
-    traces = small.subset_traces() if few else small.closure_traces()
-    pairs = residual_blocks(problem.shape, traces)
+def _residual(problem: SelectionProblem, rng: Generator, deadline: Deadline) -> Iterator[Candidate]:
+    pairs = residual_blocks(problem.shape, _traces(problem))
     strategy = build.residual_strategy(
         problem.workload.domain, [axes for axes, _ in pairs], np.array([w for _, w in pairs]),
         problem.merged, "residual",
@@ -338,7 +338,7 @@ def _residual(
     yield Candidate(strategy)
 
 
-def _tree(problem: SelectionProblem, rng: Generator, deadline: float | None) -> Iterator[Candidate]:
+def _tree(problem: SelectionProblem, rng: Generator, deadline: Deadline) -> Iterator[Candidate]:
     """A tree on the one attribute that is asked about, the others being summed over."""
     (axis,) = (i for i, n in enumerate(problem.shape) if n > 1)
     line = LineQueries.of_terms(
@@ -472,7 +472,11 @@ HDMM_OPERATORS = [
         7,
         "OPT_+",
         _levels,
-        lambda p: 1 <= p.active_attributes <= UNION_ATTRIBUTES,
+        # Many marginals and nothing else are what OPT_M looks at.
+        lambda p: (
+            1 <= p.active_attributes <= UNION_ATTRIBUTES
+            and (not p.all_marginals or len(p.terms.coefficients) <= FEW_PRODUCTS)
+        ),
         _level_seconds,
         always=True,
     ),

@@ -9,7 +9,6 @@ starts keep well away from Θ = 0, which is Identity and always a local minimum.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.random import Generator
 from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
+from psephos.strategy.deadline import NEVER, Deadline
 from psephos.strategy.gram_terms import GramOperator
 from psephos.values import Array
 
@@ -65,7 +65,7 @@ def opt0(
     *,
     rng: Generator,
     restarts: int,
-    deadline: float | None = None,
+    deadline: Deadline = NEVER,
     grid: tuple[int, ...] | None = None,
     progress: Callable[[int, Opt0Solution], None] | None = None,
 ) -> Opt0Solution:
@@ -109,7 +109,7 @@ def optimise(
     p: int | None = None,
     start: Array | None = None,
     iterations: int | None = None,
-    deadline: float | None = None,
+    deadline: Deadline = NEVER,
 ) -> Opt0Solution:
     """One descent from one start (random rows if none is given): the best Θ seen, or Identity."""
     if start is None:
@@ -260,7 +260,7 @@ def boxes(grid: tuple[int, ...], p: int, rng: Generator) -> Array:
 
 
 def _from_coarse(
-    gram: GramOperator, lines: list[Array], rng: Generator, deadline: float | None
+    gram: GramOperator, lines: list[Array], rng: Generator, deadline: Deadline
 ) -> list[tuple[Array, int]]:
     """Starts for all cells: the best solutions of few blocks, refined up to an eighth of the cells.
 
@@ -311,7 +311,7 @@ def _refined(
     sizes: list[int],
     early: bool,
     rng: Generator,
-    deadline: float | None,
+    deadline: Deadline,
 ) -> Array:
     """Θ of blocks taken to finer blocks, with further rows, and improved up to the last but one.
 
@@ -361,7 +361,7 @@ def _descend(
     cells: Array | float,
     start: Array,
     iterations: int,
-    deadline: float | None,
+    deadline: Deadline,
 ) -> tuple[Array, float]:
     """L-BFGS-B in rounds, each over the entries of Θ that are not zero or would leave zero.
 
@@ -391,7 +391,7 @@ def _round(
     theta: Array,
     free: Array,
     iterations: int,
-    deadline: float | None,
+    deadline: Deadline,
 ) -> float:
     """Improves the free entries of Θ in place, leaves the best values seen there; C(Θ)."""
     from scipy.optimize import Bounds, minimize
@@ -437,8 +437,8 @@ def _better(a: Opt0Solution, b: Opt0Solution) -> Opt0Solution:
     return a if a.error < b.error else b
 
 
-def _late(deadline: float | None) -> bool:
-    return deadline is not None and time.monotonic() > deadline
+def _late(deadline: Deadline) -> bool:
+    return deadline.passed
 
 
 def _intervals(p: int, n: int, low: Array, high: Array, rng: Generator) -> Array:

@@ -8,7 +8,6 @@ gains nothing. A single product is solved in one round, its attributes being ind
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from numpy.random import Generator
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Matrix
 from psephos.matrix.columns import gram_diagonal
+from psephos.strategy.deadline import NEVER, Deadline
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
 from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm.axis_tree import tree_factor
@@ -47,7 +47,7 @@ def opt_product(
     *,
     rng: Generator,
     restarts: int,
-    deadline: float | None = None,
+    deadline: Deadline = NEVER,
     start: Sequence[Factor] | None = None,
     trees: bool = False,
     progress: Callable[[float], None] | None = None,
@@ -105,7 +105,7 @@ class _ProductSearch:
     terms: GramTerms
     noise: NoiseKind
     rng: Generator
-    deadline: float | None
+    deadline: Deadline
     trees: bool
 
     @property
@@ -115,7 +115,7 @@ class _ProductSearch:
 
     @property
     def late(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
+        return self.deadline.passed
 
     def starts(self) -> list[list[Factor]]:
         """Starts for every attribute; all leave Identity at once, one by one they might never.

@@ -12,7 +12,6 @@ more than children one by one.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,6 +27,7 @@ from psephos.inverse.tree import Tree, level_matrix
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Compose, Dense, Identity, Kron, Matrix, Scaled, Sparse, Stack, total
 from psephos.matrix.base import positive
+from psephos.strategy.deadline import NEVER, Deadline
 from psephos.strategy.factors import Factor, round_columns
 from psephos.strategy.hdmm.range_tree_error import RangeTreeObjective, TreeLevels
 from psephos.values import Array
@@ -120,7 +120,7 @@ def optimise_range_tree(
     noise: NoiseKind = NoiseKind.LAPLACE,
     rng: Generator,
     lists: Sequence[tuple[int, ...]] | None = None,
-    deadline: float | None = None,
+    deadline: Deadline = NEVER,
     progress: TreeProgress | None = None,
 ) -> RangeTree:
     """The best tree found for prefixes, ranges, cells and totals of a line of n cells.
@@ -134,7 +134,7 @@ def optimise_range_tree(
         noise: laplace or gaussian
         rng: where random starts come from
         lists: the lists of fan-outs to try; by default a few of each sensible depth
-        deadline: of time.monotonic(); the best so far is returned
+        deadline: when the best so far is returned
         progress: called with what was tried and the ratio of Identity's RMSE to the best so far
     """
     line = _line(queries, n)
@@ -152,7 +152,7 @@ def optimise_range_tree(
 
 
 def improve_range_tree(
-    tree: RangeTree, queries: Matrix | LineQueries, *, deadline: float | None = None
+    tree: RangeTree, queries: Matrix | LineQueries, *, deadline: Deadline = NEVER
 ) -> RangeTree:
     """The tree after a descent for other queries from where it stands; never worse for them."""
     line = _line(queries, tree.cells)
@@ -322,7 +322,7 @@ class _TreeSearch:
         line: LineQueries,
         n: int,
         noise: NoiseKind,
-        deadline: float | None,
+        deadline: Deadline,
         progress: TreeProgress | None,
     ) -> None:
         self.line, self.n, self.noise = line, n, noise
@@ -331,7 +331,7 @@ class _TreeSearch:
 
     @property
     def late(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
+        return self.deadline.passed
 
     def offer(self, tree: RangeTree, name: str) -> None:
         """Keep the better one."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from numpy.random import SeedSequence, default_rng
 from threadpoolctl import threadpool_limits
 
 from psephos.errors import TooLargeError, UnsupportedError, WorkloadError, checked_whole
+from psephos.strategy.deadline import Deadline
 from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.fixed import baselines
 from psephos.strategy.gram_terms import GramTerms
@@ -111,7 +111,7 @@ def search(
     time_limit = checked_seconds(time_limit, "time_limit")
     effort = checked_seconds(effort, "effort")
     kind = checked_selection(workload, noise, by_value=True)
-    deadline = None if time_limit is None else time.monotonic() + time_limit
+    deadline = Deadline.after(time_limit)
     problem = SelectionProblem.of(workload, kind)
     with watch(progress, time_limit) as watcher:
         candidates = _Candidates(problem, watcher)
@@ -127,6 +127,7 @@ def search(
         try:
             late = candidates.search(runs, effort, deadline, cores or os.cpu_count() or 1)
         except KeyboardInterrupt:
+            deadline.stop()  # starts that are under way end by themselves
             if not interruptible or candidates.best is None:
                 raise
             late = True
@@ -224,7 +225,7 @@ class _Candidates:
         return error
 
     def search(
-        self, runs: list[_Run], effort: float | None, deadline: float | None, workers: int
+        self, runs: list[_Run], effort: float | None, deadline: Deadline, workers: int
     ) -> bool:
         """One start of every operator, then more of those that came near; True if time is up."""
         problem, spent = self.problem, 0.0
@@ -246,7 +247,7 @@ class _Candidates:
             spent += run.seconds * len(numbers)
             for error in pool.map(start, [run] * len(numbers), numbers):
                 run.note(error)
-            return deadline is not None and time.monotonic() > deadline
+            return deadline.passed
 
         def affordable(run: _Run, count: int) -> bool:
             return effort is None or spent + run.seconds * count <= effort

@@ -15,7 +15,6 @@ shares of three or more groups are searched where the Gram of all cells can be w
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,6 +29,7 @@ from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Kron, Matrix, Partition, is_total
 from psephos.matrix.columns import gram_diagonal
 from psephos.matrix.combine import join_groups
+from psephos.strategy.deadline import NEVER, Deadline
 from psephos.strategy.factors import Factor
 from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm.product import opt_product
@@ -89,7 +89,7 @@ def opt_union(
     *,
     rng: Generator,
     restarts: int,
-    deadline: float | None = None,
+    deadline: Deadline = NEVER,
     progress: Callable[[float], None] | None = None,
 ) -> PartUnion | None:
     """The best union found; none if the products of the workload are all of one kind."""
@@ -200,13 +200,13 @@ class _UnionSearch:
     noise: NoiseKind
     rng: Generator
     restarts: int
-    deadline: float | None
+    deadline: Deadline
     _reductions: dict[tuple[int, ...], Reduction] = field(default_factory=dict)
     _parts: dict[tuple[int, ...], tuple[UnionPart, float]] = field(default_factory=dict)
 
     @property
     def late(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
+        return self.deadline.passed
 
     @cached_property
     def whole(self) -> Reduction:

@@ -20,7 +20,6 @@ Weighted marginals, OPT_M of McKenna et al. 2018, are the case without strategie
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -33,6 +32,7 @@ from psephos.inverse.classes import block_matrices, outer
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Identity, Matrix, Ones, Partition, Stack, compose, total
 from psephos.matrix.combine import join_groups
+from psephos.strategy.deadline import NEVER, Deadline
 from psephos.strategy.factors import Factor, identity_factor
 from psephos.strategy.gram_terms import GramOperator, GramTerms, gram_operator
 from psephos.strategy.hdmm.union_pair import Slopes
@@ -531,7 +531,7 @@ class UnionBlocks:
         return total_share**self.power * float(self._solved(shares)[1])
 
     def shares(
-        self, starts: Array, steps: int = 300, deadline: float | None = None
+        self, starts: Array, steps: int = 300, deadline: Deadline = NEVER
     ) -> tuple[Array, Array]:
         """The shares improved from every row of positive starts, and C of each.
 
@@ -545,7 +545,7 @@ class UnionBlocks:
         for _ in range(steps):
             before = error
             _, error, between = self._solved(w)
-            late = deadline is not None and time.monotonic() > deadline
+            late = deadline.passed
             if late or (before - error <= 1e-7 * error).all():
                 break
             g = np.maximum(self._seen_of(between), 0)

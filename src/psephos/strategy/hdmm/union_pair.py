@@ -8,7 +8,6 @@ and a Gaussian factor is stationary when it is the best for its own Γ.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from psephos.inverse.axis_classes import common_eigenvectors
 from psephos.inverse.classes import outer
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Dense, Matrix
+from psephos.strategy.deadline import NEVER, Deadline
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor
 from psephos.strategy.gram_terms import GramOperator, GramTerms, gram_operator
 from psephos.strategy.hdmm import opt0
@@ -195,7 +195,7 @@ def descend(
     factors: Sequence[Factor],
     *,
     steps: int = JOINT_STEPS,
-    deadline: float | None = None,
+    deadline: Deadline = NEVER,
 ) -> UnionPoint:
     """Shares and factors improved together, by L-BFGS-B for Laplace noise; never made worse."""
     shares = np.maximum(shares / shares.sum(), LEAST_SHARE)
@@ -251,9 +251,7 @@ def _written(gram: Array) -> GramOperator:
     return GramOperator(len(gram), np.diagonal(gram), lambda b: np.asarray(b @ gram))
 
 
-def _lbfgs(
-    joint: UnionObjective, start: UnionPoint, steps: int, deadline: float | None
-) -> UnionPoint:
+def _lbfgs(joint: UnionObjective, start: UnionPoint, steps: int, deadline: Deadline) -> UnionPoint:
     from scipy.optimize import minimize
 
     best, scale = start, 1 / start.error
@@ -268,7 +266,7 @@ def _lbfgs(
         value, slopes, factors = gradient(joint, shares, thetas_of_x)
         if value < best.error:
             best = UnionPoint(shares, factors, value)
-        if deadline is not None and time.monotonic() > deadline:
+        if deadline.passed:
             raise opt0.DeadlinePassed
         return value * scale, np.concatenate([slope.ravel() for slope in slopes]) * scale
 
@@ -287,7 +285,7 @@ def _lbfgs(
     return best
 
 
-def _turns(joint: UnionObjective, best: UnionPoint, deadline: float | None) -> UnionPoint:
+def _turns(joint: UnionObjective, best: UnionPoint, deadline: Deadline) -> UnionPoint:
     """Gaussian noise: each factor in turn made the best for the Gram it sees, then the shares."""
     for _ in range(FACTOR_TURNS):
         before = best.error
@@ -309,7 +307,7 @@ def _turns(joint: UnionObjective, best: UnionPoint, deadline: float | None) -> U
         best = _better(
             joint, np.maximum(next_shares / next_shares.sum(), LEAST_SHARE), best.factors, best
         )
-        late = deadline is not None and time.monotonic() > deadline
+        late = deadline.passed
         if before - best.error < 1e-6 * before or late:
             break
     return best
