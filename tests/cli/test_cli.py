@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 import psephos as ps
-from psephos.cli.app import app, main
+from psephos.cli.app import SparseLines, app, main
+from psephos.cli.render import search_words
 from psephos.kernel.budget import epsilon
 from psephos.release import run as release_run
 from psephos.release.preflight import open_ledger
@@ -372,3 +373,44 @@ def test_a_price_says_where_its_lines_go(folder, monkeypatch):
     (folder / "more.toml").write_text(copy)
     assert told("plan", "more.toml")["builds_on"] == ["pets"]
     assert told("release", "more.toml")["bundle"].endswith("more")
+
+
+def test_a_thorough_plan_is_what_will_be_measured(folder):
+    text = (folder / "release.toml").read_text().replace('"opt_product"', '"hdmm"')
+    (folder / "release.toml").write_text(text)
+    quick = told("plan", folder)
+    thorough = told("plan", folder, "--thorough")
+    assert thorough["rmse"] <= quick["rmse"] * (1 + 1e-9)
+    assert told("plan", folder)["rmse"] == thorough["rmse"]
+
+
+def test_an_interrupted_plan_shows_the_best_so_far(folder, monkeypatch):
+    text = (folder / "release.toml").read_text().replace('"opt_product"', '"hdmm"')
+    (folder / "release.toml").write_text(text)
+    calls = []
+
+    def interrupt(name, gain, cells):
+        calls.append((name, gain, cells))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return name
+
+    monkeypatch.setattr("psephos.cli.render.search_words", interrupt)
+    plan = run("plan", folder)
+    assert plan.exit_code == 0
+    assert "The search was cut short" in " ".join(plan.stdout.split())
+    assert all(gain >= 1 and cells > 0 for _, gain, cells in calls)
+
+
+def test_progress_is_lines_where_there_is_no_terminal(capsys, monkeypatch):
+    moments = iter([0.0, 1.0, 3.0, 4.0, 9.0])
+    monkeypatch.setattr("psephos.cli.app.time.monotonic", lambda: next(moments))
+    lines = SparseLines()
+    for words in ("first", "second", "third", "second"):
+        lines(words)
+    assert capsys.readouterr().err == "3 s: second\n"
+
+
+def test_a_search_says_the_present_error():
+    assert "error now 2.5;" in search_words("OPT_+", 4.0, 10.0)
+    assert "4 times better" in search_words("OPT_+", 4.0, None)

@@ -326,7 +326,7 @@ def _notes(plan: Forecast) -> str:
         names = ", ".join(f"{past.name!r} ({shorten(str(past.spend))})" for past in plan.job.past)
         lines.append(f"Builds on what is known from {names}; the other ways start afresh.")
     if not plan.strategy.complete:
-        lines.append("A time limit cut the search short; more time may find less error.")
+        lines.append("The search was cut short; more time may find less error (`plan --thorough`).")
     if not plan.strategy.error_is_exact:
         lines.append("These errors are estimates: for such strategies no closed form is known.")
     return "\n".join(lines)

@@ -115,23 +115,19 @@ def search(
     problem = SelectionProblem.of(workload, kind)
     with watch(progress, time_limit) as watcher:
         candidates = _Candidates(problem, watcher)
-        if only is None:
-            candidates.errors["identity"] = candidates.identity
-            if workload.domain.size <= operators.MOST_ANSWERS:
-                candidates.offer(Candidate(baselines.identity(workload, kind)))
-            for strategy in fixed_candidates(workload, kind):
-                candidates.offer(Candidate(strategy))
-            candidates.errors["workload"] = baselines.direct_error(workload, kind)
         chosen = [o for o in operators.applicable(problem) if only in (None, o.name)]
         runs = [_Run(problem, operator, seed, restarts) for operator in chosen]
         try:
+            if only is None:
+                candidates.offer_fixed()
             late = candidates.search(runs, effort, deadline, cores or os.cpu_count() or 1)
+            cut = "time limit" if late else ""
         except KeyboardInterrupt:
             deadline.stop()  # starts that are under way end by themselves
             if not interruptible or candidates.best is None:
                 raise
-            late = True
-    return candidates.result(late, only)
+            cut = "stopped"
+    return candidates.result(cut, only)
 
 
 def checked_seconds(seconds: object, name: str) -> float | None:
@@ -197,6 +193,16 @@ class _Candidates:
     def __post_init__(self) -> None:
         self.lock = Lock()
         self.identity = GramTerms.of(self.problem.workload).identity_error()
+
+    def offer_fixed(self) -> None:
+        """Identity, the workload itself, and other strategies that are written down."""
+        workload, noise = self.problem.workload, self.problem.noise
+        self.errors["identity"] = self.identity
+        if workload.domain.size <= operators.MOST_ANSWERS:
+            self.offer(Candidate(baselines.identity(workload, noise)))
+        for strategy in fixed_candidates(workload, noise):
+            self.offer(Candidate(strategy))
+        self.errors["workload"] = baselines.direct_error(workload, noise)
 
     def offer(self, candidate: Candidate, *order: int) -> float:
         """Score a candidate and keep it if it is the best.
@@ -266,8 +272,8 @@ class _Candidates:
                     return True
         return False
 
-    def result(self, late: bool, only: str | None) -> Strategy:
-        """The best, with its rivals beside it."""
+    def result(self, cut: str, only: str | None) -> Strategy:
+        """The best, with its rivals beside it, and what cut the search short."""
         if self.best is None:
             raise UnsupportedError(
                 f"{only} does not fit {self.problem.workload}; select.hdmm tries every operator "
@@ -279,8 +285,8 @@ class _Candidates:
             for name, error in self.errors.items()
             if error >= self.least or name in ("identity", "workload")
         )
-        name = f"{self.best.name} (time limit)" if late else self.best.name
-        return self.best.as_result(name, rivals, complete=not late)
+        name = f"{self.best.name} ({cut})" if cut else self.best.name
+        return self.best.as_result(name, rivals, complete=not cut)
 
 
 @contextmanager
