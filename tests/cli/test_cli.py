@@ -44,6 +44,9 @@ def test_from_check_to_ask(folder):
     assert plan["left"]["exact"] == "2"
     assert plan["rivals"][0]["rmse"] >= 0.99 * plan["rmse"]
     assert plan["cost"]["seconds"] > 0
+    names = ["measuring and estimating", "intervals", "tables and report", "published numbers"]
+    assert [step["name"] for step in plan["steps"]] == names
+    assert all(step["seconds"] > 0 for step in plan["steps"])
     rehearsed = told("rehearse", folder, "--rows", 200)
     assert rehearsed["simulation"]
     released = told("release", folder)

@@ -80,7 +80,7 @@ REFUSALS = {
     "wide": NO_LINE
     | dict.fromkeys(["greedy_h", "h2", "hb"], ps.TooLargeError)
     | dict.fromkeys(["low_rank", "matrix_mechanism"], ps.TooLargeError)
-    | dict.fromkeys(["opt0", "opt_product"], ps.UnsupportedError)
+    | dict.fromkeys(["opt0", "opt_product", "opt_union"], ps.UnsupportedError)
     | {"quadtree": ps.WorkloadError},
 }
 """Which selector refuses which workload, and how; all others serve it."""

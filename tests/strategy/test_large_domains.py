@@ -52,10 +52,9 @@ def test_what_can_be_estimated_from_comes_first(monkeypatch):
     workload = ps.Workload(
         domain, [ps.product(**dict.fromkeys(pair, ps.prefix())) for pair in pairs]
     )
-    product = ps.select.opt_product(workload, restarts=1)
-    assert product.is_reconstructible
+    assert ps.select.opt_product(workload, restarts=1).is_reconstructible
     monkeypatch.setattr("psephos.inverse.form.VECTOR_LIMIT", 5000)
-    assert not product.is_reconstructible
+    assert not ps.select.opt_product(workload, restarts=1).is_reconstructible
     small = ps.select.hdmm(workload, restarts=1)
     assert small.is_reconstructible
     assert small.name in ("OPT_M", "OPT_+")

@@ -18,17 +18,17 @@ from psephos.matrix.combine import join_groups
 from psephos.strategy.deadline import Deadline
 from psephos.strategy.factors import Factor, PureFactor, identity_factor
 from psephos.strategy.gram_terms import GramTerms
-from psephos.strategy.hdmm.levels import LevelParts, opt_levels
-from psephos.strategy.hdmm.product import opt_product
-from psephos.strategy.hdmm.union import best_shares
-from psephos.strategy.hdmm.union_levels import (
+from psephos.strategy.hdmm.level_axes import (
     AxisOption,
     LevelAxis,
-    LevelUnion,
     joined_parts,
     kinds_of,
     plain_option,
 )
+from psephos.strategy.hdmm.levels import LevelParts, opt_levels
+from psephos.strategy.hdmm.product import opt_product
+from psephos.strategy.hdmm.union import best_shares
+from psephos.strategy.hdmm.union_levels import LevelUnion
 from psephos.strategy.hdmm.union_pair import gradient
 from psephos.values import Array
 from psephos.workload import (

@@ -97,6 +97,7 @@ def plain_plan(plan: Forecast) -> dict[str, Any]:
             for what, answers, share in plan.blocks()[:MOST_LINES]
         ],
         "cost": {"seconds": plan.strategy.cost.seconds, "bytes": plan.strategy.cost.bytes},
+        "steps": [{"name": name, "seconds": seconds} for name, seconds in plan.steps],
     }
 
 
@@ -302,6 +303,13 @@ def _target(target: TargetEntry) -> str:
     return f"± {_rows(target.half_width)} at {float(target.confidence) * 100:g}%{together}"
 
 
+def _later_steps(plan: Forecast) -> str:
+    """The steps after the estimate with their times, which are right within a factor of a few."""
+    from psephos.inverse.choice import time_words
+
+    return ", ".join(f"{name} about {time_words(seconds)}" for name, seconds in plan.steps[1:])
+
+
 def _notes(plan: Forecast) -> str:
     deciding = plan.expensive
     if deciding.needs is None or deciding.target is None:
@@ -318,7 +326,7 @@ def _notes(plan: Forecast) -> str:
         f"The expensive table is {deciding.name!r}: it {why} {_bottleneck(deciding)}.",
         f"Measured: {plan.strategy.query.shape[0]:,} answers with {plan.strategy.noise} noise; "
         f"budget by block: {shares}{f' and {more} more' if more > 0 else ''}.",
-        f"Measuring and estimating will take {plan.strategy.cost}.",
+        f"Measuring and estimating will take {plan.strategy.cost}; {_later_steps(plan)}.",
         f"Intervals cover the privacy noise alone ({plan.widths.method}, {plan.widths.draws:,} "
         "draws).",
     ]

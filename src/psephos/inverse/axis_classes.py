@@ -21,6 +21,7 @@ from functools import cached_property, lru_cache
 from itertools import groupby
 
 import numpy as np
+from numpy.random import default_rng
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpocon, dpotrf
 from scipy.sparse.csgraph import connected_components
@@ -37,7 +38,7 @@ LINK = 1e-9
 """Entries below this, beside ones of size one, are rounding."""
 NOTHING = 1e-13
 """What a factor sees of a class, beside what it sees of others, to count as something."""
-HELD_NUMBERS = 1 << 23
+HELD_SQUARES = 1 << 23
 """Numbers held at a time while many queries are squared."""
 
 
@@ -105,7 +106,7 @@ class AxisClasses:
         seen = queries.matmat(self.vectors)
         rows = np.empty((len(seen), self.entries))
         width = max(s.size * (s.columns.stop - s.columns.start) for s in self.sections)
-        step = max(1, HELD_NUMBERS // width)
+        step = max(1, HELD_SQUARES // width)
         for start in range(0, len(seen), step):
             part = slice(start, start + step)
             for s in self.sections:
@@ -212,7 +213,7 @@ def _mean_and_rest(factors: Sequence[Matrix], n: int) -> list[Array]:
 
 def _classes(scaled: Sequence[Array], seed: int) -> list[Array]:
     """For every class its vectors: cells x copies x the columns of a block."""
-    weights = np.random.default_rng(seed).uniform(0.5, 1.5, len(scaled))
+    weights = default_rng(seed).uniform(0.5, 1.5, len(scaled))
     values, turn = np.linalg.eigh(
         np.asarray(sum(w * z for w, z in zip(weights, scaled, strict=True)))
     )

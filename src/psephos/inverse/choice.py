@@ -78,7 +78,7 @@ class Cost:
     method: Method
 
     def __repr__(self) -> str:
-        return f"about {_time(self.seconds)} and {_memory(self.bytes)}"
+        return f"about {time_words(self.seconds)} and {_memory(self.bytes)}"
 
 
 def form_of(blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[int, ...]) -> Form:
@@ -249,7 +249,8 @@ def _is_closed(factor: Matrix) -> bool:
     return isinstance(inner, closed)
 
 
-def _time(seconds: float) -> str:
+def time_words(seconds: float) -> str:
+    """A length of time in the unit that suits it, to one digit or two."""
     for unit, size in (("days", 86400.0), ("hours", 3600.0), ("min", 60.0)):
         if seconds >= 1.5 * size:
             return f"{_digit(seconds / size)} {unit}"

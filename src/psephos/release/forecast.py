@@ -37,6 +37,13 @@ from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 
+SECONDS_PER_ENTRY, REPORT_SECONDS = 1e-6, 3.0
+SECONDS_PER_DRAWN_ANSWER, SECONDS_PER_WIDTH, MOST_INTERVAL_SECONDS = 1e-8, 1e-6, 10.0
+SECONDS_PER_CELL = 1e-4
+"""What a number costs in every format of every view, in every draw of its interval, and what a
+published cell does, about; simulations are bounded in all."""
+SMOOTH = 1000
+"""Noise so many times as wide as at the file's budget has no steps to speak of."""
 WIDEST = 1e15
 """Noise of up to this standard deviation fits into 64 bits, and into floats without loss."""
 
@@ -105,6 +112,21 @@ class Forecast:
     def bottleneck(self) -> str:
         """The number that decides the budget, or else the widest of the expensive table."""
         return f"{self.expensive.name}: {self.expensive.bottleneck}"
+
+    @property
+    def steps(self) -> tuple[tuple[str, float], ...]:
+        """The steps of the release after counting, and about how many seconds each will take."""
+        output, numbers = self.job.file.output, self.job.workload.shape[0]
+        tables = numbers * SECONDS_PER_ENTRY * len(output.views) * len(output.formats)
+        intervals = numbers * (self.widths.draws * SECONDS_PER_DRAWN_ANSWER + SECONDS_PER_WIDTH)
+        steps = [
+            ("measuring and estimating", self.strategy.cost.seconds),
+            ("intervals", min(intervals, MOST_INTERVAL_SECONDS + numbers * SECONDS_PER_WIDTH)),
+            ("tables and report", tables + REPORT_SECONDS),
+        ]
+        if "published" in output.views:
+            steps.append(("published numbers", self.job.workload.domain.size * SECONDS_PER_CELL))
+        return tuple(steps)
 
     def blocks(self) -> list[tuple[str, int, float]]:
         """What is measured: a description, the number of answers, its share of the budget."""
@@ -332,17 +354,19 @@ def _rivals(
 def cell_rmse(job: Job) -> float | None:
     """The error if every cell were measured, at the file's budget; None where that is not known.
 
-    A search tells its gain over it, so that the present error can be shown while it runs.
+    A search tells its gain over it, so that the present error can be shown while it runs. That is
+    for smooth noise, as whole numbers give where there is much of it.
     """
     if job.budget is None or job.past:
         return None
     counts = np.array(job.workload.query_counts)
     weights = np.array([product.weight**2 for product in job.workload.products])
+    small = job.budget_of(job.budget.amount / SMOOTH**job.noise.norm)
     try:
-        sums = _cell_variances(job, job.budget)
+        sums = _cell_variances(job, small)
     except PsephosError:
         return None
-    return math.sqrt(float((weights * sums).sum() / (weights * counts).sum()))
+    return math.sqrt(float((weights * sums).sum() / (weights * counts).sum())) / SMOOTH
 
 
 def _cell_variances(job: Job, budget: Budget) -> Array:

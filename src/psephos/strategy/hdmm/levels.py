@@ -24,17 +24,16 @@ from psephos.strategy.deadline import NEVER, Deadline
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
 from psephos.strategy.gram_terms import GramOperator, GramTerms, gram_operator
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
-from psephos.strategy.hdmm.opt0 import opt0
-from psephos.strategy.hdmm.product import LONGEST_AXIS
-from psephos.strategy.hdmm.union_levels import (
-    NOTABLE_SHARE,
+from psephos.strategy.hdmm.level_axes import (
     AxisOption,
     LevelAxis,
-    LevelUnion,
     joined_parts,
     kinds_of,
     plain_option,
 )
+from psephos.strategy.hdmm.opt0 import opt0
+from psephos.strategy.hdmm.product import LONGEST_AXIS
+from psephos.strategy.hdmm.union_levels import NOTABLE_SHARE, LevelUnion
 from psephos.strategy.hdmm.union_pair import UnionPoint, descend
 from psephos.values import Array
 
@@ -62,7 +61,7 @@ LATE_GAIN = 1e-4
 """The relative gain that such a strategy must bring."""
 
 
-Step = Callable[[LevelUnion, UnionPoint], tuple[LevelUnion, UnionPoint] | None]
+LevelStep = Callable[[LevelUnion, UnionPoint], tuple[LevelUnion, UnionPoint] | None]
 """From a union and its shares and factors to a better one, if there is any."""
 
 
@@ -107,7 +106,7 @@ def opt_levels(
     if best is None:
         return
     union, point = best
-    steps: list[Step] = [partial(search.revised, every)] * REVISIONS
+    steps: list[LevelStep] = [partial(search.revised, every)] * REVISIONS
     for step in (*steps, search.freed, search.freed, search.divided):
         better = step(union, point)
         if better is not None and better[1].error < point.error * (1 - LATE_GAIN):

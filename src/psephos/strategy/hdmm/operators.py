@@ -26,6 +26,7 @@ from psephos.strategy.deadline import Deadline
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
 from psephos.strategy.gram_terms import ARRAY_AXIS, GramTerms, is_identity, picked
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
+from psephos.strategy.hdmm.level_axes import AxisOption
 from psephos.strategy.hdmm.levels import opt_levels
 from psephos.strategy.hdmm.marginals import opt_marginals
 from psephos.strategy.hdmm.opt0 import DESCENT_STEPS, GRID_ROWS, LONG_LINE, opt0, rows_for
@@ -33,7 +34,6 @@ from psephos.strategy.hdmm.product import LONGEST_AXIS, opt_product
 from psephos.strategy.hdmm.range_tree import TreeFactor, optimise_range_tree
 from psephos.strategy.hdmm.residual import residual_blocks
 from psephos.strategy.hdmm.union import PAIR_SEARCH_CELLS, opt_union
-from psephos.strategy.hdmm.union_levels import AxisOption
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.product import Product
@@ -57,8 +57,8 @@ FEW_PRODUCTS = 4
 """Up to this many marginals unions over levels look at them, too."""
 UNION_ATTRIBUTES = 12
 """The most attributes for which unions are formed; marginals serve more."""
-SECONDS_PER_STEP = 2e-4
-SECONDS_PER_FLOP = 6e-11
+DESCENT_STEP_SECONDS = 2e-4
+DESCENT_FLOP_SECONDS = 6e-11
 """Of a step of a descent, and of an operation inside of a matrix product."""
 
 
@@ -382,7 +382,7 @@ def _is_settled(problem: SelectionProblem) -> bool:
 def _descent_seconds(n: int, rows: int, steps: int) -> float:
     """One descent of OPT_0: two products with Θ and one with the Gram for each step."""
     flops = 10.0 * n * rows * rows + 2.0 * rows * n * min(n, ARRAY_AXIS)
-    return steps * (SECONDS_PER_STEP + SECONDS_PER_FLOP * flops)
+    return steps * (DESCENT_STEP_SECONDS + DESCENT_FLOP_SECONDS * flops)
 
 
 def _axes_seconds(problem: SelectionProblem) -> float:
@@ -394,7 +394,7 @@ def _axes_seconds(problem: SelectionProblem) -> float:
         if 1 < n <= longest and not all(map(_is_table, problem.terms.axis(i)))
     ]
     if problem.noise is NoiseKind.GAUSSIAN:
-        return sum(20 * 10 * SECONDS_PER_FLOP * float(n) ** 3 for n in lengths) + 0.01
+        return sum(20 * 10 * DESCENT_FLOP_SECONDS * float(n) ** 3 for n in lengths) + 0.01
     return sum(_descent_seconds(n, rows_for(n), DESCENT_STEPS) for n in lengths) + 0.01
 
 
@@ -430,11 +430,11 @@ def _whole_seconds(problem: SelectionProblem) -> float:
         return 0.0
     n = flat.domain.size
     if problem.noise is NoiseKind.GAUSSIAN:
-        return 20 * 10 * SECONDS_PER_FLOP * float(n) ** 3
+        return 20 * 10 * DESCENT_FLOP_SECONDS * float(n) ** 3
     rows = min(rows_for(n), max(16, n // 32), GRID_ROWS)
     length = sum(problem.shape) if n == problem.cells else n
     flops = 10.0 * n * rows**2 + 2.0 * rows * n * length
-    return 2 * DESCENT_STEPS * (SECONDS_PER_STEP + SECONDS_PER_FLOP * flops)
+    return 2 * DESCENT_STEPS * (DESCENT_STEP_SECONDS + DESCENT_FLOP_SECONDS * flops)
 
 
 def _marginal_seconds(problem: SelectionProblem) -> float:
