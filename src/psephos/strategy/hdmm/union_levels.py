@@ -43,6 +43,8 @@ NOTABLE_SHARE = 1e-3
 """A part with less than this share of the budget is left out, unless only it answers something."""
 SMALLEST_SHARE = 1e-6
 """No share is smaller while shares are searched, so that all blocks can be inverted."""
+HALVING = 15
+"""After so many steps the worse half of the starts is given up."""
 UNSEEN = 1e-11
 """Eigenvalues below this share of the largest are those of something that no part sees."""
 
@@ -346,7 +348,7 @@ class UnionBlocks:
     def shares(
         self, starts: Array, steps: int = 300, deadline: Deadline = NEVER
     ) -> tuple[Array, Array]:
-        """The shares improved from every row of positive starts, and C of each.
+        """The shares improved from rows of positive starts, and C of each; the better rows stay.
 
         C is convex in the precisions, so at Σw = 1 it is at most Σ_a c°_a² g_a / c_a with
         g_a = ⟨B_a, X⁺τX⁺⟩, and equal at the present c°. The least of that bound comes next, so C
@@ -355,7 +357,10 @@ class UnionBlocks:
         power = self.power
         w = starts / starts.sum(axis=1, keepdims=True)
         error = np.full(len(w), np.inf)
-        for _ in range(steps):
+        for step in range(1, steps + 1):
+            if step % HALVING == 0 and len(w) > 4:
+                better = np.argsort(error, kind="stable")[: len(w) // 2]
+                w, error = w[better], error[better]
             before = error
             _, error, between = self._solved(w)
             late = deadline.passed
