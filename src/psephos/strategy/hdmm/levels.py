@@ -107,7 +107,7 @@ def opt_levels(
         return
     union, point = best
     steps: list[LevelStep] = [partial(search.revised, every)] * REVISIONS
-    for step in (*steps, search.freed, search.freed, search.divided):
+    for step in (*steps, search.freed, search.freed, search.divided, search.polished):
         better = step(union, point)
         if better is not None and better[1].error < point.error * (1 - LATE_GAIN):
             union, point = better
@@ -277,9 +277,11 @@ class _LevelSearch:
             further = self.together(wider, point.shares, factors, TRIAL_STEPS)
             if further[1].error < best[1].error:
                 best = further
-        if best[0] is union:
-            return None
-        return self.together(best[0], best[1].shares, best[1].factors, FINAL_STEPS)
+        return None if best[0] is union else best
+
+    def polished(self, union: LevelUnion, point: UnionPoint) -> tuple[LevelUnion, UnionPoint]:
+        """The same parts and strategies, descended further."""
+        return self.together(union, point.shares, point.factors, FINAL_STEPS)
 
     def _refitted(
         self, union: LevelUnion, shares: Array, factors: Sequence[Factor], which: Iterable[int]

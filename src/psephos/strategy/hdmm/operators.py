@@ -60,6 +60,8 @@ UNION_ATTRIBUTES = 12
 DESCENT_STEP_SECONDS = 2e-4
 DESCENT_FLOP_SECONDS = 6e-11
 """Of a step of a descent, and of an operation inside of a matrix product."""
+FACTOR_SECONDS = 5e-5
+"""Of one factor of one product, when a Gram over all cells is multiplied."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +149,12 @@ class SelectionProblem:
     def all_marginals(self) -> bool:
         """Is every product a table of some attributes by their values?"""
         return all(is_identity(w) or is_total(w) for each in self.terms.factors for w in each)
+
+    @cached_property
+    def only_marginals(self) -> bool:
+        """The same of the products as they were asked, before some were joined."""
+        pieces = (piece for each in self.level_terms.factors for w in each for piece in _pieces(w))
+        return all(is_identity(piece) or is_total(piece) for piece in pieces)
 
     @cached_property
     def flat(self) -> Reduction | None:
@@ -400,8 +408,11 @@ def _axes_seconds(problem: SelectionProblem) -> float:
 
 def _is_table(queries: Matrix) -> bool:
     """Are values or groups of them counted one by one?"""
-    pieces = queries.parts if isinstance(queries, Stack) else (queries,)
-    return all(isinstance(piece, Identity | Partition | Ones) for piece in pieces)
+    return all(isinstance(piece, Identity | Partition | Ones) for piece in _pieces(queries))
+
+
+def _pieces(queries: Matrix) -> tuple[Matrix, ...]:
+    return queries.parts if isinstance(queries, Stack) else (queries,)
 
 
 def _product_seconds(problem: SelectionProblem) -> float:
@@ -412,11 +423,14 @@ def _product_seconds(problem: SelectionProblem) -> float:
 def _union_seconds(problem: SelectionProblem) -> float:
     """A product for each group of a cut, then pairs inverted together.
 
-    Unions over levels nearly always serve more than two products better, so these come late.
+    Unions over levels nearly always serve more than two products better, and OPT_M marginals, so
+    these come late.
     """
     cells = float(problem.cells)
     pair = 6e-6 * cells if cells <= PAIR_SEARCH_CELLS else 0.0
     seconds = 6 * _product_seconds(problem) + min(pair, 60.0) + 1.0
+    if problem.only_marginals:
+        return 10 * seconds
     return seconds if len(problem.terms.coefficients) <= 2 else 3 * seconds
 
 
@@ -434,7 +448,9 @@ def _whole_seconds(problem: SelectionProblem) -> float:
     rows = min(rows_for(n), max(16, n // 32), GRID_ROWS)
     length = sum(problem.shape) if n == problem.cells else n
     flops = 10.0 * n * rows**2 + 2.0 * rows * n * length
-    return 2 * DESCENT_STEPS * (DESCENT_STEP_SECONDS + DESCENT_FLOP_SECONDS * flops)
+    calls = len(problem.terms.coefficients) * problem.active_attributes
+    step = DESCENT_STEP_SECONDS + DESCENT_FLOP_SECONDS * flops + FACTOR_SECONDS * calls
+    return 2 * DESCENT_STEPS * step
 
 
 def _marginal_seconds(problem: SelectionProblem) -> float:
@@ -475,7 +491,7 @@ HDMM_OPERATORS = [
         # Many marginals and nothing else are what OPT_M looks at.
         lambda p: (
             1 <= p.active_attributes <= UNION_ATTRIBUTES
-            and (not p.all_marginals or len(p.terms.coefficients) <= FEW_PRODUCTS)
+            and (not p.only_marginals or len(p.terms.coefficients) <= FEW_PRODUCTS)
         ),
         _level_seconds,
         always=True,
