@@ -134,7 +134,7 @@ WORKLOADS: dict[str, tuple[Callable[[], ps.Workload], Select, str]] = {
     ),
     "SF1": (ps.census.sf1, ps.select.hdmm, "16.4, 20 s"),
     "[P⊗I;I⊗P] 1024²": (
-        lambda: square(1024), lambda w: ps.select.opt_product(w, restarts=2), "2.00, 15 s"
+        lambda: square(1024), lambda w: ps.select.opt_product(w, restarts=1), "2.00, 15 s"
     ),
     "Adult, 2-way": (adult, ps.select.hdmm, "4.05, 3 s"),
     "AllRange 8192": (lambda: line(8192, ps.all_range()), ps.select.hdmm, "4.52, 30 s"),

@@ -8,15 +8,16 @@ gains nothing. A single product is solved in one round, its attributes being ind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
 
+from psephos.errors import UnsupportedError
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Matrix
-from psephos.matrix.columns import gram_diagonal
+from psephos.matrix.columns import gram_diagonal, select_columns
 from psephos.strategy.deadline import NEVER, Deadline
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor
 from psephos.strategy.gram_terms import GramTerms
@@ -27,6 +28,8 @@ from psephos.values import Array
 
 DESCENT_ROUNDS = 12
 """The most rounds over all attributes."""
+COARSE_FROM, COARSE_CELLS = 512, 256
+"""Attributes from the first number of cells on start from what is best for about the second."""
 ROUND_GAIN = 1e-4
 """A round that gains relatively less than this is the last."""
 LONGEST_AXIS = {NoiseKind.LAPLACE: 10_000, NoiseKind.GAUSSIAN: 2048}
@@ -122,7 +125,8 @@ class _ProductSearch:
 
         A single product needs no more than the best strategy of each attribute. For a union random
         rows on all attributes do better than what would be best for each alone, and on long
-        attributes a few halves, quarters and so on, better still.
+        attributes a few halves, quarters and so on, better still; there random rows give way to
+        what is best for some of the cells.
         """
         shape = self.terms.shape
         if not self.several or self.noise is NoiseKind.GAUSSIAN:
@@ -138,13 +142,52 @@ class _ProductSearch:
             for i, n in enumerate(shape)
             if n == 1 or n > LONGEST_AXIS[self.noise]
         }
-        return [
+        starts = [
             [
                 without_rows[i] if i in without_rows else PureFactor(rows(n))
                 for i, n in enumerate(shape)
             ]
             for rows in kinds
         ]
+        coarse = self._coarse_start(without_rows)
+        return starts if coarse is None else [coarse, starts[1]]
+
+    def _coarse_start(self, without_rows: Mapping[int, Factor]) -> list[Factor] | None:
+        """The best product for some of the cells of long attributes, each standing for its run."""
+        shape = self.terms.shape
+        strides = [
+            1 if i in without_rows or n < COARSE_FROM else -(-n // COARSE_CELLS)
+            for i, n in enumerate(shape)
+        ]
+        if max(strides) == 1:
+            return None
+        columns = [np.arange(0, n, stride) for n, stride in zip(shape, strides, strict=True)]
+        some: dict[tuple[int, int], Matrix] = {}
+        for i, stride in enumerate(strides):
+            for w in _different(self.terms, i):
+                some[i, id(w)] = w if stride == 1 else select_columns(w, columns[i])
+        factors = tuple(
+            tuple(some[i, id(w)] for i, w in enumerate(each)) for each in self.terms.factors
+        )
+        coarse = GramTerms(tuple(c.size for c in columns), self.terms.coefficients, factors)
+        try:
+            best = opt_product(
+                coarse, self.noise, rng=self.rng, restarts=2, deadline=self.deadline
+            ).factors
+        except UnsupportedError:  # queries whose Gram on some cells has no closed form
+            return None
+        return [
+            without_rows[i] if i in without_rows else self._on_all_cells(best[i], n, strides[i])
+            for i, n in enumerate(shape)
+        ]
+
+    def _on_all_cells(self, factor: Factor, n: int, stride: int) -> Factor:
+        """Rows repeated over the runs of cells, with faint random ones that may grow."""
+        if not isinstance(factor, PureFactor) or stride == 1:
+            return factor
+        rows = np.repeat(factor.theta, stride, axis=1)[:, :n]
+        more = max(0, n // 25 - len(rows))
+        return PureFactor(np.vstack([rows, 0.3 * self.rng.random((more, n))]))
 
     def _best_alone(self, i: int) -> Factor:
         """The best factor for the queries on one attribute, each product counted alike."""

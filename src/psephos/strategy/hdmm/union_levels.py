@@ -91,7 +91,7 @@ class ClassGrid:
                 continue
             even = 1 / np.sqrt(np.einsum("...ii->...i", blocks))
             blocks *= even[..., :, None] * even[..., None, :]
-            scaled = np.linalg.inv(blocks)
+            scaled = _inverses(blocks)
             scaled *= even[..., :, None] * even[..., None, :]
             out[..., place] = scaled
         return out.reshape(x.shape)
@@ -129,6 +129,18 @@ class ClassGrid:
                 outside = values <= np.maximum(values[:, -1:], 0) * UNSEEN
                 out[part] = (vectors * outside[:, None, :]) @ np.swapaxes(vectors, -1, -2)
         return out.reshape(even.shape)
+
+
+def _inverses(blocks: Array) -> Array:
+    """The inverses of many small matrices with a diagonal of ones.
+
+    Shares that are far apart leave some of them singular to the last digit: such shares are not
+    the best, and an error that is a little too small for them does no harm.
+    """
+    try:
+        return np.linalg.inv(blocks)
+    except np.linalg.LinAlgError:
+        return np.linalg.inv(blocks + 1e-12 * np.eye(blocks.shape[-1]))
 
 
 @dataclass(eq=False)
