@@ -29,7 +29,6 @@ from psephos.strategy.hdmm.levels import LevelParts, opt_levels
 from psephos.strategy.hdmm.product import opt_product
 from psephos.strategy.hdmm.union import best_shares
 from psephos.strategy.hdmm.union_levels import LevelUnion
-from psephos.strategy.hdmm.union_pair import gradient
 from psephos.values import Array
 from psephos.workload import (
     Workload,
@@ -43,6 +42,7 @@ from psephos.workload import (
     product,
     range_marginals,
 )
+from tests.strategy.finite_differences import check_gradient
 
 LAPLACE = NoiseKind.LAPLACE
 NOISES = list(NoiseKind)
@@ -147,24 +147,7 @@ def test_gradient_is_that_of_finite_differences(name: str) -> None:
     factors = factors_of(union, 3)
     thetas = [factor.theta for factor in factors if isinstance(factor, PureFactor)]
     point = [default_rng(4).random(len(union.parts)), *thetas]
-    value, slopes, _ = gradient(union, point[0], point[1:])
-    step = 1e-6
-
-    def error(changed: list[Array]) -> float:
-        return union.error(changed[0], [PureFactor(theta) for theta in changed[1:]])
-
-    assert_allclose(value, error(point))
-    for k, (x, slope) in enumerate(zip(point, slopes, strict=True)):
-        differences = np.zeros_like(x)
-        for index in np.ndindex(x.shape):
-            up, down = x.copy(), x.copy()
-            up[index] += step
-            down[index] -= step
-            higher = error([*point[:k], up, *point[k + 1 :]])
-            lower = error([*point[:k], down, *point[k + 1 :]])
-            differences[index] = (higher - lower) / (2 * step)
-        atol = 1e-5 * np.abs(differences).max(initial=0) + 1e-6 * value
-        assert_allclose(slope, differences, rtol=1e-4, atol=atol)
+    check_gradient(union, point, 1e-5)
 
 
 def test_marginals_are_the_case_without_levels() -> None:

@@ -15,7 +15,7 @@ from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identit
 from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm.product import opt_product
 from psephos.strategy.hdmm.union import PartUnion, WrittenGrams, best_shares, groupings, opt_union
-from psephos.strategy.hdmm.union_pair import ProductPair, UnionObjective, descend, gradient
+from psephos.strategy.hdmm.union_pair import ProductPair, UnionObjective, descend
 from psephos.values import Array
 from psephos.workload import (
     Workload,
@@ -25,6 +25,7 @@ from psephos.workload import (
     product,
     range_marginals,
 )
+from tests.strategy.finite_differences import check_gradient
 
 LAPLACE = NoiseKind.LAPLACE
 NOISES = list(NoiseKind)
@@ -110,24 +111,7 @@ def test_gradient_is_that_of_finite_differences(name: str) -> None:
     joint, parts, cells = JOINTS[name]
     rng = default_rng(2)
     point = [rng.random(parts), *(rng.random((2, n)) for n in cells)]
-    value, slopes, _ = gradient(joint, point[0], point[1:])
-    step = 1e-6
-
-    def error(changed: list[Array]) -> float:
-        return joint.error(changed[0], [PureFactor(theta) for theta in changed[1:]])
-
-    assert_allclose(value, error(point))
-    for k, (x, slope) in enumerate(zip(point, slopes, strict=True)):
-        differences = np.zeros_like(x)
-        for index in np.ndindex(x.shape):
-            up, down = x.copy(), x.copy()
-            up[index] += step
-            down[index] -= step
-            higher = error([*point[:k], up, *point[k + 1 :]])
-            lower = error([*point[:k], down, *point[k + 1 :]])
-            differences[index] = (higher - lower) / (2 * step)
-        atol = 1e-6 * np.abs(differences).max() + 1e-7 * value
-        assert_allclose(slope, differences, rtol=1e-5, atol=atol)
+    check_gradient(joint, point, 1e-6)
 
 
 @pytest.mark.parametrize("noise", NOISES)
