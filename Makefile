@@ -46,6 +46,7 @@ bench: .venv/ready ## the measured claims, each beside its reference
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.predicted
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.many_attributes
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.figures
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.planning
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.releases
 	$(BIN)/python -m benchmarks.walk
 

@@ -9,6 +9,7 @@ from psephos.kernel.budget import NoiseKind
 from psephos.matrix import AllRange, Dense, Identity, Prefix, Stack, WidthRange, total
 from psephos.strategy.deadline import Deadline
 from psephos.strategy.factors import PureFactor
+from psephos.strategy.fixed.baselines import direct_error
 from psephos.strategy.hdmm import operators, product
 from psephos.strategy.hdmm.axis_tree import tree_factor
 from psephos.strategy.hdmm.range_tree import (
@@ -169,3 +170,29 @@ def test_residuals_of_long_attributes_are_not_written_out(monkeypatch):
     with pytest.raises(ps.UnsupportedError, match="residual does not fit"):
         ps.select.residual(workload)
     assert ps.select.hdmm(workload, "gaussian", restarts=1).name != "residual"
+
+
+# ---- the workload itself -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", list(NoiseKind))
+@pytest.mark.parametrize(
+    ("tables", "meeting"),
+    [
+        ([{"a": ps.prefix(), "b": ps.prefix()}, {"a": ps.identity()}], True),
+        ([{"a": ps.all_range()}, {"a": ps.prefix(), "b": ps.identity()}], False),
+        ([{"a": ps.identity()}, {"b": ps.identity()}], True),
+    ],
+)
+def test_noise_on_the_workload_itself_at_any_size(tables, meeting, noise, monkeypatch):
+    """Its largest column is found axis by axis where one cell is largest in all products."""
+    domain = ps.Domain.of(a=6, b=5)
+    workload = ps.Workload(domain, [ps.product(t, weight=2.0) for t in tables])
+    columns = np.abs(workload.matrix.dense()) ** noise.norm
+    size = columns.sum(axis=0).max()
+    exact = (size**2 if noise.norm == 1 else size) * workload.shape[0]
+    assert_allclose(direct_error(workload, noise), exact)
+    monkeypatch.setattr("psephos.strategy.fixed.baselines.LISTED_CELLS", 1)
+    bound = direct_error(workload, noise)
+    assert bound >= exact * (1 - 1e-12)
+    assert (bound > exact * (1 + 1e-9)) == (not meeting)

@@ -16,7 +16,6 @@ from psephos.errors import TooLargeError, WorkloadError, checked_whole
 from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Block, Query
 from psephos.matrix import Haar, Identity, Kron, Matrix, Partition, Scaled, Stack, total
-from psephos.matrix.base import Norm
 from psephos.strategy.build import in_whole_numbers
 from psephos.strategy.factors import NoiseName, checked_selection, checked_size
 from psephos.strategy.gram_terms import GramTerms
@@ -29,6 +28,8 @@ LEVEL_UNIT = 32
 """The whole number that stands for one where levels differ: a step is 2 % of it at most."""
 QUADTREE_ROOTS = {NoiseKind.LAPLACE: 3, NoiseKind.GAUSSIAN: 4}
 """Level i of a quadtree has queries of length 2^(i/3), or 2^(i/4) under Gaussian noise."""
+LISTED_CELLS = 10**7
+"""The most cells whose columns are looked at one by one."""
 TREE_CELLS = 10**9
 """Trees over more cells could not be measured."""
 Cuts = Callable[[Array, Array], Array]
@@ -66,20 +67,30 @@ def workload_itself(workload: Workload, noise: NoiseName = "laplace") -> Strateg
 
 
 def direct_error(workload: Workload, noise: NoiseName = "laplace") -> float:
-    """The budget-free error of the workload's own answers with noise, nothing inferred: Δ²·m."""
+    """The budget-free error of the workload's own answers with noise, nothing inferred: Δ²·m.
+
+    Where the largest columns of different products lie in different cells and there are too many
+    cells to look at each, Δ is the sum of their sizes, which is no smaller.
+    """
     norm = checked_selection(workload, noise).norm
-    even: dict[int, float] = {}
-    total = 0.0
-    for product, factors in zip(workload.products, GramTerms.of(workload).factors, strict=True):
-        size = product.weight**norm
-        for factor in factors:
-            if id(factor) not in even:
-                even[id(factor)] = _even_columns(factor, norm)
-            size *= even[id(factor)]
-        total += size
-    if math.isnan(total):
+    terms = GramTerms.of(workload)
+    sums: dict[int, Array] = {}
+    for factor in {id(f): f for factors in terms.factors for f in factors}.values():
+        sums[id(factor)] = (factor.abs() if norm == 1 else factor.sqr())._column_sums()
+    axes = range(len(terms.shape))
+    meeting = all(_share_largest([sums[id(w)] for w in terms.axis(i)]) for i in axes)
+    if not meeting and workload.domain.size <= LISTED_CELLS:
         return workload.matrix.sensitivity(norm) ** 2 * workload.shape[0]
+    total = 0.0
+    for product, factors in zip(workload.products, terms.factors, strict=True):
+        total += product.weight**norm * math.prod(float(sums[id(f)].max()) for f in factors)
     return (total**2 if norm == 1 else total) * workload.shape[0]
+
+
+def _share_largest(sums: Sequence[Array]) -> bool:
+    """Is there a cell in which all of these are largest?"""
+    different = {id(each): each for each in sums}.values()
+    return bool(np.all([each == each.max() for each in different], axis=0).any())
 
 
 def privelet(workload: Workload, noise: NoiseName = "laplace") -> Strategy:
@@ -222,12 +233,6 @@ def _tree(
         ]
     whole = levels[0] if len(levels) == 1 else Stack(tuple(levels))
     return Strategy(domain, noise, Query.of(whole), name)
-
-
-def _even_columns(factor: Matrix, norm: Norm) -> float:
-    """Σ|entry|^norm of every column if all agree, as those of marginals do; else NaN."""
-    sums = (factor.abs() if norm == 1 else factor.sqr())._column_sums()
-    return float(sums[0]) if (sums == sums[0]).all() else math.nan
 
 
 def _groups(groups: Array) -> Matrix:
