@@ -37,7 +37,8 @@ def test_random_sums_of_too_many_queries_are_refused(monkeypatch):
     monkeypatch.setattr(iterative, "PROBED_QUERIES", 30)
     form = IterativeForm.of([mx.Kron((mx.Prefix(3), mx.Prefix(4)))], [1.0], SHAPE)
     assert form.covers((mx.Prefix(3), mx.AllRange(4)))
-    for ask in (form.covers, form.trace):
+    assert form.covers((mx.AllRange(3), mx.AllRange(4)))  # by its factors, without such sums
+    for ask in (form._reaches, form.trace):
         with pytest.raises(TooLargeError, match="error of 60 queries would be estimated"):
             ask((mx.AllRange(3), mx.AllRange(4)))
 
@@ -121,3 +122,20 @@ def test_an_estimate_of_too_many_cells_is_refused_before_and_after_its_answers(m
     # On merged cells, and by marginals, there is less to hold.
     check_reconstructible([mx.Kron((mx.Prefix(3), mx.total(4)))], SHAPE)
     check_reconstructible([mx.Kron((mx.Identity(3), mx.total(4))), mx.total(12)], SHAPE)
+
+
+def test_what_blocks_span_by_their_factors_needs_no_solver(monkeypatch):
+    monkeypatch.setattr(choice, "DENSE_CELLS", 1)
+    monkeypatch.setattr(classes, "CLASS_ENTRIES", 1)
+    p, q, r = (mx.PIdentity([1, 2, 3], [[1, k, 2]]) for k in (1, 2, 3))
+    left, right = mx.Dense([[1, 0, 0], [0, 1, 0]]), mx.Dense([[0, 0, 1]])
+    blocks = [mx.Kron((p, mx.total(3))), mx.Kron((left, q)), mx.Kron((right, r))]
+    form = form_of(blocks, [1, 1, 1], (3, 3))
+    assert isinstance(form, IterativeForm)
+    monkeypatch.setattr(IterativeForm, "_reaches", lambda *_: pytest.fail("solved for"))
+    identity, total = mx.Identity(3), mx.total(3)
+    # The second and third block together have every value of the first axis.
+    for factors in [(identity, total), (left, identity), (identity, identity), (total, right)]:
+        assert form.covers(factors)
+    monkeypatch.undo()
+    assert not form_of(blocks[:2], [1, 1], (3, 3)).covers((identity, identity))

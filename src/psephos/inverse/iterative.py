@@ -20,7 +20,8 @@ from scipy.sparse.linalg import LinearOperator, lsmr
 from psephos.errors import TooLargeError
 from psephos.inverse.axis import DENSE_AXIS
 from psephos.inverse.form import Factors, FittedVector, Form
-from psephos.matrix import Dense, Diagonal, Identity, Kron, Matrix
+from psephos.inverse.product import axis_inverse
+from psephos.matrix import Dense, Diagonal, Identity, Kron, Matrix, Stack
 from psephos.values import Array
 
 PROBES = 24
@@ -117,7 +118,37 @@ class IterativeForm(Form):
         return np.array([(self._half_solution(row) ** 2).sum() for row in rows])
 
     def covers(self, factors: Factors) -> bool:
-        """Are random combinations of the queries reached, to the solver's accuracy?"""
+        """Do blocks determine the queries, by their factors; else, to the solver's accuracy?"""
+        return self._spans(factors) or self._reaches(factors)
+
+    def _spans(self, factors: Factors) -> bool:
+        """Is there an axis on which the blocks that span the queries on all others do so together?
+
+        That is enough; products that only several blocks together determine in other ways are
+        left to the solver.
+        """
+        krons = [block for block in self.blocks if isinstance(block, Kron)]
+        widths = [w.shape[1] for w in factors]
+        krons = [k for k in krons if [f.shape[1] for f in k.factors] == widths]
+        if not krons or max(widths) > DENSE_AXIS:
+            return False
+        known: dict[tuple[int, int], bool] = {}
+        for kron in krons:
+            for i, (f, w) in enumerate(zip(kron.factors, factors, strict=True)):
+                if (i, id(f)) not in known:
+                    known[i, id(f)] = axis_inverse(f).spans(w)
+        for i, w in enumerate(factors):
+            others = [
+                kron.factors[i]
+                for kron in krons
+                if all(known[k, id(f)] for k, f in enumerate(kron.factors) if k != i)
+            ]
+            if others and axis_inverse(Stack(tuple(others))).spans(w):
+                return True
+        return False
+
+    def _reaches(self, factors: Factors) -> bool:
+        """Are random combinations of the queries reached?"""
         queries, rng = Kron(factors), default_rng(1)
         for _ in range(3):
             weights = _combination(queries, rng)
