@@ -26,11 +26,72 @@ def test_unlike_products_over_too_many_cells_are_estimated_and_say_so(monkeypatc
     form = form_of([mx.Kron((m, m)) for m in factors], [1, 1, 1], (n, n))
     assert isinstance(form, IterativeForm)
     assert not form.exact
-    exact = sum(np.kron(m.gram().dense(), m.gram().dense()) for m in factors)
-    trace = form.trace((mx.Identity(n), mx.Identity(n)))
-    assert abs(trace / np.trace(np.linalg.inv(exact)) - 1) < 3 * form.relative_error
-    with pytest.raises(Exception, match="run of LSMR"):
-        form.variances((mx.Identity(n), mx.Identity(n)))
+    queries = (mx.Identity(n), mx.Identity(n))
+    trace, spread = form.trace(queries), form.trace_spreads([queries])[0]
+    exact = np.diag(
+        np.linalg.inv(sum(np.kron(m.gram().dense(), m.gram().dense()) for m in factors))
+    )
+    assert 0 < spread < 0.02 * trace
+    assert abs(trace - exact.sum()) < 4 * spread
+    ratios = form.variances(queries) / exact
+    assert abs(ratios - 1).max() < 0.3
+    assert np.sqrt(((ratios - 1) ** 2).mean()) < 0.05
+    assert_allclose(form.variances(queries).sum(), trace, rtol=0.01)
+
+
+def unlike(shape, rng, count=3):
+    """Products without a common structure."""
+    return [
+        mx.Kron(
+            tuple(mx.PIdentity(rng.integers(1, 4, n), rng.integers(0, 3, (2, n))) for n in shape)
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_estimated_trace_is_as_near_as_its_spread_says(seed, monkeypatch):
+    """Of eight, at most one misses by more than two standard errors; none by more than four."""
+    monkeypatch.setattr(iterative, "MOST_SAMPLES", 16)
+    rng, shape = np.random.default_rng(seed), (6, 5, 3)
+    blocks, precisions = unlike(shape, rng), rng.random(3) + 0.5
+    form = IterativeForm.of(blocks, precisions, shape)
+    x = sum(c * b.gram().dense() for b, c in zip(blocks, precisions, strict=True))
+    queries = (mx.Prefix(6), mx.Identity(5), mx.Prefix(3))
+    w = mx.Kron(queries).dense()
+    exact = np.diag(w @ np.linalg.inv(x) @ w.T)
+    assert abs(form.trace(queries) - exact.sum()) < 4 * form.trace_spreads([queries])[0]
+    first, second = form.nearest.variances(queries)
+    assert (first**2 / second <= exact * (1 + 1e-9)).all()  # the part that is not sampled
+    assert_allclose(form.nearest.traces(queries), (first.sum(), second.sum()))
+    root = form.nearest.root.dense()
+    assert_allclose(first, np.diag(w @ root @ root.T @ w.T))
+    inverse = root @ root.T
+    assert_allclose(second, np.diag(w @ inverse @ x @ inverse @ w.T))
+
+
+def test_a_form_of_one_product_is_sampled_without_spread():
+    """The nearest product is X itself, so nothing is left to chance."""
+    rng = np.random.default_rng(3)
+    (block,) = unlike((8, 9), rng, 1)
+    form = IterativeForm.of([block], [2.0], (8, 9))
+    queries = (mx.Identity(8), mx.Identity(9))
+    exact = np.diag(np.linalg.inv(2.0 * block.gram().dense()))
+    assert_allclose(form.variances(queries), exact, rtol=1e-6)
+    assert_allclose(form.trace(queries), exact.sum(), rtol=1e-6)
+    assert form.trace_spreads([queries])[0] < 1e-6 * exact.sum()
+
+
+def test_blocks_that_are_no_products_are_sampled_too():
+    blocks = [mx.Prefix(60), mx.Identity(60), mx.Prefix(60).T]
+    form = IterativeForm.of(blocks, [1.0, 0.5, 0.25], (6, 10))
+    assert form.nearest is None
+    x = sum(c * b.gram().dense() for b, c in zip(blocks, [1.0, 0.5, 0.25], strict=True))
+    queries = (mx.Identity(6), mx.Identity(10))
+    exact = np.trace(np.linalg.inv(x))
+    assert abs(form.trace(queries) - exact) < 4 * form.trace_spreads([queries])[0]
+    ratios = form.variances(queries) / np.diag(np.linalg.inv(x))
+    assert abs(ratios - 1).max() < 4 * np.sqrt(2 / iterative.MOST_SAMPLES)
 
 
 def test_random_sums_of_too_many_queries_are_refused(monkeypatch):
@@ -38,7 +99,8 @@ def test_random_sums_of_too_many_queries_are_refused(monkeypatch):
     form = IterativeForm.of([mx.Kron((mx.Prefix(3), mx.Prefix(4)))], [1.0], SHAPE)
     assert form.covers((mx.Prefix(3), mx.AllRange(4)))
     assert form.covers((mx.AllRange(3), mx.AllRange(4)))  # by its factors, without such sums
-    for ask in (form._reaches, form.trace):
+    monkeypatch.setattr(iterative, "MOST_SAMPLES", 8)
+    for ask in (form._reaches, form.trace, form.variances):
         with pytest.raises(TooLargeError, match="error of 60 queries would be estimated"):
             ask((mx.AllRange(3), mx.AllRange(4)))
 
@@ -46,7 +108,7 @@ def test_random_sums_of_too_many_queries_are_refused(monkeypatch):
 def test_the_preconditioner_is_exact_for_one_product():
     p = mx.PIdentity([1, 1, 2], [[1, 2, 1]])
     q = mx.PIdentity([3, 1, 2, 1], [[1, 2, 1, 0]])
-    root = iterative.nearest_root([mx.Kron((p, q))], [2.0], SHAPE).dense()
+    root = IterativeForm.of([mx.Kron((p, q))], [2.0], SHAPE).preconditioner.dense()
     x = 2.0 * mx.Kron((p, q)).gram().dense()
     assert_allclose(root.T @ x @ root, np.eye(12), atol=1e-12)
 

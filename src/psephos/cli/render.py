@@ -65,6 +65,7 @@ def plain_plan(plan: Forecast) -> dict[str, Any]:
         "cells": plan.job.workload.domain.size,
         "queries": plan.job.workload.shape[0],
         "rmse": plan.rmse,
+        "rmse_spread": plan.rmse_spread,
         "expensive": plan.expensive.name,
         "bottleneck": {"table": plan.expensive.name, **_plain_bottleneck(plan.expensive)},
         "interval": {
@@ -336,7 +337,10 @@ def _notes(plan: Forecast) -> str:
     if not plan.strategy.complete:
         lines.append("The search was cut short; more time may find less error (`plan --thorough`).")
     if not plan.strategy.error_is_exact:
-        lines.append("These errors are estimates: for such strategies no closed form is known.")
+        lines.append(
+            "These errors are estimates, since no closed form is known for such strategies; the "
+            f"one of all numbers has a standard error of {100 * plan.rmse_spread:.2g} % itself."
+        )
     return "\n".join(lines)
 
 

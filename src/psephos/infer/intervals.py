@@ -9,7 +9,7 @@ part, and the same seed gives the same widths everywhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 
@@ -58,7 +58,7 @@ OUTWARD_ROUNDING = 1 + 1e-9
 class Widths:
     """Half-widths of noise intervals: of every query, and of all queries of a table at once.
 
-    `stderr` holds the standard errors: exact, but for forms that estimate them, from the draws.
+    `stderr` holds the standard errors: exact, but for forms that estimate them.
     """
 
     per_query: Array
@@ -330,22 +330,14 @@ def _widths_by_shape(
 
     Products with too many shapes are taken as one. Shapes are told by so many queries at most.
     """
-    batches: Iterable[list[Array]] = noise.batches(draws)
-    if noise.form.exact:
-        errors = noise.errors()
-    else:
-        batches = list(batches)
-        errors = [
-            np.sqrt((np.concatenate([answers[i] for answers in batches], axis=1) ** 2).mean(axis=1))
-            for i in range(len(noise.products))
-        ]
+    errors = noise.errors()
     groups = [_shape_groups(error) for error in errors]
     groups = [g if g.max() < MOST_SHAPES else np.zeros_like(g) for g in groups]
     scales = [np.where(error > 0, error, np.inf) for error in errors]
     histograms = [np.zeros((g.max() + 1, SHAPE_BINS), dtype=np.int64) for g in groups]
     chosen = [_of_every_group(g, most) for g in groups]
     largest: list[list[Array]] = [[] for _ in errors]
-    for answers in batches:
+    for answers in noise.batches(draws):
         for i, values in enumerate(answers):
             largest[i].append(np.maximum(values.max(axis=0), -values.min(axis=0)))
             rows = chosen[i]

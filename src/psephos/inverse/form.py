@@ -50,11 +50,15 @@ class Form(ABC):
     """X⁺ by structure. A product of queries is given as one matrix for each axis."""
 
     exact = True
-    """Are traces exact, or estimated with `relative_error`?"""
+    """Are traces and variances exact, or estimated?"""
 
     def traces(self, products: Sequence[Factors]) -> Array:
         """tr(X⁺ WᵀW) for each product of queries."""
         return np.array([self.trace(factors) for factors in products])
+
+    def trace_spreads(self, products: Sequence[Factors]) -> Array:
+        """The standard error of each of `traces`: zero where they are exact."""
+        return np.zeros(len(products))
 
     @abstractmethod
     def trace(self, factors: Factors) -> float:
@@ -79,6 +83,11 @@ class Form(ABC):
     @abstractmethod
     def work(self) -> int:
         """About how many numbers one fit goes through."""
+
+    @property
+    def sampling_work(self) -> int:
+        """About how many numbers estimates of traces go through; none where they are exact."""
+        return 0
 
 
 def check_vector(cells: int) -> None:

@@ -1,10 +1,20 @@
 """Blocks without a common closed form: LSMR, preconditioned by the nearest Kronecker product.
 
-X = Σ_j c_j ⊗_i Y_ij has no closed inverse for three or more products, but it has a nearest single
-product ⊗Z_i with Z_i = Σ_j a_ij Y_ij (Van Loan and Pitsianis 1993, by alternating least squares in
-the few numbers a_ij). LSMR on K ⊗Z_i^(-1/2) then needs tens of iterations instead of hundreds.
+X = Σ_j c_j ⊗_i Y_ij = K'K has no closed inverse for three or more products, but a nearest single
+product M. LSMR (Fong and Saunders 2011) on K M^(-1/2) needs tens of iterations instead of hundreds.
 
-Traces are estimated from random signs (Hutchinson 1990), and say how well.
+Variances of many queries are estimated from few solutions. With signs e drawn at random and a
+query w, let a = w'X⁺K'e, whose variance w'X⁺w is sought, and b = w'M⁻¹K'e, what the product would
+answer. Two of their moments are known exactly and axis by axis,
+
+    E[b²] = w'M⁻¹XM⁻¹w = γ,    E[ab] = w'M⁻¹XX⁺w = w'M⁻¹w = α,
+
+so that with t = α/γ, the regression of a on b,
+
+    w'X⁺w = α²/γ + E[(a - tb)²].
+
+The first term is a lower bound whatever M is; only the second one is sampled. The nearer M is to X,
+the smaller it is, and the spread of the estimate with it. The same holds for sums over queries.
 """
 
 from __future__ import annotations
@@ -12,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator, default_rng
@@ -20,17 +31,18 @@ from scipy.sparse.linalg import LinearOperator, lsmr
 from psephos.errors import TooLargeError
 from psephos.inverse.axis import DENSE_AXIS
 from psephos.inverse.form import Factors, FittedVector, Form
+from psephos.inverse.nearest_product import NearestProduct, column_scaling
 from psephos.inverse.product import axis_inverse
-from psephos.matrix import Dense, Diagonal, Identity, Kron, Matrix, Stack
+from psephos.matrix import Kron, Matrix, Stack
 from psephos.values import Array
 
-PROBES = 24
-"""Vectors of random signs from which a trace is estimated."""
-SINGLE_QUERIES = 2000
-"""The most queries whose variances are solved for one by one."""
+MOST_SAMPLES, FEWEST_SAMPLES = 48, 8
+"""Solutions from which variances are estimated; up to the first number queries are solved alone."""
+HELD_SAMPLES = 30_000_000
+"""Numbers of all solutions that are held, where that leaves enough of them."""
 PROBED_QUERIES = 10**8
-"""The most queries that vectors of random signs are drawn for."""
-LSMR_TOLERANCE = 1e-12
+"""The most queries whose answers are sampled."""
+LSMR_TOLERANCE, SAMPLE_TOLERANCE = 1e-12, 1e-8
 WORK_ITERATIONS = 100
 """Iterations that `work` counts for one solution."""
 
@@ -42,18 +54,16 @@ class IterativeForm(Form):
     blocks: tuple[Matrix, ...]
     precisions: tuple[float, ...]
     preconditioner: Matrix
+    nearest: NearestProduct | None
     exact = False
 
     @classmethod
     def of(
         cls, blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[int, ...]
     ) -> IterativeForm:
-        return cls(tuple(blocks), tuple(precisions), nearest_root(blocks, precisions, shape))
-
-    @property
-    def relative_error(self) -> float:
-        """The standard error of a trace of many queries, at most."""
-        return math.sqrt(2 / PROBES)
+        nearest = NearestProduct.of(blocks, precisions, shape)
+        root = column_scaling(blocks, precisions) if nearest is None else nearest.root
+        return cls(tuple(blocks), tuple(precisions), root, nearest)
 
     def _scaled_blocks(self) -> LinearOperator:
         """The map z ↦ K R z, with K the blocks scaled to unit noise and x = R z."""
@@ -78,9 +88,9 @@ class IterativeForm(Form):
             start += block.shape[0]
         return out
 
-    def _least_squares(self, target: Array) -> Array:
+    def _least_squares(self, target: Array, tolerance: float = LSMR_TOLERANCE) -> Array:
         blocks = self._scaled_blocks()
-        z = lsmr(blocks, target, atol=LSMR_TOLERANCE, btol=LSMR_TOLERANCE, maxiter=2000)[0]
+        z = lsmr(blocks, target, atol=tolerance, btol=tolerance, maxiter=2000)[0]
         return self.preconditioner.matvec(z)
 
     def _half_solution(self, weights: Array) -> Array:
@@ -94,28 +104,63 @@ class IterativeForm(Form):
             lsmr(transpose, target, atol=LSMR_TOLERANCE, btol=LSMR_TOLERANCE, maxiter=2000)[0]
         )
 
+    @property
+    def _sample_count(self) -> int:
+        cells = self.blocks[0].shape[1]
+        return int(np.clip(HELD_SAMPLES // (2 * cells), FEWEST_SAMPLES, MOST_SAMPLES))
+
+    @cached_property
+    def _samples(self) -> tuple[tuple[Array, Array], ...]:
+        """X⁺K'e and M⁻¹K'e for random signs e; the signs are public and always the same."""
+        rows = sum(b.shape[0] for b in self.blocks)
+        rng, pairs = default_rng(0), []
+        for _ in range(self._sample_count):
+            signs = rng.integers(0, 2, rows) * 2.0 - 1
+            solution = self._least_squares(signs, SAMPLE_TOLERANCE)
+            image = self.preconditioner.rmatvec(self._scaled_transpose(signs))
+            pairs.append((solution, self.preconditioner.matvec(image)))
+        return tuple(pairs)
+
     def trace(self, factors: Factors) -> float:
+        return self._estimate(factors)[0]
+
+    def trace_spreads(self, products: Sequence[Factors]) -> Array:
+        return np.array([self._estimate(factors)[1] for factors in products])
+
+    def _estimate(self, factors: Factors) -> tuple[float, float]:
+        """A trace and the standard error of that number, which is 0 if it is exact."""
         queries = Kron(factors)
-        if queries.shape[0] <= PROBES:
-            return float(self.variances(factors).sum())
-        rng = default_rng(0)
-        sizes = []
-        for _ in range(PROBES):
-            sizes.append((self._half_solution(_combination(queries, rng)) ** 2).sum())
-        return float(np.mean(sizes))
+        if queries.shape[0] <= MOST_SAMPLES:
+            return float(self.variances(factors).sum()), 0.0
+        _check_sampled(queries)
+        known, slope = 0.0, 0.0
+        if self.nearest is not None:
+            first, second = self.nearest.traces(factors)
+            known, slope = first**2 / second, first / second
+        sizes = np.array([(queries.matvec(a - slope * b) ** 2).sum() for a, b in self._samples])
+        spread = float(sizes.std(ddof=1)) / math.sqrt(sizes.size)
+        return known + float(sizes.mean()), spread
 
     def variances(self, factors: Factors) -> Array:
+        """The variance of every answer: of a few queries exactly, else estimated.
+
+        The relative standard error of an estimate is √(2/n) for n samples times the share that is
+        sampled, at most about.
+        """
         queries = Kron(factors)
-        if queries.shape[0] > SINGLE_QUERIES:
-            raise TooLargeError(
-                f"the variances of {queries.shape[0]:,} queries would each need a run of LSMR, "
-                f"over the limit of {SINGLE_QUERIES:,}; choose a strategy with a closed form (a "
-                "product, two products, marginals), or ask for fewer queries",
-                queries.shape[0],
-                SINGLE_QUERIES,
-            )
-        rows = (queries.row(i) for i in range(queries.shape[0]))
-        return np.array([(self._half_solution(row) ** 2).sum() for row in rows])
+        if queries.shape[0] <= MOST_SAMPLES:
+            rows = (queries.row(i) for i in range(queries.shape[0]))
+            return np.array([(self._half_solution(row) ** 2).sum() for row in rows])
+        _check_sampled(queries)
+        known, slope = np.zeros(queries.shape[0]), np.zeros(queries.shape[0])
+        if self.nearest is not None:
+            first, second = self.nearest.variances(factors)
+            np.divide(first, second, out=slope, where=second > 0)
+            known = slope * first
+        sampled = np.zeros(queries.shape[0])
+        for a, b in self._samples:
+            sampled += (queries.matvec(a) - slope * queries.matvec(b)) ** 2
+        return known + sampled / len(self._samples)
 
     def covers(self, factors: Factors) -> bool:
         """Do blocks determine the queries, by their factors; else, to the solver's accuracy?"""
@@ -170,56 +215,23 @@ class IterativeForm(Form):
             self.preconditioner.shape[0] + sum(b.shape[0] for b in self.blocks)
         )
 
+    @property
+    def sampling_work(self) -> int:
+        return self._sample_count * self.work
 
-def _combination(queries: Matrix, rng: Generator) -> Array:
-    """The sum of all queries, each with a random sign."""
+
+def _check_sampled(queries: Matrix) -> None:
     if queries.shape[0] > PROBED_QUERIES:
         raise TooLargeError(
-            f"the error of {queries.shape[0]:,} queries would be estimated from random sums of "
-            f"them, over the limit of {PROBED_QUERIES:,}; choose a strategy with a closed form (a "
-            "product, two products, marginals), or ask for fewer queries",
+            f"the error of {queries.shape[0]:,} queries would be estimated from samples of their "
+            f"answers, over the limit of {PROBED_QUERIES:,}; choose a strategy with a closed form "
+            "(a product, two products, marginals), or ask for fewer queries",
             queries.shape[0],
             PROBED_QUERIES,
         )
+
+
+def _combination(queries: Matrix, rng: Generator) -> Array:
+    """The sum of all queries, each with a random sign."""
+    _check_sampled(queries)
     return queries.rmatvec(rng.integers(0, 2, queries.shape[0]) * 2.0 - 1)
-
-
-def nearest_root(
-    blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[int, ...]
-) -> Matrix:
-    """⊗Z_i^(-1/2) for the product ⊗Z_i nearest to Σ c_j ⊗Y_ij; the identity if there is none."""
-    products = [b for b in blocks if isinstance(b, Kron)]
-    fits = all(tuple(f.shape[1] for f in b.factors) == shape for b in products)
-    if len(products) < len(blocks) or not fits or max(shape) > DENSE_AXIS:
-        return _column_scaling(blocks, precisions)
-    grams = [
-        [b.factors[i].gram().dense(limit=n * n) for b in products] for i, n in enumerate(shape)
-    ]
-    inner = [np.array([[float((y * z).sum()) for z in ys] for y in ys]) for ys in grams]
-    scale = [np.sqrt(np.diag(m)) for m in inner]
-    c = np.array(precisions) * np.prod(scale, axis=0)
-    inner = [m / np.outer(s, s) for m, s in zip(inner, scale, strict=True)]
-    parts = [np.ones(len(blocks)) for _ in shape]
-    for _ in range(10):
-        for i in range(len(shape)):
-            parts[i] = c.copy()
-            for k, part in enumerate(parts):
-                if k != i:
-                    parts[i] *= inner[k] @ part / (part @ inner[k] @ part)
-    roots: list[Matrix] = []
-    for ys, part, s in zip(grams, parts, scale, strict=True):
-        z = sum(a / size * y for a, size, y in zip(part, s, ys, strict=True))
-        values, vectors = np.linalg.eigh(np.asarray(z))
-        inside = values > values[-1] * len(values) * 1e-13
-        roots.append(Dense(vectors[:, inside] / np.sqrt(values[inside])))
-    return Kron(tuple(roots))
-
-
-def _column_scaling(blocks: Sequence[Matrix], precisions: Sequence[float]) -> Matrix:
-    """One over the length of each column."""
-    lengths = np.zeros(blocks[0].shape[1])
-    for block, c in zip(blocks, precisions, strict=True):
-        lengths += c * block.sqr()._column_sums()
-    if not lengths.all():
-        return Identity(lengths.size)
-    return Diagonal(1 / np.sqrt(lengths))

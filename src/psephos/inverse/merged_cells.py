@@ -117,6 +117,9 @@ class MergedForm(Form):
     def traces(self, products: Sequence[Factors]) -> Array:
         return self.inner.traces([self.merging.queries(factors) for factors in products])
 
+    def trace_spreads(self, products: Sequence[Factors]) -> Array:
+        return self.inner.trace_spreads([self.merging.queries(factors) for factors in products])
+
     def trace(self, factors: Factors) -> float:
         return self.inner.trace(self.merging.queries(factors))
 
@@ -133,6 +136,10 @@ class MergedForm(Form):
     @property
     def work(self) -> int:
         return self.inner.work
+
+    @property
+    def sampling_work(self) -> int:
+        return self.inner.sampling_work
 
 
 @dataclass(frozen=True, eq=False)

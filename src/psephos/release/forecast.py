@@ -101,6 +101,14 @@ class Forecast:
         return _weighted_rmse(self.job, self.widths)
 
     @property
+    def rmse_spread(self) -> float:
+        """The standard error of `rmse`, as a share of it: 0 where a closed form is known."""
+        if self.strategy.error_is_exact:
+            return 0.0
+        workload = self.job.workload
+        return self.strategy.error_spread(workload) / self.strategy.expected_error(workload) / 2
+
+    @property
     def expensive(self) -> TableError:
         """The table that decides the budget, or else the one with the largest share of error."""
         needing = [table for table in self.tables if table.needs is not None]

@@ -104,6 +104,13 @@ class Strategy(Value):
         errors = self.product_errors(workload)
         return float(np.array([product.weight**2 for product in workload.products]) @ errors)
 
+    def error_spread(self, workload: Workload) -> float:
+        """The standard error of `expected_error` where that is estimated, 0 where it is exact."""
+        Workload.require(workload, self.domain)
+        spreads = self._form.trace_spreads(_products(workload))
+        # The samples are the same for all products, so their errors may add up.
+        return float(np.array([product.weight**2 for product in workload.products]) @ spreads)
+
     def product_errors(self, workload: Workload) -> Array:
         """The budget-free squared error of every product, summed over its queries, unweighted."""
         Workload.require(workload, self.domain)
@@ -120,6 +127,11 @@ class Strategy(Value):
     def error_is_exact(self) -> bool:
         """False where errors are estimated (three or more products over many cells)."""
         return self._form.exact
+
+    @property
+    def sampling_work(self) -> int:
+        """About how many numbers an estimate of its error goes through."""
+        return self._form.sampling_work
 
     def rmse(self, workload: Workload, budget: Budget, unit: Unit) -> float:
         """The root mean squared error of all answers, for the noise that would be drawn."""

@@ -45,6 +45,8 @@ IDLE_STARTS = 5
 """An operator gets no more starts after so many without a gain."""
 HOPELESS = 1.3
 """Nor if its least error is this many times the least of all."""
+SAMPLING_WORK = 5e8
+"""The most numbers that an estimate of one candidate's error may go through: about a second."""
 START_GAIN = 5e-4
 """The relative gain of a start that counts as one."""
 Listener = Callable[[str, float], None]
@@ -208,7 +210,8 @@ class _Candidates:
         """Score a candidate and keep it if it is the best.
 
         Where its error is not known in closed form, the bound at which every part answers alone
-        stands for it.
+        stands for it, or an estimate where that is quick: two standard errors above it, so that
+        what is well known wins against what is not.
         """
         strategy = candidate.strategy
         try:
@@ -216,6 +219,10 @@ class _Candidates:
                 error = strategy.expected_error(self.problem.workload)
             else:
                 error = math.inf if candidate.bound is None else candidate.bound
+                if strategy.sampling_work <= SAMPLING_WORK:
+                    estimate = strategy.expected_error(self.problem.workload)
+                    spread = strategy.error_spread(self.problem.workload)
+                    error = min(error, estimate + 2 * spread)
         except (
             UnsupportedError,
             TooLargeError,
