@@ -411,3 +411,15 @@ def test_prefixes_of_bins_end_before_an_edge():
     named = ps.Attribute.bins([0, 10, 20], ["small", "tall"])
     assert ps.prefix().labels(named) == ["up to small", "up to tall"]
     assert ps.prefix().labels(ps.Attribute.integers(0, 1)) == ["up to 0", "up to 1"]
+
+
+@given(workloads())
+def test_a_number_of_every_product_is_that_of_its_factors(W):
+    counts = W.factor_products(lambda factor: float(factor.shape[0]))
+    assert_allclose(counts, W.query_counts)
+    traces = W.factor_products(lambda factor: factor.gram().trace())
+    expected = [math.prod(f.gram().trace() for f in W.factors(i)) for i in range(len(W.products))]
+    assert_allclose(traces, expected)
+    axes = zip(*(W.factors(i) for i in range(len(W.products))), strict=True)
+    for there, axis in zip(W.different_factors(), axes, strict=True):
+        assert {id(f) for f in there} == {id(f) for f in axis}

@@ -128,9 +128,12 @@ class Subspaces(Form):
 
     def _subspaces_of(self, factors: Sequence[Matrix]) -> _ProductSubspaces | None:
         """What a product needs to know; None if all its answers are zero."""
-        axes = [self._queries_on_axis(matrix) for matrix in factors]
-        widths = [axis.width for axis in axes]
-        if widths != list(self.shape):
+        try:  # quick, since there may be a hundred attributes and as many thousand products
+            axes = [*map(self._axis_queries.__getitem__, map(id, factors))]
+        except KeyError:
+            axes = [self._queries_on_axis(matrix) for matrix in factors]
+        widths = tuple([axis.width for axis in axes])
+        if widths != self.shape:
             raise ShapeError(f"a product over {self.shape} has factors of widths {widths}")
         if not all(axis.constant or axis.varying for axis in axes):
             return None

@@ -9,9 +9,11 @@ factors that shrink the tensor go first, and every pass after the first writes o
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from itertools import chain
 
 import numpy as np
 
@@ -37,26 +39,37 @@ class Kron(Matrix):
     factors: tuple[Matrix, ...]
 
     def __post_init__(self) -> None:
-        flat: list[Matrix] = []
-        for factor in tuple(self.factors):
+        flat = tuple(self.factors)
+        # A hundred attributes may have the same total: each object is looked at once.
+        different = {id(factor): factor for factor in flat}.values()
+        for factor in different:
             if not isinstance(factor, Matrix):
                 raise ShapeError(
                     f"Kron is made of matrices, got {type(factor).__name__}; "
                     "wrap arrays as Dense(...)"
                 )
-            flat.extend(factor.factors if isinstance(factor, Kron) else [factor])
+        if any(isinstance(factor, Kron) for factor in different):
+            parts = (f.factors if isinstance(f, Kron) else (f,) for f in flat)
+            flat = tuple(chain.from_iterable(parts))
         if not flat:
             raise ShapeError("Kron needs at least one matrix, got none")
-        object.__setattr__(self, "factors", tuple(flat))
-        if sum(max(factor.shape).bit_length() for factor in flat) > KRON_BITS:
+        object.__setattr__(self, "factors", flat)
+        bits = sum(times * max(shape).bit_length() for shape, times in self._sizes())
+        if bits > KRON_BITS:
             raise ShapeError(f"a Kron of {len(flat):,} factors has a size of over {KRON_BITS} bits")
-        kinds = {factor.entry_type for factor in flat}
+        kinds = {factor.entry_type for factor in {id(f): f for f in flat}.values()}
         object.__setattr__(self, "entry_type", np.result_type(*kinds))
+
+    def _sizes(self) -> list[tuple[tuple[int, int], int]]:
+        """The shape of every different factor, and how often it is there."""
+        times = Counter(map(id, self.factors))
+        return [(f.shape, times[key]) for key, f in {id(f): f for f in self.factors}.items()]
 
     @cached_property
     def shape(self) -> tuple[int, int]:
-        rows = math.prod(factor.shape[0] for factor in self.factors)
-        return rows, math.prod(factor.shape[1] for factor in self.factors)
+        sizes = self._sizes()
+        rows, columns = (math.prod(shape[k] ** times for shape, times in sizes) for k in (0, 1))
+        return rows, columns
 
     def _apply(self, x: Array) -> Array:
         return kron_apply(self.factors, x)

@@ -95,7 +95,7 @@ def marginals_strategy(
 ) -> Strategy:
     """Marginals over (merged) attributes, each with a weight of its own."""
     cells = [spread(Identity(m.shape[0]), m) for m in merged]
-    totals: list[Matrix] = [total(m.shape[1]) for m in merged]
+    totals = _shared_totals(merged)
     blocks = []
     scale = float(np.max(weights))
     for axes, weight in zip(sets, weights, strict=True):
@@ -104,6 +104,12 @@ def marginals_strategy(
             factors[i] = cells[i]
         blocks.append(Block(Kron(tuple(factors)), rounded_weight(float(weight) / scale)))
     return Strategy(domain, noise, Query(tuple(blocks)), name)
+
+
+def _shared_totals(merged: Sequence[Matrix]) -> list[Matrix]:
+    """The total of every attribute; attributes of one size share it, which many blocks gain by."""
+    totals: dict[int, Matrix] = {m.shape[1]: total(m.shape[1]) for m in merged}
+    return [totals[m.shape[1]] for m in merged]
 
 
 def residual_strategy(
@@ -116,7 +122,7 @@ def residual_strategy(
     """Residual subspaces of (merged) attributes for Gaussian noise, each with its own weight."""
     inside = {i: residual_matrix((merged[i].shape[0],), (0,)) for axes in sets for i in axes}
     residuals = {i: spread(kron.factors[0], merged[i]) for i, kron in inside.items()}
-    totals: list[Matrix] = [total(m.shape[1]) for m in merged]
+    totals = _shared_totals(merged)
     scale = float(np.max(weights))
     blocks = []
     for axes, weight in zip(sets, weights, strict=True):

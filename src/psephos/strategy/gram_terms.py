@@ -206,16 +206,6 @@ class GramTerms:
         factors = tuple(self.factors[j] for j in numbers)
         return GramTerms(self.shape, self.coefficients[list(numbers)], factors)
 
-    def identity_error(self) -> float:
-        """The trace of WᵀW, the squared error of Identity."""
-        each = np.ones(len(self.coefficients))
-        for i in range(len(self.shape)):
-            queries = self.axis(i)
-            different = {id(w): w for w in queries}
-            known = {key: float(gram_diagonal(w).sum()) for key, w in different.items()}
-            each *= [known[id(w)] for w in queries]
-        return float(self.coefficients @ each)
-
 
 def is_identity(matrix: Matrix) -> bool:
     """Every cell on its own."""

@@ -7,7 +7,6 @@ no further. So all cells lie in as many measured groups, and all columns have eq
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,7 +17,6 @@ from psephos.kernel.query import Block, Query
 from psephos.matrix import Haar, Identity, Kron, Matrix, Partition, Scaled, Stack, total
 from psephos.strategy.build import in_whole_numbers
 from psephos.strategy.factors import NoiseName, checked_selection, checked_size
-from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.product import rounded_weight
@@ -73,24 +71,22 @@ def direct_error(workload: Workload, noise: NoiseName = "laplace") -> float:
     cells to look at each, Δ is the sum of their sizes, which is no smaller.
     """
     norm = checked_selection(workload, noise).norm
-    terms = GramTerms.of(workload)
-    sums: dict[int, Array] = {}
-    for factor in {id(f): f for factors in terms.factors for f in factors}.values():
-        sums[id(factor)] = (factor.abs() if norm == 1 else factor.sqr())._column_sums()
-    axes = range(len(terms.shape))
-    meeting = all(_share_largest([sums[id(w)] for w in terms.axis(i)]) for i in axes)
-    if not meeting and workload.domain.size <= LISTED_CELLS:
-        return workload.matrix.sensitivity(norm) ** 2 * workload.shape[0]
-    total = 0.0
-    for product, factors in zip(workload.products, terms.factors, strict=True):
-        total += product.weight**norm * math.prod(float(sums[id(f)].max()) for f in factors)
+
+    def sums(factor: Matrix) -> Array:
+        return (factor.abs() if norm == 1 else factor.sqr())._column_sums()
+
+    if workload.domain.size <= LISTED_CELLS:
+        axes = workload.different_factors()
+        if not all(_share_largest([sums(factor) for factor in axis]) for axis in axes):
+            return workload.matrix.sensitivity(norm) ** 2 * workload.shape[0]
+    weights = np.array([product.weight**norm for product in workload.products])
+    total = float(weights @ workload.factor_products(lambda factor: float(sums(factor).max())))
     return (total**2 if norm == 1 else total) * workload.shape[0]
 
 
 def _share_largest(sums: Sequence[Array]) -> bool:
     """Is there a cell in which all of these are largest?"""
-    different = {id(each): each for each in sums}.values()
-    return bool(np.all([each == each.max() for each in different], axis=0).any())
+    return bool(np.all([each == each.max() for each in sums], axis=0).any())
 
 
 def privelet(workload: Workload, noise: NoiseName = "laplace") -> Strategy:

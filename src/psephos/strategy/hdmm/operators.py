@@ -78,11 +78,8 @@ class SelectionProblem:
 
     @classmethod
     def of(cls, workload: Workload, noise: NoiseKind) -> SelectionProblem:
-        products = [
-            product
-            for i, product in enumerate(workload.products)
-            if not any(is_zero(factor) for factor in workload.factors(i))
-        ]
+        count = workload.factor_products(lambda factor: 0.0 if is_zero(factor) else 1.0)
+        products = [product for product, n in zip(workload.products, count, strict=True) if n]
         # By a power of two, so that nothing is rounded.
         scale = 2.0 ** math.floor(math.log2(max(product.weight for product in products)))
         scaled = workload

@@ -22,14 +22,15 @@ from numbers import Real
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 from numpy.random import SeedSequence, default_rng
 from threadpoolctl import threadpool_limits
 
 from psephos.errors import TooLargeError, UnsupportedError, WorkloadError, checked_whole
+from psephos.matrix.columns import gram_diagonal
 from psephos.strategy.deadline import Deadline
 from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.fixed import baselines
-from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm import operators
 from psephos.strategy.hdmm.fixed_candidates import fixed_candidates
 from psephos.strategy.hdmm.operators import Candidate, Operator, SelectionProblem
@@ -194,7 +195,7 @@ class _Candidates:
 
     def __post_init__(self) -> None:
         self.lock = Lock()
-        self.identity = GramTerms.of(self.problem.workload).identity_error()
+        self.identity = _identity_error(self.problem.workload)
 
     def offer_fixed(self) -> None:
         """Identity, the workload itself, and other strategies that are written down."""
@@ -392,3 +393,9 @@ def _bar(always: bool, time_limit: float | None, console: Console | None) -> Ite
     with Display(*columns, console=console, disable=quiet) as display:
         task = display.add_task("selecting", total=None, best="")
         yield Bar()
+
+
+def _identity_error(workload: Workload) -> float:
+    """The trace of WᵀW, the squared error of Identity."""
+    traces = workload.factor_products(lambda factor: float(gram_diagonal(factor).sum()))
+    return float(np.array([product.weight**2 for product in workload.products]) @ traces)
