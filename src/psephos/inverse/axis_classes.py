@@ -242,8 +242,8 @@ def _agreeing(turn: Array, turned: Sequence[Array], spaces: list[slice]) -> Arra
     first = spaces[0]
     m = first.stop - first.start
     everything = np.concatenate([turn[:, space] for space in spaces], axis=1)[:, None, :]
-    if any(space.stop - space.start != m for space in spaces):
-        return everything
+    if m == 1 or any(space.stop - space.start != m for space in spaces):
+        return everything  # one copy agrees with itself
     turns = [np.eye(m)]
     for space in spaces[1:]:
         # By the strongest link to a space that has been turned.
