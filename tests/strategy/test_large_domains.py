@@ -196,3 +196,20 @@ def test_noise_on_the_workload_itself_at_any_size(tables, meeting, noise, monkey
     bound = direct_error(workload, noise)
     assert bound >= exact * (1 - 1e-12)
     assert (bound > exact * (1 + 1e-9)) == (not meeting)
+
+
+def test_cells_are_compared_only_where_more_than_values_can_merge(monkeypatch):
+    """Without values that a product sees nothing of, cells merge by attribute or not at all."""
+    domain = ps.Domain.of(a=300, b=100)
+    lower = ps.ranges([(i, i) for i in range(150)])
+    upper = ps.ranges([(i, i) for i in range(150, 300)])
+    partly = ps.Workload(domain, [ps.product(a=lower, b=ps.identity()), ps.product(a=upper)])
+    flat = operators.SelectionProblem.of(partly, NoiseKind.LAPLACE).flat
+    assert flat is not None
+    assert flat.domain.size == 150 * 100 + 150
+
+    full = ps.Workload(domain, [ps.product(a=ps.prefix(), b=ps.identity()), ps.product(a=lower)])
+    everywhere = ps.Workload(domain, [ps.product(a=ps.prefix(), b=ps.prefix())])
+    assert operators.SelectionProblem.of(full, NoiseKind.LAPLACE).flat is None
+    monkeypatch.delattr(ps.Workload, "reduce_cells")
+    assert operators.SelectionProblem.of(everywhere, NoiseKind.LAPLACE).flat is None

@@ -95,11 +95,16 @@ class AxisClasses:
     def gram_blocks(self, queries: Matrix) -> Array:
         """The diagonal blocks of VᵀWᵀWV, summed over the copies of each class."""
         seen = queries.gram().matmat(self.vectors)
-        blocks = [
-            self._by_class(s, self.vectors[:, s.columns], seen[:, s.columns]).sum(axis=0)
-            for s in self.sections
-        ]
+        blocks = [self._over_cells(s, seen) for s in self.sections]
         return _without_dust(np.concatenate(blocks))
+
+    def _over_cells(self, section: Section, seen: Array) -> Array:
+        """The blocks of one section, cells summed before copies: no array of pairs is formed."""
+        n, b = len(seen), section.size
+        left = self.vectors[:, section.columns].reshape(n, -1, b).transpose(1, 2, 0)
+        right = seen[:, section.columns].reshape(n, -1, b).transpose(1, 0, 2)
+        starts = np.cumsum(section.copies) - section.copies
+        return np.asarray(np.add.reduceat(left @ right, starts, axis=0).ravel())
 
     def query_blocks(self, queries: Matrix) -> Array:
         """The same for each query by itself: a row of entries for every row of W."""
@@ -242,8 +247,8 @@ def _agreeing(turn: Array, turned: Sequence[Array], spaces: list[slice]) -> Arra
     first = spaces[0]
     m = first.stop - first.start
     everything = np.concatenate([turn[:, space] for space in spaces], axis=1)[:, None, :]
-    if any(space.stop - space.start != m for space in spaces):
-        return everything
+    if m == 1 or any(space.stop - space.start != m for space in spaces):
+        return everything  # one copy agrees with itself
     turns = [np.eye(m)]
     for space in spaces[1:]:
         # By the strongest link to a space that has been turned.

@@ -31,7 +31,7 @@ from psephos.strategy.hdmm.level_axes import (
     kinds_of,
     plain_option,
 )
-from psephos.strategy.hdmm.opt0 import opt0
+from psephos.strategy.hdmm.opt0 import opt0, optimise
 from psephos.strategy.hdmm.product import LONGEST_AXIS
 from psephos.strategy.hdmm.union_levels import NOTABLE_SHARE, LevelUnion
 from psephos.strategy.hdmm.union_pair import UnionPoint, descend
@@ -47,8 +47,8 @@ SHARE_WORK = 2e8
 """Operations of one step from all starts."""
 LONGEST_STEP = 5e8
 """Operations of one step from one start, at most."""
-TOGETHER_STEPS, TRIAL_STEPS, FINAL_STEPS = 100, 40, 150
-"""Steps of a descent of shares and strategies: at first, on each axis tried, and at the end."""
+TOGETHER_STEPS, FINAL_STEPS = 100, 150
+"""Steps of a descent of shares and strategies, at first and at the end."""
 REVISIONS = 2
 """How often parts are chosen once more for the strategies that they led to."""
 VARIATION_GAIN = 1e-4
@@ -179,11 +179,16 @@ class _LevelSearch:
         ]
         return self._best(_even_gram(queries))
 
-    def _best(self, gram: GramOperator) -> Factor:
+    def _best(self, gram: GramOperator, present: Factor | None = None) -> Factor:
+        """The best factor for a Gram, by a search that the present one is a start of."""
         if self.noise is NoiseKind.GAUSSIAN:
             certified = optimise_gaussian(gram.times(np.eye(gram.n)), deadline=self.deadline)
             return GaussianFactor(certified.factor)
-        return PureFactor(opt0(gram, rng=self.rng, restarts=1, deadline=self.deadline).theta)
+        solution = opt0(gram, rng=self.rng, restarts=1, deadline=self.deadline)
+        if isinstance(present, PureFactor) and len(present.theta):
+            near = optimise(gram, rng=self.rng, start=present.theta, deadline=self.deadline)
+            solution = min(solution, near, key=lambda each: each.error)
+        return PureFactor(solution.theta)
 
     def revised(
         self, every: LevelUnion, union: LevelUnion, point: UnionPoint
@@ -255,7 +260,10 @@ class _LevelSearch:
         return self.together(wider, point.shares, factors)
 
     def divided(self, union: LevelUnion, point: UnionPoint) -> tuple[LevelUnion, UnionPoint] | None:
-        """Every part with a strategy of its own on one axis, that where it gains most."""
+        """Every part with a strategy of its own on one axis, that where it gains most.
+
+        Each is the best for the Gram that it sees, which is most of the gain and soon done.
+        """
         best = union, point
         for i, axis in enumerate(self.axes):
             last = len(union.levels[i])
@@ -274,9 +282,9 @@ class _LevelSearch:
             if not _affordable(wider, factors):
                 continue
             factors = self._refitted(wider, point.shares, factors, range(i, i + len(users)))
-            further = self.together(wider, point.shares, factors, TRIAL_STEPS)
-            if further[1].error < best[1].error:
-                best = further
+            error = wider.error(point.shares, factors)
+            if error < best[1].error:
+                best = wider, UnionPoint(point.shares, tuple(factors), error)
         return None if best[0] is union else best
 
     def polished(self, union: LevelUnion, point: UnionPoint) -> tuple[LevelUnion, UnionPoint]:
@@ -286,12 +294,12 @@ class _LevelSearch:
     def _refitted(
         self, union: LevelUnion, shares: Array, factors: Sequence[Factor], which: Iterable[int]
     ) -> list[Factor]:
-        """Some factors, each made the best for the Gram that it sees."""
+        """Some factors, each made the best for the Gram that it sees; never a worse one."""
         factors = list(factors)
         for k in which:
             gram = union.slopes(shares, factors).grams[k]
             if gram is not None and not self.late:
-                factors[k] = self._best(gram)
+                factors[k] = self._best(gram, factors[k])
         return factors
 
     def _may_be_freed(self, union: LevelUnion, i: int) -> bool:

@@ -153,12 +153,24 @@ class SelectionProblem:
         pieces = (piece for each in self.level_terms.factors for w in each for piece in _pieces(w))
         return all(is_identity(piece) or is_total(piece) for piece in pieces)
 
+    @property
+    def _has_unseen_values(self) -> bool:
+        """Does some product see nothing of some value?
+
+        Otherwise it tells two cells apart wherever one of its factors tells their values apart.
+        """
+        small = self.reduction.workload
+        factors = (w for i in range(len(small.products)) for w in small.factors(i))
+        return not all(w.column_norms(1).all() for w in factors)
+
     @cached_property
     def flat(self) -> Reduction | None:
         """Merged over the whole domain, where that is small and not all is marginals."""
         large = self.cells > 10 * WHOLE_DOMAIN[self.noise] or self.workload.domain.size > 10**8
         if self.active_attributes < 2 or large or self.all_marginals:
             return None
+        if self.cells > WHOLE_DOMAIN[self.noise] and not self._has_unseen_values:
+            return None  # merged values are all that merges
         reduction = self.reduction.workload.reduce_cells()
         return reduction if reduction.domain.size <= WHOLE_DOMAIN[self.noise] else None
 

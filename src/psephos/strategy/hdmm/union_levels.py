@@ -323,10 +323,17 @@ class UnionBlocks:
         options = [part[self.longest] for part in self.union.parts]
         return np.eye(len(self._last.options))[options]
 
+    @cached_property
+    def _users(self) -> list[tuple[int, Array]]:
+        """For every option of the longest axis that parts have: which of them."""
+        return [(o, np.flatnonzero(has)) for o, has in enumerate(self._has.T) if has.any()]
+
     def _by_option(self, precisions: Array) -> Array:
         """Σ over the parts with each option of the longest axis, on the other axes."""
-        shape = "...a,ao,ae->...eo"
-        return np.asarray(np.einsum(shape, precisions, self._has, self.parts, optimize=True))
+        sums = np.zeros((*precisions.shape[:-1], len(self._last.options), self.parts.shape[1]))
+        for o, users in self._users:
+            sums[..., o, :] = precisions[..., users] @ self.parts[users]
+        return np.swapaxes(sums, -1, -2)
 
     def _x(self, precisions: Array) -> Array:
         return np.asarray(self._by_option(precisions) @ self._last.options)
@@ -350,8 +357,10 @@ class UnionBlocks:
     def _seen_of(self, between: Array) -> Array:
         """⟨B_a, X⁻¹τX⁻¹⟩ for every part."""
         by_option = between @ self._last.options.T
-        shape = "...eo,ao,ae->...a"
-        return np.asarray(np.einsum(shape, by_option, self._has, self.parts, optimize=True))
+        seen = np.empty((*between.shape[:-2], len(self.parts)))
+        for o, users in self._users:
+            seen[..., users] = by_option[..., o] @ self.parts[users].T
+        return seen
 
     def error(self, shares: Array) -> float:
         total_share = float(shares.sum())

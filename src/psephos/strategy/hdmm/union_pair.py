@@ -264,7 +264,7 @@ def _lbfgs(joint: UnionObjective, start: UnionPoint, steps: int, deadline: Deadl
         pieces = np.split(x.copy(), cuts)
         shares, *thetas_of_x = [piece.reshape(s) for piece, s in zip(pieces, shapes, strict=True)]
         value, slopes, factors = gradient(joint, shares, thetas_of_x)
-        if value < best.error:
+        if 0 < value < best.error:  # below zero X was singular to the last digit
             best = UnionPoint(shares, factors, value)
         if deadline.passed:
             raise opt0.DeadlinePassed
