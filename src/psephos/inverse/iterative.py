@@ -184,14 +184,14 @@ def _combination(queries: Matrix, rng: Generator) -> Array:
     return queries.rmatvec(rng.integers(0, 2, queries.shape[0]) * 2.0 - 1)
 
 
-def nearest_root(
+def nearest_product(
     blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[int, ...]
-) -> Matrix:
-    """⊗Z_i^(-1/2) for the product ⊗Z_i nearest to Σ c_j ⊗Y_ij; the identity if there is none."""
+) -> list[Array] | None:
+    """The Z_i of the product ⊗Z_i nearest to Σ c_j ⊗Y_ij; None where blocks are no products."""
     products = [b for b in blocks if isinstance(b, Kron)]
     fits = all(tuple(f.shape[1] for f in b.factors) == shape for b in products)
     if len(products) < len(blocks) or not fits or max(shape) > DENSE_AXIS:
-        return _column_scaling(blocks, precisions)
+        return None
     grams = [
         [b.factors[i].gram().dense(limit=n * n) for b in products] for i, n in enumerate(shape)
     ]
@@ -206,10 +206,22 @@ def nearest_root(
             for k, part in enumerate(parts):
                 if k != i:
                     parts[i] *= inner[k] @ part / (part @ inner[k] @ part)
+    return [
+        np.asarray(sum(a / size * y for a, size, y in zip(part, s, ys, strict=True)))
+        for ys, part, s in zip(grams, parts, scale, strict=True)
+    ]
+
+
+def nearest_root(
+    blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[int, ...]
+) -> Matrix:
+    """⊗Z_i^(-1/2) for the product ⊗Z_i nearest to Σ c_j ⊗Y_ij; the identity if there is none."""
+    grams = nearest_product(blocks, precisions, shape)
+    if grams is None:
+        return _column_scaling(blocks, precisions)
     roots: list[Matrix] = []
-    for ys, part, s in zip(grams, parts, scale, strict=True):
-        z = sum(a / size * y for a, size, y in zip(part, s, ys, strict=True))
-        values, vectors = np.linalg.eigh(np.asarray(z))
+    for z in grams:
+        values, vectors = np.linalg.eigh(z)
         inside = values > values[-1] * len(values) * 1e-13
         roots.append(Dense(vectors[:, inside] / np.sqrt(values[inside])))
     return Kron(tuple(roots))
