@@ -1,4 +1,4 @@
-"""Non-negative least squares to many digits, for up to some ten thousand cells.
+"""Non-negative least squares to many digits, for up to some thousand cells.
 
 With X = Σ c_j A_jᵀA_j and b = Σ c_j A_jᵀy_j the minimum of ½xᵀXx - bᵀx is where, for every cell i,
 

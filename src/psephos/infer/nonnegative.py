@@ -15,8 +15,8 @@ for every draw of the noise and every data set: no weighted sum of squared error
 is larger than that of least squares. Weights count as the workload weights its products. With a
 total that is itself an estimate, this holds for all but the total's own error.
 
-Up to some ten thousand cells an interior point method is exact (`interior_point`). Beyond, and
-where that fails, splitting takes a counted number of steps and says how near it came (`splitting`).
+The best fit of some thousand cells is found by an interior point method (`interior_point`). All
+else is splitting, which takes a counted number of steps and says how near it came (`splitting`).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from psephos.workload.workload import Workload
 
 NONNEGATIVE_CELLS = 20_000_000
 """The most cells for which a vector that is not negative is made."""
-INTERIOR_CELLS = 20_000
-"""Up to so many cells the interior point method is used."""
-GAP = 0.05
+FEW_CELLS = 5000
+"""Up to so many cells the interior point method is used, and gaps are small."""
+GAP, SMALL_GAP = 0.05, 0.001
 """How near to the best fit is near enough: a share of the noise, as a root mean square."""
 SAME_TOTAL = 1e-9
 """What two totals may differ by, as a share, that are one."""
@@ -96,12 +96,12 @@ def nonnegative(
         normal = NormalEquations.of_workload(estimate, workload)
     held = _total(estimate) if total is None and hold_total else total
     region = Region(~normal.merged_zeros(zeros), None if held is None else float(held))
-    fit = _nearest(normal, region)
+    fit = _nearest(normal, region, in_workload=workload is not None)
     vector = normal.spread(fit.cells, zeros)
     return NonNegative(estimate.domain, vector, estimate.simulation, fit.steps, fit.gap)
 
 
-def _nearest(normal: NormalEquations, region: Region) -> Split:
+def _nearest(normal: NormalEquations, region: Region, *, in_workload: bool) -> Split:
     """The estimate itself if it lies in the region; else by the method for so many cells."""
     sum_of_cells = float(normal.solution.sum())
     same = region.total is None or abs(region.total - sum_of_cells) <= SAME_TOTAL * max(
@@ -111,8 +111,9 @@ def _nearest(normal: NormalEquations, region: Region) -> Split:
         return Split(np.zeros(normal.solution.size), 0, 0.0)
     if same and negative_size(normal, region.allowed) == 0:
         return Split(np.where(region.allowed, np.maximum(normal.solution, 0), 0.0), 0, 0.0)
-    if normal.solution.size > INTERIOR_CELLS:
-        return split(normal, region, GAP)
+    few = normal.solution.size <= FEW_CELLS
+    if not few or in_workload:
+        return split(normal, region, SMALL_GAP if few else GAP)
     cells, steps = interior_point(normal, region.allowed, region.total)
     if region.total is not None and cells.sum() > 0:
         cells *= region.total / float(cells.sum())
@@ -120,9 +121,9 @@ def _nearest(normal: NormalEquations, region: Region) -> Split:
     slope = normal.apply(cells) - normal.target
     kappa = float(slope @ cells) / region.total if region.total else 0.0
     exact = Split(cells, steps, gap_of(normal, region, cells, cells, kappa, floors_of(normal)))
-    if exact.gap <= GAP:
+    if exact.gap <= SMALL_GAP:
         return exact
-    return min(exact, split(normal, region, GAP), key=lambda fit: fit.gap)
+    return min(exact, split(normal, region, SMALL_GAP), key=lambda fit: fit.gap)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -22,7 +22,7 @@ from psephos.inverse.choice import precision
 from psephos.inverse.form import Fitted, Form
 from psephos.inverse.gram_map import LinearMap, gram_map
 from psephos.inverse.merged_cells import FittedGroups, MergedForm, Merging
-from psephos.inverse.shifted import constant_first
+from psephos.inverse.shifted import TREE_COST, constant_first, tree_cost
 from psephos.inverse.subspaces import FittedTables, Subspaces
 from psephos.matrix import Dense, Kron, Matrix
 from psephos.matrix.columns import gram_diagonal
@@ -37,6 +37,8 @@ EIGENVECTOR_AXIS = 512
 """The longest axis on which eigenvectors of marginals are written out."""
 EIGENVECTOR_CELLS = 32
 """Neighbouring axes of so many cells share one matrix: a few products of some size are fast."""
+SUMMED_CELLS = 50_000
+"""From so many cells on a tree of partial sums is faster, if it is not too large itself."""
 MOST_STEPS = 500
 """Steps before the solution is taken as it is."""
 
@@ -202,6 +204,11 @@ def _eigenvector_map(
         return None
     if len(form.shape) > 30:
         return None  # most axes have one value then; an array has no room for them
+    if (
+        math.prod(form.shape) > SUMMED_CELLS
+        and tree_cost(form.shape, form.information) <= TREE_COST
+    ):
+        return None
     values = np.zeros((2,) * len(form.shape))
     for axes, information in Subspaces.of(form.shape, blocks, weights).information.items():
         values[tuple(int(i in axes) for i in range(len(form.shape)))] = information

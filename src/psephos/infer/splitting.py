@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -62,7 +62,7 @@ BALANCE = 4.0
 """Where x - z and the last change of z differ by more than this factor, μ is changed."""
 FEWEST_STEPS, MOST_STEPS_OF_SPLITTING = 200, 20_000
 """The most steps for very many cells, and for very few."""
-SPLIT_CELLS = 200_000_000
+SPLIT_CELLS = 700_000_000
 """Cells gone through by all steps, between these."""
 MOST_FLOORS = 4
 """Marginals, the finest ones, from which the gap is bounded."""
@@ -106,15 +106,15 @@ class Region:
             v[:] = 0
             return level
         level = min(level, float(v.max()) - self.total / v.size)  # some cell is above it
-        above, count = np.empty_like(v), -1
+        count = -1
         for _ in range(100):
-            np.subtract(v, level, out=above)
-            np.maximum(above, 0, out=above)
-            before, count = count, int(np.count_nonzero(above))
+            above = v[v > level]
+            before, count = count, above.size
             if count == before:
                 break
-            level += (float(above.sum()) - self.total) / count
-        np.copyto(v, above)
+            level = (float(above.sum()) - self.total) / count
+        v -= level
+        np.maximum(v, 0, out=v)
         v *= self.total / float(v.sum())
         return level
 
@@ -134,35 +134,33 @@ def split(normal: NormalEquations, region: Region, tolerance: float) -> Split:
     form, floors = shifted_form(normal.blocks, normal.weights, normal.shape), floors_of(normal)
     shift, level, gap, step = FIRST_SHIFT * form.scale, 0.0, math.inf, 0
     solve = form.at(shift)
-    x, u, z = np.zeros(n), np.zeros(n), np.zeros(n)
+    x, u, z, v = np.zeros(n), np.zeros(n), np.zeros(n), np.empty(n)
     most = min(max(FEWEST_STEPS, SPLIT_CELLS // n), MOST_STEPS_OF_SPLITTING)
-    best = Split(z, 0, math.inf)
-    while step < most and best.gap > tolerance:
+    while step < most and gap > tolerance:
         step += 1
-        v = z - u
+        np.subtract(z, u, out=v)
         v *= shift
         v += normal.target
         x = solve(v, x)
-        np.multiply(x, RELAXATION, out=v)
+        np.multiply(z, 1 - RELAXATION, out=v)
         u += v
-        u += np.multiply(z, 1 - RELAXATION, out=v)
+        u += np.multiply(x, RELAXATION, out=v)
         np.copyto(v, u)
         level = region.project(v, level)
         u -= v
-        z, before = v, z
+        z, v = v, z
         if step % CHECKED_STEPS and step < most:
             continue
         gap = gap_of(normal, region, z, x, -shift * level, floors)
-        if gap < best.gap:
-            best = Split(z, step, gap)
-        before -= z
-        moved, apart = float(np.linalg.norm(before)), float(np.linalg.norm(x - z))
+        v -= z  # the last change
+        moved = float(np.linalg.norm(v))
+        apart = float(np.linalg.norm(np.subtract(x, z, out=v)))
         if not (apart < BALANCE * moved and moved < BALANCE * apart) and step <= most // 2:
             factor = min(max(math.sqrt(apart / max(moved, 1e-300)), 0.2), 5.0) if apart else 0.2
             shift, level = shift * factor, level / factor
             u /= factor
             solve = form.at(shift)
-    return replace(best, steps=step)
+    return Split(z, step, gap)
 
 
 def gap_of(
@@ -179,7 +177,7 @@ def gap_of(
     across -= slope
     slope -= normal.target
     slope -= kappa
-    rest = max(float((z - x) @ across), 0.0) + 2 * float(slope @ z)
+    rest = max(float(z @ across) - float(x @ across), 0.0) + 2 * float(slope @ z)
     np.negative(slope, out=slope)
     np.maximum(slope, 0, out=slope)
     slope *= region.allowed

@@ -35,10 +35,14 @@ def gram_map(
         pairs.append((Identity(blocks[0].shape[1]), marginals))
 
     def apply(x: Array) -> Array:
-        image = np.zeros(x.size)
+        image: Array | None = None
         for down, up in pairs:
-            image += up.matvec(down.matvec(x))
-        return image
+            part = up.matvec(x if isinstance(down, Identity) else down.matvec(x))
+            if image is None:
+                image = part.astype(float, copy=False)
+            else:
+                image += part
+        return np.zeros(x.size) if image is None else image
 
     return apply
 

@@ -7,7 +7,7 @@ Adding μI keeps eigenvectors, so where X has them in a closed form, so has (X +
                        again a sum of marginals: one pass through a tree of partial sums
     common classes     those of the blocks and I together (`axis_classes`)
     few cells          the eigenvectors of X, written out
-    one long axis      a p-Identity (Woodbury), a tree of counts with one level more, prefixes and
+    one axis           a p-Identity (Woodbury), a tree of counts with one level more, prefixes and
                        all ranges (whose Grams have tridiagonal inverses)
 
 Everything else is solved by conjugate gradients, preconditioned by the product nearest to X (Van
@@ -48,7 +48,7 @@ from psephos.matrix.columns import gram_diagonal
 from psephos.matrix.marginals import Axes
 from psephos.values import Array
 
-EIGENVECTOR_AXIS = 2048
+SPECTRUM_AXIS = 2048
 """The longest axis whose eigenvectors are written out."""
 GROUPED_CELLS = 64
 """Neighbouring axes of so many cells share one matrix: a few products of some size are fast."""
@@ -148,7 +148,7 @@ class ClassSpectrum(ShiftedForm):
 
 
 @dataclass(frozen=True, eq=False)
-class LongAxis(ShiftedForm):
+class Line(ShiftedForm):
     """One axis whose X + μI has a closed inverse at any length."""
 
     matrix: Matrix
@@ -157,6 +157,9 @@ class LongAxis(ShiftedForm):
 
     @cached_property
     def scale(self) -> float:  # type: ignore[override]
+        if isinstance(self.matrix, Prefix | AllRange):  # the determinant is 1, or (n + 1)^(n - 1)
+            whole = isinstance(self.matrix, AllRange)
+            return self.precision * (self.matrix.shape[1] + 1 if whole else 1.0)
         return float(self.precision * gram_diagonal(self.matrix).mean())
 
     def at(self, shift: float) -> ShiftedMap:
@@ -219,27 +222,26 @@ def shifted_form(
     if is_commuting(shape, blocks):
         information = Subspaces.of(shape, blocks, weights).information
         several = [n for n in shape if n > 1]
-        if len(several) <= 1 or _tree_cost(shape, information) <= TREE_COST:
+        if len(several) <= 1 or tree_cost(shape, information) <= TREE_COST:
             return MarginalSpectrum(shape, information)
-        if max(shape) <= EIGENVECTOR_AXIS:
+        if max(shape) <= SPECTRUM_AXIS:
             return _marginal_eigenvectors(shape, information)
         return MarginalSpectrum(shape, information)
     if len(blocks) == 1:
         factors = _factors(blocks[0], shape)
-        if max(f.shape[1] for f in factors) <= EIGENVECTOR_AXIS:
+        line = _line(factors[0], weights[0]) if len(factors) == 1 else None
+        if line is not None:
+            return line
+        if max(f.shape[1] for f in factors) <= SPECTRUM_AXIS:
             return _product_eigenvectors(factors, weights[0])
-        if len(factors) == 1:
-            long = _long_axis(factors[0], weights[0])
-            if long is not None:
-                return long
-    if cells <= EIGENVECTOR_AXIS:
+    if cells <= SPECTRUM_AXIS:
         x = np.zeros((cells, cells))
         for block, c in zip(blocks, weights, strict=True):
             x += c * block.gram().dense(limit=cells * cells)
         values, vectors = np.linalg.eigh(x)
         return Spectrum(Kron((Dense(vectors),)), np.maximum(values, 0))
     unit = Kron(tuple(Identity(n) for n in shape))
-    if max(shape) <= EIGENVECTOR_AXIS and block_classes([*blocks, unit], shape) is not None:
+    if max(shape) <= SPECTRUM_AXIS and block_classes([*blocks, unit], shape) is not None:
         return ClassSpectrum(Classes.of([*blocks, unit], [*weights, min(weights)], shape))
     diagonal = np.zeros(cells)
     for block, c in zip(blocks, weights, strict=True):
@@ -261,7 +263,7 @@ def _geometric_mean(values: Array, counts: Array) -> float:
     return float(np.exp(np.average(np.log(values[some]), weights=counts[some])))
 
 
-def _tree_cost(shape: tuple[int, ...], sets: Iterable[Axes]) -> float:
+def tree_cost(shape: tuple[int, ...], sets: Iterable[Axes]) -> float:
     """About how many numbers a tree of partial sums goes through, as a multiple of the cells."""
     cost = 0.0
     families: list[tuple[float, list[Axes]]] = [(1.0, list(sets))]
@@ -307,8 +309,8 @@ def _product_eigenvectors(factors: Sequence[Matrix], weight: float) -> Spectrum:
 
 def _eigenvectors(pairs: Sequence[tuple[Array, Array]], weight: float) -> Spectrum:
     values = np.full(1, weight)
-    for own_values, _ in pairs:
-        values = np.multiply.outer(values, np.maximum(own_values, 0)).ravel()
+    for axis_values, _ in pairs:
+        values = np.multiply.outer(values, np.maximum(axis_values, 0)).ravel()
     return Spectrum(_grouped([vectors for _, vectors in pairs]), values)
 
 
@@ -334,7 +336,7 @@ def constant_first(n: int) -> Array:
     return np.asarray(np.eye(n) - 2 * np.outer(u, u) / (u @ u))
 
 
-def _long_axis(matrix: Matrix, weight: float) -> LongAxis | None:
+def _line(matrix: Matrix, weight: float) -> Line | None:
     """A p-Identity, a tree of counts, prefixes or all ranges of any length."""
     if isinstance(matrix, PIdentity):
 
@@ -342,9 +344,9 @@ def _long_axis(matrix: Matrix, weight: float) -> LongAxis | None:
             diagonal = np.sqrt(matrix.diagonal.astype(float) ** 2 + shift)
             return WoodburyInverse(Downdate.of(PIdentity(diagonal, matrix.rows.astype(float))))
 
-        return LongAxis(matrix, weight, woodbury)
+        return Line(matrix, weight, woodbury)
     if isinstance(matrix, Prefix | AllRange):
-        return LongAxis(matrix, weight, lambda shift: _ranges(matrix, shift))
+        return Line(matrix, weight, lambda shift: _ranges(matrix, shift))
     tree = tree_inverse(matrix)
     if tree is not None:
         levels, precisions = tree.tree.levels, tree.tree.precisions
@@ -357,7 +359,7 @@ def _long_axis(matrix: Matrix, weight: float) -> LongAxis | None:
             )
             return type(tree)(more)
 
-        return LongAxis(matrix, weight, with_level)
+        return Line(matrix, weight, with_level)
     return None
 
 
