@@ -13,7 +13,9 @@ held total, if that total is theirs), where Px = x. So
 
 for every draw of the noise and every data set: no weighted sum of squared errors over the workload
 is larger than that of least squares. Weights count as the workload weights its products. With a
-total that is itself an estimate, this holds for all but the total's own error.
+total that is itself an estimate, this holds for all but the total's own error. A point that is not
+quite the nearest may add its `gap`, which says how much that is: where it is large, as it is for
+ranges over a plane of half a million cells, there is no guarantee.
 
 The best fit of some thousand cells is found by an interior point method (`interior_point`). All
 else is splitting, which takes a counted number of steps and says how near it came (`splitting`).

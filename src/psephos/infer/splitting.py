@@ -135,7 +135,7 @@ def split(normal: NormalEquations, region: Region, tolerance: float) -> Split:
     shift, level, gap, step = FIRST_SHIFT * form.scale, 0.0, math.inf, 0
     solve = form.at(shift)
     x, u, z, v = np.zeros(n), np.zeros(n), np.zeros(n), np.empty(n)
-    most = min(max(FEWEST_STEPS, SPLIT_CELLS // n), MOST_STEPS_OF_SPLITTING)
+    most = min(max(FEWEST_STEPS, int(SPLIT_CELLS / (n * form.effort))), MOST_STEPS_OF_SPLITTING)
     while step < most and gap > tolerance:
         step += 1
         np.subtract(z, u, out=v)

@@ -54,6 +54,8 @@ GROUPED_CELLS = 64
 """Neighbouring axes of so many cells share one matrix: a few products of some size are fast."""
 TREE_COST = 6.0
 """How many cells, for each of the domain, a tree of partial sums may go through."""
+PRODUCT_LENGTH = 200
+"""How long an axis is whose product with a matrix takes as long as going cell by cell."""
 SHIFTED_STEPS = 60
 """The most steps of conjugate gradients for one solution; the next starts from it."""
 SHIFTED_SHARE = 0.03
@@ -67,6 +69,11 @@ class ShiftedForm(ABC):
 
     scale: float
     """About the geometric mean of the eigenvalues that are not zero."""
+
+    @property
+    def effort(self) -> float:
+        """About how long one solution takes, in those of a closed form that goes cell by cell."""
+        return 1.0
 
     @abstractmethod
     def at(self, shift: float) -> ShiftedMap:
@@ -83,6 +90,10 @@ class Spectrum(ShiftedForm):
     @cached_property
     def scale(self) -> float:  # type: ignore[override]
         return _geometric_mean(self.values, np.ones(self.values.size))
+
+    @property
+    def effort(self) -> float:
+        return 1 + sum(f.shape[1] for f in self.vectors.factors) / PRODUCT_LENGTH
 
     def at(self, shift: float) -> ShiftedMap:
         factors = 1 / (self.values + shift)
