@@ -13,8 +13,9 @@ import psephos as ps
 from psephos import matrix as mx
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.infer import normal_equations as normal_module
+from psephos.infer.interior_point import NonNegativeProblem, negative_size
 from psephos.infer.least_squares import block_answers
-from psephos.infer.nonnegative import NonNegativeProblem, _negative_size, nonnegative
+from psephos.infer.nonnegative import nonnegative
 from psephos.infer.normal_equations import NormalEquations
 from psephos.kernel.query import Query
 from tests.inverse.generators import BLOCKS, SHAPE
@@ -186,7 +187,7 @@ def test_the_conditions_hold_on_thousands_of_cells(query_set, budget):
     x = nonnegative(estimate).vector
     normal = NormalEquations.of(estimate)
     live = np.ones(x.size, bool)
-    noise = _negative_size(normal, live)
+    noise = negative_size(normal, live)
     if noise == 0:  # nothing but rounding below zero
         assert_allclose(x, normal.solution, atol=1e-9 * counts.max())
         return

@@ -1,58 +1,73 @@
-"""Least squares over cells that are not negative: min Σ_j c_j |A_j x - y_j|² with x ≥ 0.
+"""Non-negative estimates: the nearest cells x ≥ 0 to least squares, in one of two norms.
 
-With X = Σ c_j A_jᵀA_j and b = Σ c_j A_jᵀy_j the minimum is where, for every cell i,
+    without a workload   min Σ_j c_j |A_j x - y_j|²: the best fit to the measurements
+    with a workload W    min |W(x - x_LS)|²: the nearest answers to those of least squares
 
-    x_i > 0 and (Xx - b)_i = 0,   or   x_i = 0 and (Xx - b)_i ≥ 0.
+over the region C of cells that are not negative, zero where no row can be, with their total held if
+that is wanted. The second has a guarantee. C is convex, and the nearest point of a convex set moves
+no two points further apart, in the norm that says what is nearest: for any points v and w of the
+space and their nearest points Pv and Pw, |Pv - Pw| ≤ |v - w|. The true cells x are in C (with a
+held total, if that total is theirs), where Px = x. So
 
-Two steps, both by conjugate gradients with X applied implicitly. An interior point method
-(x_i z_i = μ → 0, Xx - b = z; Wright 1997, ch. 1) finds which cells are zero in some twenty rounds,
-however many there are. Then semismooth Newton steps (Hintermüller, Ito and Kunisch 2002), which
-converge fast from there, solve for the others until the conditions hold.
+    |W(x̂ - x)| = |W(Px_LS - Px)| ≤ |W(x_LS - x)|
+
+for every draw of the noise and every data set: no weighted sum of squared errors over the workload
+is larger than that of least squares. Weights count as the workload weights its products. With a
+total that is itself an estimate, this holds for all but the total's own error. A point that is not
+quite the nearest may add its `gap`, which says how much that is: where it is large, as it is for
+ranges over a plane of half a million cells, there is no guarantee.
+
+The best fit of some thousand cells is found by an interior point method (`interior_point`). All
+else is splitting, which takes a counted number of steps and says how near it came (`splitting`).
 """
 
 from __future__ import annotations
 
-import warnings
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.errors import ShapeError, UnsupportedError
+from psephos.errors import RefusedError, ShapeError, UnsupportedError
 from psephos.infer.estimate import Answers
+from psephos.infer.interior_point import interior_point, negative_size
 from psephos.infer.least_squares import LeastSquares
-from psephos.infer.normal_equations import LinearMap, NormalEquations, conjugate_gradients
+from psephos.infer.normal_equations import NormalEquations
+from psephos.infer.splitting import Region, Split, floors_of, gap_of, split
 from psephos.matrix import Ones
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
 NONNEGATIVE_CELLS = 20_000_000
 """The most cells for which a vector that is not negative is made."""
-CONDITION_TOLERANCE = 1e-8
-"""How far the conditions may be missed, as a share of what noise put below zero."""
-FLOAT_ERROR = 1e-14
-"""What floating point leaves of b - Xx, as a share of |b|/√d."""
-NEWTON_DISTANCE = 0.03
-"""When Newton steps are first tried: distances from the solution, as a share of the noise."""
-ROUNDING_ERROR = 1e-10
-"""What lies below zero by less than this share of |b|/√d is put there by floating point."""
-HELD_TOTAL_TOLERANCE = 1e-3
-"""Where a fit with a held total misses the conditions by more, the total is let go."""
-INTERIOR_ROUNDS = 100
+FEW_CELLS = 5000
+"""Up to so many cells the interior point method is used, and gaps are small."""
+GAP, SMALL_GAP = 0.05, 0.001
+"""How near to the best fit is near enough: a share of the noise, as a root mean square."""
+SAME_TOTAL = 1e-9
+"""What two totals may differ by, as a share, that are one."""
 
 
 def nonnegative(
-    estimate: LeastSquares, *, zeros: Array | None = None, hold_total: bool = False
+    estimate: LeastSquares,
+    *,
+    workload: Workload | None = None,
+    zeros: Array | None = None,
+    hold_total: bool = False,
+    total: float | None = None,
 ) -> NonNegative:
-    """The cells x ≥ 0, zero where `zeros` says so, that fit all measurements best.
+    """The cells x ≥ 0, zero where `zeros` says so, that are nearest to an estimate.
 
-    If the estimate has no negative cell it is the answer. Where measurements leave directions
-    open, some minimiser is returned that spreads counts evenly.
+    Without a workload they fit all measurements best; with one, its answers are nearest to those of
+    the estimate. If the estimate has no negative cell it is the answer. Where measurements leave
+    directions open, some minimiser is returned that spreads counts evenly.
 
     Raising what lies below zero makes totals too large, by more the more cells are empty. With
-    `hold_total` the best fit is sought among cells that add up to the estimate's total, which is
-    unbiased: other cells give way, and most answers come out closer to the truth.
+    `hold_total` cells add up to the estimate's total, which is unbiased, where measurements tell
+    it: other cells give way, and most answers come out closer to the truth. `total` is a number
+    that is public, and held instead.
 
     >>> import psephos as ps
     >>> domain, counts = ps.Domain.of(a=3), np.array([9, 0, 0])
@@ -65,6 +80,8 @@ def nonnegative(
     array([7.67, 0.  , 0.67])
     >>> nonnegative(estimate, hold_total=True).vector.round(2)
     array([7.5, 0. , 0.5])
+    >>> nonnegative(estimate, total=9).vector.round(2)
+    array([8., 0., 1.])
     """
     cells = estimate.domain.size
     if cells > NONNEGATIVE_CELLS:
@@ -72,23 +89,43 @@ def nonnegative(
             f"the published view needs a vector of all cells, at most {NONNEGATIVE_CELLS:,}, and "
             f"{estimate.domain} has {cells:,}; the raw and the consistent view remain"
         )
+    if total is not None and not (math.isfinite(total) and total >= 0):
+        raise RefusedError(f"a public total is a number that is not negative, got {total!r}")
     zeros = None if zeros is None else check_zeros(zeros, cells)
-    normal = NormalEquations.of(estimate)
-    allowed = ~normal.merged_zeros(zeros)
-    equations = normal.with_total(_total(estimate)) if hold_total else normal
-    x, violation = _solve(equations, allowed)
-    if (
-        hold_total and violation > HELD_TOTAL_TOLERANCE
-    ):  # better a total that moved than no solution
-        x, violation = _solve(normal, allowed)
-    if violation > CONDITION_TOLERANCE:
-        warnings.warn(
-            f"the best fit without negative cells is met to {violation:.0e} of the noise, not to "
-            f"{CONDITION_TOLERANCE:.0e}; these measurements differ too much in their precision",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-    return NonNegative(estimate.domain, normal.spread(x, zeros), estimate.simulation)
+    if workload is None:
+        normal = NormalEquations.of(estimate)
+    else:
+        normal = NormalEquations.of_workload(estimate, workload)
+    held = _total(estimate) if total is None and hold_total else total
+    region = Region(~normal.merged_zeros(zeros), None if held is None else float(held))
+    fit = _nearest(normal, region, in_workload=workload is not None)
+    vector = normal.spread(fit.cells, zeros)
+    return NonNegative(estimate.domain, vector, estimate.simulation, fit.steps, fit.gap)
+
+
+def _nearest(normal: NormalEquations, region: Region, *, in_workload: bool) -> Split:
+    """The estimate itself if it lies in the region; else by the method for so many cells."""
+    sum_of_cells = float(normal.solution.sum())
+    same = region.total is None or abs(region.total - sum_of_cells) <= SAME_TOTAL * max(
+        region.total, 1.0
+    )
+    if not region.allowed.any():
+        return Split(np.zeros(normal.solution.size), 0, 0.0)
+    if same and negative_size(normal, region.allowed) == 0:
+        return Split(np.where(region.allowed, np.maximum(normal.solution, 0), 0.0), 0, 0.0)
+    few = normal.solution.size <= FEW_CELLS
+    if not few or in_workload:
+        return split(normal, region, SMALL_GAP if few else GAP)
+    cells, steps = interior_point(normal, region.allowed, region.total)
+    if region.total is not None and cells.sum() > 0:
+        cells *= region.total / float(cells.sum())
+    cells = region.nearest(cells)
+    slope = normal.apply(cells) - normal.target
+    kappa = float(slope @ cells) / region.total if region.total else 0.0
+    exact = Split(cells, steps, gap_of(normal, region, cells, cells, kappa, floors_of(normal)))
+    if exact.gap <= SMALL_GAP:
+        return exact
+    return min(exact, split(normal, region, SMALL_GAP), key=lambda fit: fit.gap)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,6 +135,11 @@ class NonNegative:
     domain: Domain
     vector: Array
     simulation: bool = False
+    steps: int = 0
+    """Steps of the method that were taken."""
+    gap: float = 0.0
+    """A bound on the distance to the best such cells, as a share of the noise, both as root mean
+    squares over what was measured (with a workload: over its answers)."""
     biased: ClassVar[bool] = True
 
     def answer(self, workload: Workload) -> Answers:
@@ -129,163 +171,3 @@ def check_zeros(zeros: Array, cells: int) -> Array:
             f"{flags.shape}"
         )
     return flags.reshape(-1)
-
-
-@dataclass(frozen=True, eq=False)
-class NonNegativeProblem:
-    """min ½xᵀXx - bᵀx over x ≥ 0 on some cells; d is the diagonal of X, `noise` a size of √d·x.
-
-    `stiff` is the multiple of 11ᵀ in X, where a total is held; d leaves it out.
-    """
-
-    apply: LinearMap
-    target: Array
-    diagonal: Array
-    live: Array
-    noise: float
-    tolerance: float
-    stiff: float
-
-    @classmethod
-    def of(cls, normal: NormalEquations, live: Array, noise: float) -> NonNegativeProblem:
-        """Conditions are met to a share of the noise, or as far as floating point can tell."""
-        diagonal = np.where(live, normal.diagonal, 1.0)
-        largest = float(np.abs(normal.target / np.sqrt(diagonal)).max())
-        tolerance = max(CONDITION_TOLERANCE, FLOAT_ERROR * largest / noise)
-        return cls(normal.apply, normal.target, diagonal, live, noise, tolerance, normal.stiff)
-
-    def stiff_direction(self, cells: Array) -> tuple[float, Array] | None:
-        """The direction of a held total, among some cells."""
-        return (self.stiff, cells.astype(float)) if self.stiff else None
-
-    def gradient(self, x: Array) -> Array:
-        """Xx - b, on the live cells."""
-        gradient = self.apply(x)
-        gradient -= self.target
-        gradient *= self.live
-        return gradient
-
-    def violation(self, x: Array, gradient: Array) -> float:
-        """How far the conditions are missed: |x - max(x - g/d, 0)|, as a share of the noise."""
-        gap = np.abs(x - np.maximum(x - gradient / self.diagonal, 0))
-        return float((gap * np.sqrt(self.diagonal)).max()) / self.noise
-
-
-def _solve(normal: NormalEquations, allowed: Array) -> tuple[Array, float]:
-    """The best fit, and how far it misses the conditions beyond what floats can tell."""
-    live = allowed & (normal.diagonal > 0)
-    noise = _negative_size(normal, allowed)
-    if noise == 0 or not live.any():
-        return np.where(allowed, np.maximum(normal.solution, 0), 0.0), 0.0
-    return _interior(NonNegativeProblem.of(normal, live, noise), normal.solution)
-
-
-def _negative_size(normal: NormalEquations, allowed: Array) -> float:
-    """The size of what noise put below zero, or where zeros must be; 0 if that is rounding."""
-    root = np.sqrt(normal.diagonal)
-    below = np.where(allowed, np.minimum(normal.solution, 0), normal.solution) * root
-    size = float(np.sqrt((below**2).sum() / max(np.count_nonzero(below), 1)))
-    root[root == 0] = 1
-    return size if size > ROUNDING_ERROR * float(np.abs(normal.target / root).max()) else 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class _Point:
-    """x and z > 0; `off` is how far Xx - b is from z, `mean` that of x z, both as noise."""
-
-    x: Array
-    z: Array
-    gradient: Array
-    off: float
-    mean: float
-
-    @classmethod
-    def at(cls, problem: NonNegativeProblem, x: Array, z: Array) -> _Point:
-        gradient, count = problem.gradient(x), problem.live.sum()
-        off = np.sqrt(((gradient - z) ** 2 / problem.diagonal).sum() / count)
-        mean = x @ z / count
-        return cls(x, z, gradient, float(off) / problem.noise, float(mean) / problem.noise**2)
-
-
-def _interior(problem: NonNegativeProblem, start: Array) -> tuple[Array, float]:
-    """Interior point rounds, and Newton steps as soon as they may succeed."""
-    d, live, noise = problem.diagonal, problem.live, problem.noise
-    # On the central path of a diagonal X: x z = noise² and d (x - start) = z.
-    x = (start + np.sqrt(start**2 + 4 * noise**2 / d)) / 2
-    x = np.where(live, np.maximum(x, 1e-9 * noise / np.sqrt(d)), 0.0)
-    point = _Point.at(problem, x, _ratio(noise**2, x, live))
-    best, least, near = np.where(live, np.maximum(start, 0), 0.0), np.inf, NEWTON_DISTANCE
-    for _ in range(INTERIOR_ROUNDS):
-        if not np.isfinite(point.off + point.mean):
-            break
-        if max(point.off, point.mean) < near:
-            candidate, violation = _newton(problem, point.x, point.x * d >= point.z)
-            if violation < least:
-                best, least = candidate, violation
-            if least <= problem.tolerance:
-                return best, 0.0
-            near /= 30
-        point = _round(problem, point)
-    return best, float(least)
-
-
-def _round(problem: NonNegativeProblem, point: _Point) -> _Point:
-    """One step towards a fifth of the present x z."""
-    d, live, x, z = problem.diagonal, problem.live, point.x, point.z
-    aim = _ratio(0.2 * point.mean * problem.noise**2, x, live)
-    ratio = _ratio(z, x, live)
-
-    def apply(v: Array) -> Array:
-        image = problem.apply(v)
-        image *= live
-        image += ratio * v
-        return image
-
-    stiff = problem.stiff_direction(live)
-    step = conjugate_gradients(apply, d + ratio, aim - point.gradient, 1e-2, stiff=stiff)
-    z_step = aim - z - ratio * step
-    length = min(1.0, 0.99 * _longest_step(x, step, live), 0.99 * _longest_step(z, z_step, live))
-    if length < 0.9:
-        # A few cells near zero shorten the step of all; it is better to hold just them back.
-        cut = _Point.at(problem, np.maximum(x + step, 0.1 * x), np.maximum(z + z_step, 0.1 * z))
-        if cut.off + cut.mean < (1 - length) * (point.off + point.mean):
-            return cut
-    return _Point.at(problem, x + length * step, z + length * z_step)
-
-
-def _ratio(a: Array | float, x: Array, live: Array) -> Array:
-    """a/x on the live cells, zero elsewhere."""
-    return np.divide(a, x, out=np.zeros_like(x), where=live)
-
-
-def _longest_step(x: Array, step: Array, live: Array) -> float:
-    """The longest multiple of a step that keeps x ≥ 0."""
-    fall = float(_ratio(-step, x, live).max())
-    return 1 / fall if fall > 0 else np.inf
-
-
-def _newton(problem: NonNegativeProblem, x: Array, free: Array) -> tuple[Array, float]:
-    """Solve on the free cells, hold those that go below zero, free those that push up; repeat."""
-    best, least, worse = x, np.inf, 0
-    free = free & problem.live
-    while worse < 6:
-
-        def apply(v: Array, free: Array = free) -> Array:
-            image = problem.apply(v)
-            image *= free
-            return image
-
-        x = np.where(free, x, 0.0)
-        rest = np.where(free, -problem.gradient(x), 0.0)
-        enough = 0.5 * problem.tolerance * problem.noise
-        stiff = problem.stiff_direction(free)
-        x = x + conjugate_gradients(apply, problem.diagonal, rest, 1e-3, enough, stiff=stiff)
-        gradient = problem.gradient(x)
-        violation = problem.violation(x, gradient)
-        worse = worse + 1
-        if violation < least:
-            best, least, worse = np.maximum(x, 0), violation, 0
-        if least <= problem.tolerance:
-            break
-        free = (x - gradient / problem.diagonal > 0) & problem.live
-    return best, least

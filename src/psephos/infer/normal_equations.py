@@ -15,40 +15,48 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.random import default_rng
 
 from psephos.infer.least_squares import LeastSquares, block_answers
 from psephos.inverse.choice import precision
 from psephos.inverse.form import Fitted, Form
+from psephos.inverse.gram_map import LinearMap, gram_map
 from psephos.inverse.merged_cells import FittedGroups, MergedForm, Merging
+from psephos.inverse.shifted import TREE_COST, constant_first, tree_cost
 from psephos.inverse.subspaces import FittedTables, Subspaces
-from psephos.matrix import Dense, Identity, Kron, MarginalsGram, Matrix, Ones, PIdentity, Scaled
+from psephos.matrix import Dense, Kron, Matrix
 from psephos.matrix.columns import gram_diagonal
 from psephos.values import Array
+from psephos.workload.workload import Workload
 
 PRECISION_RATIO = 1e8
 """How much more one block may count than another: a block with next to no noise is cut to that."""
 HELD_TOTAL_STRENGTH = 1e3
 """How much more a held total counts than what the measurements say of it."""
-WRITTEN_GRAM_AXIS = 256
-"""The longest axis on which a Gram is written out: one product instead of two."""
 EIGENVECTOR_AXIS = 512
 """The longest axis on which eigenvectors of marginals are written out."""
 EIGENVECTOR_CELLS = 32
 """Neighbouring axes of so many cells share one matrix: a few products of some size are fast."""
+SUMMED_CELLS = 50_000
+"""From so many cells on a tree of partial sums is faster, if it is not too large itself."""
 MOST_STEPS = 500
 """Steps before the solution is taken as it is."""
-
-LinearMap = Callable[[Array], Array]
 
 
 @dataclass(frozen=True, eq=False)
 class NormalEquations:
     """X, its diagonal, b and the least squares solution of least norm, on cells told apart."""
 
+    blocks: tuple[Matrix, ...]
+    weights: tuple[float, ...]
+    shape: tuple[int, ...]
+    """Of the cells told apart."""
     apply: LinearMap
     diagonal: Array
     target: Array
     solution: Array
+    noise: float
+    """√(e²), where e² is what noise adds to |x - truth|² in the norm of X."""
     groups: Array | None
     """For every cell of the domain its merged cell; None where none are merged."""
     stiff: float = 0.0
@@ -81,7 +89,44 @@ class NormalEquations:
             solution = conjugate_gradients(apply, safe, target, 1e-13)
         else:
             solution = _least_norm_cells(fitted, len(shape))
-        return cls(apply, diagonal, target, solution, groups)
+        noise = math.sqrt(sum(y.size for y in values) / most)
+        return cls(
+            tuple(blocks), tuple(weights), shape, apply, diagonal, target, solution, noise, groups
+        )
+
+    @classmethod
+    def of_workload(cls, estimate: LeastSquares, workload: Workload) -> NormalEquations:
+        """The same with G = WᵀW in place of X: distances are those of the workload's answers."""
+        Workload.require(workload, estimate.domain)
+        workload.check_covered(estimate.form)
+        base = cls.of(estimate)
+        vector, shape = base.spread(base.solution, None), estimate.domain.shape
+        products = [workload.factors(i) for i in range(len(workload.products))]
+        blocks: list[Matrix] = [Kron(factors) for factors in products]
+        squares = [float(product.weight) ** 2 for product in workload.products]
+        merging, groups = Merging.of(blocks, shape), None
+        if merging is not None:
+            blocks, shape = list(merging.blocks(blocks)), merging.shape
+            groups = merged_cells(merging)
+            vector = np.bincount(groups, weights=vector, minlength=math.prod(shape))
+        most = max(squares)
+        weights = [w / most for w in squares]
+        diagonal = np.zeros(vector.size)
+        for block, w in zip(blocks, weights, strict=True):
+            diagonal += w * gram_diagonal(block)
+        apply = gram_map(blocks, weights, shape)
+        noise = math.sqrt(_expected_square(estimate, products, weights))
+        return cls(
+            tuple(blocks),
+            tuple(weights),
+            shape,
+            apply,
+            diagonal,
+            apply(vector),
+            vector,
+            noise,
+            groups,
+        )
 
     def with_total(self, total: float | None) -> NormalEquations:
         """The same with one measurement more: a total, met to a small share of what it moves.
@@ -127,75 +172,28 @@ def merged_cells(merging: Merging) -> Array:
     return cells
 
 
+def _expected_square(
+    estimate: LeastSquares, products: Sequence[tuple[Matrix, ...]], weights: Sequence[float]
+) -> float:
+    """What noise adds to the weighted squares of answers; from one draw where only draws tell."""
+    if estimate.form.exact:
+        return float(np.array(weights) @ estimate.form.traces(products))
+    rng = default_rng(0)
+    answers = block_answers(estimate.measurements)
+    draws = [
+        math.sqrt(each.noise.exact_variance) * rng.standard_normal(each.values.size)
+        for each in answers
+    ]
+    fitted = estimate.form.fit(draws)
+    squares = [float((fitted.answers(factors) ** 2).sum()) for factors in products]
+    return float(np.array(weights) @ squares)
+
+
 def _least_norm_cells(fitted: Fitted, axes: int) -> Array:
     """Least squares with least norm: what nobody measured counts as zero."""
     if isinstance(fitted, FittedTables):
         return np.asarray(fitted.averages.tables(tuple(range(axes)))[0])
     return fitted.vector  # type: ignore[attr-defined, no-any-return]
-
-
-def gram_map(
-    blocks: Sequence[Matrix], weights: Sequence[float], shape: tuple[int, ...]
-) -> LinearMap:
-    """The map Σ c_j A_jᵀA_j: marginals together, along a tree of partial sums, others one by one.
-
-    What another block sums over is summed first and spread last.
-    """
-    sets: dict[tuple[int, ...], float] = {}
-    pairs: list[tuple[Matrix, Matrix]] = []
-    for block, c in zip(blocks, weights, strict=True):
-        axes = _marginal_axes(block, shape)
-        if axes is None:
-            pairs.append(_halves(block, c))
-        else:
-            sets[axes] = sets.get(axes, 0.0) + c
-    if sets:
-        marginals = MarginalsGram(shape, tuple(sets), tuple(sets.values()))
-        pairs.append((Identity(blocks[0].shape[1]), marginals))
-
-    def apply(x: Array) -> Array:
-        image = np.zeros(x.size)
-        for down, up in pairs:
-            image += up.matvec(down.matvec(x))
-        return image
-
-    return apply
-
-
-def _factors(block: Matrix) -> tuple[Matrix, ...]:
-    return block.factors if isinstance(block, Kron) else (block,)
-
-
-def _marginal_axes(block: Matrix, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The axes that a marginal keeps; None for other blocks."""
-    factors = _factors(block)
-    if tuple(factor.shape[1] for factor in factors) != shape:  # one matrix over all cells
-        return tuple(range(len(shape))) if isinstance(block, Identity) else None
-    axes = []
-    for i, factor in enumerate(factors):
-        if isinstance(factor, Identity):
-            axes.append(i)
-        elif not isinstance(factor, Ones) or factor.m > 1:
-            return None
-    return tuple(axes)
-
-
-def _halves(block: Matrix, weight: float) -> tuple[Matrix, Matrix]:
-    """Two matrices whose product is c AᵀA."""
-    down: list[Matrix] = []
-    up: list[Matrix] = []
-    for factor in _factors(block):
-        total = isinstance(factor, Ones)
-        down.append(factor if total else _gram(factor))
-        up.append(factor.T if total else Identity(factor.shape[1]))
-    return Scaled(weight, Kron(tuple(down))), Kron(tuple(up))
-
-
-def _gram(factor: Matrix) -> Matrix:
-    n = factor.shape[1]
-    if n <= WRITTEN_GRAM_AXIS and not isinstance(factor, Identity | PIdentity):
-        return Dense(factor.gram().dense(limit=n * n))
-    return factor.gram()
 
 
 def _eigenvector_map(
@@ -206,6 +204,11 @@ def _eigenvector_map(
         return None
     if len(form.shape) > 30:
         return None  # most axes have one value then; an array has no room for them
+    if (
+        math.prod(form.shape) > SUMMED_CELLS
+        and tree_cost(form.shape, form.information) <= TREE_COST
+    ):
+        return None
     values = np.zeros((2,) * len(form.shape))
     for axes, information in Subspaces.of(form.shape, blocks, weights).information.items():
         values[tuple(int(i in axes) for i in range(len(form.shape)))] = information
@@ -214,7 +217,7 @@ def _eigenvector_map(
     spectrum = values.reshape(-1)
     bases: list[Array] = []
     for n in form.shape:
-        basis = _constant_first(n)
+        basis = constant_first(n)
         if bases and len(bases[-1]) * n <= EIGENVECTOR_CELLS:
             basis = np.kron(bases.pop(), basis)
         bases.append(basis)
@@ -226,15 +229,6 @@ def _eigenvector_map(
         return eigenvectors.matvec(coordinates)
 
     return apply
-
-
-def _constant_first(n: int) -> Array:
-    """Orthogonal, with a constant first column: the reflection of the first unit vector on it."""
-    if n == 1:
-        return np.ones((1, 1))
-    u = np.full(n, 1 / math.sqrt(n))
-    u[0] -= 1
-    return np.asarray(np.eye(n) - 2 * np.outer(u, u) / (u @ u))
 
 
 def conjugate_gradients(

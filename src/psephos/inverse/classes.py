@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
@@ -197,6 +197,19 @@ class Classes(Form):
             vectors[part] = flat[places[part]] @ vectors[part]
         back = np.argsort(order)
         return vectors.reshape(tensor.shape).transpose(back).reshape(image.shape)
+
+    def with_precisions(self, precisions: Sequence[float]) -> Classes:
+        """The same blocks measured with other precisions; the classes stay."""
+        inverse = _inverse(self.axes, self.which, precisions)
+        return replace(self, precisions=tuple(precisions), inverse=inverse)
+
+    def solve(self, v: Array) -> Array:
+        """X⁻¹v, where some block tells all cells apart."""
+        image = Kron(tuple(Dense(axis.vectors.T) for axis in self.axes)).matvec(v)
+        tensor = image.reshape([axis.vectors.shape[1] for axis in self.axes])
+        for combination, place in _places(self.axes, [range(len(a.sections)) for a in self.axes]):
+            tensor[place] = self._solved(combination, tensor[place], ())
+        return Kron(tuple(Dense(axis.vectors) for axis in self.axes)).matvec(tensor.reshape(-1))
 
     def image(self, i: int, queries: Matrix) -> QueryImage:
         """What queries make of the coordinates of one axis; those that come again are kept."""

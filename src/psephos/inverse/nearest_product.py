@@ -32,19 +32,12 @@ class NearestProduct:
         cls, blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[int, ...]
     ) -> NearestProduct | None:
         """None if some block is no product over the axes, or an axis is too long."""
-        products = [b for b in blocks if isinstance(b, Kron)]
-        fits = all(tuple(f.shape[1] for f in b.factors) == shape for b in products)
-        if len(products) < len(blocks) or not fits or max(shape) > DENSE_AXIS:
+        grams = _axis_grams(blocks, shape)
+        if grams is None:
             return None
-        grams = tuple(
-            tuple(b.factors[i].gram().dense(limit=n * n).astype(float) for b in products)
-            for i, n in enumerate(shape)
-        )
-        parts = _nearest_parts(grams, precisions)
         roots = []
-        for ys, part in zip(grams, parts, strict=True):
-            z = sum(a * y for a, y in zip(part, ys, strict=True))
-            values, vectors = np.linalg.eigh(np.asarray(z))
+        for z in _nearest_factors(grams, precisions):
+            values, vectors = np.linalg.eigh(z)
             inside = values > values[-1] * len(values) * 1e-13
             roots.append(vectors[:, inside] / np.sqrt(values[inside]))
         return cls(tuple(roots), grams, tuple(precisions))
@@ -74,6 +67,34 @@ class NearestProduct:
             first *= float(np.trace(inner))
             second *= [float(((root.T @ y @ root) * inner).sum()) for y in grams]
         return first, float(second.sum())
+
+
+def nearest_product(
+    blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[int, ...]
+) -> list[Array] | None:
+    """The Z_i of the product ⊗Z_i nearest to Σ c_j ⊗Y_ij; None where blocks are no products."""
+    grams = _axis_grams(blocks, shape)
+    return None if grams is None else _nearest_factors(grams, precisions)
+
+
+def _axis_grams(
+    blocks: Sequence[Matrix], shape: tuple[int, ...]
+) -> tuple[tuple[Array, ...], ...] | None:
+    """Y_ij on every axis i of every block j."""
+    products = [b for b in blocks if isinstance(b, Kron)]
+    fits = all(tuple(f.shape[1] for f in b.factors) == shape for b in products)
+    if len(products) < len(blocks) or not fits or max(shape) > DENSE_AXIS:
+        return None
+    return tuple(
+        tuple(b.factors[i].gram().dense(limit=n * n).astype(float) for b in products)
+        for i, n in enumerate(shape)
+    )
+
+
+def _nearest_factors(grams: Sequence[Sequence[Array]], precisions: Sequence[float]) -> list[Array]:
+    parts = _nearest_parts(grams, precisions)
+    pairs = zip(grams, parts, strict=True)
+    return [np.asarray(sum(a * y for a, y in zip(part, ys, strict=True))) for ys, part in pairs]
 
 
 def _nearest_parts(grams: Sequence[Sequence[Array]], precisions: Sequence[float]) -> list[Array]:

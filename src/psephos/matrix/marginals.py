@@ -312,7 +312,11 @@ def _merge_branches(part: Array | None, spread: Array | None, outer: int, n: int
     if part is None:
         return np.repeat(branches[0].reshape(outer, 1, -1), n, axis=1)
     table = part.reshape(outer, n, -1)
-    return table if spread is None else np.asarray(table + branches[-1].reshape(outer, 1, -1))
+    if spread is None:
+        return table
+    other = branches[-1].reshape(outer, 1, -1)
+    # The part is a table of its own, so it can be written to.
+    return np.add(table, other, out=table if table.dtype == other.dtype else None)
 
 
 def _check(matrix: Marginals | MarginalsGram) -> None:
