@@ -194,12 +194,14 @@ class _Dual:
         value, slope = self.value(point), float(g @ p)
         dust = 1e-13 * (abs(value) + abs(problem.total * point.log_mass))
         for _ in range(MOST_HALVINGS):
-            exponent = length * rise
-            exponent += point.exponent
-            longer = problem.at(point.theta + length * p, exponent)
+            rise *= length
+            rise += point.exponent
+            longer = problem.at(point.theta + length * p, rise)
             if self.value(longer) <= value + 1e-4 * length * slope + dust:
                 return longer
             length *= SHRINKAGE
+            del longer  # a vector of cells less while the next is made
+            rise = problem.tree.transpose(p)
         return None
 
 

@@ -35,10 +35,10 @@ from psephos.infer.prior_model import PriorModel, check_prior
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-STRENGTH_RATIO = 0.5
+STRENGTH_RATIO = 0.7
 """Each step's strength, as a share of that of the step before."""
-MOST_ENTROPY_STEPS = 40
-IDLE_STEPS = 2
+MOST_ENTROPY_STEPS = 60
+IDLE_STEPS = 3
 """How many steps in a row may fail to improve the estimated risk before the rest are left out."""
 LEAST_GAIN = 0.002
 """What counts as an improvement once the estimate is better than least squares, as a share."""
@@ -75,7 +75,7 @@ def maximum_entropy(
     >>> estimate.vector.round(1)
     array([37., -3., 13., -7.,  1.,  3., -2., -8.])
     >>> maximum_entropy(estimate, W, total=51).vector.round(1)
-    array([35.7,  0.5, 11.1,  0. ,  2.2,  0.7,  0.7,  0. ])
+    array([35.9,  0.4, 11.4,  0. ,  2. ,  0.8,  0.6,  0. ])
     """
     cells = estimate.domain.size
     if cells > NONNEGATIVE_CELLS:
@@ -89,7 +89,7 @@ def maximum_entropy(
     measured = MeasuredCells.of(estimate)
     probes = measured.probes()
     model = PriorModel.of(measured, probes, zeros, prior, total)
-    if model.total <= 0 or not model.cells.any():
+    if model.excludes_all:
         empty = np.zeros(cells)
         return MaximumEntropy(estimate.domain, empty, 0, 0.0, 0.0, math.nan, estimate.simulation)
     problem = model.problem

@@ -33,8 +33,8 @@ class PriorModel:
     """The prior and the total, and how they move with each probe."""
 
     measured: MeasuredCells
-    cells: Array
-    """The prior of every merged cell, in the order of the tree."""
+    logarithms: Array
+    """The logarithm of the prior of every merged cell, in the order of the tree."""
     shares: Array | None
     """For every cell of the domain its share of its merged cell; None where none are merged."""
     total: float
@@ -80,15 +80,20 @@ class PriorModel:
             Tangent(probe.values, slope, one_way, move, theta)
             for probe, slope, move in zip(probes, slopes, moves, strict=True)
         )
-        return cls(measured, cells, shares, count, tangents)
+        with np.errstate(divide="ignore"):
+            logarithms = np.log(cells)
+        return cls(measured, logarithms, shares, count, tangents)
+
+    @property
+    def excludes_all(self) -> bool:
+        """Is there no cell, or no row, that a count could be given to?"""
+        return self.total <= 0 or not np.isfinite(self.logarithms.max())
 
     @property
     def problem(self) -> EntropyProblem:
         """The steps to be taken from here."""
-        with np.errstate(divide="ignore"):
-            log_prior = np.log(self.cells)
         data = self.measured
-        return EntropyProblem(data.tree, data.values, data.variances, log_prior, self.total)
+        return EntropyProblem(data.tree, data.values, data.variances, self.logarithms, self.total)
 
     def spread(self, x: Array) -> Array:
         """All cells of the domain, in its order, from merged cells in the tree's."""
