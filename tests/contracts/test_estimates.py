@@ -12,6 +12,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import psephos as ps
+from psephos.infer.entropy import maximum_entropy
 from psephos.infer.nonnegative import nonnegative
 
 DOMAIN = ps.Domain.of(sex=["F", "M"], age=range(5))
@@ -70,6 +71,10 @@ def without_negatives(strategy, **options):
     return lambda *run: nonnegative(least_squares(strategy)(*run), **options)
 
 
+def entropy(strategy, workload):
+    return lambda *run: maximum_entropy(least_squares(strategy)(*run), workload)
+
+
 def even_spread(seed, simulation):
     measurement = measure(ps.select.identity(CUBE), seed, simulation)
     return EvenSpread(DOMAIN, float(measurement.values.sum()), simulation)
@@ -98,6 +103,8 @@ ESTIMATES = {
     "least squares of merged cells": Example(least_squares(MERGED), (GROUPS,)),
     "non-negative cells": Example(without_negatives(CELLS)),
     "non-negative tables": Example(without_negatives(TABLES, hold_total=True)),
+    "maximum entropy of tables": Example(entropy(TABLES, CUBE)),
+    "maximum entropy of merged cells": Example(entropy(MERGED, GROUPS)),
     "a third party's biased one": Example(even_spread),
     "a third party's unbiased one": Example(noisy_cells),
 }

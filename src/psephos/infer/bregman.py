@@ -1,0 +1,242 @@
+"""Steps towards noisy answers that never leave the positive cells: iterated relative entropy.
+
+Measured are y = A x + noise, with variance σ_j² in row j; x ≥ 0 adds up to T, and KL is Kullback
+and Leibler's Σ x log(x/x'). From x_0, a prior, step k of strength τ goes to the minimum of
+
+    P(x) = ½ Σ_j (Ax - y)_j²/σ_j² + τ KL(x ‖ x_{k-1}),   Σ x = T.
+
+*Dual.* With a multiplier ν for the total, the minimum has Aᵀ((Ax - y)/σ²) + τ log(x/x_{k-1}) = ν,
+so x_k is x_{k-1} times the exponential of Aᵀ of something, and by induction all x_k lie in
+
+    x(θ) = T q exp(Aᵀθ)/Z(θ),   Z(θ) = Σ q exp(Aᵀθ),   q = x_0/T.
+
+Put λ_j = τ σ_j² and c = θ_{k-1}; then the minimum is where
+
+    g(θ) = A x(θ) - y + λ (θ - c) = 0,
+
+the gradient of the convex D(θ) = T log Z(θ) - y·θ + ½ Σ λ (θ - c)², whose second derivative is
+H + λ with H = A (diag(x) - xxᵀ/T) Aᵀ. That needs one Aᵀ and one A, for x·Aᵀv = (Ax)·v. Newton steps
+solve it, by conjugate gradients preconditioned with the diagonal Σ_i a_ji² x_i - (Ax)_j²/T + λ_j.
+
+*Certificate.* KL(x(θ) ‖ x_{k-1}) = (Ax)·(θ - c) - T log(Z(θ)/Z(c)), so P(x(θ)) lies above the dual
+value -τ (D(θ) - D(c)) by exactly
+
+    ½ Σ (Ax - y)²/σ² + τ (Ax - y)·(θ - c) + ½ τ² Σ σ² (θ - c)² = ½ Σ g²/σ²,
+
+and since P grows from its minimum x* by at least ½ |A(x - x*)/σ|², |A(x - x*)/σ| ≤ |g/σ|: the root
+mean square of g/σ bounds how far answers are from those of the minimum, in standard deviations.
+
+*Derivative.* Let y move by dy, log q by s and T by dT. From g = 0 at every step,
+
+    (H + λ) dθ_k = dy + λ dθ_{k-1} - b,   b = A(x (s - x·s/T)) + Ax dT/T,
+    dx_k = x (Aᵀdθ_k + s - their x-weighted mean) + x dT/T,
+
+which is the derivative of the whole iteration, one linear system for every step.
+
+Osher, Burger, Goldfarb, Xu and Yin (2005) iterate such steps: a few fit what is there, many fit the
+noise as well. Their number is chosen elsewhere (psephos.infer.asked_risk).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from psephos.infer.normal_equations import conjugate_gradients
+from psephos.infer.table_tree import TableTree
+from psephos.values import Array
+
+GAP_TOLERANCE = 0.01
+"""How far a step may end from its minimum, in standard deviations of the noise."""
+FIRST_STRENGTH = 4.0
+"""The first τ, as a multiple of the largest precision with which a number tells the cells."""
+MOST_NEWTON_STEPS = 30
+MOST_HALVINGS = 25
+LONGEST_EXPONENT_STEP = 5.0
+"""The most by which a Newton step raises the logarithm of a cell against the mean."""
+NEWTON_SHARE = 0.1
+"""The share of the gradient that conjugate gradients leave."""
+TANGENT_SHARE = 0.02
+"""The share of a derivative that conjugate gradients leave."""
+SHRINKAGE = 0.4
+"""A Newton step that falls short of what it promised is cut to this share."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExponentialPoint:
+    """x(θ), its exponent log q + Aᵀθ, its answers A x and log Z."""
+
+    theta: Array
+    exponent: Array
+    x: Array
+    answers: Array
+    log_mass: float
+
+
+@dataclass(frozen=True, eq=False)
+class EntropyProblem:
+    """Noisy answers with their variances, a prior and a total; all in the order of the tree."""
+
+    tree: TableTree
+    values: Array
+    variances: Array
+    log_prior: Array
+    """-∞ where a cell is zero."""
+    total: float
+
+    def start(self) -> ExponentialPoint:
+        """The prior, at θ = 0."""
+        return self.at(np.zeros(self.tree.size), self.log_prior)
+
+    def point(self, theta: Array) -> ExponentialPoint:
+        """x(θ)."""
+        exponent = self.tree.transpose(theta)
+        exponent += self.log_prior
+        return self.at(theta, exponent)
+
+    def at(self, theta: Array, exponent: Array) -> ExponentialPoint:
+        """x(θ), where its exponent is known."""
+        top = float(exponent.max())
+        x = exponent - top
+        np.exp(x, out=x)
+        mass = float(x.sum())
+        x *= self.total / mass
+        return ExponentialPoint(theta, exponent, x, self.tree.apply(x), top + math.log(mass))
+
+    @cached_property
+    def deviations(self) -> Array:
+        """The standard deviation of the noise in every answer."""
+        return np.asarray(np.sqrt(self.variances))
+
+    def first_strength(self) -> float:
+        """A τ at which the first step goes a small part of the way: a power of two.
+
+        Small changes of y leave it as it is, so that it takes no part in derivatives.
+        """
+        start = self.start()
+        largest = float((self.diagonal(start) / self.variances).max())
+        # Where numbers say nothing beyond the total, any strength will do that is not dust.
+        least = 1e-9 * float((np.abs(start.answers) / self.variances).max())
+        return 2.0 ** math.ceil(math.log2(max(FIRST_STRENGTH * largest, least, 1e-300)))
+
+    def diagonal(self, point: ExponentialPoint) -> Array:
+        """The diagonal of H."""
+        squares = self.tree.squares
+        sums = point.answers if squares is self.tree else squares.apply(point.x)
+        return np.asarray(np.maximum(sums - point.answers**2 / self.total, 0))
+
+    def curvature(self, point: ExponentialPoint, v: Array) -> Array:
+        """H v."""
+        cells = self.tree.transpose(v)
+        cells *= point.x
+        image = self.tree.apply(cells)
+        image -= point.answers * (float(point.answers @ v) / self.total)
+        return image
+
+    def solve(self, point: ExponentialPoint, strength: float, r: Array, share: float) -> Array:
+        """A v with (H + λ) v ≈ r."""
+        ridge = strength * self.variances
+
+        def apply(v: Array) -> Array:
+            image = self.curvature(point, v)
+            image += ridge * v
+            return image
+
+        return conjugate_gradients(apply, self.diagonal(point) + ridge, r, share)
+
+    def gap(self, gradient: Array) -> float:
+        """The certificate: the root mean square of g/σ."""
+        return math.sqrt(float(np.mean((gradient / self.deviations) ** 2)))
+
+    def step(self, start: ExponentialPoint, strength: float) -> tuple[ExponentialPoint, float]:
+        """The minimum of one step from a point, and its certificate."""
+        objective = _Dual(self, start.theta, strength)
+        point, g = start, objective.gradient(start)
+        for _ in range(MOST_NEWTON_STEPS):
+            if self.gap(g) <= GAP_TOLERANCE:
+                break
+            p = self.solve(point, strength, -g, NEWTON_SHARE)
+            longer = objective.descend(point, g, p)
+            if longer is None:
+                break
+            point, g = longer, objective.gradient(longer)
+        return point, self.gap(g)
+
+
+@dataclass(frozen=True, eq=False)
+class _Dual:
+    """D(θ) of one step."""
+
+    problem: EntropyProblem
+    centre: Array
+    strength: float
+
+    def gradient(self, point: ExponentialPoint) -> Array:
+        ridge = self.strength * self.problem.variances
+        move = point.theta - self.centre
+        return np.asarray(point.answers - self.problem.values + ridge * move)
+
+    def value(self, point: ExponentialPoint) -> float:
+        move = point.theta - self.centre
+        ridge = self.strength * self.problem.variances
+        linear = self.problem.total * point.log_mass - float(self.problem.values @ point.theta)
+        return linear + 0.5 * float((ridge * move) @ move)
+
+    def descend(self, point: ExponentialPoint, g: Array, p: Array) -> ExponentialPoint | None:
+        """A point along p that is lower as promised (Armijo 1966); None if there is none."""
+        problem = self.problem
+        rise = problem.tree.transpose(p)
+        most = float(rise.max()) - float(point.answers @ p) / problem.total
+        length = 1.0 if most <= LONGEST_EXPONENT_STEP else LONGEST_EXPONENT_STEP / most
+        value, slope = self.value(point), float(g @ p)
+        dust = 1e-13 * (abs(value) + abs(problem.total * point.log_mass))
+        for _ in range(MOST_HALVINGS):
+            rise *= length
+            rise += point.exponent
+            longer = problem.at(point.theta + length * p, rise)
+            if self.value(longer) <= value + 1e-4 * length * slope + dust:
+                return longer
+            length *= SHRINKAGE
+            del longer  # a vector of cells less while the next is made
+            rise = problem.tree.transpose(p)
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Tangent:
+    """The derivative of the iteration along one move of y, log q and T; dθ so far."""
+
+    values: Array
+    """dy, in the order of the tree."""
+    prior_tables: Array
+    """s, as a table for each axis: s = Bᵀ of these with B the tree of one-way tables."""
+    prior_tree: TableTree
+    total: float
+    theta: Array
+
+    def cells(self, problem: EntropyProblem, point: ExponentialPoint) -> Array:
+        """The move dx at a point, by the dθ so far."""
+        change = problem.tree.transpose(self.theta)
+        change += self.prior_tree.transpose(self.prior_tables)
+        return _reweighted(change, problem, point, self.total)
+
+    def step(self, problem: EntropyProblem, point: ExponentialPoint, strength: float) -> Tangent:
+        """The derivative after one step more, which ended at this point."""
+        change = self.prior_tree.transpose(self.prior_tables)
+        rest = self.values - problem.tree.apply(_reweighted(change, problem, point, self.total))
+        rest -= problem.curvature(point, self.theta)
+        # (H + λ)(dθ_k - dθ_{k-1}) = dy - b - H dθ_{k-1}
+        move = problem.solve(point, strength, rest, TANGENT_SHARE)
+        return replace(self, theta=self.theta + move)
+
+
+def _reweighted(
+    change: Array, problem: EntropyProblem, point: ExponentialPoint, total: float
+) -> Array:
+    """The move x (change - its x-weighted mean) + x dT/T of cells whose logarithms move."""
+    change -= (float(point.x @ change) - total) / problem.total
+    change *= point.x
+    return change

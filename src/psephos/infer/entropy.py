@@ -1,0 +1,189 @@
+"""The maximum-entropy estimate: positive cells, near the measurements, no farther from a prior.
+
+Least squares is unbiased and pays for it on empty and small cells. Cells that may not be negative,
+add up to the total and leave a public prior only as far as the noisy numbers urge them are biased,
+and closer to the truth, the more so the smaller the counts are beside the noise. Made by a number
+of entropy steps (psephos.infer.bregman) from the prior, the first of them short; the number of
+steps is the one with the least estimated risk on the asked queries (psephos.infer.asked_risk).
+
+*Cells that no measured block tells apart* have the same exponent, so that x is a multiple of the
+prior on them: steps are taken on merged cells, with the sums of the prior, and the result is spread
+in proportion to the prior. Nothing is lost by that.
+
+All of it is computed from noisy numbers and public facts. Probes are signs from a fixed seed, and
+steps are counted, never timed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from psephos.domain.domain import Domain
+from psephos.errors import UnsupportedError
+from psephos.infer.asked_risk import AskedRisk
+from psephos.infer.bregman import GAP_TOLERANCE, EntropyProblem, Tangent
+from psephos.infer.estimate import Answers
+from psephos.infer.least_squares import LeastSquares
+from psephos.infer.measured_cells import MeasuredCells
+from psephos.infer.nonnegative import NONNEGATIVE_CELLS, check_zeros
+from psephos.infer.prior_model import PriorModel, check_prior
+from psephos.values import Array
+from psephos.workload.workload import Workload
+
+STRENGTH_RATIO = 0.7
+"""Each step's strength, as a share of that of the step before."""
+MOST_ENTROPY_STEPS = 60
+IDLE_STEPS = 3
+"""How many steps in a row may fail to improve the estimated risk before the rest are left out."""
+LEAST_GAIN = 0.002
+"""What counts as an improvement once the estimate is better than least squares, as a share."""
+Report = Callable[[int, float], None]
+
+
+def maximum_entropy(
+    estimate: LeastSquares,
+    workload: Workload,
+    *,
+    zeros: Array | None = None,
+    total: float | None = None,
+    prior: Array | None = None,
+    progress: Report | None = None,
+) -> MaximumEntropy:
+    """Cells x ≥ 0 that add up to a total, between a prior and the best fit of all measurements.
+
+    The answers of the workload decide how close to the measurements to go. Queries that the
+    measurements do not determine are answered by the prior's proportions: as a model.
+
+    Args:
+        estimate: least squares from the measurements
+        workload: the queries whose error counts, with their weights
+        zeros: which cells are known to be empty
+        total: the number of rows, if it is public; else that of least squares
+        prior: a public table that stands in for the data; else attributes are independent
+        progress: told the number of each step and its estimated mean squared error
+
+    >>> import psephos as ps
+    >>> domain, counts = ps.Domain.of(a=4, b=2), np.array([40, 0, 9, 0, 0, 0, 2, 0])
+    >>> data = ps.simulate(counts, domain, unit=ps.add_remove_row(), budget=ps.rho(1), seed=2)
+    >>> W = ps.marginals(domain, k=2)
+    >>> estimate = ps.infer.least_squares(data.vectorise().measure(W.query, spend=ps.rho("0.02")))
+    >>> estimate.vector.round(1)
+    array([37., -3., 13., -7.,  1.,  3., -2., -8.])
+    >>> maximum_entropy(estimate, W, total=51).vector.round(1)
+    array([35.9,  0.4, 11.4,  0. ,  2. ,  0.8,  0.6,  0. ])
+    """
+    cells = estimate.domain.size
+    if cells > NONNEGATIVE_CELLS:
+        raise UnsupportedError(
+            f"a maximum-entropy estimate needs a vector of all cells, at most "
+            f"{NONNEGATIVE_CELLS:,}, and {estimate.domain} has {cells:,}; least squares remains"
+        )
+    Workload.require(workload, estimate.domain)
+    zeros = None if zeros is None else check_zeros(zeros, cells)
+    prior = None if prior is None else check_prior(prior, cells)
+    measured = MeasuredCells.of(estimate)
+    probes = measured.probes()
+    model = PriorModel.of(measured, probes, zeros, prior, total)
+    if model.excludes_all:
+        empty = np.zeros(cells)
+        return MaximumEntropy(estimate.domain, empty, 0, 0.0, 0.0, math.nan, estimate.simulation)
+    problem = model.problem
+    chosen = _path(problem, measured.risk(workload, probes), model.tangents, progress)
+    x = model.spread(problem.point(chosen.theta).x)
+    return MaximumEntropy(
+        estimate.domain,
+        x,
+        chosen.steps,
+        chosen.gap,
+        chosen.freedom,
+        chosen.risk,
+        estimate.simulation,
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MaximumEntropy:
+    """An estimate of every cell with none below zero, biased towards a prior."""
+
+    domain: Domain
+    vector: Array
+    steps: int
+    """How many entropy steps were taken; 0 is the prior."""
+    gap: float
+    """How far the last step may be from its minimum, in standard deviations of the noise."""
+    freedom: float
+    """Degrees of freedom: the sum of the derivatives of the fitted measured numbers in them."""
+    risk: float
+    """The estimated mean squared error of an asked number of weight 1; noisy, even below zero."""
+    simulation: bool = False
+    biased: ClassVar[bool] = True
+
+    def answer(self, workload: Workload) -> Answers:
+        """The answers W x of a workload; their standard errors are not known."""
+        Workload.require(workload, self.domain)
+        krons = [workload.kron(i) for i in range(len(workload.products))]
+        values = np.concatenate([kron @ self.vector for kron in krons])
+        return Answers(workload, values, biased=True, simulation=self.simulation)
+
+    def __repr__(self) -> str:
+        mark = "Simulated maximum-entropy" if self.simulation else "Maximum-entropy"
+        return f"{mark} estimate({self.vector.size:,} cells over {self.domain})"
+
+
+@dataclass(frozen=True, eq=False)
+class _Stop:
+    """Where the steps may end."""
+
+    theta: Array
+    steps: int
+    gap: float
+    freedom: float
+    risk: float
+
+
+def _path(
+    problem: EntropyProblem,
+    asked_risk: AskedRisk,
+    tangents: tuple[Tangent, ...],
+    progress: Report | None,
+) -> _Stop:
+    """Steps of falling strength until the risk stops falling; the stop of least risk."""
+    point, gap, strength = problem.start(), 0.0, problem.first_strength()
+    best: tuple[float, Array, _Stop] | None = None
+    idle = 0
+    for steps in range(MOST_ENTROPY_STEPS + 1):
+        if steps:
+            point, gap = problem.step(point, strength)
+            if gap > GAP_TOLERANCE:
+                break  # cells run to zero faster than floats can follow
+            tangents = tuple(tangent.step(problem, point, strength) for tangent in tangents)
+            strength *= STRENGTH_RATIO
+        moves = [tangent.cells(problem, point) for tangent in tangents]
+        answers = asked_risk.answers(point.x)
+        risk = asked_risk.risk(answers, [asked_risk.answers(move) for move in moves])
+        if progress is not None:
+            progress(steps, risk / asked_risk.numbers)
+        gain = math.inf if best is None else best[0] - risk - asked_risk.margin(answers, best[1])
+        small = LEAST_GAIN * abs(risk) if risk < asked_risk.noise else 0.0
+        idle = 0 if gain > small else idle + 1
+        if gain > 0:
+            freedom = _freedom(problem, tangents, moves)
+            stop = _Stop(point.theta, steps, gap, freedom, risk / asked_risk.numbers)
+            best = risk, answers, stop
+        if idle >= IDLE_STEPS:
+            break
+    if best is None:
+        raise UnsupportedError("no step of the maximum-entropy estimate could be taken")
+    return best[2]
+
+
+def _freedom(problem: EntropyProblem, tangents: tuple[Tangent, ...], moves: list[Array]) -> float:
+    """The trace of d(Ax)/dy, by the probes."""
+    pairs = zip(tangents, moves, strict=True)
+    traces = [t.values @ (problem.tree.apply(move) / problem.variances) for t, move in pairs]
+    return float(np.mean(traces))

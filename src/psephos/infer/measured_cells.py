@@ -1,0 +1,123 @@
+"""Noisy answers on the cells that they tell apart, their least squares, and probes of both.
+
+A probe moves every measured number by one standard deviation, up or down by a random sign. What an
+estimate does with it tells how much of the noise the estimate lets through. The signs come from a
+fixed seed: they are public, and the same on every machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.random import default_rng
+
+from psephos.infer.asked_risk import AskedRisk
+from psephos.infer.least_squares import LeastSquares, block_answers
+from psephos.infer.normal_equations import merged_cells
+from psephos.infer.table_tree import TableTree
+from psephos.inverse.form import Factors, Fitted, Form
+from psephos.inverse.merged_cells import FittedGroups, MergedForm, Merging
+from psephos.matrix import Identity, Ones
+from psephos.matrix.columns import is_zero
+from psephos.values import Array
+from psephos.workload.workload import Workload
+
+PROBED_NUMBERS = 4000
+"""So many random signs at least, in up to so many probes."""
+MOST_PROBES = 16
+"""As many at most."""
+PROBE_SEED = 1954
+LEAST_VARIANCE = 1e-6
+"""Counts are whole: noise below a thousandth is as good as none, and harder on floats."""
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """A random move of all measured numbers, one standard deviation each, and its least squares."""
+
+    values: Array
+    fitted: Fitted
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredCells:
+    """Noisy answers and their least squares, on cells that some measured block tells apart."""
+
+    shape: tuple[int, ...]
+    form: Form
+    fitted: Fitted
+    mergings: tuple[Merging, ...]
+    tree: TableTree
+    values: Array
+    variances: Array
+
+    @classmethod
+    def of(cls, estimate: LeastSquares) -> MeasuredCells:
+        """All measurements of an estimate."""
+        answers = block_answers(estimate.measurements)
+        blocks = [each.matrix for each in answers]
+        form, fitted, shape = estimate.form, estimate.fitted, estimate.domain.shape
+        mergings = []
+        while isinstance(form, MergedForm) and isinstance(fitted, FittedGroups):
+            mergings.append(form.merging)
+            blocks = list(form.merging.blocks(blocks))
+            shape, form, fitted = form.merging.shape, form.inner, fitted.inner
+        tree = TableTree.of(blocks, shape)
+        values = [tree.arrange_answers(b, a.values.astype(float)) for b, a in enumerate(answers)]
+        variances = np.repeat(
+            [max(a.noise.exact_variance, LEAST_VARIANCE) for a in answers], tree.rows
+        )
+        y = np.concatenate(values)
+        return cls(shape, form, fitted, tuple(mergings), tree, y, variances)
+
+    @cached_property
+    def groups(self) -> Array | None:
+        """For every cell of the domain its merged cell; None where none are merged."""
+        groups: Array | None = None
+        for merging in self.mergings:
+            coarser = merged_cells(merging)
+            groups = coarser if groups is None else coarser[groups]
+        return groups
+
+    def fit(self, values: Array) -> Fitted:
+        """Least squares from other numbers in place of the measured ones."""
+        tree, starts = self.tree, self.tree.starts
+        parts = [values[starts[b] : starts[b + 1]] for b in range(len(tree.blocks))]
+        return self.form.fit([tree.restore_answers(b, part) for b, part in enumerate(parts)])
+
+    def probes(self) -> list[Probe]:
+        """Some moves by random signs, the same on every machine."""
+        count = min(MOST_PROBES, max(1, PROBED_NUMBERS // self.tree.size))
+        generator, deviations = default_rng(PROBE_SEED), np.sqrt(self.variances)
+        signs = (generator.integers(0, 2, self.tree.size) * 2.0 - 1 for _ in range(count))
+        moves = [deviations * sign for sign in signs]
+        return [Probe(move, self.fit(move)) for move in moves]
+
+    def axis_factors(self, axis: int | None) -> Factors:
+        """The table of one attribute; of none, the total."""
+        return tuple(Identity(n) if i == axis else Ones(1, n) for i, n in enumerate(self.shape))
+
+    def risk(self, workload: Workload, probes: list[Probe]) -> AskedRisk:
+        """The risk on the queries that are determined; if none is, on the measured numbers."""
+        products = []
+        for i, product in enumerate(workload.products):
+            factors = self._merged_queries(workload.factors(i))
+            if factors is not None and product.weight:
+                products.append((factors, product.weight))
+        if not products:
+            moves = [probe.values for probe in probes]
+            return AskedRisk.of_measured(self.tree, self.values, self.variances, moves)
+        fits, whole = [probe.fitted for probe in probes], self.tree.whole
+        return AskedRisk.of(products, self.shape, self.form, self.fitted, fits, whole=whole)
+
+    def _merged_queries(self, factors: Factors) -> Factors | None:
+        """Queries on merged cells; None if they are not determined, or count nothing."""
+        for merging in self.mergings:
+            if not merging.treats_alike(factors):
+                return None
+            factors = merging.queries(factors)
+        if any(is_zero(factor) for factor in factors) or not self.form.covers(factors):
+            return None
+        return factors

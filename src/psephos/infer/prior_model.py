@@ -1,0 +1,166 @@
+"""The prior and the total that the maximum-entropy estimate starts from.
+
+The prior is the product of the least-squares tables of single attributes, uniform along an
+attribute whose table is not determined. A count t with standard deviation s enters as the mean of a
+normal variable that is known to be positive, t + s φ(t/s)/Φ(t/s): near t where t is large, positive
+everywhere. Its derivative is known, so that the risk can count what prior and total take from the
+noise.
+
+Cells that no measured block tells apart have one merged cell. It starts with the sum of their
+priors, and what it has in the end is spread over them in proportion to their priors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from psephos.errors import ShapeError
+from psephos.infer.bregman import EntropyProblem, Tangent
+from psephos.infer.measured_cells import MeasuredCells, Probe
+from psephos.infer.table_tree import TableTree
+from psephos.matrix import Kron
+from psephos.values import Array
+
+UNIFORM_SHARE = 0.01
+"""What a given prior leaves to the uniform, so that it excludes nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class PriorModel:
+    """The prior and the total, and how they move with each probe."""
+
+    measured: MeasuredCells
+    logarithms: Array
+    """The logarithm of the prior of every merged cell, in the order of the tree."""
+    shares: Array | None
+    """For every cell of the domain its share of its merged cell; None where none are merged."""
+    total: float
+    tangents: tuple[Tangent, ...]
+
+    @classmethod
+    def of(
+        cls,
+        measured: MeasuredCells,
+        probes: list[Probe],
+        zeros: Array | None,
+        given: Array | None,
+        total: float | None,
+    ) -> PriorModel:
+        """A given prior and total, or those of least squares."""
+        tree, shape = measured.tree, measured.shape
+        one_way = TableTree.of(
+            [Kron(measured.axis_factors(i)) for i in range(len(shape))], shape, whole=tree.whole
+        )
+        slopes = [np.zeros(one_way.size) for _ in probes]
+        if given is None:
+            tables = [_axis_table(measured, probes, i) for i in range(len(shape))]
+            cells: Array = np.ones(1)
+            for table, _ in tables:
+                cells = np.multiply.outer(cells, table).ravel()
+            slopes = [np.concatenate([rows[j] for _, rows in tables]) for j in range(len(probes))]
+        else:
+            uniform = UNIFORM_SHARE / given.size
+            cells = (1 - UNIFORM_SHARE) * (given / given.sum()) + uniform
+        groups, shares = measured.groups, None
+        if groups is not None:
+            wide = cells if given is not None else (cells / np.bincount(groups))[groups]
+            wide = wide if zeros is None else np.where(zeros, 0.0, wide)
+            cells = np.bincount(groups, wide, minlength=math.prod(shape))
+            shares = np.divide(wide, cells[groups], out=wide, where=wide > 0)
+        elif zeros is not None:
+            cells = np.where(zeros, 0.0, cells)
+        mass = float(cells.sum())
+        cells = tree.arrange(cells / mass if mass else cells)
+        count, moves = _total(measured, probes, cells, total)
+        theta = np.zeros(tree.size)
+        tangents = tuple(
+            Tangent(probe.values, slope, one_way, move, theta)
+            for probe, slope, move in zip(probes, slopes, moves, strict=True)
+        )
+        with np.errstate(divide="ignore"):
+            logarithms = np.log(cells)
+        return cls(measured, logarithms, shares, count, tangents)
+
+    @property
+    def excludes_all(self) -> bool:
+        """Is there no cell, or no row, that a count could be given to?"""
+        return self.total <= 0 or not np.isfinite(self.logarithms.max())
+
+    @property
+    def problem(self) -> EntropyProblem:
+        """The steps to be taken from here."""
+        data = self.measured
+        return EntropyProblem(data.tree, data.values, data.variances, self.logarithms, self.total)
+
+    def spread(self, x: Array) -> Array:
+        """All cells of the domain, in its order, from merged cells in the tree's."""
+        cells, groups = self.measured.tree.restore(x), self.measured.groups
+        return cells if groups is None or self.shares is None else cells[groups] * self.shares
+
+
+def _axis_table(
+    measured: MeasuredCells, probes: list[Probe], axis: int
+) -> tuple[Array, list[Array]]:
+    """The prior along one attribute, and the derivative of its logarithm along each probe."""
+    factors, n = measured.axis_factors(axis), measured.shape[axis]
+    if n == 1 or not measured.form.covers(factors):
+        return np.full(n, 1 / n), [np.zeros(n) for _ in probes]
+    counts = measured.fitted.answers(factors)
+    deviations = np.sqrt(np.maximum(measured.form.variances(factors), np.finfo(float).tiny))
+    table, slope = positive_mean(counts, deviations)
+    size = float(table.sum())
+    moves = [slope * probe.fitted.answers(factors) for probe in probes]
+    return table / size, [move / table - float(move.sum()) / size for move in moves]
+
+
+def positive_mean(mean: Array, deviation: Array) -> tuple[Array, Array]:
+    """The mean of a normal variable given that it is positive, and its derivative in the mean.
+
+    >>> positive_mean(np.array([-3.0, 0.0, 30.0]), np.ones(3))[0].round(3)
+    array([ 0.283,  0.798, 30.   ])
+    """
+    from scipy.special import log_ndtr
+
+    u = mean / deviation
+    hazard = np.exp(-0.5 * u**2 - 0.5 * math.log(2 * math.pi) - log_ndtr(u))
+    # Far below zero u + φ/Φ cancels; there it is the beginning of a series in 1/u.
+    far = 1 / np.minimum(u, -20)
+    least = np.where(u < -20, -far + 2 * far**3 - 10 * far**5, u + hazard)
+    return deviation * least, np.clip(1 - hazard * least, 0, 1)
+
+
+def _total(
+    measured: MeasuredCells, probes: list[Probe], prior: Array, total: float | None
+) -> tuple[float, list[float]]:
+    """The total and how it moves with each probe.
+
+    Where measurements do not determine it: the multiple of the prior that fits them best.
+    """
+    if total is not None:
+        if not math.isfinite(total) or total < 0:
+            raise ShapeError(f"a total is a number from 0, got {total!r}")
+        return float(total), [0.0] * len(probes)
+    factors = measured.axis_factors(None)
+    if measured.form.covers(factors):
+        fits = [measured.fitted, *(probe.fitted for probe in probes)]
+        totals = [float(fit.answers(factors)[0]) for fit in fits]
+    else:
+        answers = measured.tree.apply(prior)
+        weights = answers / measured.variances
+        several = [measured.values, *(probe.values for probe in probes)]
+        size = float(weights @ answers)
+        totals = [float(weights @ values) / size if size else 0.0 for values in several]
+    return totals[0], totals[1:]
+
+
+def check_prior(prior: Array, cells: int) -> Array:
+    """Counts that are finite, not negative, and not all zero."""
+    counts = np.asarray(prior, dtype=float).reshape(-1)
+    if counts.size != cells:
+        raise ShapeError(f"a prior has one number for each of {cells:,} cells, got {counts.size:,}")
+    if not np.isfinite(counts).all() or counts.min() < 0 or not counts.any():
+        raise ShapeError("a prior has finite numbers that are not negative, and some above zero")
+    return counts

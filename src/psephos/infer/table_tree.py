@@ -1,0 +1,241 @@
+"""Many tables of one vector of cells, and back: A x and Aᵀθ for a stack of Kronecker products.
+
+Blocks A_j = ⊗ F_ji that begin with the same factors share the work on them. Axes are put in order
+of their length, the longest first, so that a sum over an axis leaves the least to do; the blocks
+then form a tree, with a branch for each different factor on the next axis:
+
+    x ─┬─ summed over axis 0 ─┬─ summed over axis 1 ── …
+       │                      └─ kept on axis 1 ── …
+       └─ kept on axis 0 ── …
+
+Kept axes cost nothing, and where all that is left to do is to sum, it is one sum. On the way back a
+table that is constant along its last axes stays as small as it is until something is added to it
+that is not. Cells and answers are in the tree's own order: `arrange` brings cells into it,
+`arrange_answers` the answers of a block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from psephos.errors import UnsupportedError
+from psephos.inverse.form import Factors
+from psephos.matrix import Dense, Identity, Kron, Matrix, is_total
+from psephos.matrix.core import totals
+from psephos.values import Array
+
+WRITTEN_FACTOR_ENTRIES = 1 << 24
+"""The most entries of a factor that is written out for the squares of its entries."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableTree:
+    """A stack of products over the axes of a grid, all in the tree's order."""
+
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    """The domain's axes, longest first."""
+    blocks: tuple[Factors, ...]
+
+    @classmethod
+    def of(
+        cls, blocks: Sequence[Matrix], shape: tuple[int, ...], *, whole: bool = False
+    ) -> TableTree:
+        """Blocks over a domain of this shape; `whole` takes each as one factor over all cells.
+
+        Blocks that are no products over the axes are taken so anyway, and all others with them.
+
+        >>> tree = TableTree.of([Kron((Identity(2), Identity(3)))], (2, 3))
+        >>> tree.apply(tree.arrange(np.arange(6.0)))
+        array([0., 3., 1., 4., 2., 5.])
+        """
+        split = [_factors(block, shape) for block in blocks]
+        if whole or any(factors is None for factors in split):
+            return cls((math.prod(shape),), (0,), tuple((block,) for block in blocks))
+        order = tuple(sorted(range(len(shape)), key=lambda i: (-shape[i], i)))
+        products = (tuple(factors[i] for i in order) for factors in split if factors is not None)
+        return cls(tuple(shape[i] for i in order), order, tuple(products))
+
+    @property
+    def whole(self) -> bool:
+        """Are all axes taken as one?"""
+        return len(self.order) == 1
+
+    @cached_property
+    def rows(self) -> tuple[int, ...]:
+        """The number of answers of each block."""
+        return tuple(math.prod(f.shape[0] for f in factors) for factors in self.blocks)
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where the answers of each block begin, and where the last ones end."""
+        return tuple(accumulate(self.rows, initial=0))
+
+    @property
+    def size(self) -> int:
+        """The number of all answers."""
+        return self.starts[-1]
+
+    @property
+    def cells(self) -> int:
+        """The number of cells."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def squares(self) -> TableTree:
+        """The tree of squared entries; the tree itself where all entries are 0 or 1."""
+        known: dict[Matrix, Matrix] = {}
+        for factor in {factor for factors in self.blocks for factor in factors}:
+            known[factor] = _squared(factor)
+        if all(factor == square for factor, square in known.items()):
+            return self
+        blocks = tuple(tuple(known[factor] for factor in factors) for factors in self.blocks)
+        return TableTree(self.shape, self.order, blocks)
+
+    # ---- products ------------------------------------------------------------------------------
+
+    def apply(self, x: Array) -> Array:
+        """A x: the answers of all blocks, one after the other."""
+        out = np.empty(self.size)
+        self._down(self._root, x.reshape(1, -1), out)
+        return out
+
+    def transpose(self, y: Array) -> Array:
+        """Aᵀy, in memory of its own."""
+        table = self._up(self._root, y, 1)
+        times = self.cells // table.size
+        return table.reshape(-1) if times == 1 else np.repeat(table.reshape(-1), times)
+
+    @cached_property
+    def _root(self) -> _Node:
+        return _Node.of(self.blocks, range(len(self.blocks)), 0)
+
+    def _down(self, node: _Node, x: Array, out: Array) -> None:
+        """Answers from a table of (rows so far, cells of the axes to come)."""
+        left = x.shape[0]
+        if node.blocks:
+            table = x if x.shape[1] == 1 else totals(x[:, :, None])
+            for b in node.blocks:
+                out[self.starts[b] : self.starts[b + 1]] = table.reshape(-1)
+        for factor, child in node.branches:
+            table = x.reshape(left, self.shape[node.axis], -1)
+            if is_total(factor):
+                table = totals(table)
+            elif not isinstance(factor, Identity):
+                table = factor._apply(table)
+            self._down(child, table.reshape(left * factor.shape[0], -1), out)
+
+    def _up(self, node: _Node, y: Array, left: int) -> Array:
+        """Aᵀy as (rows so far, cells of some axes to come), equal along all axes after them."""
+        result: Array | None = None  # (left, 1 or n, cells of further axes)
+        for b in node.blocks:
+            table = y[self.starts[b] : self.starts[b + 1]].reshape(left, 1, 1)
+            result = table.copy() if result is None else result + table
+        n = self.shape[node.axis] if node.branches else 1
+        for factor, child in node.branches:
+            rows = factor.shape[0]
+            part = self._up(child, y, left * rows).reshape(left, rows, -1)
+            if not is_total(factor) and not isinstance(factor, Identity):
+                part = factor._apply_t(part)
+            result = part if result is None else _broadcast_sum(result, part)
+        if result is None:
+            raise UnsupportedError("a tree of tables needs at least one block")
+        if result.shape[1] < n and result.shape[2] > 1:
+            result = np.repeat(result, n, axis=1)
+        return result.reshape(left, -1)
+
+    # ---- order ---------------------------------------------------------------------------------
+
+    def arrange(self, cells: Array) -> Array:
+        """Cells of the domain, in the tree's order."""
+        return cells if self.whole else _transposed(cells, self._unordered(self.shape), self.order)
+
+    def restore(self, cells: Array) -> Array:
+        """Cells in the tree's order, in the domain's."""
+        return cells if self.whole else _transposed(cells, self.shape, np.argsort(self.order))
+
+    def arrange_answers(self, b: int, values: Array) -> Array:
+        """The answers of a block, as the domain's axes order them, in the tree's order."""
+        if self.whole:
+            return values
+        rows = [factor.shape[0] for factor in self.blocks[b]]
+        return _transposed(values, self._unordered(rows), self.order)
+
+    def restore_answers(self, b: int, values: Array) -> Array:
+        """The answers of a block in the tree's order, as the domain's axes order them."""
+        if self.whole:
+            return values
+        rows = [factor.shape[0] for factor in self.blocks[b]]
+        return _transposed(values, rows, np.argsort(self.order))
+
+    def _unordered(self, sizes: Sequence[int]) -> list[int]:
+        """Sizes of the tree's axes, as the domain orders them."""
+        return [sizes[place] for place in np.argsort(self.order)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Node:
+    """Blocks that began with the same factors: some only sum from here, the others branch."""
+
+    axis: int
+    blocks: tuple[int, ...]
+    branches: tuple[tuple[Matrix, _Node], ...]
+
+    @classmethod
+    def of(cls, blocks: Sequence[Factors], family: Iterable[int], axis: int) -> _Node:
+        ended: list[int] = []
+        branches: dict[Matrix, list[int]] = defaultdict(list)
+        for b in family:
+            if all(is_total(factor) for factor in blocks[b][axis:]):
+                ended.append(b)
+            else:
+                branches[blocks[b][axis]].append(b)
+        children = [(factor, cls.of(blocks, some, axis + 1)) for factor, some in branches.items()]
+        return cls(axis, tuple(ended), tuple(children))
+
+
+def _factors(block: Matrix, shape: tuple[int, ...]) -> Factors | None:
+    """One factor for each axis; None for a block that is no such product."""
+    factors = block.factors if isinstance(block, Kron) else (block,)
+    return factors if tuple(factor.shape[1] for factor in factors) == shape else None
+
+
+def _squared(factor: Matrix) -> Matrix:
+    """The matrix of squared entries."""
+    if isinstance(factor, Identity) or is_total(factor):
+        return factor
+    try:
+        return factor.sqr()
+    except UnsupportedError:
+        if math.prod(factor.shape) > WRITTEN_FACTOR_ENTRIES:
+            raise
+        return Dense(factor.dense(limit=WRITTEN_FACTOR_ENTRIES) ** 2)
+
+
+def _broadcast_sum(a: Array, b: Array) -> Array:
+    """The sum of two (left, 1 or n, k) tables, the one of fewer k equal along what it leaves out.
+
+    Written over one of them where that has the size of the sum.
+    """
+    if a.shape[2] > b.shape[2]:
+        a, b = b, a
+    k, more = a.shape[2], b.shape[2] // a.shape[2]
+    a, b = a.reshape(*a.shape, 1), b.reshape(*b.shape[:2], k, more)
+    shape = np.broadcast_shapes(a.shape, b.shape)
+    for target, other in ((b, a), (a, b)):
+        if target.shape == shape and target.flags.writeable:
+            target += other
+            return target.reshape(*shape[:2], k * more)
+    return (a + b).reshape(*shape[:2], k * more)
+
+
+def _transposed(values: Array, shape: Sequence[int], order: Any) -> Array:
+    return np.ascontiguousarray(values.reshape(shape).transpose(order)).reshape(-1)

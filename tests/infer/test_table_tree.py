@@ -1,0 +1,65 @@
+"""Tables along a tree: the same numbers as block by block, forwards and back."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from psephos import matrix as mx
+from psephos.infer.table_tree import TableTree
+
+SHAPE = (3, 4, 2)
+FACTORS = (
+    (mx.Identity(3), mx.Ones(1, 3), mx.PIdentity([1, 2, 1], [[1, 2, 0]]), mx.Prefix(3)),
+    (mx.Identity(4), mx.Ones(1, 4), mx.Partition([0, 0, 1, 1]), mx.Ones(2, 4)),
+    (mx.Identity(2), mx.Ones(1, 2), mx.Dense([[1, -2]])),
+)
+PRODUCTS = st.tuples(*map(st.sampled_from, FACTORS)).map(mx.Kron)
+CELLS = st.integers(0, 2**32).map(lambda seed: np.random.default_rng(seed).integers(-9, 9, 24) / 2)
+
+
+@given(st.lists(PRODUCTS, min_size=1, max_size=6), CELLS, st.booleans())
+def test_answers_are_those_of_the_blocks(blocks, x, whole):
+    tree = TableTree.of(blocks, SHAPE, whole=whole)
+    answers = tree.apply(tree.arrange(x))
+    for b, block in enumerate(blocks):
+        part = answers[tree.starts[b] : tree.starts[b + 1]]
+        assert_allclose(tree.restore_answers(b, part), block @ x)
+        assert_allclose(part, tree.arrange_answers(b, block @ x))
+    assert_allclose(tree.restore(tree.arrange(x)), x)
+
+
+@given(st.lists(PRODUCTS, min_size=1, max_size=6), CELLS, st.booleans())
+def test_the_way_back_is_the_transpose(blocks, x, whole):
+    tree = TableTree.of(blocks, SHAPE, whole=whole)
+    y = np.arange(tree.size) % 7 - 3.0
+    before = y.copy()
+    image = tree.transpose(y)
+    assert_allclose(image @ tree.arrange(x), y @ tree.apply(tree.arrange(x)))
+    assert_allclose(y, before)
+    image += 1  # memory of its own
+    assert_allclose(y, before)
+
+
+@given(st.lists(PRODUCTS, min_size=1, max_size=4), CELLS)
+def test_squares_have_squared_entries(blocks, x):
+    tree = TableTree.of(blocks, SHAPE)
+    squares = tree.squares.apply(tree.arrange(x))
+    for b, block in enumerate(blocks):
+        part = squares[tree.starts[b] : tree.starts[b + 1]]
+        assert_allclose(tree.restore_answers(b, part), block.dense() ** 2 @ x)
+
+
+def test_tables_of_counts_are_their_own_squares():
+    blocks = [mx.Kron((mx.Identity(3), mx.Ones(1, 4), mx.Identity(2)))]
+    tree = TableTree.of(blocks, SHAPE)
+    assert tree.squares is tree
+
+
+def test_a_block_that_is_no_product_takes_all_cells_at_once():
+    whole = mx.Dense(np.arange(48).reshape(2, 24))
+    tree = TableTree.of([whole, mx.Kron((mx.Identity(3), mx.Identity(4), mx.Ones(1, 2)))], SHAPE)
+    x = np.arange(24.0)
+    assert tree.whole
+    assert_allclose(tree.apply(tree.arrange(x))[:2], whole @ x)
+    assert_allclose(tree.squares.apply(x)[:2], whole.dense() ** 2 @ x)
