@@ -52,6 +52,7 @@ def maximum_entropy(
     zeros: Array | None = None,
     total: float | None = None,
     prior: Array | None = None,
+    steps: int | None = None,
     progress: Report | None = None,
 ) -> MaximumEntropy:
     """Cells x ≥ 0 that add up to a total, between a prior and the best fit of all measurements.
@@ -65,6 +66,7 @@ def maximum_entropy(
         zeros: which cells are known to be empty
         total: the number of rows, if it is public; else that of least squares
         prior: a public table that stands in for the data; else attributes are independent
+        steps: how many entropy steps to take; else as many as have the least estimated risk
         progress: told the number of each step and its estimated mean squared error
 
     >>> import psephos as ps
@@ -93,7 +95,10 @@ def maximum_entropy(
         empty = np.zeros(cells)
         return MaximumEntropy(estimate.domain, empty, 0, 0.0, 0.0, math.nan, estimate.simulation)
     problem = model.problem
-    chosen = _path(problem, measured.risk(workload, probes), model.tangents, progress)
+    if steps is None:
+        chosen = _path(problem, measured.risk(workload, probes), model.tangents, progress)
+    else:
+        chosen = _after(problem, steps)
     x = model.spread(problem.point(chosen.theta).x)
     return MaximumEntropy(
         estimate.domain,
@@ -144,6 +149,15 @@ class _Stop:
     gap: float
     freedom: float
     risk: float
+
+
+def _after(problem: EntropyProblem, steps: int) -> _Stop:
+    """A number of steps that was chosen before."""
+    point, gap, strength = problem.start(), 0.0, problem.first_strength()
+    for _ in range(steps):
+        point, gap = problem.step(point, strength)
+        strength *= STRENGTH_RATIO
+    return _Stop(point.theta, steps, gap, math.nan, math.nan)
 
 
 def _path(

@@ -8,6 +8,7 @@
       receipt.json           the charge in the ledger, and how far the ledger had come
     raw/ consistent/ published/    tables, as CSV and Parquet; published/cells.parquet adds up
                                    to every published table
+    estimate/cells.parquet         the real numbers that the published cells are a rounding of
     report.html            the same for people
 
 Nothing in it carries a hash, a size or a date of the source. It is written beside its place and
@@ -50,7 +51,6 @@ from psephos.release.files import (
 from psephos.release.request import Job, column_titles, ordered_columns
 from psephos.release.requests import (
     BUNDLE_FORMAT,
-    LATTICE_FORMAT,
     REQUESTS_FOLDER,
     ManifestShape,
     MeasuredRequest,
@@ -75,6 +75,8 @@ from psephos.workload.workload import Workload
 
 CELLS_FILE = f"{CELLS_STEM}.parquet"
 """Whole numbers for every cell, in row-major order: all published tables are sums of them."""
+ESTIMATE_FILE = f"estimate/{CELLS_STEM}.parquet"
+"""The real numbers that they are a rounding of."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -147,8 +149,7 @@ class Bundle:
     def views(self) -> Views:
         """The numbers, worked out again from the noisy integers."""
         steps = tuple(request.measurement for request in self.requests)
-        lattice = self.manifest["format"] >= LATTICE_FORMAT
-        return Views(self.job, steps, self.manifest["draws"], lattice)
+        return Views(self.job, steps, self.manifest["draws"], self.manifest["format"])
 
     @property
     def report(self) -> Path:
@@ -262,6 +263,7 @@ def write_bundle(
             "draws": views.draws,
             "interval": interval_of(views),
             "distance": distance(views) if "published" in kinds else None,
+            "published": published_facts(views) if "published" in kinds else None,
         }
         manifest["files"] = {
             str(file.relative_to(draft)): sha256_of(file)
@@ -315,6 +317,12 @@ def distance(views: Views, published: Array | None = None) -> dict[str, float]:
     }
 
 
+def published_facts(views: Views) -> dict[str, Any]:
+    """What the published view was rounded from, and how that was reached."""
+    fit = views.fit
+    return {**asdict(views.rule), "steps": fit.steps, "gap": fit.gap}
+
+
 def release_json(job: Job, folder: str = REQUESTS_FOLDER) -> dict[str, Any]:
     """What release.json holds: the release file without the owner's paths.
 
@@ -363,6 +371,8 @@ def _write_views(draft: Path, views: Views, kinds: tuple[View, ...]) -> list[dic
         if view == "published":
             cells = pa.table({"count": pa.array(views.cells, type=pa.int64())})
             pa.parquet.write_table(cells, draft / view / CELLS_FILE)
+            (draft / ESTIMATE_FILE).parent.mkdir()
+            pa.parquet.write_table(pa.table({"count": views.solution}), draft / ESTIMATE_FILE)
     for table in job.tables:
         entry: dict[str, Any] = {"name": table.name, "file": file_name(table.name)}
         if "published" in kinds:

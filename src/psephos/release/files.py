@@ -194,6 +194,14 @@ def read_integers(place: Path, name: str, rows: int) -> Array:
         raise ReleaseError(f"{place} holds something else than whole numbers; {REMEDY}") from None
 
 
+def read_floats(place: Path, name: str, rows: int) -> Array:
+    """The only column of a Parquet file, if it holds this many finite numbers."""
+    column = read_parquet(place, (pa.schema([(name, pa.float64())]),), rows)[name].to_numpy()
+    if not np.isfinite(column).all():
+        raise ReleaseError(f"{place} holds numbers without end; {REMEDY}")
+    return np.asarray(column)
+
+
 @dataclass(frozen=True)
 class Footer:
     """What a Parquet file says of its rows and packing, read before anything else of it."""

@@ -36,13 +36,15 @@ from psephos.kernel.measurement import Measurement, noise_for, pack, request_fin
 from psephos.kernel.storage import Anchor, Entry
 from psephos.kernel.unit import Unit
 from psephos.release.files import read_integers, read_json, report_damage, write_json
-from psephos.release.spec.entries import View
+from psephos.release.spec.entries import PublishedMethod, View
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 
-BUNDLE_FORMAT = 4
+BUNDLE_FORMAT = 5
 LATTICE_FORMAT = 4
-"""From this format on, half-widths know the exact steps of noise (psephos 0.3)."""
+"""From this format on, half-widths know the exact steps of noise."""
+ESTIMATE_FORMAT = 5
+"""From this format on, bundles hold the cells that published ones were rounded from."""
 OLDEST_FORMAT = 2
 REQUESTS_FOLDER = "requests"
 REQUEST_FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
@@ -259,7 +261,7 @@ def spend_of(facts: dict[str, Any]) -> Budget:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a bundle, as formats 3 and 4 have it, if this version reads it."""
+    """The manifest of a bundle, as formats from 3 on have it, if this version reads it."""
     place = folder / "manifest.json"
     if os.path.isfile(folder):
         raise ReleaseError(f"{folder} is a file, not a bundle's folder")
@@ -363,6 +365,15 @@ class DistanceShape(JsonShape):
     in_standard_errors: float
 
 
+class PublishedShape(JsonShape):
+    """What the published view was rounded from."""
+
+    method: PublishedMethod
+    reason: str
+    steps: Annotated[int, Field(ge=0, le=10_000)]
+    gap: float
+
+
 class ReleaseShape(JsonShape):
     """What the manifests of all formats say of a release."""
 
@@ -376,6 +387,7 @@ class ReleaseShape(JsonShape):
     draws: int
     interval: IntervalShape
     distance: DistanceShape | None
+    published: PublishedShape | None = None
     files: dict[str, str]
 
 

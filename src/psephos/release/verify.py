@@ -3,19 +3,20 @@
 What it cannot show is said with the result: that the noisy integers came from the data, or that
 the noise in them was drawn honestly, no file can prove.
 
-Published numbers must be a rounding of the best fit, as good a one as can be expected. The best fit
-without negative cells, x, is worked out again from the noisy integers. What they tell of it is the
-same on any machine to many digits; which of many good roundings z is found turns on the last digit.
-So z is compared with x itself, by what rounding guarantees (a cell moves to one of its two whole
-neighbours) and by what it reaches: the gaps of the tables' numbers are held against those of x
-rounded anew.
+Published numbers must be a rounding of an estimate x of all cells, which is in the bundle, and that
+estimate must be the one that the noisy integers give. It is worked out again, with as many steps as
+the manifest says; iterations end within a stated distance of their limit, on any machine, so x is
+compared to that distance. Which of many good roundings z of x is found turns on the last digit of
+floats. So z is compared with x itself, by what rounding guarantees (a cell moves to one of its two
+whole neighbours) and by what it reaches: the gaps of the tables' numbers are held against those of
+x rounded anew.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,13 @@ import numpy as np
 import pyarrow as pa
 
 from psephos.errors import PsephosError, ReleaseError
-from psephos.infer.rounding import RoundingGaps
+from psephos.infer.rounding import RoundingGaps, round_cells
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
 from psephos.matrix import Identity, Kron, Matrix
 from psephos.release.bundle import (
     CELLS_FILE,
+    ESTIMATE_FILE,
     Bundle,
     distance,
     interval_of,
@@ -40,12 +42,19 @@ from psephos.release.files import (
     file_name,
     json_text,
     read_csv,
+    read_floats,
     read_integers,
     read_json,
     read_parquet,
     sha256_of,
 )
-from psephos.release.requests import OLDEST_FORMAT, REQUEST_FILES, REQUESTS_FOLDER, request_folders
+from psephos.release.requests import (
+    ESTIMATE_FORMAT,
+    OLDEST_FORMAT,
+    REQUEST_FILES,
+    REQUESTS_FOLDER,
+    request_folders,
+)
 from psephos.release.views import Shift, Views, compare_past, possible_views, worst_of
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array
@@ -60,6 +69,8 @@ TYPICAL, NUMBER = 0.5, 2.0
 """What is allowed on top, for the root mean square of the gaps and for the largest of a table."""
 TOLERANCE = 1e-9
 """Of a standard error: how far a consistent number may be from its recomputation."""
+ESTIMATE_TOLERANCE = 0.02
+"""Of standard errors, as a root mean square: how far tables of the estimate may be from theirs."""
 CANNOT = (
     "that the noisy integers came from the data, and that their noise was drawn as it should be",
     "what report.html says: it is hashed, not read again; the tables are what counts; titles, the "
@@ -188,6 +199,8 @@ def _expected(bundle: Bundle) -> Iterator[str]:
             yield from (f"{view}/{name}.{kind}" for kind in job.file.output.formats)
         if view == "published":
             yield f"{view}/{CELLS_FILE}"
+            if bundle.manifest["format"] >= ESTIMATE_FORMAT:
+                yield ESTIMATE_FILE
 
 
 def _request(bundle: Bundle) -> str:
@@ -240,6 +253,9 @@ def _listed(bundle: Bundle) -> None:
         raise _WrongError("the manifest lists other tables than were asked for")
     if (manifest["distance"] is not None) != published:
         raise _WrongError("a distance is recorded for the published view, and for no other")
+    rounded_from = manifest["format"] >= ESTIMATE_FORMAT and published
+    if (manifest.get("published") is not None) != rounded_from:
+        raise _WrongError("an estimate is recorded for the published view, and for no other")
 
 
 def _receipt(bundle: Bundle) -> str:
@@ -325,7 +341,11 @@ def _published(bundle: Bundle) -> str:
         f"{cells.size:,} non-negative whole cells add up to every table; at most "
         f"{sizes['largest']:,.1f} from the consistent view, as recorded"
     )
-    return f"{text}; {check_rounding(views, cells)}"
+    if bundle.manifest["format"] < ESTIMATE_FORMAT:
+        return f"{text}; {check_rounding(views, cells)}"
+    stored = read_floats(bundle.path / ESTIMATE_FILE, "count", cells.size)
+    near = check_estimate(views, stored, bundle.manifest["published"])
+    return f"{text}; {check_rounding(views, cells, stored)}; {near}"
 
 
 def _check_shifts(facts: dict[str, Any], name: str, shifts: list[Shift]) -> None:
@@ -365,52 +385,87 @@ def _compare(bundle: Bundle, view: str, name: str, again: pa.Table) -> float:
     return worst
 
 
-def check_rounding(views: Views, cells: Array) -> str:
-    """Refuse cells that are no good rounding of the best fit; else say how near they are."""
-    if cells.size > MOST_REFITTED_CELLS:
+def check_estimate(views: Views, stored: Array, facts: dict[str, Any] | None) -> str:
+    """Refuse cells that are not what the noisy integers give; else say how near they are."""
+    if facts is None or (facts["method"], facts["reason"]) != astuple(views.rule):
+        raise _WrongError("the manifest says something else of the published view than its rule")
+    if (stored < 0).any() or (views.job.zeros is not None and stored[views.job.zeros].any()):
+        raise _WrongError("the estimate is below zero somewhere, or not zero where no row can be")
+    if stored.size > MOST_REFITTED_CELLS:
+        return (
+            f"over {MOST_REFITTED_CELLS:,} cells the estimate is not worked out again: that it is "
+            "what the noisy integers give was NOT checked"
+        )
+    again = views.rule.fit(views.job, views.estimate, facts["steps"]).vector
+    shape = views.job.workload.domain.shape
+    gap = views.job.workload.answer((stored - again).reshape(shape))
+    typical = float(np.sqrt(np.mean((gap / np.maximum(views.stderr, 1e-9)) ** 2)))
+    if not typical <= ESTIMATE_TOLERANCE:
+        raise ReleaseError(
+            f"the estimate is typically {typical:.2g} standard errors from what the noisy integers "
+            f"give, worked out again; {ESTIMATE_TOLERANCE} is allowed"
+        )
+    return (
+        f"the {facts['method']} estimate, worked out again in {facts['steps']} steps, is typically "
+        f"within {typical:.1g} standard errors (allowed: {ESTIMATE_TOLERANCE})"
+    )
+
+
+def check_rounding(views: Views, cells: Array, stored: Array | None = None) -> str:
+    """Refuse cells that are no good rounding of the estimate; else say how near they are.
+
+    It is stored with the bundle; of bundles up to format 4, it is worked out again.
+    """
+    workload = views.job.workload
+    if stored is None and cells.size > MOST_REFITTED_CELLS:
         return (
             f"over {MOST_REFITTED_CELLS:,} cells the best fit is not worked out again: that these "
             "cells are its rounding was NOT checked, only that they add up"
         )
-    workload, solution = views.job.workload, views.solution
-    gaps, again = (RoundingGaps.of(z, solution, workload) for z in (cells, views.cells))
-    by_cell = _cells_near(views, gaps)
+    solution = views.solution if stored is None else stored
+    rounded = views.cells if stored is None else round_cells(stored, workload)
+    gaps, again = (RoundingGaps.of(z, solution, workload) for z in (cells, rounded))
+    by_cell = _cells_near(views, gaps, stored is not None)
     typical = FACTOR * again.typical + TYPICAL
     if not gaps.typical <= typical:
         raise ReleaseError(
-            f"the tables are typically {gaps.typical:,.2f} from the best fit, worked out again; "
+            f"the tables are typically {gaps.typical:,.2f} from the estimate; "
             f"rounding it moves them by {again.typical:,.2f}, and {typical:,.2f} is allowed"
         )
     for product, gap, other in zip(workload.products, gaps.largest, again.largest, strict=True):
         most = FACTOR * max(other, 2 * again.typical) + NUMBER
         if not gap <= most:
             raise ReleaseError(
-                f"a number of {product.title!r} is {gap:,.2f} from the best fit, worked out again; "
+                f"a number of {product.title!r} is {gap:,.2f} from the estimate; "
                 f"rounding it moves these by up to {other:,.2f}, and {most:,.2f} is allowed"
             )
     return (
-        "a rounding of the best fit, worked out again: numbers typically within "
+        "a rounding of the estimate: numbers typically within "
         f"{gaps.typical:.2f} of it (allowed: {typical:.2f}), at most {max(gaps.largest):.2f} "
         f"(rounded anew: {max(again.largest):.2f}); {by_cell}"
     )
 
 
-def _cells_near(views: Views, gaps: RoundingGaps) -> str:
-    """Refuse cells that are no neighbours of the best fit, where it tells them."""
+def _cells_near(views: Views, gaps: RoundingGaps, stored: bool) -> str:
+    """Refuse cells that are no neighbours of the estimate, where it tells them."""
     partition = views.job.workload.reduce().partition
-    if not _determined(views, partition):
+    if not stored and not _determined(views, partition):
         return "single cells are not told by the measurements, and only checked to add up"
     if not gaps.group <= NEIGHBOUR:
         raise ReleaseError(
-            f"a cell, or cells that no question tells apart, are {gaps.group:,.2f} from the best "
-            f"fit, worked out again; rounding moves them by 1, and {NEIGHBOUR} is allowed"
+            f"a cell, or cells that no question tells apart, are {gaps.group:,.2f} from the "
+            f"estimate; rounding moves them by 1, and {NEIGHBOUR} is allowed"
         )
     shape = views.job.workload.domain.shape
-    if not gaps.even and not _determined(views, Kron(tuple(Identity(n) for n in shape))):
+    if (
+        not stored
+        and not gaps.even
+        and not _determined(views, Kron(tuple(Identity(n) for n in shape)))
+    ):
         return f"every group of cells told apart within {gaps.group:.2f} (allowed: {NEIGHBOUR})"
     if not gaps.share <= NEIGHBOUR:
         raise ReleaseError(
-            f"a cell is {gaps.share:,.2f} from its share of the best fit, worked out again; "
+            f"a cell is {gaps.share:,.2f} from its share of the estimate; "
             f"rounding moves it by 1, and {NEIGHBOUR} is allowed"
         )
     return f"every cell within {max(gaps.group, gaps.share):.2f} (allowed: {NEIGHBOUR})"

@@ -2,11 +2,12 @@
 
     raw          the noisy integers as they were drawn: unbiased answers to what was measured
     consistent   least squares: unbiased, and everything adds up
-    published    non-negative whole numbers that add up, near the consistent ones
+    published    non-negative whole numbers that add up, closer to the truth
 
-Intervals cover the privacy noise and nothing else. The published view carries the interval of the
-consistent one, centre included: rounding and cutting at zero have no interval of their own. Labels
-say in words what each number counts.
+Intervals cover the privacy noise and nothing else. A published number is biased, and its error is
+as a rule smaller than the consistent one's; its interval is that number plus and minus the
+half-width of the consistent one, cut at zero, which is the safe choice. Labels say in words what
+each number counts.
 
 A release that builds on others averages with them only if their noisy integers agree with its own.
 An edition is what the owner says about the source; this is what the numbers say. The comparison is
@@ -29,14 +30,17 @@ from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError
 from psephos.infer.agreement import Agreement, agreement
+from psephos.infer.entropy import MaximumEntropy
 from psephos.infer.intervals import Widths, half_widths
 from psephos.infer.least_squares import BlockAnswers, LeastSquares, block_answers, least_squares
-from psephos.infer.nonnegative import NONNEGATIVE_CELLS, nonnegative
+from psephos.infer.nonnegative import NONNEGATIVE_CELLS, NonNegative, nonnegative
 from psephos.infer.quantiles import noise_quantile
 from psephos.infer.rounding import round_cells
 from psephos.kernel.measurement import Measurement
 from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition
+from psephos.release.published import PublishedRule
 from psephos.release.request import Job
+from psephos.release.requests import BUNDLE_FORMAT, ESTIMATE_FORMAT, LATTICE_FORMAT
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table, column_name
 from psephos.report.points import TOTAL
@@ -61,8 +65,8 @@ class Views:
     steps: tuple[Measurement, ...]
     """What was measured for this release, one for each step of its plan."""
     draws: int = 9999
-    lattice: bool = True
-    """Do half-widths know the exact steps of noise? Those of bundles up to format 3 do not."""
+    bundle_format: int = BUNDLE_FORMAT
+    """Of the bundle whose numbers these are: older ones made intervals in other ways."""
 
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -112,7 +116,7 @@ class Views:
             tables=tables,
             confidence=float(self.job.file.output.confidence),
             draws=self.draws,
-            lattice=self.lattice,
+            lattice=self.bundle_format >= LATTICE_FORMAT,
         )
 
     @cached_property
@@ -122,9 +126,21 @@ class Views:
         return [noise_quantile(block.noise, confidence) for block in self.blocks]
 
     @cached_property
-    def solution(self) -> Array:
+    def rule(self) -> PublishedRule:
+        """What the published view is rounded from."""
+        return PublishedRule.of(self.job)
+
+    @cached_property
+    def fit(self) -> MaximumEntropy | NonNegative:
         """Non-negative real numbers for every cell, zero where no row can be."""
-        return nonnegative(self.estimate, zeros=self.job.zeros, hold_total=True).vector
+        if self.bundle_format < ESTIMATE_FORMAT:
+            return nonnegative(self.estimate, zeros=self.job.zeros, hold_total=True)
+        return self.rule.fit(self.job, self.estimate)
+
+    @property
+    def solution(self) -> Array:
+        """The cells that are rounded."""
+        return self.fit.vector
 
     @cached_property
     def cells(self) -> Array:
@@ -161,10 +177,13 @@ class Views:
         centre, half = self.consistent[rows], self.widths.per_query[rows]
         labels = table_labels(self.job.workload, table)
         numbers: dict[str, Array] = {"count": centre}
+        low, high = centre - half, centre + half
         if view == "published":
-            whole = self.published if published is None else published
-            numbers = {"count": whole[rows], "consistent": centre}
-        numbers |= {"stderr": self.stderr[rows], "low": centre - half, "high": centre + half}
+            whole = (self.published if published is None else published)[rows]
+            numbers = {"count": whole, "consistent": centre}
+            if self.bundle_format >= ESTIMATE_FORMAT:
+                low, high = np.maximum(whole - half, 0), whole + half
+        numbers |= {"stderr": self.stderr[rows], "low": low, "high": high}
         return marked(labels, numbers, self.simulation)
 
     def raw(self, number: int) -> pa.Table:

@@ -82,6 +82,7 @@ Number = Annotated[
 ]
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_plain_number)]
 View = Literal["raw", "consistent", "published"]
+PublishedMethod = Literal["entropy", "least squares"]
 Format = Literal["csv", "parquet"]
 Amount = Annotated[
     str,
@@ -326,6 +327,9 @@ class OutputEntry(FileEntry):
         ("csv", "parquet"), min_length=1
     )
     confidence: Number = Field(0.95, gt=0, lt=1)
+    published: PublishedMethod | Literal["auto"] = Field(
+        "auto", description="what the published view is rounded from"
+    )
 
 
 class ReleaseFile(FileEntry):
@@ -350,6 +354,9 @@ class ReleaseFile(FileEntry):
     )
     zeros: tuple[str, ...] = Field(
         (), description='conditions in SQL that no row can meet, e.g. "age < 12 AND married = 1"'
+    )
+    total: int | None = Field(
+        None, ge=0, le=10**15, description="how many rows there are, if that number is public"
     )
     tables: tuple[TableEntry, ...] = Field(min_length=1)
     selection: SelectionEntry = Field(default_factory=lambda: SelectionEntry.model_validate({}))

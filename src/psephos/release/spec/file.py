@@ -66,6 +66,8 @@ EXAMPLES = {
     "target": "target = { plus_minus = 50 }",
     "facts": 'facts = ["The form lists two sexes."]',
     "zeros": 'zeros = ["age < 12 AND married = 1"]',
+    "total": "total = 48842",
+    "published": 'published = "auto", "entropy" or "least squares"',
     "builds_on": 'builds_on = ["bundle"]',
     "edition": 'edition = "2025"',
     "selection": 'selection = { strategy = "hdmm" }',
