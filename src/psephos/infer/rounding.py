@@ -2,25 +2,36 @@
 
 Cells that no query tells apart are rounded as one; what they get is shared out exactly. Between
 those groups rounding starts from cumulative sums, so that all sums of neighbours are within one,
-and goes on by moving single groups to their other integer, some at a time, while
+and goes on by moving groups to their other integer, some at a time, while
 
     f(z) = Σ_p ‖W_p (z - x)‖² / (number of queries of p)
 
-falls. Tables that are counted from the result add up by construction.
+falls. Most cells of a large domain hold far less than one row, and each of many thousand moves then
+does little by itself. So first the residual r = W(z - x) is fed back: with c the room that each
+cell has to move, the least correction diag(c)Wᵀλ that takes r away, WCWᵀλ = -r, says how much to
+move in which direction, and cumulative sums along the cells, their axes in a random order, turn
+shares of a move into whole moves without adding up to much anywhere. Then single moves follow, each
+where f falls. Tables that are counted from the result add up by construction.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.random import default_rng
+from numpy.random import Generator, default_rng
 
+from psephos.infer.table_tree import TableTree
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-MOVE_ROUNDS = 400
-"""The most rounds of moves."""
+MOVE_ROUNDS, FEEDBACK_ROUNDS = 100, 40
+"""The most rounds of single moves, and before them of moves against the residual."""
+FEEDBACK_STEPS = 20
+"""Conjugate gradient steps for a correction."""
+LEAST_FEEDBACK = 1e-3
+"""Where less than this share of a correction helps, the rest is left to single moves."""
 ROUNDING_WORK = 2_000_000_000
 """About how many numbers the search may compute."""
 
@@ -93,24 +104,96 @@ def _round_running_sums(x: Array) -> Array:
 
 
 def _search_rounding(x: Array, workload: Workload) -> Array:
-    """The rounding of x with the least f that moves of some cells at a time find."""
-    krons = [workload.kron(i) for i in range(len(workload.products))]
-    shares = [1 / kron.shape[0] for kron in krons]
-
-    def gradient(d: Array) -> Array:
-        pairs = zip(krons, shares, strict=True)
-        return np.asarray(sum(s * kron.rmatvec(kron.matvec(d)) for kron, s in pairs))
-
-    pairs = zip(krons, shares, strict=True)
-    curvature = np.asarray(sum(s * kron.column_norms(2) ** 2 for kron, s in pairs))
-    d = _round_running_sums(x) - x
+    """The rounding of x with the least f that corrections and moves of some cells find."""
+    tables = _RoundedTables.of(workload)
+    arranged = tables.tree.arrange(x)
+    d = _round_running_sums(arranged) - arranged
     d[np.abs(d) < 1e-9] = 0
-    g = gradient(d)
-    value, share, generator = d @ g, 0.5, default_rng(0)
-    cost = sum(sum(kron.shape) for kron in krons)
-    for _ in range(min(MOVE_ROUNDS, max(10, ROUNDING_WORK // max(1, cost)))):
+    turns = ROUNDING_WORK // (3 * (2 * x.size + 2 * tables.tree.size))
+    generator = default_rng(0)
+    d = _feed_back(tables, d, min(FEEDBACK_ROUNDS, max(2, turns // FEEDBACK_STEPS)), generator)
+    d = _move_cells(tables, d, min(MOVE_ROUNDS, max(10, turns)), generator)
+    return np.asarray(np.rint(tables.tree.restore(arranged + d)), dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class _RoundedTables:
+    """All tables of a workload, scaled so that f is the squared length of W d."""
+
+    tree: TableTree
+    roots: Array
+    curvature: Array
+
+    @classmethod
+    def of(cls, workload: Workload) -> _RoundedTables:
+        krons = [workload.kron(i) for i in range(len(workload.products))]
+        tree = TableTree.of(krons, workload.domain.shape)
+        roots = np.repeat([1 / math.sqrt(m) for m in tree.rows], tree.rows)
+        curvature = sum(kron.column_norms(2) ** 2 / kron.shape[0] for kron in krons)
+        return cls(tree, roots, tree.arrange(np.asarray(curvature)))
+
+    def times(self, d: Array) -> Array:
+        return self.roots * self.tree.apply(d)
+
+    def transposed(self, r: Array) -> Array:
+        return self.tree.transpose(self.roots * r)
+
+
+def _feed_back(tables: _RoundedTables, d: Array, rounds: int, generator: Generator) -> Array:
+    """Moves against the residual, as many as help."""
+    residual, strength = tables.times(d), 1.0
+    for _ in range(rounds):
+        if strength < LEAST_FEEDBACK or not residual.any():
+            break
+        room = np.abs(d)
+        correction = room * tables.transposed(_correction(tables, room, -residual))
+        move = np.where(correction * d < 0, np.minimum(2 * strength * np.abs(correction), 1), 0.0)
+        order = generator.permutation(len(tables.tree.shape))
+        up = _spread_moves(np.where(d < 0, move, 0), tables.tree.shape, order, generator)
+        down = _spread_moves(np.where(d > 0, move, 0), tables.tree.shape, order, generator)
+        trial = d + up - down
+        after = tables.times(trial)
+        if after @ after < residual @ residual:
+            d, residual, strength = trial, after, min(1.0, 1.3 * strength)
+        else:
+            strength /= 2
+    return d
+
+
+def _correction(tables: _RoundedTables, room: Array, target: Array) -> Array:
+    """λ with W diag(room) Wᵀλ = target, about: conjugate gradients, a bounded number of steps."""
+    solution, rest = np.zeros_like(target), target.copy()
+    direction, size = rest.copy(), float(rest @ rest)
+    enough = 1e-4 * size
+    for _ in range(FEEDBACK_STEPS):
+        image = tables.times(room * tables.transposed(direction))
+        bend = float(direction @ image)
+        if size <= enough or bend <= 0:
+            break
+        solution += size / bend * direction
+        rest -= size / bend * image
+        size, before = float(rest @ rest), size
+        direction = rest + size / before * direction
+    return solution
+
+
+def _spread_moves(move: Array, shape: tuple[int, ...], order: Array, generator: Generator) -> Array:
+    """Whole moves from shares of them: their sums along the cells, axes in this order, stay near."""
+    along = np.transpose(move.reshape(shape), order)
+    steps = np.floor(np.cumsum(along.ravel()) + generator.random())
+    whole = np.minimum(np.diff(steps, prepend=0), 1).reshape(along.shape)
+    # What begins before the first share is no move, and a cell without a share makes none.
+    whole = np.where(along > 0, whole, 0)
+    return np.transpose(whole, np.argsort(order)).reshape(-1)
+
+
+def _move_cells(tables: _RoundedTables, d: Array, rounds: int, generator: Generator) -> Array:
+    """Single cells to their other integer, some at a time, while f falls."""
+    residual, share = tables.times(d), 0.5
+    gradient = tables.transposed(residual)
+    for _ in range(rounds):
         moves = -np.sign(d)
-        gain = -(2 * moves * g + curvature)
+        gain = -(2 * moves * gradient + tables.curvature)
         able = np.flatnonzero((gain > 0) & (moves != 0))
         if able.size == 0:
             break
@@ -119,10 +202,10 @@ def _search_rounding(x: Array, workload: Workload) -> Array:
             some = able[[np.argmax(gain[able])]]  # one alone always helps
         trial = d.copy()
         trial[some] += moves[some]
-        after = gradient(trial)
-        better = trial @ after
-        if better < value:
-            d, g, value, share = trial, after, better, min(0.5, 1.5 * share)
+        after = tables.times(trial)
+        if after @ after < residual @ residual:
+            d, residual, share = trial, after, min(0.5, 1.5 * share)
+            gradient = tables.transposed(residual)
         else:
             share /= 2
-    return np.asarray(np.rint(x + d), dtype=np.int64)
+    return d
