@@ -26,7 +26,7 @@ from psephos.infer.table_tree import TableTree
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-MOVE_ROUNDS, FEEDBACK_ROUNDS = 100, 40
+MOVE_ROUNDS, FEEDBACK_ROUNDS = 200, 40
 """The most rounds of single moves, and before them of moves against the residual."""
 FEEDBACK_STEPS = 20
 """Conjugate gradient steps for a correction."""
@@ -106,14 +106,13 @@ def _round_running_sums(x: Array) -> Array:
 def _search_rounding(x: Array, workload: Workload) -> Array:
     """The rounding of x with the least f that corrections and moves of some cells find."""
     tables = _RoundedTables.of(workload)
-    arranged = tables.tree.arrange(x)
-    d = _round_running_sums(arranged) - arranged
+    d = tables.tree.arrange(_round_running_sums(x) - x)
     d[np.abs(d) < 1e-9] = 0
     turns = ROUNDING_WORK // (3 * (2 * x.size + 2 * tables.tree.size))
     generator = default_rng(0)
     d = _feed_back(tables, d, min(FEEDBACK_ROUNDS, max(2, turns // FEEDBACK_STEPS)), generator)
     d = _move_cells(tables, d, min(MOVE_ROUNDS, max(10, turns)), generator)
-    return np.asarray(np.rint(tables.tree.restore(arranged + d)), dtype=np.int64)
+    return np.asarray(np.rint(x + tables.tree.restore(d)), dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +177,7 @@ def _correction(tables: _RoundedTables, room: Array, target: Array) -> Array:
 
 
 def _spread_moves(move: Array, shape: tuple[int, ...], order: Array, generator: Generator) -> Array:
-    """Whole moves from shares of them: their sums along the cells, axes in this order, stay near."""
+    """Whole moves from shares of them; sums along the cells, axes in this order, stay near."""
     along = np.transpose(move.reshape(shape), order)
     steps = np.floor(np.cumsum(along.ravel()) + generator.random())
     whole = np.minimum(np.diff(steps, prepend=0), 1).reshape(along.shape)
