@@ -79,12 +79,12 @@ def kept(honest):
             jobs[key] = make_job(file, folder)
         return jobs[key]
 
-    def views_of(job, steps, draws, lattice):
-        key = (id(job.workload), tuple(past.values_hash for past in job.past), draws, lattice)
+    def views_of(job, steps, draws, bundle_format):
+        key = (id(job.workload), tuple(past.values_hash for past in job.past), draws, bundle_format)
         for step in steps:
             key += (step.simulation, str(step.cost), repr(step.values.tolist()), repr(step.noise))
         if job.past or key not in views:
-            views[key] = make_views(job, steps, draws, lattice)
+            views[key] = make_views(job, steps, draws, bundle_format)
         return views[key]
 
     views_of.draws = make_views.draws

@@ -44,7 +44,7 @@ def test_they_are_built_on(old):
     place = old / "third.toml"
     place.write_text(text + '\n[output]\nbundle = "third"\n')
     bundle = ps.release(place, unchecked=True)
-    assert bundle.manifest["format"] == 4
+    assert bundle.manifest["format"] == 5
     assert [request.name for request in bundle.job.past] == ["pets", "more pets"]
     assert ps.verify(bundle.path, ledger=old / "people.ledger").ok
 

@@ -138,6 +138,7 @@ def plan(
         from psephos.release.forecast import budget_shortage, cell_rmse, compare, shortage
         from psephos.release.forecast import plan as plan_job
         from psephos.release.request import Job
+        from psephos.release.simulated import is_quick, simulated_error
 
         job = Job.read(release)
         budgets = _amounts(epsilons, rhos)
@@ -157,12 +158,17 @@ def plan(
                 progress=lambda name, gain: say(render.search_words(name, gain, cells)),
                 thorough=thorough,
             )
-        plain, rest, budget = render.plain_plan(forecast), _remaining(job), forecast.budget
+            simulated = None
+            if is_quick(forecast):
+                say("the published view on made-up rows")
+                simulated = simulated_error(forecast)
+        plain = render.plain_plan(forecast, simulated)
+        rest, budget = _remaining(job), forecast.budget
         plain["left"] = None if rest is None else render.plain_budget(rest)
         note = ""
         if rest is not None and rest.currency == budget.currency and budget > rest:
             note = plain["shortage"] = shortage(forecast, rest)
-        _show(as_json, plain, render.rich_plan(forecast), note)
+        _show(as_json, plain, render.rich_plan(forecast, simulated), note)
 
 
 @app.command()
@@ -233,6 +239,10 @@ def ask(
         float | None, typer.Option(help="Price the question at this half-width.")
     ] = None,
     dialect: Annotated[str | None, typer.Option(help="SQL dialect; DuckDB's if left out.")] = None,
+    model: Annotated[
+        bool,
+        typer.Option("--model", help="Answer by a model what the measurements do not tell."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Answer further questions from past measurements, free; or say what they would cost."""
@@ -246,8 +256,9 @@ def ask(
             cost = price(past, sql, plus_minus, dialect=dialect)
             _show(as_json, render.plain_price(past, cost), render.price_words(past, sql, cost))
             return
-        reply = ask_bundle(past, sql, dialect=dialect)
-        plain = {"cost": 0, "view": "consistent", "rows": reply.table.to_pylist()}
+        reply = ask_bundle(past, sql, dialect=dialect, model=model)
+        view = "model" if reply.is_model else "consistent"
+        plain = {"cost": 0, "view": view, "rows": reply.table.to_pylist()}
         _show(as_json, plain, render.rich_reply(reply, simulation=past.simulation))
 
 

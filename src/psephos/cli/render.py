@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from psephos.release.ask import Price, Reply
     from psephos.release.bundle import Bundle
     from psephos.release.forecast import Forecast, TableError
+    from psephos.release.simulated import SimulatedError
     from psephos.release.spec.entries import TargetEntry
 
 MOST_LINES = 12
@@ -51,8 +52,11 @@ def plain_budget(budget: Budget) -> dict[str, Any]:
     }
 
 
-def plain_plan(plan: Forecast) -> dict[str, Any]:
+def plain_plan(plan: Forecast, simulated: SimulatedError | None = None) -> dict[str, Any]:
     """A plan as plain values."""
+    from psephos.release.published import PublishedRule
+
+    shown = "published" in plan.job.file.output.views
     return {
         "name": plan.job.file.name,
         "budget": plain_budget(plan.budget),
@@ -66,6 +70,8 @@ def plain_plan(plan: Forecast) -> dict[str, Any]:
         "queries": plan.job.workload.shape[0],
         "rmse": plan.rmse,
         "rmse_spread": plan.rmse_spread,
+        "published": asdict(PublishedRule.of(plan.job)) if shown else None,
+        "made_up": None if simulated is None else asdict(simulated),
         "expensive": plan.expensive.name,
         "bottleneck": {"table": plan.expensive.name, **_plain_bottleneck(plan.expensive)},
         "interval": {
@@ -109,7 +115,7 @@ def search_words(name: str, gain: float, cell_rmse: float | None) -> str:
     return f"searching: {name}, error now {cell_rmse / gain:,.4g}; Ctrl-C takes the best so far"
 
 
-def rich_plan(plan: Forecast) -> RenderableType:
+def rich_plan(plan: Forecast, simulated: SimulatedError | None = None) -> RenderableType:
     """A plan for people: tables, rivals, what is measured and what it takes."""
     percent = f"{plan.widths.confidence:.0%}"
     spend = _with_epsilon(plan.budget)
@@ -128,7 +134,8 @@ def rich_plan(plan: Forecast) -> RenderableType:
     rivals.add_row(f"chosen: {plan.strategy.name}", _rows(plan.rmse), "1.00×", style="bold")
     for rival in plan.rivals:
         rivals.add_row(rival.name, _rows(rival.rmse), f"{rival.rmse / plan.rmse:.2f}×")
-    return Group(tables, *_targets(plan), rivals, Text(_notes(plan)))
+    notes = f"{_notes(plan)}\n{_published_notes(plan, simulated)}".rstrip()
+    return Group(tables, *_targets(plan), rivals, Text(notes))
 
 
 def rich_comparison(plans: Sequence[Forecast]) -> RenderableType:
@@ -153,12 +160,15 @@ def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> Rende
     table = Table(title=title)
     for name in labels:
         table.add_column(name)
-    for head in ("count", "standard error", "noise interval"):
+    heads = ("count", "standard error", "noise interval")
+    for head in heads if "low" in numbers.column_names else heads[:1]:
         table.add_column(head, justify="right")
     for row in numbers.slice(0, most).to_pylist():
         words = [str(row[name]) for name in labels]
-        interval = f"{row['low']:,.0f} to {row['high']:,.0f}"
-        table.add_row(*words, f"{row['count']:,.0f}", _rows(row["stderr"]), interval)
+        words.append(f"{row['count']:,.0f}")
+        if "low" in row:
+            words += [_rows(row["stderr"]), f"{row['low']:,.0f} to {row['high']:,.0f}"]
+        table.add_row(*words)
     rest = numbers.num_rows - most
     if rest > 0:
         table.caption = f"and {rest:,} more rows in the files"
@@ -168,6 +178,13 @@ def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> Rende
 def rich_reply(reply: Reply, *, simulation: bool, most: int = 200) -> RenderableType:
     """Free answers, and which view they belong to."""
     title = "made up" if simulation else "free: answered from past measurements"
+    if reply.is_model:
+        title = "made up" if simulation else "free: answered by a model"
+        note = (
+            "A model answers where measurements do not tell: attributes are as independent as the "
+            "measurements allow. It is biased, and has no interval."
+        )
+        return Group(rich_numbers(title, reply.table.drop_columns("model"), most), Text(note))
     note = (
         "These are numbers of the consistent view: unbiased, so they may be negative or "
         "fractional, and published tables differ from them by their rounding."
@@ -309,6 +326,24 @@ def _later_steps(plan: Forecast) -> str:
     from psephos.inverse.choice import time_words
 
     return ", ".join(f"{name} about {time_words(seconds)}" for name, seconds in plan.steps[1:])
+
+
+def _published_notes(plan: Forecast, simulated: SimulatedError | None) -> str:
+    """What the published view is rounded from, and its error on made-up rows."""
+    from psephos.release.published import PublishedRule
+    from psephos.release.views import possible_views
+
+    if "published" not in possible_views(plan.job, plan.job.file.output.views):
+        return ""
+    rule = PublishedRule.of(plan.job)
+    text = f"The published view is rounded from the {rule.method} estimate: {rule.reason}."
+    if simulated is not None:
+        text += (
+            f" On {simulated.rows:,} made-up rows its error, before rounding, was "
+            f"{_rows(simulated.published)}, and that of the consistent view "
+            f"{_rows(simulated.consistent)}; on real rows it may be more or less."
+        )
+    return text
 
 
 def _notes(plan: Forecast) -> str:

@@ -1,5 +1,9 @@
 """Further questions to a bundle: free if its measurements determine them, else priced.
 
+Questions that the measurements do not determine can be answered as a model: from the estimate that
+published numbers are a rounding of, in which attributes are as independent as the measurements
+allow. Such answers have no interval, since how far off the model is nobody measured.
+
 A new question costs only what it adds: it is answered from the old measurements and the new one
 together, by least squares, so the more the old ones know, the less the new one has to buy.
 """
@@ -12,11 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError, UnsupportedError
 from psephos.infer.least_squares import over_merged_domain
+from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget
 from psephos.release.bundle import Bundle
 from psephos.release.files import report_damage, sha256_of
@@ -33,6 +39,8 @@ from psephos.workload.product import regroup
 from psephos.workload.sql import compile_sql
 from psephos.workload.workload import Workload
 
+MODEL = "a model: the estimate of all cells that published numbers are a rounding of"
+"""What answers without an interval come from."""
 NOTEBOOK_ROWS = 200
 """The most rows that a notebook shows."""
 
@@ -46,9 +54,16 @@ class Reply:
     half_width: float
     method: str
 
+    @property
+    def is_model(self) -> bool:
+        """Do answers rest on a model where measurements do not tell?"""
+        return self.method == MODEL
+
     def __repr__(self) -> str:
         answers = self.table.num_rows
         plural = "s" if answers != 1 else ""
+        if self.is_model:
+            return f"Reply({answers:,} answer{plural}, free, by a model: without an interval)"
         return f"Reply({answers:,} answer{plural}, free, at most ± {self.half_width:,.4g})"
 
     def _repr_html_(self) -> str:
@@ -132,21 +147,25 @@ def ask(
     *,
     dialect: str | None = None,
     draws: int = 9999,
+    model: bool = False,
 ) -> Reply:
     """Answers from the measurements that were paid for, with their error; free of charge.
 
-    Questions that the measurements do not determine are refused; `price` says what they cost.
+    Questions that the measurements do not determine are refused; `price` says what they cost. With
+    `model` they are answered by a model, without an interval.
     """
     bundle = _opened(bundle)
     check_draw_count(draws)
     workload = question_workload(bundle, sql, dialect)
+    if model:
+        return _model_reply(bundle, workload)
     try:
         views = _over(bundle, workload, draws)
         answers = views.estimate.answer(workload)
     except UnsupportedError as error:
         raise UnsupportedError(
             f"{error}. The old measurements cannot tell; --plus-minus N (in Python ps.price) says "
-            "what it would cost"
+            "what it would cost, and --model answers by a model"
         ) from None
     widths = views.widths_of(workload)
     whole = Table("ask", "ask", range(len(workload.products)))
@@ -158,6 +177,20 @@ def ask(
     }
     table = marked(table_labels(workload, whole), numbers, bundle.simulation)
     return Reply(workload, table, float(widths.per_query.max()), widths.method)
+
+
+def _model_reply(bundle: Bundle, workload: Workload) -> Reply:
+    """Answers of the estimate of all cells."""
+    if bundle.job.workload.domain.size > NONNEGATIVE_CELLS:
+        raise UnsupportedError(
+            f"a model of {bundle.job.workload.domain.size:,} cells is over the limit of "
+            f"{NONNEGATIVE_CELLS:,}; ask without --model"
+        )
+    cells = bundle.estimate.reshape(bundle.job.workload.domain.shape)
+    whole = Table("ask", "ask", range(len(workload.products)))
+    numbers = {"count": workload.answer(cells), "model": np.full(workload.shape[0], True)}
+    table = marked(table_labels(workload, whole), numbers, bundle.simulation)
+    return Reply(workload, table, math.inf, MODEL)
 
 
 def price(

@@ -40,6 +40,7 @@ from psephos.release.files import (
     CELLS_STEM,
     file_name,
     read_csv,
+    read_floats,
     read_json,
     read_parquet,
     report_damage,
@@ -150,6 +151,17 @@ class Bundle:
         """The numbers, worked out again from the noisy integers."""
         steps = tuple(request.measurement for request in self.requests)
         return Views(self.job, steps, self.manifest["draws"], self.manifest["format"])
+
+    @cached_property
+    def estimate(self) -> Array:
+        """Real numbers for every cell, which published ones are a rounding of; as a model."""
+        if ESTIMATE_FILE not in self.manifest["files"]:
+            return self.views.solution
+        place = self.path / ESTIMATE_FILE
+        cells = read_floats(place, "count", self.job.workload.domain.size)
+        if sha256_of(place) != self.manifest["files"][ESTIMATE_FILE]:
+            raise ReleaseError(f"{place} has changed since the release; get the bundle again")
+        return cells
 
     @property
     def report(self) -> Path:

@@ -17,6 +17,7 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
+from psephos.release.published import PublishedRule
 from psephos.release.request import Job
 from psephos.release.selection import Progress, strategy_for
 from psephos.release.spec.entries import TargetEntry
@@ -39,9 +40,11 @@ from psephos.values import Array
 
 SECONDS_PER_ENTRY, REPORT_SECONDS = 1e-6, 3.0
 SECONDS_PER_DRAWN_ANSWER, SECONDS_PER_WIDTH, MOST_INTERVAL_SECONDS = 1e-8, 1e-6, 10.0
-SECONDS_PER_CELL = 1e-4
-"""What a number costs in every format of every view, in every draw of its interval, and what a
-published cell does, about; simulations are bounded in all."""
+"""What a number costs in every format of every view, and in every draw of its interval, about;
+simulations are bounded in all."""
+SECONDS_PER_CELL = {"entropy": 4e-6, "least squares": 1.2e-5}
+SECONDS_PER_ROUNDED_CELL, MOST_ROUNDING_SECONDS = 1.5e-5, 60.0
+"""What a published cell costs, by the estimate that is rounded, and its bounded rounding."""
 SMOOTH = 1000
 """Noise so many times as wide as at the file's budget has no steps to speak of."""
 WIDEST = 1e15
@@ -133,7 +136,7 @@ class Forecast:
             ("tables and report", tables + REPORT_SECONDS),
         ]
         if "published" in output.views:
-            steps.append(("published numbers", self.job.workload.domain.size * SECONDS_PER_CELL))
+            steps.append(("published numbers", published_seconds(self.job)))
         return tuple(steps)
 
     def blocks(self) -> list[tuple[str, int, float]]:
@@ -438,3 +441,12 @@ def _without(job: Job, name: str) -> Job | None:
     if not any(table.target for table in tables):
         return None
     return Job.of(job.file.model_copy(update={"tables": tables}), job.folder)
+
+
+def published_seconds(job: Job, *, rounded: bool = True) -> float:
+    """About how long the estimate of the published view takes, and its rounding."""
+    cells = job.workload.domain.size
+    seconds = cells * SECONDS_PER_CELL[PublishedRule.of(job).method]
+    if rounded:
+        seconds += min(cells * SECONDS_PER_ROUNDED_CELL, MOST_ROUNDING_SECONDS)
+    return seconds

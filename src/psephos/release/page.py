@@ -14,7 +14,6 @@ from psephos.release.forecast import Forecast
 from psephos.release.page_facts import (
     ReleaseFacts,
     amount_text,
-    bounds,
     budget_text,
     count_text,
     digits_for,
@@ -122,14 +121,12 @@ def result_of(release: ReleaseFacts, number: int) -> Result:
     """One table with its numbers, beside a chart."""
     table = release.job.tables[number]
     data = release.views.table(table, release.view)
-    rows = data.slice(0, PAGE_ROWS).to_pylist()
     few = data.num_rows <= CHARTED_ROWS
     return Result(
         title=table.title,
         name=table.name,
         table=_count_table(release, table, data),
         chart=_chart(release, table, data) if release.plots and few else None,
-        outliers=release.view == "published" and any(map(is_outlier, rows)),
         precision=_precision(release, number) + _rest(release, table, data),
     )
 
@@ -149,7 +146,7 @@ def _count_table(release: ReleaseFacts, table: Table, data: pa.Table) -> HtmlTab
         digits = digits_for(row["stderr"])
         cells: list[str | Cell] = [row[name] for name in labels] or ["all"]
         centre = count_text(row["consistent" if published else "count"], digits)
-        cells += [published_count(row), centre] if published else [centre]
+        cells += [count_text(int(row["count"])), centre] if published else [centre]
         cells += [count_text(row["stderr"], 2 if row["stderr"] < 10 else 1)]
         cells += [interval(row["low"], row["high"], digits)]
         cells += [Cell(bar=_bar(row, extent))] * bars
@@ -162,17 +159,6 @@ def _column_head(release: ReleaseFacts, column: str) -> str:
     """What a column of labels is called; an attribute may have given way to a number's name."""
     name = column if column in release.titles else column.removesuffix("_")
     return "Part" if column == PART else release.titles.get(name, column)
-
-
-def published_count(row: Mapping[str, Any]) -> str:
-    """A whole count, with a mark if it lies outside its interval."""
-    return (OUTLIER_MARK if is_outlier(row) else "") + count_text(int(row["count"]))
-
-
-def is_outlier(row: Mapping[str, Any]) -> bool:
-    """Does a count lie outside its interval, as both are shown?"""
-    low, high = bounds(row["low"], row["high"], digits_for(row["stderr"]))
-    return not low <= int(row["count"]) <= high
 
 
 def _bar(row: Mapping[str, Any], extent: tuple[float, float]) -> IntervalBar:

@@ -96,8 +96,6 @@ class Result:
     name: str
     table: HtmlTable
     chart: TableChart | None
-    outliers: bool
-    """Some published counts lie outside their intervals."""
     precision: str
 
 
