@@ -83,7 +83,7 @@ def test_forgeries_are_found(old, file, change):
 
 def test_other_formats_are_told_by_version(old):
     place = old / "bundle" / "manifest.json"
-    for number in (1, 5):
+    for number in (1, 6):
         content = json.loads(place.read_text())
         place.write_text(json.dumps({**content, "format": number}))
         with pytest.raises(ps.ReleaseError, match=rf"has format {number}, .*from psephos 0\.3 on"):

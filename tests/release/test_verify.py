@@ -378,7 +378,7 @@ def test_other_last_digits_verify(grids, name, exponent):
     for seed in range(5):
         noise = 10.0**exponent * default_rng(seed).standard_normal(views.solution.size)
         cells = round_cells(views.solution * (1 + noise), views.job.workload)
-        assert "a rounding of the best fit" in check_rounding(views, cells)
+        assert "a rounding of the estimate" in check_rounding(views, cells)
 
 
 # ---- whole schemas, and sizes ------------------------------------------------------------------

@@ -40,7 +40,6 @@ CHARTED_ROWS = 50_000
 """A table with more numbers than this has no chart, which could show but few of them."""
 PAGE_ROWS = 200
 """The most rows of a table that the page shows."""
-OUTLIER_MARK = "†\N{NO-BREAK SPACE}"
 
 
 def write_report(

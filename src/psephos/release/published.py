@@ -6,13 +6,15 @@
                     further from the truth than those, in sum over all tables
 
 Ranges over a long axis add up many cells. What helps each cell, to be drawn towards a prior, adds
-up there to more than noise; so tables of such ranges get the second. The noisy numbers themselves
-do not tell reliably which is closer, hence the rule looks at the questions only.
+up there to more than noise; so where most numbers are such ranges, the second is taken. The noisy
+numbers themselves do not tell reliably which is closer, hence the rule looks at questions only.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
 
 from psephos.infer.entropy import MaximumEntropy, maximum_entropy
 from psephos.infer.least_squares import LeastSquares
@@ -22,7 +24,9 @@ from psephos.release.spec.entries import PublishedMethod
 from psephos.workload.workload import Workload
 
 MOST_SUMS = 16
-"""A value may be part of so many sums along its attribute, before these count as ranges."""
+"""A value may be part of so many sums of a table before these count as ranges."""
+MOST_RANGES = 0.5
+"""The share of ranges among all numbers above which the estimate is made for them."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,11 @@ class PublishedRule:
         chosen = job.file.output.published
         if chosen != "auto":
             return cls(chosen, "as the release file says")
-        ranges = longest_ranges(job.workload)
-        if ranges is None:
-            return cls("entropy", "no table adds up the same values many times, as ranges do")
-        number, name, sums = ranges
-        title = job.workload.products[number].title
-        reason = f"{title!r} adds up values of {name!r}, one of them {sums:,} times over"
-        return cls("least squares", reason)
+        share = share_of_ranges(job.workload)
+        if share > MOST_RANGES:
+            reason = f"{share:.0%} of the numbers add up ranges along an attribute"
+            return cls("least squares", reason)
+        return cls("entropy", "most numbers count single values or groups of them")
 
     def fit(
         self, job: Job, estimate: LeastSquares, steps: int | None = None
@@ -58,12 +60,9 @@ class PublishedRule:
         )
 
 
-def longest_ranges(workload: Workload) -> tuple[int, str, int] | None:
-    """The product and the attribute with the longest ranges, and in how many sums a value is."""
-    longest: tuple[int, str, int] | None = None
-    for number in range(len(workload.products)):
-        for name, factor in zip(workload.domain.names, workload.factors(number), strict=True):
-            sums = int(factor.column_norms(1).max())
-            if sums > (MOST_SUMS if longest is None else longest[2]):
-                longest = number, name, sums
-    return longest
+def share_of_ranges(workload: Workload) -> float:
+    """The share of numbers, as they are weighted, whose sums overlap along an attribute."""
+    most = workload.factor_products(lambda factor: max(1.0, float(factor.column_norms(1).max())))
+    weights = np.array([product.weight**2 for product in workload.products])
+    weights *= workload.query_counts
+    return float(weights[most > MOST_SUMS].sum() / weights.sum())
