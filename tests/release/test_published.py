@@ -202,3 +202,10 @@ def test_made_up_rows_respect_what_is_public(tmp_path):
     assert counts.sum() == 500
     assert job.zeros is not None
     assert not counts[job.zeros].any()
+
+
+@pytest.mark.parametrize(("total", "words"), [(600, []), (601, ["601 rows are declared and 600"])])
+def test_the_owner_is_told_of_another_number_of_rows(tmp_path, total, words):
+    path = write_job(tmp_path / "job", f"total = {total}\n{RELEASE}")
+    findings = [f for f in ps.check_release(path).findings if f.kind == "total"]
+    assert [word for f, word in zip(findings, words, strict=True) if word in str(f)] == words

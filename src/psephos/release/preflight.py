@@ -58,7 +58,8 @@ def check_release(
         impossible=[(str(each), each.domain, each.conjuncts) for each in job.impossible],
     )
     _stamp(job, report.ok)
-    return replace(report, findings=(*report.findings, *_edition_notes(job)))
+    notes = (*_total_notes(job, report.counted), *_edition_notes(job))
+    return replace(report, findings=(*report.findings, *notes))
 
 
 def ledger_trouble(job: Job) -> LedgerError | None:
@@ -69,6 +70,18 @@ def ledger_trouble(job: Job) -> LedgerError | None:
     except LedgerError as error:
         return error
     return None
+
+
+def _total_notes(job: Job, counted: int | None) -> tuple[Mismatch, ...]:
+    """Whether the declared number of rows is the one that is counted."""
+    total = job.file.total
+    if total is None or counted is None or total == counted:
+        return ()
+    text = (
+        f"{total:,} rows are declared and {counted:,} have a cell; published numbers will add up "
+        "to what is declared"
+    )
+    return (Mismatch("total", "total", "warning", text),)
 
 
 def _edition_notes(job: Job) -> tuple[Mismatch, ...]:
