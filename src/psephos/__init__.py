@@ -41,9 +41,11 @@ if TYPE_CHECKING:
         UnsupportedError,
         WorkloadError,
     )
+    from psephos.infer.entropy import MaximumEntropy
     from psephos.infer.estimate import Answers, Estimate
     from psephos.infer.intervals import Widths
     from psephos.infer.least_squares import LeastSquares
+    from psephos.infer.nonnegative import NonNegative
     from psephos.kernel.budget import Budget, NoiseKind, epsilon, epsilon_delta, rho
     from psephos.kernel.ledger import Ledger
     from psephos.kernel.measurement import Measurement
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from psephos.release.bundle import Bundle
     from psephos.release.forecast import Forecast, RivalError, TableError, plan
     from psephos.release.preflight import check_release
+    from psephos.release.published import PublishedRule
     from psephos.release.request import Job
     from psephos.release.requests import MeasuredRequest
     from psephos.release.run import rehearse, release
@@ -168,6 +171,8 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "infer",
     "Estimate",
     "LeastSquares",
+    "NonNegative",
+    "MaximumEntropy",
     "Answers",
     "plans",
     # what is published
@@ -184,6 +189,7 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "Bundle",
     "MeasuredRequest",
     "Views",
+    "PublishedRule",
     "Shift",
     "verify",
     "Verification",
@@ -235,9 +241,11 @@ _NAMES_OF = {
         "RefusedError ReleaseError ShapeError SourceError SqlError TooLargeError "
         "UnsupportedError WorkloadError"
     ),
+    "psephos.infer.entropy": "MaximumEntropy",
     "psephos.infer.estimate": "Answers Estimate",
     "psephos.infer.intervals": "Widths",
     "psephos.infer.least_squares": "LeastSquares",
+    "psephos.infer.nonnegative": "NonNegative",
     "psephos.kernel.budget": "Budget NoiseKind epsilon epsilon_delta rho",
     "psephos.kernel.ledger": "Ledger",
     "psephos.kernel.measurement": "Measurement",
@@ -257,6 +265,7 @@ _NAMES_OF = {
     "psephos.release.requests": "MeasuredRequest",
     "psephos.release.run": "rehearse release",
     "psephos.release.verify": "Check Verification verify",
+    "psephos.release.published": "PublishedRule",
     "psephos.release.views": "Shift Views",
     "psephos.strategy.strategy": "Strategy",
     "psephos.workload.builders": "marginals prefix_product range_marginals range_product relative",
