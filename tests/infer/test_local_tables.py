@@ -99,11 +99,11 @@ def test_the_order_of_tables_does_not_matter():
 
 def test_answers_of_ranges_come_from_tables():
     estimate = fitted(PAIRS.query, np.arange(24))
-    local = local_tables(estimate, PAIRS)
     workload = ps.Workload(
         DOMAIN,
         [ps.product(b=ps.prefix(), c=ps.identity()), ps.product(), ps.product(b=ps.prefix())],
     )
+    local = local_tables(estimate, workload + PAIRS)
     prefixes = local.table("b", "c").cumsum(axis=0)
     total = local.tables[()]
     expected = np.concatenate([prefixes.reshape(-1), total, local.table("b").cumsum()])
@@ -126,6 +126,12 @@ def test_what_cannot_be_answered_is_refused():
         local_tables(estimate, TRIPLES)
     with pytest.raises(UnsupportedError, match="no table of a, b, c together"):
         local_tables(estimate, PAIRS).answer(TRIPLES)
+    ranges = ps.Workload(DOMAIN, [ps.product(b=ps.prefix())])
+    tree = fitted(Query.of([(mx.Kron((mx.Ones(1, 3), mx.Prefix(4), mx.Ones(1, 2))), 1)]), [9] * 24)
+    with pytest.raises(UnsupportedError, match="asks for sums of cells"):
+        local_tables(tree, ranges)
+    cells = ps.Workload(DOMAIN, [ps.product(b=ps.identity())])
+    assert_allclose(local_tables(tree, cells, total=216).table("b").sum(), 216)
     with pytest.raises(ShapeError, match="a total is a number from 0"):
         local_tables(estimate, PAIRS, total=-1)
     wide = ps.Domain.of(a=5000, b=5000)

@@ -20,7 +20,13 @@ smaller tables, as far as any table without negative cells can: three tables of 
 contradict each other, and then no table of the three attributes has them all. How much of that is
 left is `inconsistency`, in standard deviations of the noise.
 
-The estimate is biased. All of it is computed from noisy numbers and public facts.
+The estimate is biased, cell by cell, and what is summed over many cells adds up their biases:
+prefixes along an axis of 85 to 100 values, from marginals of the public table Adult, had between
+0.4 and 1.7 times the error of least squares. Noise is taken to be alike and independent in all
+cells of a table, as it nearly is where marginals were measured. Where trees or ranges were, it is
+not: sums are then known better than their cells, and asking for them here is refused.
+
+All of it is computed from noisy numbers and public facts.
 """
 
 from __future__ import annotations
@@ -39,6 +45,7 @@ from psephos.infer.estimate import Answers
 from psephos.infer.least_squares import LeastSquares, block_answers
 from psephos.infer.ratio_prior import NoisyCells, family_weights, table_weights
 from psephos.inverse.form import Factors, multiply
+from psephos.inverse.subspaces import is_commuting
 from psephos.kernel.noise import DiscreteLaplace
 from psephos.matrix import Identity, Kron, Ones, is_total
 from psephos.matrix.marginals import Axes
@@ -272,8 +279,10 @@ def _gaps(table: Array, margins: Sequence[_Margin]) -> list[Gap]:
 def _families(estimate: LeastSquares, workload: Workload) -> list[list[Axes]]:
     """All tables to build, by their number of attributes; too large and unknown ones refused."""
     domain = workload.domain
-    largest = {_axes_of(workload.factors(i)): i for i in range(len(workload.products))}
-    for axes, i in largest.items():
+    blocks = [block.matrix for block in block_answers(estimate.measurements)]
+    marginal = is_commuting(domain.shape, blocks)
+    products = [(_axes_of(workload.factors(i)), i) for i in range(len(workload.products))]
+    for axes, i in products:
         cells = math.prod(domain.shape[k] for k in axes)
         title = workload.products[i].title
         if cells > LOCAL_CELLS:
@@ -281,13 +290,19 @@ def _families(estimate: LeastSquares, workload: Workload) -> list[list[Axes]]:
                 f"table {title!r} looks at {cells:,} cells at a time, over the limit of "
                 f"{LOCAL_CELLS:,}; least squares remains"
             )
+        factors = workload.factors(i)
+        if not marginal and not all(isinstance(factors[k], Identity) for k in axes):
+            raise UnsupportedError(
+                f"table {title!r} asks for sums of cells, and more than marginals was measured: "
+                "such sums are known far better than cells are; least squares remains"
+            )
         if not estimate.form.covers(_cell_factors(domain.shape, axes)):
             raise UnsupportedError(
                 f"the cells of table {title!r} are not determined by what is measured; least "
                 "squares remains"
             )
     subsets = {
-        s for axes in largest for k in range(1, len(axes) + 1) for s in combinations(axes, k)
+        s for axes, _ in products for k in range(1, len(axes) + 1) for s in combinations(axes, k)
     }
     most = max((len(s) for s in subsets), default=0)
     return [sorted(s for s in subsets if len(s) == k) for k in range(1, most + 1)]
