@@ -13,6 +13,7 @@ from scipy.integrate import quad
 import psephos as ps
 from psephos import matrix as mx
 from psephos.errors import ShapeError, UnsupportedError
+from psephos.infer import local_tables as module
 from psephos.infer import ratio_prior
 from psephos.infer.entropy import maximum_entropy
 from psephos.infer.local_tables import AGREEMENT, local_tables
@@ -76,6 +77,24 @@ def test_pairs_always_agree():
     """Two tables of one attribute have a table of both; three of two need not have one of three."""
     estimate = fitted(PAIRS.query, np.arange(24) % 5 * 20)
     assert local_tables(estimate, PAIRS).inconsistency.largest <= 10 * AGREEMENT
+
+
+def test_gaps_go_where_cells_are_known_least():
+    margin = module._Margin(0, np.array([24.0]), 1.0)
+    moved = module._corrected(np.array([10.0, 10.0]), np.array([3.0, 1.0]), [margin])
+    assert_allclose(moved, [13, 11])
+
+
+def test_tables_that_contradict_each_other_give_way(monkeypatch):
+    domain, counts = ps.Domain.of(a=3, b=3, c=3), np.eye(27)[13] * 60 + np.eye(27)[0] * 60
+    workload = ps.marginals(domain, up_to=3)
+    estimates = [
+        fitted(workload.query, counts.astype(int), seed=k, domain=domain) for k in range(8)
+    ]
+    after = [local_tables(each, workload).inconsistency.largest for each in estimates]
+    monkeypatch.setattr(module, "SWEEPS", 0)
+    before = [local_tables(each, workload).inconsistency.largest for each in estimates]
+    assert max(after) < 0.5 * max(before)
 
 
 @given(COUNTS)
