@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 
 import psephos as ps
 from psephos.infer.entropy import maximum_entropy
+from psephos.infer.local_tables import local_tables
 from psephos.infer.nonnegative import nonnegative
 
 DOMAIN = ps.Domain.of(sex=["F", "M"], age=range(5))
@@ -75,6 +76,10 @@ def entropy(strategy, workload):
     return lambda *run: maximum_entropy(least_squares(strategy)(*run), workload)
 
 
+def local(strategy, workload):
+    return lambda *run: local_tables(least_squares(strategy)(*run), workload)
+
+
 def even_spread(seed, simulation):
     measurement = measure(ps.select.identity(CUBE), seed, simulation)
     return EvenSpread(DOMAIN, float(measurement.values.sum()), simulation)
@@ -105,6 +110,7 @@ ESTIMATES = {
     "non-negative tables": Example(without_negatives(TABLES, hold_total=True)),
     "maximum entropy of tables": Example(entropy(TABLES, CUBE)),
     "maximum entropy of merged cells": Example(entropy(MERGED, GROUPS)),
+    "local tables": Example(local(TABLES, CUBE)),
     "a third party's biased one": Example(even_spread),
     "a third party's unbiased one": Example(noisy_cells),
 }
