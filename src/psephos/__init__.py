@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from psephos.infer.estimate import Answers, Estimate
     from psephos.infer.intervals import Widths
     from psephos.infer.least_squares import LeastSquares
+    from psephos.infer.local_tables import Inconsistency, LocalTables
     from psephos.infer.nonnegative import NonNegative
     from psephos.kernel.budget import Budget, NoiseKind, epsilon, epsilon_delta, rho
     from psephos.kernel.ledger import Ledger
@@ -173,6 +174,8 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "LeastSquares",
     "NonNegative",
     "MaximumEntropy",
+    "LocalTables",
+    "Inconsistency",
     "Answers",
     "plans",
     # what is published
@@ -245,6 +248,7 @@ _NAMES_OF = {
     "psephos.infer.estimate": "Answers Estimate",
     "psephos.infer.intervals": "Widths",
     "psephos.infer.least_squares": "LeastSquares",
+    "psephos.infer.local_tables": "Inconsistency LocalTables",
     "psephos.infer.nonnegative": "NonNegative",
     "psephos.kernel.budget": "Budget NoiseKind epsilon epsilon_delta rho",
     "psephos.kernel.ledger": "Ledger",

@@ -3,16 +3,20 @@
 from psephos.infer.entropy import MaximumEntropy, maximum_entropy
 from psephos.infer.estimate import Answers, Estimate
 from psephos.infer.least_squares import BlockAnswers, LeastSquares, least_squares
+from psephos.infer.local_tables import Inconsistency, LocalTables, local_tables
 from psephos.infer.nonnegative import NonNegative, nonnegative
 
 __all__ = [
     "Answers",
     "BlockAnswers",
     "Estimate",
+    "Inconsistency",
     "LeastSquares",
+    "LocalTables",
     "MaximumEntropy",
     "NonNegative",
     "least_squares",
+    "local_tables",
     "maximum_entropy",
     "nonnegative",
 ]
