@@ -75,6 +75,9 @@ def test_the_file_decides_or_else_the_questions(tmp_path):
     assert PublishedRule.of(line).method == "least squares"
     assert "100% of the numbers add up ranges" in PublishedRule.of(line).reason
     assert PublishedRule.of(tables).method == "entropy"
+    long = job_of(tmp_path / "long", LINE.replace("[0, 39]", "[0, 59999]"))
+    assert PublishedRule.of(long).method == "entropy"
+    assert "60,000 cells are too many" in PublishedRule.of(long).reason
     said = job_of(tmp_path / "said", f'{LINE}\n[output]\npublished = "entropy"\n')
     assert PublishedRule.of(said) == PublishedRule("entropy", "as the release file says")
     with pytest.raises(ReleaseError, match="published"):

@@ -34,6 +34,8 @@ LEAST_FEEDBACK = 1e-3
 """Where less than this share of a correction helps, the rest is left to single moves."""
 ROUNDING_WORK = 2_000_000_000
 """About how many numbers the search may compute."""
+CELL_WORK, ANSWER_WORK = 6, 60
+"""Those of one gradient, for each cell and for each number of a table."""
 
 
 def round_cells(x: Array, workload: Workload) -> Array:
@@ -108,9 +110,9 @@ def _search_rounding(x: Array, workload: Workload) -> Array:
     tables = _RoundedTables.of(workload)
     d = tables.tree.arrange(_round_running_sums(x) - x)
     d[np.abs(d) < 1e-9] = 0
-    turns = ROUNDING_WORK // (3 * (2 * x.size + 2 * tables.tree.size))
+    turns = ROUNDING_WORK // (CELL_WORK * x.size + ANSWER_WORK * tables.tree.size)
     generator = default_rng(0)
-    d = _feed_back(tables, d, min(FEEDBACK_ROUNDS, max(2, turns // FEEDBACK_STEPS)), generator)
+    d = _feed_back(tables, d, min(FEEDBACK_ROUNDS, turns // FEEDBACK_STEPS), generator)
     d = _move_cells(tables, d, min(MOVE_ROUNDS, max(10, turns)), generator)
     return np.asarray(np.rint(x + tables.tree.restore(d)), dtype=np.int64)
 

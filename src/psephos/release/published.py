@@ -6,8 +6,9 @@
                     further from the truth than those, in sum over all tables
 
 Ranges over a long axis add up many cells. What helps each cell, to be drawn towards a prior, adds
-up there to more than noise; so where most numbers are such ranges, the second is taken. The noisy
-numbers themselves do not tell reliably which is closer, hence the rule looks at questions only.
+up there to more than noise; so where most numbers are such ranges, the second is taken, unless
+there are so many cells that its iterations would end far from their limit. The noisy numbers do not
+tell reliably which is closer, hence the rule looks at the questions only.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from psephos.workload.workload import Workload
 
 MOST_SUMS = 16
 """A value may be part of so many sums of a table before these count as ranges."""
+RANGE_CELLS = 50_000
+"""Where there are more cells, iterations do not come near the nearest ones in reasonable time."""
 MOST_RANGES = 0.5
 """The share of ranges among all numbers above which the estimate is made for them."""
 
@@ -42,11 +45,13 @@ class PublishedRule:
         chosen = job.file.output.published
         if chosen != "auto":
             return cls(chosen, "as the release file says")
-        share = share_of_ranges(job.workload)
-        if share > MOST_RANGES:
-            reason = f"{share:.0%} of the numbers add up ranges along an attribute"
-            return cls("least squares", reason)
-        return cls("entropy", "most numbers count single values or groups of them")
+        share, cells = share_of_ranges(job.workload), job.workload.domain.size
+        if share <= MOST_RANGES:
+            return cls("entropy", "most numbers count single values or groups of them")
+        reason = f"{share:.0%} of the numbers add up ranges along an attribute"
+        if cells > RANGE_CELLS:
+            return cls("entropy", f"{reason}, but {cells:,} cells are too many for the other")
+        return cls("least squares", reason)
 
     def fit(
         self, job: Job, estimate: LeastSquares, steps: int | None = None
