@@ -4,10 +4,10 @@
     consistent   least squares: unbiased, and everything adds up
     published    non-negative whole numbers that add up, closer to the truth
 
-Intervals cover the privacy noise and nothing else. A published number is biased, and its error is
-as a rule smaller than the consistent one's; its interval is that number plus and minus the
-half-width of the consistent one, cut at zero, which is the safe choice. Labels say in words what
-each number counts.
+Intervals cover the privacy noise and nothing else. A published number is biased, by how much nobody
+can tell from the noisy numbers, so its interval is that of the consistent one, which covers the
+truth as often as it says whatever the data are; cut at zero, where no count is below, and extended
+to the published number where that lies outside. Labels say in words what each number counts.
 
 A release that builds on others averages with them only if their noisy integers agree with its own.
 An edition is what the owner says about the source; this is what the numbers say. The comparison is
@@ -182,7 +182,7 @@ class Views:
             whole = (self.published if published is None else published)[rows]
             numbers = {"count": whole, "consistent": centre}
             if self.bundle_format >= ESTIMATE_FORMAT:
-                low, high = np.maximum(whole - half, 0), whole + half
+                low, high = np.maximum(np.minimum(low, whole), 0), np.maximum(high, whole)
         numbers |= {"stderr": self.stderr[rows], "low": low, "high": high}
         return marked(labels, numbers, self.simulation)
 
