@@ -1,0 +1,363 @@
+"""The estimates a published view can be rounded from, side by side, where the truth is known.
+
+    least squares    the consistent view: unbiased, and negative where noise says so
+    non-negative     cells that are not negative and fit the measurements best, the total held
+    in answers       such cells whose answers are nearest to those of least squares
+    entropy          maximum entropy, as far from independent attributes as its own risk says
+    published        what the rule of psephos.release.published takes, in whole numbers
+
+Errors are root mean squares over all asked numbers, weighted as the workload weights its tables;
+means and standard deviations over draws of simulated noise. Measured is what `select.hdmm` chooses,
+for release files what their plan does. What the published view promises stands beside it, also
+where it fails: not above least squares, at most 1.02 of non-negative, and at least 1.5 times below
+least squares where ε · rows / cells is at most 0.1.
+
+Coverage is the share of true counts within the published number ± the half-width of the consistent
+one's 95 % interval, by the size of the true count.
+
+Data are Adult (the eight attributes with at most 16 values), DPBench and release files, all below
+one folder (the last argument; without it `shared` beside the repository), and made-up rows.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import psephos as ps
+from psephos.infer.entropy import maximum_entropy
+from psephos.infer.intervals import half_widths
+from psephos.infer.least_squares import LeastSquares, least_squares
+from psephos.infer.nonnegative import nonnegative
+from psephos.infer.rounding import RoundingGaps, round_cells
+from psephos.kernel.measurement import noise_for
+from psephos.release.published import longest_ranges
+from psephos.release.request import Job
+from psephos.values import Array
+
+UNIT = ps.add_remove_row()
+DRAWS, LEAST_DRAWS = 5, 2
+SECONDS = 60.0
+"""Processor time after which a row takes no further draw."""
+ADULT = ("workclass", "education-num", "marital-status", "occupation", "relationship", "race",
+         "sex", "income>50K")  # fmt: skip
+NAMES = ("least squares", "non-negative", "in answers", "entropy", "published")
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Known counts, and what is asked and measured about them."""
+
+    name: str
+    workload: ps.Workload
+    strategy: ps.Strategy
+    counts: Array
+    epsilon: str
+    draws: int = DRAWS
+
+    @property
+    def signal(self) -> float:
+        """Rows per cell, times epsilon."""
+        return float(self.epsilon) * float(self.counts.sum()) / self.counts.size
+
+    def estimate(self, seed: int) -> LeastSquares:
+        """Least squares from one draw of the noise."""
+        spend, domain = ps.epsilon(self.epsilon), self.workload.domain
+        counts = self.counts.reshape(domain.shape)
+        data = ps.simulate(counts, domain, unit=UNIT, budget=spend, seed=seed)
+        return least_squares(data.vectorise().measure(self.strategy.query, spend=spend))
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What one draw gave: errors and seconds by estimate, and the typical gap of rounding."""
+
+    errors: dict[str, float]
+    seconds: dict[str, float]
+    gap: float
+
+    @classmethod
+    def of(cls, case: Case, seed: int) -> Draw:
+        """All estimates from one measurement."""
+        workload = case.workload
+        truth = workload.answer(case.counts)
+        squares = np.array([product.weight**2 for product in workload.products])
+        weights = np.repeat(squares, workload.query_counts)
+        estimate = case.estimate(seed)
+        chosen = chosen_estimate(workload)
+        vectors: dict[str, Array] = {}
+        seconds: dict[str, float] = {}
+
+        def timed(name: str, call: Callable[[], Array]) -> None:
+            started = time.process_time()
+            vectors[name] = call()
+            seconds[name] = time.process_time() - started
+
+        timed("non-negative", lambda: nonnegative(estimate, hold_total=True).vector)
+        timed(
+            "in answers", lambda: nonnegative(estimate, workload=workload, hold_total=True).vector
+        )
+        timed("entropy", lambda: maximum_entropy(estimate, workload).vector)
+        timed("published", lambda: round_cells(vectors[chosen], workload))
+        answers = {name: workload.answer(vector) for name, vector in vectors.items()}
+        answers["least squares"] = estimate.answer(workload).values
+        total = weights.sum()
+        errors = {
+            name: math.sqrt(float(weights @ (values - truth) ** 2 / total))
+            for name, values in answers.items()
+        }
+        gap = RoundingGaps.of(vectors["published"], vectors[chosen], workload).typical
+        return cls(errors, seconds, gap)
+
+
+def chosen_estimate(workload: ps.Workload) -> str:
+    """What the published view of these questions is rounded from."""
+    return "entropy" if longest_ranges(workload) is None else "in answers"
+
+
+def published_cells(estimate: LeastSquares, workload: ps.Workload) -> Array:
+    """The published view's whole cells."""
+    if chosen_estimate(workload) == "entropy":
+        return round_cells(maximum_entropy(estimate, workload).vector, workload)
+    vector = nonnegative(estimate, workload=workload, hold_total=True).vector
+    return round_cells(vector, workload)
+
+
+def mixture(
+    shape: tuple[int, ...], rows: int, parts: int, seed: int, evenness: float = 0.5
+) -> Array:
+    """Rows from a mixture of independent attributes."""
+    rng = np.random.default_rng(seed)
+    counts = np.zeros(math.prod(shape), dtype=np.int64)
+    for some in rng.multinomial(rows, rng.dirichlet(np.ones(parts))):
+        columns = [rng.choice(n, size=some, p=rng.dirichlet(np.full(n, evenness))) for n in shape]
+        np.add.at(counts, np.ravel_multi_index(columns, shape), 1)
+    return counts
+
+
+def sparse(shape: tuple[int, ...], rows: int, seed: int) -> Array:
+    """Rows in 200 cells, some of which hold most."""
+    rng = np.random.default_rng(seed)
+    counts = np.zeros(math.prod(shape), dtype=np.int64)
+    cells = rng.choice(counts.size, 200, replace=False)
+    counts[cells] = rng.multinomial(rows, rng.dirichlet(np.full(200, 0.3)))
+    return counts
+
+
+def smooth(shape: tuple[int, ...], rows: int, seed: int) -> Array:
+    """Rows on a ridge across all attributes."""
+    grid = np.meshgrid(*[np.linspace(-1, 1, n) for n in shape], indexing="ij")
+    density = np.exp(-0.5 * sum(grid) ** 2 - 0.3 * sum(axis**2 for axis in grid)).reshape(-1)
+    return np.random.default_rng(seed).multinomial(rows, density / density.sum())
+
+
+def uniform(shape: tuple[int, ...], rows: int, seed: int) -> Array:
+    """Rows anywhere."""
+    cells = math.prod(shape)
+    return np.random.default_rng(seed).multinomial(rows, np.full(cells, 1 / cells))
+
+
+def adult(folder: Path) -> Iterator[Case]:
+    """Marginals of eight attributes of Adult."""
+    sizes = json.loads((folder / "data/adult/adult-domain.json").read_text())
+    shape = tuple(sizes[name] for name in ADULT)
+    path = folder / "data/adult/adult.csv"
+    with path.open() as file:
+        heads = file.readline().strip().split(",")
+        rows = np.loadtxt(file, dtype=np.int64, delimiter=",")
+    columns = [rows[:, heads.index(name)] for name in ADULT]
+    counts = np.bincount(np.ravel_multi_index(columns, shape), minlength=math.prod(shape))
+    domain = ps.Domain.of({name: sizes[name] for name in ADULT})
+    for order in (2, 3):
+        workload = ps.marginals(domain, up_to=order)
+        strategy = ps.select.hdmm(workload)
+        for epsilon in ("0.1", "1", "10"):
+            yield Case(f"Adult, up to {order}-way", workload, strategy, counts, epsilon)
+
+
+def releases(folder: Path, names: tuple[str, ...] = ()) -> Iterator[Case]:
+    """Release files with 20,000 made-up rows."""
+    for name in names or ("population", "epidemic", "housing", "labour"):
+        with tempfile.TemporaryDirectory() as place:
+            shutil.copy(folder / f"releases/{name}.toml", Path(place) / "release.toml")
+            job = Job.read(Path(place))
+            strategy = ps.plan(job).strategy
+        shape = job.workload.domain.shape
+        draws = LEAST_DRAWS if job.workload.shape[0] > 1_000_000 else DRAWS
+        kinds = {"dense": mixture(shape, 20_000, 12, 5), "sparse": sparse(shape, 20_000, 5)}
+        for kind, counts in kinds.items():
+            for epsilon in ("0.1", "1"):
+                title = f"{name}, {kind}"
+                yield Case(title, job.workload, strategy, counts, epsilon, draws)
+
+
+def line(folder: Path) -> Iterator[Case]:
+    """DPBench's histograms of 1,024 cells."""
+    domain = ps.Domain.of(a=1024)
+    for kind, queries in (("prefixes", ps.prefix()), ("all ranges", ps.all_range())):
+        workload = ps.Workload(domain, [ps.product(a=queries)])
+        strategy = ps.select.hdmm(workload)
+        for name in ("HEPTH", "SEARCHLOGS", "NETTRACE", "ADULTFRANK", "MEDCOST"):
+            cells = np.load(folder / f"data/dpbench1d/{name}.n4096.npy")
+            counts = cells.astype(np.int64).reshape(1024, -1).sum(axis=1)
+            for epsilon in ("0.01", "0.1", "1"):
+                yield Case(f"{name}, {kind}", workload, strategy, counts, epsilon)
+
+
+def plane(folder: Path) -> Iterator[Case]:
+    """DPBench's maps of 64 × 64 cells."""
+    domain = ps.Domain.of(a=64, b=64)
+    workload = ps.Workload(domain, [ps.product(a=ps.prefix(), b=ps.prefix())])
+    strategy = ps.select.hdmm(workload)
+    for name in ("Adult_2D", "BeijingTaxiE"):
+        cells = np.load(folder / f"data/dpbench2d/{name}_256_256.npy").astype(np.int64)
+        counts = cells.reshape(64, 4, 64, 4).sum(axis=(1, 3)).reshape(-1)
+        for epsilon in ("0.01", "0.1", "1"):
+            yield Case(f"{name}, prefixes × prefixes", workload, strategy, counts, epsilon)
+
+
+def census(_: Path) -> Iterator[Case]:
+    """SF1 on made-up persons."""
+    workload = ps.census.sf1()
+    strategy = ps.select.hdmm(workload)
+    shape = workload.domain.shape
+    for rows in (20_000, 1_000_000):
+        counts = mixture(shape, rows, 12, 5)
+        for epsilon in ("0.1", "1"):
+            yield Case(f"SF1, {rows:,} rows", workload, strategy, counts, epsilon)
+
+
+def compare(cases: Iterator[Case]) -> None:
+    """A row for each case."""
+    heads = ["case", "measured", "cells", "ε", "ε·rows/cells", "draws", *NAMES, "from", "rounding"]
+    heads += [
+        "/ least squares",
+        "/ non-negative",
+        "1.5 × below",
+        "CPU: nn, answers, entropy, whole",
+    ]
+    rows = RowsAsTheyCome(heads, [36, 9, 9, 4, 12, 5, *[15] * 5, 10, 8, 15, 14, 11, 32])
+    for case in cases:
+        draws: list[Draw] = []
+        started = time.process_time()
+        while len(draws) < case.draws:
+            late = time.process_time() - started > SECONDS * len(draws) / (len(draws) + 1)
+            if late and len(draws) >= LEAST_DRAWS:
+                break
+            draws.append(Draw.of(case, len(draws)))
+        errors = np.array([[draw.errors[name] for name in NAMES] for draw in draws])
+        means, spreads = errors.mean(axis=0), errors.std(axis=0, ddof=1)
+        mean = dict(zip(NAMES, means, strict=True))
+        seconds = [np.mean([draw.seconds[name] for draw in draws]) for name in NAMES[1:]]
+        above, beside = (mean["published"] / mean[name] for name in NAMES[:2])
+        facts = [case.strategy.name, f"{case.counts.size:,}", case.epsilon, f"{case.signal:.3g}"]
+        rows.add(
+            [case.name, *facts, str(len(draws))]
+            + [f"{m:.4g} ± {s:.2g}" for m, s in zip(means, spreads, strict=True)]
+            + [chosen_estimate(case.workload), f"{np.mean([draw.gap for draw in draws]):.2f}"]
+            + [promise(above, above <= 1), promise(beside, beside <= 1.02)]
+            + ["–" if case.signal > 0.1 else promise(1 / above, above <= 1 / 1.5)]
+            + [", ".join(f"{s:.1f}" for s in seconds) + " s"]
+        )
+
+
+def promise(ratio: float, kept: bool) -> str:
+    """A ratio, marked where it breaks a promise."""
+    return f"{ratio:.3f}" if kept else f"{ratio:.3f} **fails**"
+
+
+@dataclass(frozen=True)
+class RowsAsTheyCome:
+    """A table in Markdown that is printed row by row."""
+
+    heads: list[str]
+    widths: list[int]
+
+    def __post_init__(self) -> None:
+        self.add(self.heads)
+        self.add(["-" * width for width in self.widths])
+
+    def add(self, row: list[str]) -> None:
+        """Print one more row."""
+        cells = (cell.ljust(width) for cell, width in zip(row, self.widths, strict=True))
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+CLASSES = ((0, 0), (1, 10), (11, 100), (101, 1000), (1001, 10**9))
+
+
+def coverage(_: Path, draws: int = DRAWS) -> None:
+    """The share of true counts inside the published intervals."""
+    shape, spend = (12, 8, 7, 6, 4, 3), ps.epsilon("1")
+    domain = ps.Domain.of({f"a{i}": n for i, n in enumerate(shape)})
+    workload = ps.marginals(domain, k=3)
+    strategy = ps.select.hdmm(workload)
+    noises = noise_for(strategy.query, spend, UNIT, 1)
+    sizes = [block.matrix.shape[0] for block in strategy.query.blocks]
+    half = half_widths(strategy.form(spend, UNIT), noises, sizes, workload).per_query
+    title = f"{domain.size:,} cells, {workload.shape[0]:,} numbers, ε 1, {strategy.name}"
+    print(f"### Coverage of the published view's 95 % intervals: {title}, {draws} draws\n")
+    heads = ["data", "rows", "consistent", "published"]
+    heads += ["true count 0", "1 to 10", "11 to 100", "101 to 1,000", "more", "least"]
+    rows = RowsAsTheyCome(heads, [11, 6, 10, 9, *[14] * 5, 6])
+    for count in (5_000, 50_000):
+        for name, counts in {
+            "mixture": mixture(shape, count, 12, 5),
+            "sparse": sparse(shape, count, 3),
+            "independent": mixture(shape, count, 1, 8),
+            "smooth": smooth(shape, count, 3),
+            "uniform": uniform(shape, count, 3),
+        }.items():
+            case = Case(name, workload, strategy, counts, "1")
+            truth = workload.answer(counts)
+            plain, inside = [], []
+            for seed in range(draws):
+                estimate = case.estimate(seed)
+                values = workload.answer(published_cells(estimate, workload))
+                inside.append(np.abs(values - truth) <= half)
+                plain.append(np.abs(estimate.answer(workload).values - truth) <= half)
+            share = np.mean(inside, axis=0)
+            members = [(truth >= low) & (truth <= high) for low, high in CLASSES]
+            shares = [float(share[some].mean()) for some in members if some.any()]
+            cells = [f"{share[m].mean():.3f} ({m.sum():,})" if m.any() else "–" for m in members]
+            first = [name, f"{count:,}", f"{np.mean(plain):.3f}", f"{share.mean():.3f}"]
+            rows.add([*first, *cells, f"{min(shares):.3f}"])
+    print("\nIn brackets: how many numbers are of that size.\n")
+
+
+PARTS: dict[str, Callable[[Path], Iterator[Case]]] = {
+    "adult": adult,
+    "releases": releases,
+    "line": line,
+    "plane": plane,
+    "census": census,
+}
+
+
+def main(arguments: list[str]) -> None:
+    chosen = [word for word in arguments if word in PARTS or word == "coverage"]
+    folders = [Path(word) for word in arguments if word not in chosen]
+    folder = folders[0] if folders else Path(__file__).parents[2] / "shared"
+    for part in chosen or [*PARTS, "coverage"]:
+        if part == "coverage":
+            coverage(folder)
+            continue
+        if part != "census" and not folder.is_dir():
+            print(f"{part}: no data below {folder}\n")
+            continue
+        print(f"### {(PARTS[part].__doc__ or part).rstrip('.')}\n")
+        compare(PARTS[part](folder))
+        print()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
