@@ -6,12 +6,13 @@ and goes on by moving groups to their other integer, some at a time, while
 
     f(z) = Σ_p ‖W_p (z - x)‖² / (number of queries of p)
 
-falls. Most cells of a large domain hold far less than one row, and each of many thousand moves then
-does little by itself. So first the residual r = W(z - x) is fed back: with c the room that each
-cell has to move, the least correction diag(c)Wᵀλ that takes r away, WCWᵀλ = -r, says how much to
-move in which direction, and cumulative sums along the cells, their axes in a random order, turn
-shares of a move into whole moves without adding up to much anywhere. Then single moves follow, each
-where f falls. Tables that are counted from the result add up by construction.
+falls; all ranges along an attribute count there as its prefixes. Most cells of a large domain hold
+far less than one row, and each of many thousand moves then does little by itself. So first the
+residual r = W(z - x) is fed back: with c the room that each cell has to move, the least correction
+diag(c)Wᵀλ that takes r away, WCWᵀλ = -r, says how much to move in which direction, and cumulative
+sums along the cells, their axes in a random order, turn shares of a move into whole moves without
+adding up to much anywhere. Then single moves follow, each where f falls. Tables that are counted
+from the result add up by construction.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from psephos.infer.table_tree import TableTree
+from psephos.matrix import AllRange, Kron, Prefix
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
@@ -127,7 +129,7 @@ class _RoundedTables:
 
     @classmethod
     def of(cls, workload: Workload) -> _RoundedTables:
-        krons = [workload.kron(i) for i in range(len(workload.products))]
+        krons = [_without_ranges(workload.kron(i)) for i in range(len(workload.products))]
         tree = TableTree.of(krons, workload.domain.shape)
         roots = np.repeat([1 / math.sqrt(m) for m in tree.rows], tree.rows)
         curvature = sum(kron.column_norms(2) ** 2 / kron.shape[0] for kron in krons)
@@ -138,6 +140,11 @@ class _RoundedTables:
 
     def transposed(self, r: Array) -> Array:
         return self.tree.transpose(self.roots * r)
+
+
+def _without_ranges(kron: Kron) -> Kron:
+    """Prefixes in place of all ranges, which are differences of two of them, and far more."""
+    return Kron(tuple(Prefix(f.shape[1]) if isinstance(f, AllRange) else f for f in kron.factors))
 
 
 def _feed_back(tables: _RoundedTables, d: Array, rounds: int, generator: Generator) -> Array:
