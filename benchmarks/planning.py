@@ -140,6 +140,7 @@ WORKLOADS: dict[str, tuple[Callable[[], ps.Workload], Select, str]] = {
     "AllRange 8192": (lambda: line(8192, ps.all_range()), ps.select.hdmm, "4.52, 30 s"),
     "Prefix 8192": (lambda: line(8192, ps.prefix()), ps.select.hdmm, "6.57, 30 s"),
     "10²⁰ cells, up to 3-way": (lambda: tens(20), ps.select.hdmm, "-, 1 s"),
+    "10¹⁰⁰ cells, up to 3-way": (lambda: tens(100), ps.select.hdmm, "-, 10 s"),
     "three products, 10⁴ cells": (three_products, ps.select.hdmm, "-"),
     "ten binary, up to 2-way": (ten_binary, ps.select.hdmm, "-"),
     "two products, 2,000 cells": (two_products, ps.select.hdmm, "-"),

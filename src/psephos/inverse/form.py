@@ -49,6 +49,8 @@ def multiply(matrix: Matrix, x: Array) -> Array:
 class Form(ABC):
     """X⁺ by structure. A product of queries is given as one matrix for each axis."""
 
+    infinite_where_open = False
+    """Is the trace of what the blocks leave open infinite, so that it need not be asked before?"""
     exact = True
     """Are traces and variances exact, or estimated?"""
 

@@ -90,6 +90,7 @@ class _ProductSubspaces:
 class Subspaces(Form):
     """Blocks that share the eigenspaces S, and λ_S = Σ over blocks of eigenvalue / variance."""
 
+    infinite_where_open = True
     shape: tuple[int, ...]
     blocks: tuple[MarginalBlock, ...]
     information: dict[Axes, float]

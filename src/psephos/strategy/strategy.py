@@ -114,8 +114,12 @@ class Strategy(Value):
     def product_errors(self, workload: Workload) -> Array:
         """The budget-free squared error of every product, summed over its queries, unweighted."""
         Workload.require(workload, self.domain)
-        workload.check_covered(self._form)
-        return self._form.traces(_products(workload))
+        if not self._form.infinite_where_open:
+            workload.check_covered(self._form)
+        errors = self._form.traces(_products(workload))
+        if not np.isfinite(errors).all():
+            workload.check_covered(self._form)
+        return errors
 
     def worst_errors(self, workload: Workload) -> Array:
         """The budget-free squared error of the worst query of every product."""
