@@ -78,8 +78,8 @@ def test_the_file_decides_or_else_the_questions(tmp_path):
     long = job_of(tmp_path / "long", LINE.replace("[0, 39]", "[0, 59999]"))
     assert PublishedRule.of(long).method == "entropy"
     assert "60,000 cells are too many" in PublishedRule.of(long).reason
-    said = job_of(tmp_path / "said", f'{LINE}\n[output]\npublished = "entropy"\n')
-    assert PublishedRule.of(said) == PublishedRule("entropy", "as the release file says")
+    entropic = job_of(tmp_path / "said", f'{LINE}\n[output]\npublished = "entropy"\n')
+    assert PublishedRule.of(entropic) == PublishedRule("entropy", "as the release file says")
     with pytest.raises(ReleaseError, match="published"):
         job_of(tmp_path / "wrong", f'{LINE}\n[output]\npublished = "magic"\n')
     with pytest.raises(ReleaseError, match="total"):
@@ -178,11 +178,11 @@ def test_what_was_not_measured_is_answered_by_a_model_that_says_so(tmp_path):
     assert {"low", "stderr"}.isdisjoint(reply.table.column_names)
     assert all(reply.table["model"].to_pylist())
     assert sum(reply.table["count"].to_pylist()) == pytest.approx(bundle.estimate.sum())
-    told = ask(bundle, "SELECT age, COUNT(*) FROM t GROUP BY age", model=True)
+    reply = ask(bundle, "SELECT age, COUNT(*) FROM t GROUP BY age", model=True)
     ages = bundle.estimate.reshape(bundle.job.workload.domain.shape)
     axis = bundle.job.workload.domain.axis("age")
     others = tuple(i for i in range(ages.ndim) if i != axis)
-    np.testing.assert_allclose(told.table["count"].to_numpy(), ages.sum(axis=others))
+    np.testing.assert_allclose(reply.table["count"].to_numpy(), ages.sum(axis=others))
 
 
 # ---- the forecast ------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from psephos.domain.domain import Domain
 from psephos.errors import UnsupportedError
 from psephos.infer.asked_risk import AskedRisk
 from psephos.infer.bregman import GAP_TOLERANCE, EntropyProblem, Tangent
-from psephos.infer.estimate import Answers
+from psephos.infer.estimate import Answers, answers_of_cells
 from psephos.infer.least_squares import LeastSquares
 from psephos.infer.measured_cells import MeasuredCells
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS, check_zeros
@@ -130,10 +130,7 @@ class MaximumEntropy:
 
     def answer(self, workload: Workload) -> Answers:
         """The answers W x of a workload; their standard errors are not known."""
-        Workload.require(workload, self.domain)
-        krons = [workload.kron(i) for i in range(len(workload.products))]
-        values = np.concatenate([kron @ self.vector for kron in krons])
-        return Answers(workload, values, biased=True, simulation=self.simulation)
+        return answers_of_cells(self, self.vector, workload)
 
     def __repr__(self) -> str:
         mark = "Simulated maximum-entropy" if self.simulation else "Maximum-entropy"

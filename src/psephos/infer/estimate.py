@@ -116,3 +116,11 @@ class Answers:
             rows.append([title, query, f"{self.values[i]:,.1f}", self._error(i)])
         heads = ["table", "query", "estimate", "standard error"]
         return notebook_html(HtmlTable.of(repr(self), heads, rows))
+
+
+def answers_of_cells(estimate: Estimate, vector: Array, workload: Workload) -> Answers:
+    """The answers W x of a biased estimate x of all cells; their standard errors are not known."""
+    Workload.require(workload, estimate.domain)
+    krons = [workload.kron(i) for i in range(len(workload.products))]
+    values = np.concatenate([kron @ vector for kron in krons])
+    return Answers(workload, values, biased=True, simulation=estimate.simulation)

@@ -31,7 +31,7 @@ import numpy as np
 
 from psephos.domain.domain import Domain
 from psephos.errors import RefusedError, ShapeError, UnsupportedError
-from psephos.infer.estimate import Answers
+from psephos.infer.estimate import Answers, answers_of_cells
 from psephos.infer.interior_point import interior_point, negative_size
 from psephos.infer.least_squares import LeastSquares
 from psephos.infer.normal_equations import NormalEquations
@@ -144,10 +144,7 @@ class NonNegative:
 
     def answer(self, workload: Workload) -> Answers:
         """The answers W x of a workload; their standard errors are not known."""
-        Workload.require(workload, self.domain)
-        krons = [workload.kron(i) for i in range(len(workload.products))]
-        values = np.concatenate([kron @ self.vector for kron in krons])
-        return Answers(workload, values, biased=True, simulation=self.simulation)
+        return answers_of_cells(self, self.vector, workload)
 
     def __repr__(self) -> str:
         mark = "Simulated non-negative" if self.simulation else "Non-negative"
