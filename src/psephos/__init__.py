@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
     from psephos.kernel.protected import ProtectedTable, ProtectedVector
     from psephos.kernel.query import Block, Query
+    from psephos.kernel.scores.far_from_independent import FarFromIndependent
+    from psephos.kernel.scores.noisy_intervals import NoisyIntervals
+    from psephos.kernel.scores.whole_partitions import WholePartitions
     from psephos.kernel.scores.worst_approximated import WorstApproximated
     from psephos.kernel.source import Conjunct
     from psephos.kernel.storage import Anchor, Entry
@@ -163,6 +166,9 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "ProtectedTable",
     "ProtectedVector",
     "WorstApproximated",
+    "FarFromIndependent",
+    "WholePartitions",
+    "NoisyIntervals",
     "Query",
     "Block",
     "Measurement",
@@ -256,6 +262,9 @@ _NAMES_OF = {
     "psephos.kernel.noise": "DiscreteGaussian DiscreteLaplace",
     "psephos.kernel.protected": "ProtectedTable ProtectedVector",
     "psephos.kernel.query": "Block Query",
+    "psephos.kernel.scores.far_from_independent": "FarFromIndependent",
+    "psephos.kernel.scores.noisy_intervals": "NoisyIntervals",
+    "psephos.kernel.scores.whole_partitions": "WholePartitions",
     "psephos.kernel.scores.worst_approximated": "WorstApproximated",
     "psephos.kernel.source": "Conjunct",
     "psephos.kernel.storage": "Anchor Entry",

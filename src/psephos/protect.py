@@ -18,9 +18,10 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.protected import ProtectedTable
+from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.unit import Unit
-from psephos.kernel.vault import Draws, Vault
+from psephos.kernel.vault import Vault
 
 
 def protect(

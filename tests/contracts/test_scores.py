@@ -1,4 +1,4 @@
-"""Laws of all scores that private choices go by; a new score joins by one line in EXAMPLES."""
+"""Laws of all private searches, by scores or for partitions; one joins by a line in EXAMPLES."""
 
 from fractions import Fraction
 
@@ -12,63 +12,125 @@ from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, BudgetExceededError, RefusedError
 from psephos.kernel.budget import RHO_OF_EPSILON, epsilon, rho
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.scores import SCORES, WorstApproximated
-from psephos.kernel.scores.mechanisms import MECHANISMS
+from psephos.kernel.scores import (
+    PARTITIONS,
+    SCORES,
+    FarFromIndependent,
+    NoisyIntervals,
+    WholePartitions,
+    WorstApproximated,
+)
+from psephos.kernel.scores.mechanisms import MECHANISMS, Draws
 from psephos.kernel.unit import add_remove_row
 from psephos.protect import protect
 
 CELLS = 5
 WHOLE = st.integers(-3, 3)
+LENGTHS = st.sampled_from(["aligned", "dyadic", "all"])
+PENALTIES = st.one_of(st.none(), st.integers(0, 20))
 
 
-@st.composite
-def worst_approximated(draw):
+def matrices(draw):
     rows = draw(st.integers(1, 4))
     entries = draw(st.lists(WHOLE, min_size=rows * CELLS, max_size=rows * CELLS))
     queries = np.array(entries).reshape(rows, CELLS)
     queries[0, 0] = 1  # a score that looks at nothing is refused
-    return WorstApproximated(mx.Dense(queries), draw(st.lists(WHOLE, min_size=5, max_size=5)))
+    return mx.Dense(queries)
 
 
-EXAMPLES = {WorstApproximated: worst_approximated()}
+@st.composite
+def worst_approximated(draw):
+    return WorstApproximated(matrices(draw), draw(st.lists(WHOLE, min_size=5, max_size=5)))
 
 
-def test_every_score_is_here():
-    assert set(EXAMPLES) == set(SCORES)
+@st.composite
+def far_from_independent(draw):
+    tables = tuple(matrices(draw) for _ in range(draw(st.integers(1, 3))))
+    guesses = [draw(st.lists(WHOLE, min_size=t.shape[0], max_size=t.shape[0])) for t in tables]
+    return FarFromIndependent(tables, tuple(guesses))
 
 
-def each_score(law):
-    return pytest.mark.parametrize("kind", SCORES, ids=lambda kind: kind.__name__)(law)
+EXAMPLES = {
+    WorstApproximated: worst_approximated(),
+    FarFromIndependent: far_from_independent(),
+    WholePartitions: st.builds(WholePartitions, PENALTIES, LENGTHS),
+    NoisyIntervals: st.builds(NoisyIntervals, PENALTIES, LENGTHS),
+}
+EXAMPLE = {
+    WorstApproximated: WorstApproximated(mx.Identity(CELLS), [0] * CELLS),
+    FarFromIndependent: FarFromIndependent((mx.Identity(CELLS),) * 2, ([0] * CELLS, [9] * CELLS)),
+    WholePartitions: WholePartitions(),
+    NoisyIntervals: NoisyIntervals(),
+}
 
 
-@each_score
+def result(cells, search, **options):
+    """What the handle gives for a search, as plain numbers."""
+    if type(search) in SCORES:
+        return cells.choose(search, **options)
+    partition = cells.partition(search, **options)
+    assert type(partition) is mx.Partition
+    return partition.groups.tolist()
+
+
+def test_every_search_is_here():
+    assert set(EXAMPLES) == set(EXAMPLE) == set(SCORES) | set(PARTITIONS)
+
+
+def each_of(kinds):
+    return pytest.mark.parametrize("kind", kinds, ids=lambda kind: kind.__name__)
+
+
+each_search = each_of(SCORES + PARTITIONS)
+
+
+@each_of(SCORES)
 @given(data=st.data())
 def test_a_row_moves_no_score_further_than_it_says(kind, data):
     score = data.draw(EXAMPLES[kind]).admitted(CELLS)
     counts = np.array(data.draw(st.lists(st.integers(0, 9), min_size=CELLS, max_size=CELLS)))
     more = counts.copy()
     more[data.draw(st.integers(0, CELLS - 1))] += 1
-    here, there = (score.scores(score.queries.matvec(x)) for x in (counts, more))
+    answers = ([table.matvec(x) for table in score.tables(CELLS)] for x in (counts, more))
+    here, there = (score.scores(each) for each in answers)
     assert len(here) == len(there) >= 1
     moves = [abs(a - b) for a, b in zip(here, there, strict=True)]
     assert max(moves) <= score.sensitivity
     assert all(type(each) is int for each in here)
 
 
-@each_score
+@each_of(PARTITIONS)
+@given(data=st.data())
+def test_intervals_cover_the_cells(kind, data):
+    search = data.draw(EXAMPLES[kind]).admitted(CELLS)
+    numbers = st.integers(-(2**70), 2**70) | st.integers(0, 9)
+    counts = np.array(data.draw(st.lists(numbers, min_size=CELLS, max_size=CELLS)), object)
+    spend = Fraction(data.draw(st.sampled_from(["1/1000000000000", "1/3", "7", "1000000000"])))
+    lengths = search.draw([counts], spend, Draws())
+    assert lengths.sum() == CELLS
+    assert lengths.min() >= 1
+    if search.lengths != "all":
+        assert all(length & (length - 1) == 0 for length in lengths.tolist())
+
+
+@each_search
 @given(data=st.data())
 def test_what_is_admitted_is_the_kernel_s_own(kind, data):
-    score = data.draw(EXAMPLES[kind])
-    admitted = score.admitted(CELLS)
+    search = data.draw(EXAMPLES[kind])
+    admitted = search.admitted(CELLS)
     assert type(admitted) is kind
-    assert admitted.queries is not score.queries
-    assert admitted.sensitivity >= 1
     assert isinstance(admitted.parts[0], str)
-    with pytest.raises(Exception, match=r"cells|columns|numbers"):
-        score.admitted(CELLS + 1)
+    assert [table.shape[1] for table in admitted.tables(CELLS)] == [CELLS] * len(
+        admitted.tables(CELLS)
+    )
+    if kind in SCORES:
+        assert admitted.sensitivity >= 1
+        assert not {id(t) for t in admitted.tables(CELLS)} & {id(t) for t in search.tables(CELLS)}
+        with pytest.raises(Exception, match=r"cells|columns|numbers"):
+            search.admitted(CELLS + 1)
 
 
-@each_score
+@each_search
 def test_its_mechanism_has_a_draw_and_a_price(kind):
     assert kind.mechanism in MECHANISMS
     assert kind.mechanism in RHO_OF_EPSILON
@@ -84,46 +146,89 @@ def vector(tmp_path, request):
     return ledger, protect(source, Domain.of(x=CELLS), ledger=ledger).vectorise()
 
 
-def example(kind):
-    return {WorstApproximated: WorstApproximated(mx.Identity(CELLS), [0] * CELLS)}[kind]
-
-
-@each_score
+@each_search
 @pytest.mark.parametrize("vector", [epsilon("1"), rho("1")], indirect=True)
-def test_a_choice_is_charged_and_replayed(vector, kind):
+def test_a_result_is_charged_and_replayed(vector, kind):
     ledger, cells = vector
     spend = epsilon("1/2")
-    first = cells.choose(example(kind), spend=spend, key="k")
+    first = result(cells, EXAMPLE[kind], spend=spend, key="k")
     price = ledger.spent()
     assert price == spend.booked(ledger.budget.currency, kind.mechanism)
-    assert cells.choose(example(kind), spend=spend, key="k") == first
+    for _ in range(5):
+        assert result(cells, EXAMPLE[kind], spend=spend, key="k") == first
     assert ledger.spent() == price
     with pytest.raises(BudgetError, match=r"paid in epsilon|cannot pay"):
-        cells.choose(example(kind), spend=rho("1/9"))
+        result(cells, EXAMPLE[kind], spend=rho("1/9"))
     with pytest.raises(BudgetExceededError):
-        cells.choose(example(kind), spend=epsilon("9"))
+        result(cells, EXAMPLE[kind], spend=epsilon("9"))
     assert ledger.spent() == price
 
 
-@each_score
+@each_search
+@pytest.mark.parametrize("vector", [epsilon("1")], indirect=True)
+def test_a_crash_after_the_charge_pays_once(vector, kind, monkeypatch):
+    ledger, cells = vector
+    options = {"spend": epsilon("1/2"), "key": "k"}
+    with monkeypatch.context() as broken:
+        broken.setattr(kind, "draw", lambda *_: 1 / 0)
+        with pytest.raises(Exception, match="failed inside"):
+            result(cells, EXAMPLE[kind], **options)
+    assert ledger.spent() == epsilon("1/2")
+    first = result(cells, EXAMPLE[kind], **options)
+    assert result(cells, EXAMPLE[kind], **options) == first
+    assert ledger.spent() == epsilon("1/2")
+
+
+@each_search
+@pytest.mark.parametrize("vector", [epsilon("1")], indirect=True)
+def test_a_key_stands_for_one_request(vector, kind):
+    """Another search, another field of it, or another way to use it is another request."""
+    ledger, cells = vector
+    options = {"spend": epsilon("1/9"), "key": "k"}
+    result(cells, EXAMPLE[kind], **options)
+    others = [search for search in EXAMPLE.values() if type(search) is not kind]
+    if kind in PARTITIONS:
+        others += [kind(1), kind(lengths="all")]
+    for other in others:
+        with pytest.raises(BudgetError, match="key"):
+            result(cells, other, **options)
+    assert ledger.spent() == epsilon("1/9")
+
+
+@each_search
 @pytest.mark.parametrize("vector", [epsilon("1")], indirect=True)
 def test_no_other_type_is_taken_for_it(vector, kind):
-    twin = type(kind.__name__, (kind,), {})
-    forged = example(kind)
-    object.__setattr__(forged, "__class__", twin)
-    with pytest.raises(RefusedError, match="no rule for scoring by"):
-        vector[1].choose(forged, spend=epsilon("1/9"))
+    class Equal(type):
+        """Says yes to every question."""
+
+        def __eq__(cls, other):
+            return True
+
+        def __hash__(cls):
+            return hash(kind)
+
+    ask = vector[1].choose if kind in SCORES else vector[1].partition
+    for meta in (type, type("Meta", (Equal, type(kind)), {})):
+        forged = object.__new__(kind)
+        forged.__dict__.update(EXAMPLE[kind].__dict__)
+        object.__setattr__(forged, "__class__", meta(kind.__name__, (kind,), {}))
+        with pytest.raises(RefusedError, match="no rule to"):
+            ask(forged, spend=epsilon("1/9"))
+    other = PARTITIONS if kind in SCORES else SCORES
+    with pytest.raises(RefusedError, match="no rule to"):
+        ask(EXAMPLE[other[0]], spend=epsilon("1/9"))
     assert vector[0].spent().amount == Fraction(0)
 
 
-@each_score
+@each_search
 @pytest.mark.parametrize("vector", [epsilon("1")], indirect=True)
 def test_methods_put_on_an_instance_are_not_called(vector, kind):
     """A frozen value has a __dict__, and what lies there would be found before its methods."""
     called = []
-    score = example(kind)
-    for name in ("admitted", "scores", "parts", "sensitivity", "mechanism"):
-        score.__dict__[name] = lambda *_: called.append(True)
-    vector[1].choose(score, spend=epsilon("1/9"))
+    search = object.__new__(kind)
+    search.__dict__.update(EXAMPLE[kind].__dict__)
+    for name in ("admitted", "scores", "parts", "sensitivity", "mechanism", "tables", "draw"):
+        search.__dict__[name] = lambda *_: called.append(True)
+    result(vector[1], search, spend=epsilon("1/9"))
     assert not called
     assert vector[0].spent() == epsilon("1/9")

@@ -13,6 +13,7 @@ from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, RefusedError, ShapeError
 from psephos.kernel.budget import epsilon, rho
 from psephos.kernel.noise import DiscreteLaplace
+from psephos.kernel.scores.far_from_independent import FarFromIndependent
 from psephos.kernel.scores.mechanisms import exponential, noisy_minimum
 from psephos.kernel.scores.worst_approximated import WorstApproximated
 from psephos.kernel.simulate import counted, simulation
@@ -93,7 +94,7 @@ def test_scores_that_the_kernel_does_not_list_are_refused():
         pass
 
     for score in (Mine(mx.Identity(4), [0] * 4), mx.Identity(4), object()):
-        with pytest.raises(RefusedError, match="no rule for scoring by"):
+        with pytest.raises(RefusedError, match="no rule to choose by"):
             handle().choose(score, spend=epsilon("1"))
 
 
@@ -140,6 +141,54 @@ def test_a_rho_budget_books_an_eighth_of_the_square():
     v = handle(rho("1"))
     v.choose(WorstApproximated(mx.Identity(4), [0, 0, 0, 0]), spend=epsilon("2"))
     assert v._vault.ledger.spent == Fraction(4, 8)
+
+
+def test_dependent_attributes_are_likely():
+    """Of three pairs of attributes, one pair goes together; all margins are halves."""
+    domain = Domain.of(x=2, y=2, z=2)
+    x = np.zeros((2, 2, 2), np.int64)
+    x[0, 0], x[1, 1] = 250, 250
+    table = simulation(
+        counted(x, domain), domain, unit=add_remove_row(), budget=epsilon("10"), seed=0
+    )
+    factors = {True: mx.Identity(2), False: mx.total(2)}
+    pairs = [(True, False, True), (True, True, False), (False, True, True)]
+    candidates = tuple(mx.Kron(tuple(factors[kept] for kept in pair)) for pair in pairs)
+    score = FarFromIndependent(candidates, ([250] * 4,) * 3)
+    assert table.vectorise().choose(score, spend=epsilon("1/10")) == 1
+    assert score.admitted(8).sensitivity == 1
+
+
+def test_distances_of_tables_do_not_wrap_around():
+    huge = 2**61 - 1
+    score = FarFromIndependent((mx.Identity(4),), ([-huge] * 4,)).admitted(4)
+    assert score.scores([np.full(4, huge)]) == [8 * huge]
+    doubled = FarFromIndependent((mx.Identity(4), mx.Dense([[3, 0, 0, 1]])), ([0] * 4, [0]))
+    assert doubled.admitted(4).sensitivity == 3
+
+
+@pytest.mark.parametrize(
+    ("candidates", "guesses"),
+    [
+        ([mx.Identity(4)], ([0] * 4,)),
+        ((mx.Identity(4),), [[0] * 4]),
+        ((mx.Identity(4),), ()),
+        ((), ()),
+        ((mx.Identity(4),), ([0.5] * 4,)),
+        ((mx.Identity(4),), ([2**61] * 4,)),
+        ((mx.Identity(4),), ([0] * 3,)),
+        ((mx.Identity(4),), (object(),)),
+        ((mx.Identity(3),), ([0] * 3,)),
+        ((mx.Dense([[0, 0, 0, 0]]),), ([0],)),
+        ((mx.Dense([[0.5, 0, 0, 0]]),), ([0],)),
+        ((object(),), ([0] * 4,)),
+    ],
+)
+def test_tables_that_have_no_rule(candidates, guesses):
+    v = handle()
+    with pytest.raises((ShapeError, RefusedError)):
+        v.choose(FarFromIndependent(candidates, guesses), spend=epsilon("1"))
+    assert v._vault.ledger.spent == 0
 
 
 def test_draws_go_on_until_a_candidate_is_kept():

@@ -22,11 +22,12 @@ import psephos.matrix as mx
 from psephos.audit.stage import Attack, GotThrough, Stage, require, require_refusal
 from psephos.domain.domain import Domain
 from psephos.errors import PsephosError
-from psephos.kernel import noise, storage, vault
+from psephos.kernel import noise, storage
 from psephos.kernel.budget import epsilon
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.noise import DiscreteLaplace
 from psephos.kernel.protected import ProtectedTable
+from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.scores.worst_approximated import WorstApproximated
 from psephos.kernel.unit import add_remove_row
 from psephos.protect import protect
@@ -34,7 +35,7 @@ from psephos.protect import protect
 COUNTS = (4099, 5003, 6007, 7001)  # numbers that turn up by no other way
 SPEND = epsilon("1/10")
 FAILING_PARTS: tuple[tuple[Any, str], ...] = (
-    (noise, "_entropy"), (storage, "keep"), (vault.Draws, "choice"), (np, "concatenate"),
+    (noise, "_entropy"), (storage, "keep"), (Draws, "choice"), (np, "concatenate"),
     (mx.Identity, "matvec"), (DiscreteLaplace, "draw"), (storage, "fetch"),
 )  # fmt: skip
 """Functions of the kernel, and below it, that are made to fail one at a time."""

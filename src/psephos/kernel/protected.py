@@ -26,7 +26,7 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.lineage import Node
 from psephos.kernel.measurement import Measurement, noise_for, request_fingerprint
 from psephos.kernel.query import Query
-from psephos.kernel.scores import SCORES, Score
+from psephos.kernel.scores import PARTITIONS, SCORES, PrivateSearch, Score
 from psephos.kernel.source import Cells, Conjunct, Grouped
 from psephos.kernel.vault import Vault
 from psephos.matrix import Identity, Kron, Matrix, Partition, Sparse, is_total, total
@@ -235,23 +235,46 @@ class ProtectedVector(_Handle):
         how far a row moves it; its mechanism says what the choice costs
         (tests/kernel/test_choose.py, tests/contracts/test_scores.py).
         """
-        if type(score) not in SCORES:
-            names = ", ".join(kind.__name__ for kind in SCORES)
-            raise RefusedError(f"no rule for scoring by {type(score).__name__}; have {names}")
-        spend, price = self._vault.priced(spend, type(score).mechanism)
+        return int(self._found(score, SCORES, "choose", spend, key)[0])
+
+    def partition(
+        self, search: PrivateSearch, *, spend: Budget, key: str | None = None
+    ) -> Partition:
+        """The cells cut into intervals of like counts, at a cost of `spend` in epsilon.
+
+        Privacy: as for `choose`; only the partition is shown (tests/kernel/test_partition.py,
+        tests/contracts/test_scores.py).
+
+        >>> import numpy as np
+        >>> import psephos as ps
+        >>> options = {"unit": ps.add_remove_row(), "budget": ps.epsilon("2"), "seed": 0}
+        >>> counts = np.array([90, 91, 90, 5, 5, 6, 5])
+        >>> vector = ps.simulate(counts, ps.Domain.of(x=7), **options).vectorise()
+        >>> vector.partition(ps.WholePartitions(lengths="all"), spend=ps.epsilon("2")).groups
+        array([0, 0, 0, 1, 1, 1, 1])
+        """
+        lengths = self._found(search, PARTITIONS, "partition", spend, key)
+        return Partition(np.repeat(np.arange(lengths.size), lengths))
+
+    def _found(self, search: Any, known: Any, label: str, spend: Budget, key: str | None) -> Array:
+        if not any(type(search) is kind for kind in known):  # == is for its metaclass to answer
+            names = ", ".join(kind.__name__ for kind in known)
+            raise RefusedError(f"no rule to {label} by {type(search).__name__}; have {names}")
+        spend, price = self._vault.priced(spend, type(search).mechanism)
         if spend.currency != "epsilon":
-            raise BudgetError(f"choosing is paid in epsilon, got {spend}")
-        admitted = type(score).admitted(score, self.size)  # no attribute of its own instead
-        self._check(Query.of(admitted.queries))
+            raise BudgetError(f"private searches are paid in epsilon, got {spend}")
+        # By its type: an instance may hold something else under that name.
+        admitted: PrivateSearch = type(search).admitted(search, self.size)
+        tables = admitted.tables(self.size)
+        self._check(Query.of([(table, 1) for table in tables]))
         each = self._vault.ledger.unit.per_distance(spend, self._node.stability)
-        mechanism, reach = admitted.mechanism, admitted.sensitivity
 
         def draw() -> Array:
-            scores = admitted.scores(self._answers(admitted.queries))
-            return np.array([self._vault.draws.choice(scores, each, reach, mechanism)])
+            return admitted.draw([self._answers(t) for t in tables], each, self._vault.draws)
 
-        mark = gate.fingerprint("choose", self._node.path, *admitted.parts, spend)
-        return int(self._vault.request(self._node, mark, price, key, "choose", draw)[1][0])
+        mark = gate.fingerprint(label, self._node.path, *admitted.parts, spend)
+        _, result = self._vault.request(self._node, mark, price, key, label, draw)
+        return result
 
     def _admitted(self, matrix: Matrix) -> Matrix:
         admitted: Matrix = gate.admit(matrix, "matrix")

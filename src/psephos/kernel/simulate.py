@@ -20,9 +20,10 @@ from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.noise import DiscreteLaplace, Noise
 from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.protected import ProtectedTable
+from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.source import Cells, Source, summed
 from psephos.kernel.unit import Cap, Unit
-from psephos.kernel.vault import Draws, Vault
+from psephos.kernel.vault import Vault
 from psephos.values import Array
 
 
@@ -49,6 +50,9 @@ class SeededDraws(Draws):
         rate = float(epsilon) / (2 * reach)
         law = self.generator.gumbel if mechanism == "exponential" else self.generator.laplace
         return int(np.argmax(rate * np.array(scores) + law(size=len(scores))))
+
+    def below(self, bound: int) -> int:
+        return int(self.generator.integers(bound))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -7,7 +7,6 @@ then count, draw, store, and only then return what stands (see `Ledger._charge`)
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from threading import RLock
 from typing import Any
 
@@ -20,27 +19,12 @@ from psephos.kernel.budget import Budget, Mechanism
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import Node, count, process, withdraw
 from psephos.kernel.measurement import pack, unpack
-from psephos.kernel.noise import Noise
 from psephos.kernel.play_money import PlayMoney
-from psephos.kernel.scores.mechanisms import MECHANISMS
+from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.source import Cells, Source
 from psephos.values import Array, key_of
 
 Draw = Callable[[], Array]
-
-
-class Draws:
-    """Exact noise and choices from the operating system's entropy; there is no seed."""
-
-    simulation = False
-
-    def noise(self, noise: Noise, size: int) -> Array:
-        """Independent draws of the noise."""
-        return noise.draw(size)
-
-    def choice(self, scores: list[int], epsilon: Fraction, reach: int, mechanism: Mechanism) -> int:
-        """The number of a candidate; the larger its score the likelier."""
-        return MECHANISMS[mechanism](scores, epsilon, reach)
 
 
 class Vault:

@@ -1,4 +1,4 @@
-"""The draws behind choices, exact like those of noise: no float takes part.
+"""The draws behind noise and choices, all exact: no float takes part.
 
 Scores are whole numbers of any size, and no score moves by more than Δ per unit of distance.
 """
@@ -11,7 +11,9 @@ from fractions import Fraction
 import numpy as np
 
 from psephos.errors import RefusedError
-from psephos.kernel.noise import BATCH, DiscreteLaplace, exp_flags, uniform_below
+from psephos.kernel.budget import Mechanism
+from psephos.kernel.noise import BATCH, DiscreteLaplace, Noise, exp_flags, uniform_below
+from psephos.values import Array
 
 
 def exponential(scores: Sequence[int], epsilon: Fraction, sensitivity: int) -> int:
@@ -62,3 +64,21 @@ MECHANISMS: dict[str, Callable[[Sequence[int], Fraction, int], int]] = {
     "noisy minimum": noisy_minimum,
 }
 """How a candidate is drawn from scores, epsilon per unit of distance, and Δ."""
+
+
+class Draws:
+    """Exact draws from the operating system's entropy; there is no seed."""
+
+    simulation = False
+
+    def noise(self, noise: Noise, size: int) -> Array:
+        """Independent draws of the noise."""
+        return noise.draw(size)
+
+    def choice(self, scores: list[int], epsilon: Fraction, reach: int, mechanism: Mechanism) -> int:
+        """The number of a candidate; the larger its score the likelier."""
+        return MECHANISMS[mechanism](scores, epsilon, reach)
+
+    def below(self, bound: int) -> int:
+        """A uniform integer in [0, bound)."""
+        return int(uniform_below(bound, 1)[0])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from numpy.typing import ArrayLike
 from psephos.errors import RefusedError, ShapeError
 from psephos.kernel import gate, sensitivity
 from psephos.kernel.budget import Mechanism
+from psephos.kernel.scores.mechanisms import Draws
 from psephos.matrix import Matrix
 from psephos.values import Array
 
@@ -67,8 +69,17 @@ class WorstApproximated:
         """The largest entry of the queries."""
         return sensitivity.largest_entry(self.queries)
 
-    def scores(self, answers: Array) -> list[int]:
+    def tables(self, cells: int) -> tuple[Matrix, ...]:
+        """The candidates are looked at."""
+        return (self.queries,)
+
+    def scores(self, answers: Sequence[Array]) -> list[int]:
         """How far each true answer is from the estimate's."""
         near = sensitivity.answers(self.queries, np.asarray(self.estimate))
-        pairs = zip(answers, near, strict=True)
+        pairs = zip(answers[0], near, strict=True)
         return [abs(int(true) - int(guess)) for true, guess in pairs]
+
+    def draw(self, answers: Sequence[Array], epsilon: Fraction, draws: Draws) -> Array:
+        """The number of a candidate."""
+        scores = self.scores(answers)
+        return np.array([draws.choice(scores, epsilon, self.sensitivity, self.mechanism)])

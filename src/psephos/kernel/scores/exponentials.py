@@ -1,0 +1,113 @@
+"""Exponentials in whole numbers: upper bounds for weights, and exact trials against them.
+
+Decimals are numbers of a chosen precision with correctly rounded exp and ln (as in `budget`), not
+floats; what they may be off by is added on the safe side.
+"""
+
+from __future__ import annotations
+
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from psephos.kernel.scores.mechanisms import Draws
+from psephos.values import Array
+
+UNIT_BITS = 30
+UNIT = 1 << UNIT_BITS
+"""Mantissas are multiples of 1/UNIT, and hardly above 1."""
+DIGIT = 6
+LARGEST_RATE = 32
+RATE_BITS = 40
+BITS_AT_ONCE = 32
+
+
+class Rounded(NamedTuple):
+    """Numbers mantissa / UNIT · 2^-halvings."""
+
+    mantissa: Array
+    halvings: Array
+
+    def at(self, part: slice) -> Rounded:
+        """Some of them."""
+        return Rounded(self.mantissa[part], self.halvings[part])
+
+
+def rounded_rate(rate: Fraction) -> Fraction:
+    """The rate, or a little less: at most 32, and its first 40 bits.
+
+    Privacy: the exponential mechanism of a smaller rate costs less.
+    """
+    rate = min(rate, Fraction(LARGEST_RATE))
+    unit = Fraction(2) ** (rate.numerator.bit_length() - rate.denominator.bit_length() - RATE_BITS)
+    return rate // unit * unit
+
+
+class UpperExponentials:
+    """Upper bounds of exp(-rate·c) for whole numbers c in [0, 2⁵⁶).
+
+    A bound for each digit of c, rounded up, from a table; their product is rounded up after every
+    factor, and is above the exponential by at most one part in 2²⁰
+    (tests/kernel/test_partition.py::test_upper_exponentials_are_above_and_close).
+    """
+
+    def __init__(self, rate: Fraction) -> None:
+        self._rate = rate
+        self._tables: list[Rounded] = []
+
+    def of(self, numbers: Array) -> Rounded:
+        """For each number."""
+        place, left = 0, numbers
+        mantissa, halvings = np.full(left.shape, UNIT), np.zeros(left.shape, np.int64)
+        while left.any():
+            table, digit = self._table(place), left & ((1 << DIGIT) - 1)
+            mantissa = (mantissa * table.mantissa[digit] + (UNIT - 1)) // UNIT
+            halvings = halvings + table.halvings[digit]
+            place, left = place + 1, left >> DIGIT
+        return Rounded(mantissa, halvings)
+
+    def _table(self, place: int) -> Rounded:
+        while len(self._tables) <= place:
+            step = self._rate * (1 << DIGIT * len(self._tables))
+            pairs = [halved_exp(step * digit, 0, 30) for digit in range(1 << DIGIT)]
+            tops = [-(-(low + 3) * UNIT // 10**30) for low, _ in pairs]
+            self._tables.append(Rounded(np.array(tops), np.array([k for _, k in pairs])))
+        return self._tables[place]
+
+
+def halved_exp(gamma: Fraction, doublings: int, digits: int) -> tuple[int, int]:
+    """(a, k) with a ≤ exp(-gamma)·2^(doublings + k)·10^digits ≤ a + 3.
+
+    Proof: with y = gamma/ln 2 - doublings and k = ⌊y⌋, that is exp(-(y - k)·ln 2)·10^digits, of
+    `digits` digits. |y| < 2⁷⁰ leaves a decimal of `digits` + 60 digits 38 of them behind those, and
+    no operation is off by more than one in its last; so before it is cut down to a whole number it
+    is off by much less than 1, and a is one less than that (test_exponentials_are_enclosed).
+    """
+    exactly = Context(prec=digits + 60)
+    two = exactly.ln(Decimal(2))
+    y = exactly.divide(exactly.divide(Decimal(gamma.numerator), Decimal(gamma.denominator)), two)
+    y = exactly.subtract(y, Decimal(doublings))
+    k = int(y.to_integral_value("ROUND_FLOOR", exactly))
+    power = exactly.exp(exactly.multiply(exactly.subtract(Decimal(k), y), two))
+    return max(0, int(power.scaleb(digits, exactly)) - 1), k
+
+
+def falls_below(gamma: Fraction, doublings: int, ratio: tuple[int, int], draws: Draws) -> bool:
+    """Whether a uniform real lies below p = exp(-gamma)·2^doublings·top/bottom, p ≤ 1.
+
+    Privacy: true with probability p exactly. Bits of the uniform real are drawn until they tell:
+    with b of them, the real lies in [u, u + 1)/2ᵇ, and p in [low, high]/2ᵇ by `halved_exp`, whose
+    width shrinks as bits come (tests/kernel/test_partition.py::test_trials_have_their_probability).
+    """
+    (top, bottom), drawn, bits = ratio, 0, 0
+    while True:
+        drawn, bits = drawn << BITS_AT_ONCE | draws.below(1 << BITS_AT_ONCE), bits + BITS_AT_ONCE
+        a, k = halved_exp(gamma, doublings, bits)
+        scale = 10**bits * bottom << max(0, k - bits)
+        low, high = ((a + more) * top << max(0, bits - k) for more in (0, 3))
+        if drawn + 1 <= low // scale:
+            return True
+        if drawn * scale >= high:
+            return False
