@@ -7,13 +7,21 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from psephos import matrix as mx
 from psephos.inverse import choice, components
-from psephos.inverse.axis import DenseInverse, DiagonalInverse, MergedInverse, WoodburyInverse
+from psephos.inverse.axis import (
+    DenseInverse,
+    DiagonalInverse,
+    DirectSumInverse,
+    MergedInverse,
+    WoodburyInverse,
+)
+from psephos.inverse.block_diagonal import DiagonalForm
 from psephos.inverse.choice import form_of, method_of, predict_cost
 from psephos.inverse.classes import Classes
 from psephos.inverse.dense import DenseForm
@@ -46,6 +54,15 @@ CUT_TREE = tree_of_counts([np.eye(3), np.eye(2)], [1, 3], cells=4)
 ORDERED = mx.Stack((I4, mx.Partition([0, 0, 1, 1]), T4))
 
 
+PAIRS = mx.Compose((mx.Prefix(2), HALVES))
+
+
+def part_of_split(g, matrix):
+    """A matrix on the cells of one of three groups, as the kernel gives the part of a split."""
+    rows = sp.eye_array(12, dtype=np.int8, format="csr")[4 * g : 4 * g + 4]
+    return mx.Compose((matrix, mx.Sparse(rows)))
+
+
 class Example(NamedTuple):
     """Blocks over SHAPE, the form that they get and the method that its cost names."""
 
@@ -76,10 +93,20 @@ EXAMPLES = {
     "tree axis": Example(ProductForm, "product", product(I3, TREE), TreeInverse),
     "cut tree axis": Example(ProductForm, "product", product(P, CUT_TREE), TreeInverse),
     "blocks on a diagonal": Example(
-        ProductForm, "product", [mx.DirectSum((P, mx.Prefix(4), mx.total(1), Q))]
+        DiagonalForm, "diagonal", [mx.DirectSum((P, mx.Prefix(4), mx.total(1), Q))]
     ),
     "blocks on a diagonal that leave something open": Example(
-        ProductForm, "product", [mx.DirectSum((P, mx.Prefix(4), mx.total(2), P))]
+        DiagonalForm, "diagonal", [mx.DirectSum((P, mx.Prefix(4), mx.total(2), P))]
+    ),
+    "stripes": Example(DiagonalForm, "diagonal", [mx.by_group(np.arange(12) % 4, mx.Prefix(3))]),
+    "unlike stripes": Example(
+        DiagonalForm, "diagonal", [mx.by_group(np.arange(12) // 4, [Q, PAIRS, mx.Prefix(4)])]
+    ),
+    "parts of a split": Example(
+        DiagonalForm, "diagonal", [part_of_split(g, Q) for g in (2, 0, 1, 2)]
+    ),
+    "an axis with blocks on a diagonal": Example(
+        ProductForm, "product", product(P, mx.DirectSum((mx.total(1), P))), DirectSumInverse
     ),
     "one factor": Example(ProductForm, "product", [mx.Prefix(12)]),
     "merged cells": Example(MergedForm, "product", product(P, mx.Compose((mx.Prefix(2), HALVES)))),

@@ -19,7 +19,7 @@ from psephos.infer.normal_equations import merged_cells
 from psephos.infer.table_tree import TableTree
 from psephos.inverse.form import Factors, Fitted, Form
 from psephos.inverse.merged_cells import FittedGroups, MergedForm, Merging
-from psephos.matrix import Identity, Ones
+from psephos.matrix import Diagonal, Identity, Kron, Ones
 from psephos.matrix.columns import is_zero
 from psephos.values import Array
 from psephos.workload.workload import Workload
@@ -80,6 +80,19 @@ class MeasuredCells:
             coarser = merged_cells(merging)
             groups = coarser if groups is None else coarser[groups]
         return groups
+
+    @cached_property
+    def axis_sizes(self) -> list[Array]:
+        """Of every axis, how many values of the domain each of its merged values has."""
+        if not self.mergings:
+            return [np.ones(n) for n in self.shape]
+        sizes: list[Array] = [np.ones(g.size) for g in self.mergings[0].groups]
+        for merging in self.mergings:
+            if len(sizes) > len(merging.groups):  # one axis stands for all cells from here on
+                sizes = [Kron(tuple(map(Diagonal, sizes))).matvec(np.ones(merging.groups[0].size))]
+            pairs = zip(merging.groups, sizes, strict=True)
+            sizes = [np.bincount(g, size) for g, size in pairs]
+        return sizes
 
     def fit(self, values: Array) -> Fitted:
         """Least squares from other numbers in place of the measured ones."""

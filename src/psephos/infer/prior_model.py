@@ -107,7 +107,8 @@ def _axis_table(
     """The prior along one attribute, and the derivative of its logarithm along each probe."""
     factors, n = measured.axis_factors(axis), measured.shape[axis]
     if n == 1 or not measured.form.covers(factors):
-        return np.full(n, 1 / n), [np.zeros(n) for _ in probes]
+        sizes = measured.axis_sizes[axis]
+        return sizes / sizes.sum(), [np.zeros(n) for _ in probes]
     counts = measured.fitted.answers(factors)
     deviations = np.sqrt(np.maximum(measured.form.variances(factors), np.finfo(float).tiny))
     table, slope = positive_mean(counts, deviations)

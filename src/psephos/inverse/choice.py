@@ -15,14 +15,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from psephos.errors import TooLargeError, UnsupportedError
+from psephos.errors import UnsupportedError
 from psephos.inverse.axis import DENSE_AXIS
+from psephos.inverse.block_diagonal import Components, DiagonalForm
 from psephos.inverse.classes import Classes, block_classes
 from psephos.inverse.dense import DENSE_CELLS, DenseForm
 from psephos.inverse.form import VECTOR_LIMIT, Form, check_vector
 from psephos.inverse.iterative import IterativeForm
 from psephos.inverse.merged_cells import MergedForm, Merging
-from psephos.inverse.product import ProductForm, axis_inverse
+from psephos.inverse.product import ProductForm, closed_inverse
 from psephos.inverse.subspaces import Subspaces, is_commuting
 from psephos.matrix import (
     Compose,
@@ -59,7 +60,7 @@ SECONDS_PER_BLOCK = {"laplace": 1e-3, "gaussian": 3e-3}
 COSTED_ITERATIONS = 30
 """Of LSMR with its preconditioner, in a typical case."""
 
-Method = Literal["product", "classes", "dense", "subspaces", "iterative"]
+Method = Literal["product", "diagonal", "classes", "dense", "subspaces", "iterative"]
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,13 @@ class Cost:
 
 def form_of(blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[int, ...]) -> Form:
     """X⁺ of blocks measured with these precisions, in the form that fits them."""
-    merging = Merging.of(blocks, shape)
+    merging = merging_of(blocks, shape)
     if merging is not None:
         return MergedForm(form_of(merging.blocks(blocks), precisions, merging.shape), merging)
-    match method_of(blocks, shape):
+    components = Components.of(blocks, precisions)
+    if components is not None:
+        return DiagonalForm.of(components, shape, form_of)
+    match _method_of_joined(blocks, shape):
         case "product":
             return ProductForm.of(blocks[0], precisions[0], shape)
         case "subspaces":
@@ -95,12 +99,38 @@ def form_of(blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[
             return Classes.of(blocks, precisions, shape)
         case "dense":
             return DenseForm.of(blocks, precisions)
-        case "iterative":
+        case _:
             return IterativeForm.of(blocks, precisions, shape)
+
+
+def merging_of(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Merging | None:
+    """Cells to be merged: those of common partitions, and equal ones where no form is closed."""
+    merging = Merging.of(blocks, shape)
+    if merging is not None or _falls_apart(blocks) or _has_closed_form(blocks, shape):
+        return merging
+    return Merging.of_columns(blocks, shape)
+
+
+def _falls_apart(blocks: Sequence[Matrix]) -> bool:
+    """Do blocks look at disjoint groups of cells, each of which has a form of its own?"""
+    return Components.of(blocks, [1.0] * len(blocks)) is not None
+
+
+def _has_closed_form(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> bool:
+    """Is X⁺ known by structure, without anything written out?"""
+    if len(blocks) > 1:
+        return is_commuting(shape, blocks)
+    factors = _kron(blocks[0], shape).factors
+    return all(closed_inverse(f) is not None for f in {id(f): f for f in factors}.values())
 
 
 def method_of(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Method:
     """The form that blocks get once cells that they treat alike are merged."""
+    return "diagonal" if _falls_apart(blocks) else _method_of_joined(blocks, shape)
+
+
+def _method_of_joined(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Method:
+    """The form of blocks that look at all cells together."""
     cells = math.prod(shape)
     if len(blocks) == 1 and cells <= VECTOR_LIMIT:
         return "product" if all(map(_has_inverse, _kron(blocks[0], shape).factors)) else "iterative"
@@ -121,18 +151,12 @@ def method_of(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Method:
 
 def _has_inverse(factor: Matrix) -> bool:
     """Is (AᵀA)⁺ on one attribute known, or small enough to be written out?"""
-    if factor.shape[1] <= DENSE_AXIS:
-        return True
-    try:
-        axis_inverse(factor)
-    except TooLargeError:
-        return False
-    return True
+    return factor.shape[1] <= DENSE_AXIS or closed_inverse(factor) is not None
 
 
 def check_reconstructible(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> None:
     """Refuse blocks whose estimate would be a vector, or a table, of too many cells."""
-    merging = Merging.of(blocks, shape)
+    merging = merging_of(blocks, shape)
     if merging is not None:
         blocks, shape = merging.blocks(blocks), merging.shape
     if method_of(blocks, shape) in ("subspaces", "classes"):
@@ -170,7 +194,7 @@ def predict_cost(blocks: Sequence[Matrix], noise: str, shape: tuple[int, ...]) -
 
 def _inference(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> tuple[Method, float, int]:
     """How blocks are inverted, the seconds of it, and the numbers it holds at a time."""
-    merging = Merging.of(blocks, shape)
+    merging = merging_of(blocks, shape)
     if merging is not None:
         blocks, shape = merging.blocks(blocks), merging.shape
     krons = [_kron(block, shape) for block in blocks]
@@ -185,6 +209,8 @@ def _inference(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> tuple[Method
             fit + inverses,
             cells + max(cells, answers) + 10 * sum(n * n for n in dense),
         )
+    if method == "diagonal":
+        return method, 2 * fit + SECONDS_PER_NUMBER * (cells + answers), 3 * cells + 2 * answers
     if method == "subspaces":
         tables = sum(k.shape[0] << sum(not is_total(f) for f in k.factors) for k in krons)
         return method, 2 * SECONDS_PER_NUMBER * tables, 2 * answers
@@ -231,7 +257,7 @@ def _product_seconds(a: Matrix) -> float:
         return 2 * SECONDS_PER_FLOP * m * n + SECONDS_PER_NUMBER * (m + n)
     if isinstance(a, Sparse):
         return float(SECONDS_PER_NUMBER * (a.entries.nnz + m))
-    if isinstance(a, Stack | Compose):
+    if isinstance(a, Stack | Compose | DirectSum):
         return sum(map(_product_seconds, a.parts))
     if isinstance(a, Scaled | Permuted):
         return _product_seconds(a.base) + SECONDS_PER_NUMBER * m

@@ -24,7 +24,7 @@ from itertools import product
 import numpy as np
 
 from psephos.errors import ShapeError, TooLargeError
-from psephos.inverse.axis import SPAN_TOLERANCE, DenseInverse
+from psephos.inverse.axis import SPAN_TOLERANCE, lies_in
 from psephos.inverse.axis_classes import LONGEST_CLASS_AXIS, AxisClasses, Section, axis_classes
 from psephos.inverse.form import Factors, Form, multiply
 from psephos.matrix import Dense, Identity, Kron, Matrix, is_total
@@ -127,7 +127,7 @@ class Classes(Form):
         outside = _contract(self._unknown, seen)
         return outside <= SPAN_TOLERANCE * everything and all(
             axis.vectors.shape[0] == axis.vectors.shape[1]
-            or DenseInverse(np.linalg.qr(axis.vectors)[0]).spans(w)
+            or lies_in(np.linalg.qr(axis.vectors)[0], w)
             for axis, w in zip(self.axes, self._queries(factors), strict=True)
         )
 

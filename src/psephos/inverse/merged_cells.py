@@ -2,27 +2,35 @@
 
 If every block is A_j P with one partition P for each attribute, then so is everything it can
 answer: the problem is the same with A_j on fewer cells, and queries W = W' P ask W' there.
+Partitions that blocks are made with are always used. Where there is no closed form otherwise, equal
+columns are looked for (`Merging.of_columns`): by attribute, or over all cells as one attribute.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from psephos.errors import ShapeError
+from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse.form import Factors, Fitted, FittedVector, Form
 from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition
 from psephos.matrix.columns import select_columns
 from psephos.matrix.combine import join_groups
 from psephos.values import Array
 
+GROUPED_COLUMNS = 20_000_000
+"""The most cells whose columns are compared where blocks are no products."""
+
 
 @dataclass(frozen=True, eq=False)
 class Merging:
-    """A group for every cell of each axis, and a first cell for every group."""
+    """A group for every cell of each axis, and a first cell for every group.
+
+    One axis can stand for all cells of a domain of several.
+    """
 
     groups: tuple[Array, ...]
     first: tuple[Array, ...]
@@ -30,15 +38,30 @@ class Merging:
     @classmethod
     def of(cls, blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Merging | None:
         """The cells that all blocks treat alike by their make-up; None if there are none."""
-        krons = [b for b in blocks if isinstance(b, Kron) and len(b.factors) == len(shape)]
-        if len(krons) < len(blocks):
+        axes = _factors_by_axis(blocks, shape)
+        return None if axes is None else cls._of_axes(axes, _groups)
+
+    @classmethod
+    def of_columns(cls, blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Merging | None:
+        """The cells whose columns are equal in every block; None if there are none.
+
+        >>> from psephos.matrix import Ranges
+        >>> Merging.of_columns([Ranges.intervals(9, [0, 4], [6, 8])], (9,)).groups
+        (array([0, 0, 0, 0, 1, 1, 1, 2, 2]),)
+        """
+        axes = _factors_by_axis(blocks, shape)
+        if axes is None and math.prod(shape) > GROUPED_COLUMNS:
             return None
+        return cls._of_axes([list(blocks)] if axes is None else axes, _equal_columns)
+
+    @classmethod
+    def _of_axes(
+        cls, axes: Sequence[Sequence[Matrix]], grouping: Callable[[Matrix], Array]
+    ) -> Merging | None:
         groups = []
-        for n, factors in zip(shape, zip(*(b.factors for b in krons), strict=True), strict=True):
+        for factors in axes:
             different = list({id(f): f for f in factors}.values())
-            if any(f.shape[1] != n for f in different):
-                return None
-            groups.append(join_groups([_groups(f) for f in different]))
+            groups.append(join_groups([grouping(f) for f in different]))
         if all(g[-1] == g.size - 1 for g in groups):
             return None
         firsts = tuple(np.unique(g, return_index=True)[1] for g in groups)
@@ -48,35 +71,68 @@ class Merging:
     def shape(self) -> tuple[int, ...]:
         return tuple(first.size for first in self.first)
 
+    @property
+    def sizes(self) -> Array:
+        """How many cells every merged cell has."""
+        sizes: Array = np.ones(1, dtype=np.int64)
+        for groups in self.groups:
+            sizes = np.multiply.outer(sizes, np.bincount(groups)).ravel()
+        return sizes
+
     def blocks(self, blocks: Sequence[Matrix]) -> list[Kron]:
         """A' for every block A' P; factors that blocks share stay shared."""
         factors: dict[tuple[int, int], Matrix] = {}
         merged = []
         for block in blocks:
-            if not isinstance(block, Kron):
-                raise ShapeError(
-                    f"cells are merged by attribute, and {block} is no product of them"
-                )
-            keys = [(i, id(factor)) for i, factor in enumerate(block.factors)]
-            for (i, name), factor in zip(keys, block.factors, strict=True):
+            each = self._axis_factors(block.factors if isinstance(block, Kron) else (block,))
+            keys = [(i, id(factor)) for i, factor in enumerate(each)]
+            for (i, name), factor in zip(keys, each, strict=True):
                 if (i, name) not in factors:
                     factors[i, name] = _on_groups(factor, self.groups[i], self.first[i])
             merged.append(Kron(tuple(factors[key] for key in keys)))
         return merged
 
+    def _axis_factors(self, factors: Factors) -> Factors:
+        """One factor for each axis, or for the one that stands for all cells."""
+        if tuple(f.shape[1] for f in factors) == tuple(g.size for g in self.groups):
+            return factors
+        if len(self.groups) > 1:
+            raise ShapeError("cells are merged by attribute, and this is no product of them")
+        return (Kron(factors),)
+
     def queries(self, factors: Factors) -> Factors:
         """W' for queries W' P."""
-        pairs = zip(factors, self.groups, self.first, strict=True)
-        return tuple(_on_groups(w, g, first) for w, g, first in pairs)
+        triples = zip(self._axis_factors(factors), self.groups, self.first, strict=True)
+        return tuple(_on_groups(w, g, first) for w, g, first in triples)
 
     def treats_alike(self, factors: Factors) -> bool:
         """Do the queries tell no cells of a group apart?"""
-        for w, g, first in zip(factors, self.groups, self.first, strict=True):
+        triples = zip(self._axis_factors(factors), self.groups, self.first, strict=True)
+        for w, g, first in triples:
             if g[-1] < g.size - 1:
                 alike = w.column_groups()
                 if not (alike == alike[first][g]).all():
                     return False
         return True
+
+
+def _factors_by_axis(
+    blocks: Sequence[Matrix], shape: tuple[int, ...]
+) -> list[tuple[Matrix, ...]] | None:
+    """The factors of all blocks, axis by axis; None where some block is no product over them."""
+    krons = [b for b in blocks if isinstance(b, Kron)]
+    fits = all(tuple(f.shape[1] for f in k.factors) == shape for k in krons)
+    if len(krons) < len(blocks) or not fits:
+        return None
+    return list(zip(*(k.factors for k in krons), strict=True))
+
+
+def _equal_columns(factor: Matrix) -> Array:
+    """The group of every cell by the columns of a factor; each on its own if that is not known."""
+    try:
+        return factor.column_groups()
+    except UnsupportedError:
+        return np.arange(factor.shape[1])
 
 
 def _groups(factor: Matrix) -> Array:
@@ -156,10 +212,11 @@ class FittedGroups:
     def vector(self) -> Array:
         if not isinstance(self.inner, FittedVector):
             raise AttributeError("vector")
-        table = self.inner.vector.reshape(self.merging.shape)
+        columns = self.inner.vector.shape[1:]
+        table = self.inner.vector.reshape(*self.merging.shape, *columns)
         for axis, g in enumerate(self.merging.groups):
             shares = 1 / np.bincount(g)[g]
             side = [1] * table.ndim
             side[axis] = g.size
             table = np.take(table, g, axis=axis) * shares.reshape(side)
-        return np.asarray(table.reshape(math.prod(table.shape)))
+        return np.asarray(table.reshape(-1, *columns))

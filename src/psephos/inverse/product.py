@@ -112,7 +112,19 @@ def pseudo_inverse(inverse: AxisInverse, a: Matrix) -> Matrix:
 
 
 def axis_inverse(a: Matrix) -> AxisInverse:
-    """Y⁺ for Y = AᵀA, by what A is made of."""
+    """Y⁺ for Y = AᵀA, by what A is made of; written out where that tells nothing."""
+    merged = _merged_axis(a)
+    if merged is not None:
+        inner, groups = merged
+        return MergedInverse(axis_inverse(inner), groups)
+    if isinstance(a, DirectSum):
+        inverses = {id(part): axis_inverse(part) for part in {id(p): p for p in a.parts}.values()}
+        return DirectSumInverse(tuple(inverses[id(part)] for part in a.parts))
+    return closed_inverse(a) or DenseInverse.of(a)
+
+
+def closed_inverse(a: Matrix) -> AxisInverse | None:
+    """The same, or None where something would have to be written out."""
     n = a.shape[1]
     if isinstance(a, Identity):
         return DiagonalInverse(np.ones(n))
@@ -124,11 +136,20 @@ def axis_inverse(a: Matrix) -> AxisInverse:
         return WoodburyInverse(Downdate.of(a))
     if isinstance(a, Partition):
         return MergedInverse(DiagonalInverse(np.ones(a.shape[0])), a.groups)
-    if isinstance(a, Compose) and isinstance(a.parts[-1], Partition):
-        rest = a.parts[:-1]
-        inner = rest[0] if len(rest) == 1 else Compose(rest)
-        return MergedInverse(axis_inverse(inner), a.parts[-1].groups)
+    merged = _merged_axis(a)
+    if merged is not None:
+        inside = closed_inverse(merged[0])
+        return inside and MergedInverse(inside, merged[1])
     if isinstance(a, DirectSum):
-        inverses = {id(part): axis_inverse(part) for part in a.parts}
-        return DirectSumInverse(tuple(inverses[id(part)] for part in a.parts))
-    return tree_inverse(a) or nested_inverse(a) or DenseInverse.of(a)
+        inverses = {id(p): closed_inverse(p) for p in {id(p): p for p in a.parts}.values()}
+        parts = [inverse for p in a.parts if (inverse := inverses[id(p)]) is not None]
+        return DirectSumInverse(tuple(parts)) if len(parts) == len(a.parts) else None
+    return tree_inverse(a) or nested_inverse(a)
+
+
+def _merged_axis(a: Matrix) -> tuple[Matrix, Array] | None:
+    """A factor on merged cells, and the groups that they are."""
+    if not isinstance(a, Compose) or not isinstance(a.parts[-1], Partition):
+        return None
+    rest = a.parts[:-1]
+    return rest[0] if len(rest) == 1 else Compose(rest), a.parts[-1].groups

@@ -23,7 +23,7 @@ from psephos.matrix.kron import Kron
 from psephos.matrix.marginals import Eigenspaces, Marginals, MarginalsGram, superset_sums
 from psephos.matrix.pidentity import Downdate, PIdentity
 from psephos.matrix.ranges import AllRange, Ranges, WidthRange
-from psephos.matrix.stack import DirectSum, Stack
+from psephos.matrix.stack import DirectSum, Stack, by_group
 
 __all__ = [
     "DENSE_LIMIT",
@@ -54,6 +54,7 @@ __all__ = [
     "Stack",
     "Sum",
     "WidthRange",
+    "by_group",
     "compose",
     "is_total",
     "suffix",

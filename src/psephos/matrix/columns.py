@@ -19,6 +19,7 @@ from psephos.matrix import (
     Sparse,
     Stack,
     WidthRange,
+    compose,
 )
 from psephos.values import Array
 
@@ -34,12 +35,15 @@ def select_columns(matrix: Matrix, columns: Array) -> Matrix:
     if isinstance(matrix, Stack):
         return Stack(tuple(select_columns(part, columns) for part in matrix.parts))
     if isinstance(matrix, Partition):
-        groups = matrix.groups[columns]
-        return (
-            Identity(columns.size)
-            if np.array_equal(groups, np.arange(columns.size))
-            else Partition(groups)
-        )
+        groups, rows = matrix.groups[columns], matrix.shape[0]
+        if rows == columns.size and np.array_equal(groups, np.arange(rows)):
+            return Identity(rows)
+        if np.unique(groups).size == rows:
+            return Partition(groups)
+        return Sparse(column_selection(groups, rows))  # a group without columns is a row of zeros
+    if isinstance(matrix, Compose):
+        last = select_columns(matrix.parts[-1], columns)
+        return compose(*matrix.parts[:-1], last)
     in_order = bool((np.diff(columns) > 0).all())  # ranges of cells stay ranges of columns
     if in_order and isinstance(matrix, WidthRange):
         starts = np.arange(matrix.shape[0])

@@ -162,7 +162,35 @@ class Compose(Matrix):
         return self._entrywise("sqr")
 
     def column_groups(self) -> Array:
-        return self.parts[-1].column_groups()
+        """Of a map that only moves cells, the columns are those of what follows."""
+        *rest, last = self.parts
+        places = places_of(last) if rest else None
+        if places is None:
+            return last.column_groups()
+        groups = compose(*rest).column_groups()
+        return first_appearance(np.where(places < 0, -1, groups[places]))
+
+
+def places_of(matrix: Matrix) -> Array | None:
+    """Where each cell goes, -1 for cells that are left out; None if it is no such map.
+
+    >>> from psephos.matrix import Partition
+    >>> places_of(Partition([1, 0, 1]))
+    array([1, 0, 1])
+    """
+    from psephos.matrix.explicit import Partition, Sparse
+
+    if isinstance(matrix, Partition):
+        return matrix.groups
+    if not isinstance(matrix, Sparse):
+        return None
+    entries = matrix.entries.tocsc()
+    each = np.diff(entries.indptr)
+    if (each > 1).any() or (entries.data != 1).any():
+        return None
+    places = np.full(matrix.shape[1], -1, dtype=np.int64)
+    places[each == 1] = entries.indices
+    return places
 
 
 def one_per_row(matrix: Matrix) -> bool:

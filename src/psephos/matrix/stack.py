@@ -1,10 +1,12 @@
-"""Unions of matrices: over the same cells (Stack), or each over its own cells (DirectSum)."""
+"""Unions of matrices: over the same cells (Stack), or each over cells of its own (DirectSum)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 
@@ -121,11 +123,23 @@ class DirectSum(Matrix):
     def shape(self) -> tuple[int, int]:
         return sum(p.shape[0] for p in self.parts), sum(p.shape[1] for p in self.parts)
 
+    @cached_property
+    def _runs(self) -> list[tuple[Matrix, int]]:
+        """Every part, and how often it follows itself: one call is enough for those."""
+        runs = (list(same) for _, same in groupby(self.parts, key=id))
+        return [(same[0], len(same)) for same in runs]
+
     def _apply(self, x: Array) -> Array:
-        ends = np.cumsum([part.shape[1] for part in self.parts])[:-1]
-        pieces = np.split(x, ends, axis=1)
-        blocks = [part._apply(piece) for part, piece in zip(self.parts, pieces, strict=True)]
-        return np.concatenate(blocks, axis=1, dtype=np.result_type(self.entry_type, x))
+        left, _, right = x.shape
+        dtype = np.result_type(self.entry_type, x)
+        out = np.empty((left, self.shape[0], right), dtype=dtype)
+        start = row = 0
+        for part, count in self._runs:
+            rows, width = part.shape
+            piece = x[:, start : start + count * width].reshape(left * count, width, right)
+            out[:, row : row + count * rows] = part._apply(piece).reshape(left, -1, right)
+            start, row = start + count * width, row + count * rows
+        return out
 
     def _apply_t(self, y: Array) -> Array:
         return self.T._apply(y)
@@ -163,12 +177,39 @@ class DirectSum(Matrix):
 
     def column_groups(self) -> Array:
         """Columns of different parts are equal only where both are zero; those stay apart."""
+        known = {id(part): part for part in self.parts}
+        numbers = {key: part.column_groups() for key, part in known.items()}
+        counts = {key: int(each.max()) + 1 for key, each in numbers.items()}
         groups, start = [], 0
         for part in self.parts:
-            numbers = part.column_groups()
-            groups.append(numbers + start)
-            start += int(numbers.max()) + 1
+            groups.append(numbers[id(part)] + start)
+            start += counts[id(part)]
         return np.concatenate(groups)
+
+
+def by_group(groups: Array, parts: Matrix | Sequence[Matrix]) -> Matrix:
+    """One matrix on the cells of each group, or the same one on all: as one matrix over all cells.
+
+    `groups[j]` is the group of cell j; the cells of a group keep their order. Measured at once, it
+    has the sensitivity of the part that has the largest, as parts count different cells.
+
+    >>> from psephos.matrix import Identity, total
+    >>> by_group(np.array([0, 1, 0]), [total(2), Identity(1)]).dense()
+    array([[1., 0., 1.],
+           [0., 1., 0.]])
+    """
+    from psephos.matrix.explicit import Partition, Permuted
+
+    partition = Partition(groups)
+    each = (parts,) * partition.shape[0] if isinstance(parts, Matrix) else tuple(parts)
+    sizes = np.bincount(partition.groups)
+    widths = [part.shape[1] for part in each]
+    if widths != sizes.tolist():
+        raise ShapeError(
+            f"groups of {sizes.size} sizes, {sizes[:5]} first, need matrices of as many columns, "
+            f"got {widths[:5]} first of {len(widths)}"
+        )
+    return Permuted(DirectSum(each), np.argsort(partition.groups, kind="stable"))
 
 
 def largest_of_products(parts: tuple[Matrix, ...]) -> float | None:
