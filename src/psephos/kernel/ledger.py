@@ -127,6 +127,11 @@ class Ledger:
         """What may still be spent."""
         return self.budget - self.spent()
 
+    def paid(self, key: str | None) -> Budget:
+        """What was charged under a key, and under those of its steps."""
+        steps = [e for e in self.history() if key and (e.key == key or e.key.startswith(f"{key} step "))]
+        return Budget(self.budget.currency, sum((e.booked.amount for e in steps), Fraction(0)))
+
     def history(self) -> list[Entry]:
         """Every charge, in order."""
         with self._operation() as db:

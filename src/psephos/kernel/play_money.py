@@ -34,6 +34,10 @@ class PlayMoney:
     def remaining(self) -> Budget:
         return Budget(self.budget.currency, self.budget.amount - self.spent)
 
+    def paid(self, key: str | None) -> Budget:
+        """Nothing is replayed."""
+        return Budget(self.budget.currency, Fraction(0))
+
     def _charge(
         self,
         key: str | None,

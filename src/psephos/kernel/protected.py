@@ -185,6 +185,14 @@ class ProtectedVector(_Handle):
         parts = [Sparse(cells[start:end]) for start, end in pairwise(ends)]
         return [self._mapped(part, branch.step(f"part {g}")) for g, part in enumerate(parts)]
 
+    def check_budget(self, spend: Budget, *, key: str | None = None) -> None:
+        """Refuse a spend that the ledger cannot pay in full; nothing is charged by this.
+
+        Several requests that spend this much together cost no more, by composition. What was paid
+        for under the key, or as a step of it, is not paid again.
+        """
+        self._vault.check_budget(gate.budget(spend, "spend"), key)
+
     def measure(
         self, query: Query | Matrix, *, spend: Budget, key: str | None = None
     ) -> Measurement:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.errors import BudgetError, LedgerError, PsephosError, RefusedError, SourceError
+from psephos.errors import BudgetError, BudgetExceededError, LedgerError, PsephosError, RefusedError, SourceError
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget, Mechanism
 from psephos.kernel.ledger import Ledger
@@ -67,6 +67,16 @@ class Vault:
         """
         spend = gate.budget(spend, "spend")
         return spend, spend.booked(self.ledger.budget.currency, mechanism)
+
+    def check_budget(self, spend: Budget, key: str | None) -> None:
+        """Refuse what the ledger has not left, apart from what a key and its steps have paid.
+
+        This is a courtesy: the ledger decides anew at every charge.
+        """
+        price = spend.booked(self.ledger.budget.currency)
+        left = self.ledger.remaining() + self.ledger.paid(key)
+        if price > left:
+            raise BudgetExceededError(f"this costs {price}; {left} remains", price, left)
 
     def request(
         self, node: Node, fingerprint: str, price: Budget, key: str | None, label: str, draw: Draw

@@ -1,0 +1,138 @@
+"""Plans by name: what they are called, how they read, whose they are, and when to use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from types import MappingProxyType
+from typing import Any
+
+from psephos.errors import WorkloadError, name_list
+from psephos.infer.estimate import Answers, Estimate
+from psephos.kernel.budget import Budget
+from psephos.kernel.protected import ProtectedVector
+from psephos.plans.session import PlanRequest, PlanVector, Session
+from psephos.workload.workload import Workload
+
+Body = Callable[..., Estimate]
+"""A plan's body: of a PlanVector, a workload and a budget, with options by name."""
+_PLANS: dict[str, NamedPlan] = {}
+PLANS: Mapping[str, NamedPlan] = MappingProxyType(_PLANS)
+"""All plans by their names, those of users included."""
+
+
+@dataclass(frozen=True)
+class NamedPlan:
+    """A plan, and what people want to know of it before they use it."""
+
+    name: str
+    signature: str
+    """Its operators, in EKTELO's letters (Zhang et al. 2020, Figures 1 and 2)."""
+    reference: str
+    when: str
+    """What it is good for, in a line."""
+    body: Body
+    adaptive: bool
+    """Does what is measured depend on the data? Errors are then not known beforehand."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options, each with its default."""
+        parameters = signature(self.body).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is Parameter.KEYWORD_ONLY}
+
+
+@dataclass(frozen=True)
+class PlanRun:
+    """What a plan found out: an estimate, and the requests it was made of."""
+
+    name: str
+    estimate: Estimate
+    requests: tuple[PlanRequest, ...]
+
+    def answer(self, workload: Workload) -> Answers:
+        """The answers of a workload; free of charge."""
+        return self.estimate.answer(workload)
+
+
+def plan(
+    name: str, *, signature: str, reference: str, when: str, adaptive: bool = False
+) -> Callable[[Body], Body]:
+    """Register a function of (vector, workload, budget) as a plan of that name.
+
+    The vector is a `PlanVector`; what it measures, chooses and cuts must add up to the budget.
+
+    >>> import psephos as ps
+    >>> @ps.plans.plan("Half and half", signature="ST LM SI LM LS", reference="us", when="never")
+    ... def half_and_half(vector, workload, budget):
+    ...     first = vector.measure(ps.matrix.total(vector.size), spend=budget / 2)
+    ...     second = vector.measure(ps.select.identity(workload), spend=budget / 2)
+    ...     return ps.infer.least_squares([first, second])
+    >>> ps.plans.forget("Half and half")
+    """
+
+    def register(body: Body) -> Body:
+        if name in _PLANS and _PLANS[name].body.__module__ != body.__module__:
+            raise WorkloadError(f"there is a plan called {name!r} already; choose another name")
+        _PLANS[name] = NamedPlan(name, signature, reference, when, body, adaptive)
+        return body
+
+    return register
+
+
+def forget(name: str) -> None:
+    """Take a plan off the list."""
+    _PLANS.pop(_known(name).name)
+
+
+def names() -> list[str]:
+    """The names of all plans.
+
+    >>> import psephos as ps
+    >>> ps.plans.names()[:3]
+    ['Identity', 'Privelet', 'H2']
+    """
+    return list(_PLANS)
+
+
+def run(
+    name: str,
+    vector: ProtectedVector,
+    workload: Workload,
+    *,
+    spend: Budget,
+    key: str | None = None,
+    **options: Any,
+) -> PlanRun:
+    """Run a plan on a protected vector, at a cost of exactly `spend`.
+
+    The ledger must be able to pay all of it, or nothing is asked. With a key the run can be taken
+    up after a crash: what was answered stays as it was and costs nothing.
+
+    >>> import numpy as np
+    >>> import psephos as ps
+    >>> domain = ps.Domain.of(age=64)
+    >>> table = ps.simulate(np.arange(64), domain, unit=ps.add_remove_row(),
+    ...                     budget=ps.epsilon("1"), seed=0)
+    >>> ages = ps.Workload(domain, [ps.product(age=ps.prefix())])
+    >>> ps.plans.run("DAWA", table.vectorise(), ages, spend=ps.epsilon("1")).answer(ages)
+    Simulated biased answers(64 of Workload(64 queries in 1 product over 64 cells))
+    """
+    chosen = _known(name)
+    strange = sorted(set(options) - set(chosen.options))
+    if strange:
+        have = name_list(list(chosen.options)) if chosen.options else "none"
+        raise WorkloadError(f"plan {name!r} has no option {strange[0]!r}; it has {have}")
+    Workload.require(workload, vector.domain)
+    vector.check_budget(spend, key=key)
+    session = Session(name, spend, key)
+    estimate = chosen.body(PlanVector(vector, session), workload, spend, **options)
+    session.check_spent()
+    return PlanRun(name, estimate, tuple(session.requests))
+
+
+def _known(name: str) -> NamedPlan:
+    if name not in _PLANS:
+        raise WorkloadError(f"there is no plan called {name!r}; there are {name_list(names())}")
+    return _PLANS[name]

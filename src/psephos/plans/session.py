@@ -1,0 +1,147 @@
+"""What a plan sees of the data: a vector that it may cut, reduce, measure and choose by.
+
+A plan's body is written like its paper; this file does the rest. Every request gets a key of its
+own, made of the plan's key and the request's number, so that a run that was cut short is taken up
+where it stopped: what was paid for is replayed by the ledger, in the order in which it was asked.
+The whole price is looked at before the first request, and no request goes beyond it. Whatever a
+plan decides at random and in public follows from its key, so that a second run decides the same.
+
+Nothing here is trusted: the vector behind it charges for every request and decides what is shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from numpy.random import Generator, default_rng
+
+from psephos.domain.domain import Domain
+from psephos.errors import BudgetError
+from psephos.kernel.budget import Budget
+from psephos.kernel.measurement import Measurement
+from psephos.kernel.protected import ProtectedVector
+from psephos.kernel.query import Query
+from psephos.kernel.scores import PrivateSearch, Score
+from psephos.matrix import Matrix, Partition
+from psephos.strategy.strategy import Strategy
+
+RequestKind = Literal["measure", "choose", "partition"]
+
+
+class PlanRequest(NamedTuple):
+    """One request of a plan: what kind, what it spent, and what came of it."""
+
+    kind: RequestKind
+    spend: Budget
+    result: Measurement | Partition | int
+
+
+def step_key(key: str, step: int) -> str:
+    """The ledger's key of a step, from that of the whole plan.
+
+    >>> step_key("pets", 0), step_key("pets", 1)
+    ('pets', 'pets step 2')
+    """
+    return key if step == 0 else f"{key} step {step + 1}"
+
+
+@dataclass
+class Session:
+    """The requests of one run of a plan, in order, and what they may cost together."""
+
+    plan: str
+    budget: Budget
+    key: str | None
+    requests: list[PlanRequest] = field(default_factory=list)
+
+    @property
+    def spent(self) -> Budget:
+        """The sum of all spends."""
+        return Budget(self.budget.currency, sum(r.spend.amount for r in self.requests) + 0 * self.budget.amount)
+
+    def next_key(self, spend: Budget) -> str | None:
+        """The key of the next request; one that the plan's budget does not hold is refused."""
+        if self.spent + spend > self.budget:
+            raise BudgetError(
+                f"plan {self.plan!r} has spent {self.spent} of its {self.budget} and asks for "
+                f"{spend}; its steps must add up to its budget"
+            )
+        return None if self.key is None else step_key(self.key, len(self.requests))
+
+    def check_spent(self) -> None:
+        """A plan that leaves some of its budget has not done what it was paid for."""
+        if self.spent != self.budget:
+            raise BudgetError(
+                f"plan {self.plan!r} spent {self.spent} of its {self.budget}; the steps of a plan "
+                "add up to its budget exactly, so that its price is what it costs"
+            )
+
+
+class PlanVector:
+    """A protected vector inside of a plan, with the budget and the keys of the run."""
+
+    def __init__(self, vector: ProtectedVector, session: Session) -> None:
+        self._vector, self._session = vector, session
+
+    @property
+    def domain(self) -> Domain:
+        """The public schema of the cells."""
+        return self._vector.domain
+
+    @property
+    def size(self) -> int:
+        """How many counts there are."""
+        return self._vector.size
+
+    def measure(self, queries: Strategy | Query | Matrix, *, spend: Budget) -> Measurement:
+        """Noisy answers (EKTELO's Vector Laplace)."""
+        query = queries.query if isinstance(queries, Strategy) else queries
+        result = self._vector.measure(query, spend=spend, key=self._session.next_key(spend))
+        return self._kept("measure", spend, result)
+
+    def choose(self, score: Score, *, spend: Budget) -> int:
+        """The number of a candidate that scores high."""
+        result = self._vector.choose(score, spend=spend, key=self._session.next_key(spend))
+        return self._kept("choose", spend, result)
+
+    def partition(self, search: PrivateSearch, *, spend: Budget) -> Partition:
+        """The cells in intervals of like counts."""
+        result = self._vector.partition(search, spend=spend, key=self._session.next_key(spend))
+        return self._kept("partition", spend, result)
+
+    def reduce(self, partition: Partition) -> PlanVector:
+        """The sums over groups of cells."""
+        return PlanVector(self._vector.reduce(partition), self._session)
+
+    def transform(self, matrix: Matrix) -> PlanVector:
+        """The vector after a linear map with whole entries."""
+        return PlanVector(self._vector.transform(matrix), self._session)
+
+    def public_random(self, purpose: str) -> Generator:
+        """Random numbers that anyone can draw again: they follow from the plan and its key."""
+        mark = "\n".join((self._session.plan, self._session.key or "", purpose))
+        return default_rng(list(hashlib.sha256(mark.encode()).digest()))
+
+    def _kept(self, kind: RequestKind, spend: Budget, result: Any) -> Any:
+        self._session.requests.append(PlanRequest(kind, spend, result))
+        return result
+
+    def __repr__(self) -> str:
+        return f"PlanVector({self.size:,} cells; {self._session.spent} of {self._session.budget} spent)"
+
+
+def shares(budget: Budget, *parts: Any) -> Sequence[Budget]:
+    """A budget in parts, given as shares in text; the last is whatever is left.
+
+    >>> from psephos.kernel.budget import epsilon
+    >>> shares(epsilon("1"), "1/4", "1/4")
+    [epsilon 1/4 (~0.25), epsilon 1/4 (~0.25), epsilon 1/2 (~0.5)]
+    """
+    several = [budget * part for part in parts]
+    left = budget
+    for each in several:
+        left -= each
+    return [*several, left]
