@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         WorkloadError,
     )
     from psephos.infer.entropy import MaximumEntropy
-    from psephos.infer.estimate import Answers, Estimate
+    from psephos.infer.estimate import Answers, CellEstimate, Estimate
     from psephos.infer.intervals import Widths
     from psephos.infer.least_squares import LeastSquares
     from psephos.infer.local_tables import Inconsistency, LocalTables
@@ -179,6 +179,7 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "Estimate",
     "LeastSquares",
     "NonNegative",
+    "CellEstimate",
     "MaximumEntropy",
     "LocalTables",
     "Inconsistency",
@@ -251,7 +252,7 @@ _NAMES_OF = {
         "UnsupportedError WorkloadError"
     ),
     "psephos.infer.entropy": "MaximumEntropy",
-    "psephos.infer.estimate": "Answers Estimate",
+    "psephos.infer.estimate": "Answers CellEstimate Estimate",
     "psephos.infer.intervals": "Widths",
     "psephos.infer.least_squares": "LeastSquares",
     "psephos.infer.local_tables": "Inconsistency LocalTables",

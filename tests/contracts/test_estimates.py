@@ -12,6 +12,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import psephos as ps
+from psephos import matrix as mx
 from psephos.infer.entropy import maximum_entropy
 from psephos.infer.local_tables import local_tables
 from psephos.infer.nonnegative import nonnegative
@@ -80,6 +81,26 @@ def local(strategy, workload):
     return lambda *run: local_tables(least_squares(strategy)(*run), workload)
 
 
+def reduced(seed, simulation):
+    """A vector reduced to groups, each measured, and a few ranges with less noise."""
+    data = ps.simulate(COUNTS, DOMAIN, unit=ps.add_remove_row(), budget=ps.epsilon(9), seed=seed)
+    groups = data.vectorise().reduce(mx.Partition([0, 0, 1, 1, 1, 2, 2, 2, 2, 0]))
+    ranges = mx.Ranges.intervals(10, [0, 4], [6, 9])
+    several = [
+        groups.measure(mx.Identity(3), spend=ps.epsilon("1/2")),
+        data.vectorise().measure(ranges, spend=ps.epsilon(2)),
+    ]
+    return [replace(measurement, simulation=simulation) for measurement in several]
+
+
+def cells(method, **options):
+    return lambda *run: method(measure(CELLS, *run), **options)
+
+
+def groups(method, **options):
+    return lambda *run: method(reduced(*run), **options)
+
+
 def even_spread(seed, simulation):
     measurement = measure(ps.select.identity(CUBE), seed, simulation)
     return EvenSpread(DOMAIN, float(measurement.values.sum()), simulation)
@@ -108,6 +129,14 @@ ESTIMATES = {
     "least squares of merged cells": Example(least_squares(MERGED), (GROUPS,)),
     "non-negative cells": Example(without_negatives(CELLS)),
     "non-negative tables": Example(without_negatives(TABLES, hold_total=True)),
+    "non-negative groups": Example(
+        lambda *run: nonnegative(ps.infer.least_squares(reduced(*run)), total=178)
+    ),
+    "expanded cells": Example(cells(ps.infer.expanded)),
+    "expanded groups": Example(groups(ps.infer.expanded)),
+    "expanded groups of a public total": Example(groups(ps.infer.expanded, total=178)),
+    "weights of groups": Example(groups(ps.infer.multiplicative_weights, total=178)),
+    "thresholded cells": Example(cells(ps.infer.thresholded)),
     "maximum entropy of tables": Example(entropy(TABLES, CUBE)),
     "maximum entropy of merged cells": Example(entropy(MERGED, GROUPS)),
     "local tables": Example(local(TABLES, CUBE)),

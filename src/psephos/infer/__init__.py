@@ -1,22 +1,29 @@
 """From noisy measurements to estimates: unbiased by least squares, or closer and not negative."""
 
 from psephos.infer.entropy import MaximumEntropy, maximum_entropy
-from psephos.infer.estimate import Answers, Estimate
+from psephos.infer.estimate import Answers, CellEstimate, Estimate
+from psephos.infer.expanded import expanded
 from psephos.infer.least_squares import BlockAnswers, LeastSquares, least_squares
 from psephos.infer.local_tables import Inconsistency, LocalTables, local_tables
+from psephos.infer.multiplicative_weights import multiplicative_weights
 from psephos.infer.nonnegative import NonNegative, nonnegative
+from psephos.infer.thresholded import thresholded
 
 __all__ = [
     "Answers",
     "BlockAnswers",
+    "CellEstimate",
     "Estimate",
     "Inconsistency",
     "LeastSquares",
     "LocalTables",
     "MaximumEntropy",
     "NonNegative",
+    "expanded",
     "least_squares",
     "local_tables",
     "maximum_entropy",
+    "multiplicative_weights",
     "nonnegative",
+    "thresholded",
 ]

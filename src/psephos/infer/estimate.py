@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -116,6 +116,29 @@ class Answers:
             rows.append([title, query, f"{self.values[i]:,.1f}", self._error(i)])
         heads = ["table", "query", "estimate", "standard error"]
         return notebook_html(HtmlTable.of(repr(self), heads, rows))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CellEstimate:
+    """An estimate of every cell, also of what no measurement tells apart: biased by that.
+
+    Answers carry no standard errors, since those of the noise alone would leave the bias out.
+    """
+
+    domain: Domain
+    vector: Array
+    method: str
+    """By which the cells were found, in a word."""
+    simulation: bool = False
+    biased: ClassVar[bool] = True
+
+    def answer(self, workload: Workload) -> Answers:
+        """The answers W x of a workload; their standard errors are not known."""
+        return answers_of_cells(self, self.vector, workload)
+
+    def __repr__(self) -> str:
+        words = f"{self.method} estimate({self.vector.size:,} cells over {self.domain})"
+        return f"Simulated {words}" if self.simulation else words[0].upper() + words[1:]
 
 
 def answers_of_cells(estimate: Estimate, vector: Array, workload: Workload) -> Answers:

@@ -16,26 +16,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from psephos.domain.domain import Domain
 from psephos.errors import RefusedError
-from psephos.infer.estimate import Answers, answers_of_cells
+from psephos.infer.estimate import CellEstimate
 from psephos.infer.least_squares import BlockAnswers, block_answers, common_domain
 from psephos.inverse.choice import precision
 from psephos.inverse.least_norm import least_norm
 from psephos.kernel.measurement import Measurement
 from psephos.matrix import Kron, total
 from psephos.values import Array
-from psephos.workload.workload import Workload
 
 
 def expanded(
     measurements: Measurement | Iterable[Measurement], *, total: float | None = None
-) -> Expanded:
+) -> CellEstimate:
     """The cells of least norm among those that fit all measurements best.
 
     Args:
@@ -53,25 +50,7 @@ def expanded(
     several = tuple(measurements) if isinstance(measurements, Iterable) else (measurements,)
     domain = common_domain(several)
     cells = _least_norm_cells(block_answers(several), domain, check_total(total))
-    return Expanded(domain, cells, any(m.simulation for m in several))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Expanded:
-    """An estimate of every cell, even where no measurement tells; biased by that."""
-
-    domain: Domain
-    vector: Array
-    simulation: bool = False
-    biased: ClassVar[bool] = True
-
-    def answer(self, workload: Workload) -> Answers:
-        """The answers W x of a workload; no standard errors, which would leave the bias out."""
-        return answers_of_cells(self, self.vector, workload)
-
-    def __repr__(self) -> str:
-        mark = "Simulated expanded" if self.simulation else "Expanded"
-        return f"{mark} estimate({self.vector.size:,} cells over {self.domain})"
+    return CellEstimate(domain, cells, "expanded", any(m.simulation for m in several))
 
 
 def _least_norm_cells(

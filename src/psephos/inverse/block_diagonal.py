@@ -92,9 +92,10 @@ class Components:
         weights: list[float] = []
         start = 0
         for block, c in zip(blocks, precisions, strict=True):
-            for matrix, cells, row in pieces_of(block):
-                if cells.size == n:
-                    return None
+            apart = pieces_of(block)
+            if apart is None:
+                return None
+            for matrix, cells, row in apart:
                 pieces.append(Piece(matrix, cells, start + row))
                 weights.append(c)
             start += block.shape[0]
@@ -133,14 +134,13 @@ class Components:
         return x
 
 
-def pieces_of(block: Matrix) -> list[Piece]:
-    """A block taken apart into matrices over disjoint cells; itself, if it is all of a piece.
+def pieces_of(block: Matrix) -> list[Piece] | None:
+    """A block taken apart into matrices over disjoint cells; None if it is all of a piece.
 
     >>> from psephos.matrix import total
     >>> [cells.tolist() for _, cells, _ in pieces_of(DirectSum((Identity(1), total(2))))]
     [[0], [1, 2]]
     """
-    n = block.shape[1]
     if isinstance(block, Kron) and len(block.factors) == 1:
         return pieces_of(block.factors[0])
     if isinstance(block, DirectSum):
@@ -150,11 +150,15 @@ def pieces_of(block: Matrix) -> list[Piece]:
             cell, row = cell + part.shape[1], row + part.shape[0]
         return pieces
     if isinstance(block, Permuted):
-        return [Piece(a, block.order[cells], row) for a, cells, row in pieces_of(block.base)]
+        inside = pieces_of(block.base)
+        return inside and [Piece(a, block.order[cells], row) for a, cells, row in inside]
     places = places_of(block.parts[-1]) if isinstance(block, Compose) else None
     if places is None or not isinstance(block, Compose):
-        return [Piece(block, np.arange(n), 0)]
-    return _behind(pieces_of(compose(*block.parts[:-1])), places)
+        return None
+    rest = compose(*block.parts[:-1])
+    inside = pieces_of(rest) or [Piece(rest, np.arange(rest.shape[1]), 0)]
+    moved = _behind(inside, places)
+    return None if any(piece.cells.size == places.size for piece in moved) else moved
 
 
 def _behind(pieces: list[Piece], places: Array) -> list[Piece]:
@@ -249,7 +253,7 @@ class DiagonalForm(Form):
         Its variances are the same; its answers may come in another order.
         """
         families = self.components.families
-        if len(families) > 1 or len(families[0].matrices) > 1 or self.components.unseen.size:
+        if len(families) != 1 or len(families[0].matrices) > 1 or self.components.unseen.size:
             return None
         family = families[0]
         table = np.arange(self.components.cells).reshape(self.shape)

@@ -50,8 +50,8 @@ def least_norm(
     """K⁺y of blocks with these precisions; a column for each column of the values.
 
     >>> from psephos.matrix import Ranges
-    >>> least_norm([Ranges.intervals(5, [0, 2], [3, 4])], [1.0], [np.array([7.0, 8.0])], (5,))
-    array([1., 1., 2.5, 2.5, 3. ])
+    >>> least_norm([Ranges.intervals(5, [0, 2], [3, 4])], [1.0], [np.array([8.0, 8.0])], (5,))
+    array([1., 1., 3., 3., 2.])
     """
     check_vector(math.prod(shape))
     components = Components.of(blocks, precisions)
