@@ -16,7 +16,7 @@ import numpy as np
 
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse.form import Factors, Fitted, FittedVector, Form
-from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition
+from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition, total
 from psephos.matrix.columns import select_columns
 from psephos.matrix.combine import join_groups
 from psephos.values import Array
@@ -60,8 +60,7 @@ class Merging:
     ) -> Merging | None:
         groups = []
         for factors in axes:
-            different = list({id(f): f for f in factors}.values())
-            groups.append(join_groups([grouping(f) for f in different]))
+            groups.append(join_groups([grouping(f) for f in factors]))
         if all(g[-1] == g.size - 1 for g in groups):
             return None
         firsts = tuple(np.unique(g, return_index=True)[1] for g in groups)
@@ -118,13 +117,19 @@ class Merging:
 
 def _factors_by_axis(
     blocks: Sequence[Matrix], shape: tuple[int, ...]
-) -> list[tuple[Matrix, ...]] | None:
-    """The factors of all blocks, axis by axis; None where some block is no product over them."""
-    krons = [b for b in blocks if isinstance(b, Kron)]
-    fits = all(tuple(f.shape[1] for f in k.factors) == shape for k in krons)
-    if len(krons) < len(blocks) or not fits:
+) -> list[list[Matrix]] | None:
+    """The different factors of all blocks, axis by axis, and one total of each axis.
+
+    A total tells no cells apart. None where some block is no product over the axes.
+    """
+    krons = [b for b in blocks if isinstance(b, Kron) and b.grid == shape]
+    if len(krons) < len(blocks):
         return None
-    return list(zip(*(k.factors for k in krons), strict=True))
+    factors: list[dict[int, Matrix]] = [{} for _ in shape]
+    for block in krons:
+        for axis, factor in block.active:
+            factors[axis][id(factor)] = factor
+    return [[total(n), *axis.values()] for n, axis in zip(shape, factors, strict=True)]
 
 
 def _equal_columns(factor: Matrix) -> Array:

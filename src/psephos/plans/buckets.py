@@ -13,10 +13,10 @@ import numpy as np
 
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, TooLargeError, WorkloadError
-from psephos.infer import expanded
-from psephos.infer.estimate import Estimate
+from psephos.infer import expanded, least_squares, thresholded
+from psephos.infer.estimate import CellEstimate, Estimate
 from psephos.kernel.budget import Budget, NoiseKind
-from psephos.kernel.query import Query
+from psephos.kernel.measurement import Measurement
 from psephos.kernel.scores import WholePartitions
 from psephos.matrix import Compose, Dense, DirectSum, Identity, Matrix, Partition, total
 from psephos.plans import partitions
@@ -55,9 +55,9 @@ def ahp(
 ) -> Estimate:
     first, second = shares(_epsilon(budget, "AHP"), share)
     cells = vector.measure(Identity(vector.size), spend=first)
-    groups = partitions.clusters(_above(cells, threshold), _spread(second))
+    groups = partitions.clusters(thresholded(cells, eta=threshold).vector, math.sqrt(2) / _rate(second))
     counts = vector.reduce(groups).measure(Identity(groups.shape[0]), spend=second)
-    return expanded([_on_groups(cells, groups), counts])
+    return _averaged(cells, counts, groups)
 
 
 @plan(
@@ -79,3 +79,211 @@ def dawa(
     buckets = _moved(cuts, line)
     strategy = select.greedy_h(on_buckets(workload, buckets), NoiseKind.LAPLACE)
     return expanded(vector.reduce(buckets).measure(strategy, spend=second))
+
+
+@plan(
+    "DAWA-Striped",
+    signature="PS TP[PD TR SG LM] LS",
+    reference="Zhang et al. 2020, section 9.2",
+    when="ranges of one attribute within combinations of the others, over sparse data",
+    adaptive=True,
+)
+def dawa_striped(
+    vector: PlanVector, workload: Workload, budget: Budget, *, attribute: str | None = None,
+    share: str = DAWA_SHARE,
+) -> Estimate:
+    first, second = shares(_epsilon(budget, "DAWA-Striped"), share)
+    name = longest_attribute(workload) if attribute is None else attribute
+    striped = partitions.stripes(vector.domain, name)
+    line = np.argsort(striped.groups, kind="stable")  # stripe after stripe
+    cuts = vector.transform(Partition(np.argsort(line))).partition(WholePartitions(), spend=first)
+    buckets = partitions.refined(_moved(cuts, line), striped)
+    strategy = _for_each_stripe(workload, name, buckets, striped)
+    return expanded(vector.reduce(buckets).measure(strategy, spend=second))
+
+
+@plan(
+    "HB-Striped",
+    signature="PS TP[SHB LM] LS",
+    reference="Zhang et al. 2020, section 9.2",
+    when="as HB-Striped_kron, which says the same in one product",
+)
+def hb_striped(
+    vector: PlanVector, workload: Workload, budget: Budget, *, attribute: str | None = None
+) -> Estimate:
+    name = longest_attribute(workload) if attribute is None else attribute
+    striped = partitions.stripes(vector.domain, name)
+    line = np.argsort(striped.groups, kind="stable")
+    tree = hb_matrix(vector.domain[name].size)
+    each = Compose((DirectSum((tree,) * striped.shape[0]), Partition(np.argsort(line))))
+    return least_squares(vector.measure(each, spend=budget))
+
+
+@plan(
+    "UniformGrid",
+    signature="SU LM LS",
+    reference="Qardaji, Yang and Li 2013",
+    when="maps of evenly spread rows",
+    adaptive=True,
+)
+def uniform_grid(
+    vector: PlanVector, workload: Workload, budget: Budget, *, rows: float | None = None
+) -> Estimate:
+    shape = _plane(vector.domain, "UniformGrid")
+    size, budget, measured = _rows(vector, budget, rows)
+    side = max(1, math.floor(math.sqrt(math.prod(shape) / max(1.0, size * _rate(budget) / GRID_CELLS))))
+    boxes = partitions.grid(shape, side)
+    counts = vector.reduce(boxes).measure(Identity(boxes.shape[0]), spend=budget)
+    return expanded([*measured, counts])
+
+
+@plan(
+    "AdaptiveGrid",
+    signature="SU LM LS PU TP[SA LM]",
+    reference="Qardaji, Yang and Li 2013",
+    when="maps with crowded and empty parts",
+    adaptive=True,
+)
+def adaptive_grid(
+    vector: PlanVector, workload: Workload, budget: Budget, *, rows: float | None = None,
+    share: str = "1/2",
+) -> Estimate:
+    shape = _plane(vector.domain, "AdaptiveGrid")
+    size, budget, measured = _rows(vector, budget, rows)
+    first, second = shares(budget, share)
+    parts = max(10, math.floor(math.sqrt(size * _rate(budget) / GRID_CELLS) / 4))
+    side = max(1, math.floor(math.sqrt(math.prod(shape)) / parts))
+    coarse = partitions.grid(shape, side)
+    counts = vector.reduce(coarse).measure(Identity(coarse.shape[0]), spend=first)
+    fine = _split_boxes(shape, side, np.sqrt(np.maximum(counts.values, 0) * _rate(second) / FINE_CELLS))
+    again = vector.reduce(fine).measure(Identity(fine.shape[0]), spend=second)
+    return expanded([*measured, counts, again])
+
+
+# ---- their parts ---------------------------------------------------------------------------------
+
+
+def on_buckets(workload: Workload, buckets: Partition) -> Workload:
+    """The workload's questions to the counts of buckets, if every cell has an even share of its own.
+
+    Where there are more questions than are written out, the same sum of squares stands for them:
+    strategies depend on nothing else.
+
+    >>> import psephos as ps
+    >>> ages = Workload(Domain.of(age=4), [ps.product(age=ps.prefix())])
+    >>> on_buckets(ages, Partition([0, 0, 0, 1])).matrix.dense().round(2)
+    array([[0.33, 0.  ],
+           [0.67, 0.  ],
+           [1.  , 0.  ],
+           [1.  , 1.  ]])
+    """
+    groups = buckets.shape[0]
+    share = 1 / np.bincount(buckets.groups)
+    even = buckets.T.matmat(np.diag(share)) if groups * buckets.shape[1] <= WRITTEN_ENTRIES else None
+    if even is None:
+        raise TooLargeError(
+            f"{groups:,} buckets of {buckets.shape[1]:,} cells are too many to write their "
+            "questions out; merge values first, or take HB",
+            groups * buckets.shape[1],
+            WRITTEN_ENTRIES,
+        )
+    if workload.shape[0] * groups <= WRITTEN_ENTRIES:
+        rows = workload.matrix.matmat(even)
+    else:
+        gram = even.T @ workload.gram().matmat(even)
+        values, vectors = np.linalg.eigh((gram + gram.T) / 2)
+        rows = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
+    queries = MatrixQueries(Dense(rows))
+    return Workload(Domain.of(bucket=groups), [Product((("bucket", queries),))])
+
+
+def _for_each_stripe(workload: Workload, name: str, buckets: Partition, striped: Partition) -> Matrix:
+    """Greedy-H on the buckets of every stripe, for the workload's questions on the attribute."""
+    size = workload.domain[name].size
+    line = Domain.of(cell=size)
+    factors = workload.different_factors()[workload.domain.axis(name)]
+    questions = Workload(line, [Product((("cell", MatrixQueries(w)),)) for w in factors])
+    cells = np.argsort(striped.groups, kind="stable").reshape(striped.shape[0], size)
+    numbers = buckets.groups[cells]  # of each stripe, cell by cell
+    known: dict[bytes, Matrix] = {}
+    parts, places = [], []
+    for row in numbers:
+        different, inside = np.unique(row, return_inverse=True)
+        places.append(different)
+        key = inside.tobytes()
+        if key not in known:
+            known[key] = _tree_of(questions, Partition(inside))
+        parts.append(known[key])
+    order = np.empty(buckets.shape[0], dtype=np.int64)
+    order[np.concatenate(places)] = np.arange(buckets.shape[0])
+    return Compose((DirectSum(tuple(parts)), Partition(order)))
+
+
+def _tree_of(questions: Workload, inside: Partition) -> Matrix:
+    """What is measured of one stripe's buckets."""
+    count = inside.shape[0]
+    if count == 1:
+        return Identity(1)
+    if count > GREEDY_BUCKETS:
+        return hb_matrix(count)
+    (block,) = select.greedy_h(on_buckets(questions, inside), NoiseKind.LAPLACE).query.blocks
+    return block.matrix
+
+
+def _split_boxes(shape: tuple[int, ...], side: int, parts: Array) -> Partition:
+    """Every box of a grid cut into so many parts along both attributes, as evenly as can be."""
+    rows, columns = (np.arange(n) for n in shape)
+    across = -(-shape[1] // side)
+    box = (rows // side)[:, None] * across + columns // side
+    count = np.maximum(1, np.floor(parts)).astype(np.int64)[box]
+    groups = box
+    for n, place in ((shape[0], rows[:, None]), (shape[1], columns[None, :])):
+        start = place // side * side
+        length = np.minimum(side, n - start)
+        fits = np.minimum(count, length)
+        groups = groups * side + (place - start) * fits // length
+    return partitions.boxes([groups.ravel()])
+
+
+def _averaged(cells: Measurement, counts: Measurement, groups: Partition) -> Estimate:
+    """Groups by both measurements, each with its variance, and an even share for every cell."""
+    lengths = np.bincount(groups.groups)
+    sums = np.bincount(groups.groups, cells.values)
+    by_cells, by_counts = 1 / (lengths * cells.variances[0]), 1 / counts.variances[0]
+    mean = (sums * by_cells + counts.values * by_counts) / (by_cells + by_counts)
+    return CellEstimate(cells.domain, (mean / lengths)[groups.groups], cells.simulation)
+
+
+def _moved(cuts: Partition, line: Array) -> Partition:
+    """Groups of places on a line as groups of cells; the line says which cell is where."""
+    groups = np.empty(line.size, dtype=np.int64)
+    groups[line] = cuts.groups
+    return Partition(groups)
+
+
+def _rows(
+    vector: PlanVector, budget: Budget, rows: float | None
+) -> tuple[float, Budget, list[Measurement]]:
+    """The number of rows, declared or with noise, and what is left of the budget."""
+    if rows is not None:
+        return float(rows), budget, []
+    first, rest = shares(budget, TOTAL_SHARE)
+    measured = vector.measure(total(vector.size), spend=first)
+    return max(1.0, float(measured.values[0])), rest, [measured]
+
+
+def _rate(budget: Budget) -> float:
+    """ε, or for rho the ε whose Laplace noise has the variance of its Gaussian noise."""
+    return float(budget.amount) if budget.currency == "epsilon" else math.sqrt(4 * float(budget.amount))
+
+
+def _plane(domain: Domain, name: str) -> tuple[int, ...]:
+    if len(domain.shape) != 2:
+        raise WorkloadError(f"{name} is for two attributes, {domain} has {len(domain.shape)}")
+    return domain.shape
+
+
+def _epsilon(budget: Budget, name: str) -> Budget:
+    if budget.currency != "epsilon":
+        raise BudgetError(f"{name} looks for groups of cells, which is paid in epsilon, got {budget}")
+    return budget
