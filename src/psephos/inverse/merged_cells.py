@@ -115,9 +115,7 @@ class Merging:
         return True
 
 
-def _factors_by_axis(
-    blocks: Sequence[Matrix], shape: tuple[int, ...]
-) -> list[list[Matrix]] | None:
+def _factors_by_axis(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> list[list[Matrix]] | None:
     """The different factors of all blocks, axis by axis, and one total of each axis.
 
     A total tells no cells apart. None where some block is no product over the axes.

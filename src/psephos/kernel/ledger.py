@@ -129,7 +129,9 @@ class Ledger:
 
     def paid(self, key: str | None) -> Budget:
         """What was charged under a key, and under those of its steps."""
-        steps = [e for e in self.history() if key and (e.key == key or e.key.startswith(f"{key} step "))]
+        steps = [
+            e for e in self.history() if key and (e.key == key or e.key.startswith(f"{key} step "))
+        ]
         return Budget(self.budget.currency, sum((e.booked.amount for e in steps), Fraction(0)))
 
     def history(self) -> list[Entry]:

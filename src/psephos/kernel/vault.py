@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.errors import BudgetError, BudgetExceededError, LedgerError, PsephosError, RefusedError, SourceError
+from psephos.errors import (
+    BudgetError,
+    BudgetExceededError,
+    LedgerError,
+    PsephosError,
+    RefusedError,
+    SourceError,
+)
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget, Mechanism
 from psephos.kernel.ledger import Ledger

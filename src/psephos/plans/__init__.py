@@ -1,12 +1,28 @@
 """Plans: short programs over handles, each of which reads like its paper.
 
-A plan turns a spend into requests to a protected vector, one for each step, and what they measured
-into an estimate. `PLANS` lists them by name; a new one is one file here and one line in that list.
+A plan turns a spend into requests to a protected vector, and what they told into an estimate.
+`run` runs one by its name, `names` lists them, and the decorator `plan` adds a plan of your own:
+docs/plans.md says how. `Static` is the plan of releases, whose errors are known beforehand.
 """
 
-from psephos.plans.plan import Plan, Step, step_key
-from psephos.plans.static import Static
+from psephos.plans import buckets, case_studies, fixed, mwem, privbayes  # noqa: F401 - they register their plans
+from psephos.plans.case_studies import cdf
+from psephos.plans.registry import PLANS, NamedPlan, PlanRun, forget, names, plan, run
+from psephos.plans.session import PlanRequest, PlanVector, step_key
+from psephos.plans.static import Static, Step
 
-PLANS: dict[str, type[Plan]] = {"static": Static}
-
-__all__ = ["PLANS", "Plan", "Static", "Step", "step_key"]
+__all__ = [
+    "PLANS",
+    "NamedPlan",
+    "PlanRequest",
+    "PlanRun",
+    "PlanVector",
+    "Static",
+    "Step",
+    "cdf",
+    "forget",
+    "names",
+    "plan",
+    "run",
+    "step_key",
+]

@@ -50,12 +50,18 @@ GREEDY_BUCKETS = 256
     adaptive=True,
 )
 def ahp(
-    vector: PlanVector, workload: Workload, budget: Budget, *, share: str = AHP_SHARE,
+    vector: PlanVector,
+    workload: Workload,
+    budget: Budget,
+    *,
+    share: str = AHP_SHARE,
     threshold: float = AHP_THRESHOLD,
 ) -> Estimate:
     first, second = shares(_epsilon(budget, "AHP"), share)
     cells = vector.measure(Identity(vector.size), spend=first)
-    groups = partitions.clusters(thresholded(cells, eta=threshold).vector, math.sqrt(2) / _rate(second))
+    groups = partitions.clusters(
+        thresholded(cells, eta=threshold).vector, math.sqrt(2) / _rate(second)
+    )
     counts = vector.reduce(groups).measure(Identity(groups.shape[0]), spend=second)
     return _averaged(cells, counts, groups)
 
@@ -68,7 +74,11 @@ def ahp(
     adaptive=True,
 )
 def dawa(
-    vector: PlanVector, workload: Workload, budget: Budget, *, share: str = DAWA_SHARE,
+    vector: PlanVector,
+    workload: Workload,
+    budget: Budget,
+    *,
+    share: str = DAWA_SHARE,
     lengths: str = "dyadic",
 ) -> Estimate:
     first, second = shares(_epsilon(budget, "DAWA"), share)
@@ -89,7 +99,11 @@ def dawa(
     adaptive=True,
 )
 def dawa_striped(
-    vector: PlanVector, workload: Workload, budget: Budget, *, attribute: str | None = None,
+    vector: PlanVector,
+    workload: Workload,
+    budget: Budget,
+    *,
+    attribute: str | None = None,
     share: str = DAWA_SHARE,
 ) -> Estimate:
     first, second = shares(_epsilon(budget, "DAWA-Striped"), share)
@@ -131,7 +145,9 @@ def uniform_grid(
 ) -> Estimate:
     shape = _plane(vector.domain, "UniformGrid")
     size, budget, measured = _rows(vector, budget, rows)
-    side = max(1, math.floor(math.sqrt(math.prod(shape) / max(1.0, size * _rate(budget) / GRID_CELLS))))
+    side = max(
+        1, math.floor(math.sqrt(math.prod(shape) / max(1.0, size * _rate(budget) / GRID_CELLS)))
+    )
     boxes = partitions.grid(shape, side)
     counts = vector.reduce(boxes).measure(Identity(boxes.shape[0]), spend=budget)
     return expanded([*measured, counts])
@@ -145,7 +161,11 @@ def uniform_grid(
     adaptive=True,
 )
 def adaptive_grid(
-    vector: PlanVector, workload: Workload, budget: Budget, *, rows: float | None = None,
+    vector: PlanVector,
+    workload: Workload,
+    budget: Budget,
+    *,
+    rows: float | None = None,
     share: str = "1/2",
 ) -> Estimate:
     shape = _plane(vector.domain, "AdaptiveGrid")
@@ -155,7 +175,9 @@ def adaptive_grid(
     side = max(1, math.floor(math.sqrt(math.prod(shape)) / parts))
     coarse = partitions.grid(shape, side)
     counts = vector.reduce(coarse).measure(Identity(coarse.shape[0]), spend=first)
-    fine = _split_boxes(shape, side, np.sqrt(np.maximum(counts.values, 0) * _rate(second) / FINE_CELLS))
+    fine = _split_boxes(
+        shape, side, np.sqrt(np.maximum(counts.values, 0) * _rate(second) / FINE_CELLS)
+    )
     again = vector.reduce(fine).measure(Identity(fine.shape[0]), spend=second)
     return expanded([*measured, counts, again])
 
@@ -179,7 +201,9 @@ def on_buckets(workload: Workload, buckets: Partition) -> Workload:
     """
     groups = buckets.shape[0]
     share = 1 / np.bincount(buckets.groups)
-    even = buckets.T.matmat(np.diag(share)) if groups * buckets.shape[1] <= WRITTEN_ENTRIES else None
+    even = (
+        buckets.T.matmat(np.diag(share)) if groups * buckets.shape[1] <= WRITTEN_ENTRIES else None
+    )
     if even is None:
         raise TooLargeError(
             f"{groups:,} buckets of {buckets.shape[1]:,} cells are too many to write their "
@@ -197,7 +221,9 @@ def on_buckets(workload: Workload, buckets: Partition) -> Workload:
     return Workload(Domain.of(bucket=groups), [Product((("bucket", queries),))])
 
 
-def _for_each_stripe(workload: Workload, name: str, buckets: Partition, striped: Partition) -> Matrix:
+def _for_each_stripe(
+    workload: Workload, name: str, buckets: Partition, striped: Partition
+) -> Matrix:
     """Greedy-H on the buckets of every stripe, for the workload's questions on the attribute."""
     size = workload.domain[name].size
     line = Domain.of(cell=size)
@@ -274,7 +300,11 @@ def _rows(
 
 def _rate(budget: Budget) -> float:
     """ε, or for rho the ε whose Laplace noise has the variance of its Gaussian noise."""
-    return float(budget.amount) if budget.currency == "epsilon" else math.sqrt(4 * float(budget.amount))
+    return (
+        float(budget.amount)
+        if budget.currency == "epsilon"
+        else math.sqrt(4 * float(budget.amount))
+    )
 
 
 def _plane(domain: Domain, name: str) -> tuple[int, ...]:
@@ -285,5 +315,7 @@ def _plane(domain: Domain, name: str) -> tuple[int, ...]:
 
 def _epsilon(budget: Budget, name: str) -> Budget:
     if budget.currency != "epsilon":
-        raise BudgetError(f"{name} looks for groups of cells, which is paid in epsilon, got {budget}")
+        raise BudgetError(
+            f"{name} looks for groups of cells, which is paid in epsilon, got {budget}"
+        )
     return budget

@@ -48,12 +48,16 @@ def stripes(domain: Domain, name: str) -> Partition:
     >>> stripes(Domain.of(a=2, b=3), "b").groups
     array([0, 0, 0, 1, 1, 1])
     """
-    return boxes([np.zeros(n, int) if other == name else np.arange(n) for other, n in _sizes(domain)])
+    return boxes(
+        [np.zeros(n, int) if other == name else np.arange(n) for other, n in _sizes(domain)]
+    )
 
 
 def marginal(domain: Domain, *names: str) -> Partition:
     """One group for each combination of the named attributes."""
-    return boxes([np.arange(n) if other in names else np.zeros(n, int) for other, n in _sizes(domain)])
+    return boxes(
+        [np.arange(n) if other in names else np.zeros(n, int) for other, n in _sizes(domain)]
+    )
 
 
 def workload_based(workload: Workload) -> Partition:

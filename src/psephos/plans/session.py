@@ -60,7 +60,10 @@ class Session:
     @property
     def spent(self) -> Budget:
         """The sum of all spends."""
-        return Budget(self.budget.currency, sum(r.spend.amount for r in self.requests) + 0 * self.budget.amount)
+        return Budget(
+            self.budget.currency,
+            sum(r.spend.amount for r in self.requests) + 0 * self.budget.amount,
+        )
 
     def next_key(self, spend: Budget) -> str | None:
         """The key of the next request; one that the plan's budget does not hold is refused."""

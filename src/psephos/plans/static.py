@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from psephos.infer.least_squares import LeastSquares, least_squares
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedVector
-from psephos.plans.plan import Step
 from psephos.strategy.strategy import Strategy
+
+
+class Step(NamedTuple):
+    """One request of a plan: what was measured, at what spend, and what came of it."""
+
+    strategy: Strategy
+    spend: Budget
+    measurement: Measurement
 
 
 @dataclass(frozen=True)

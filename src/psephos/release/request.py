@@ -16,7 +16,7 @@ from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
-from psephos.plans.plan import step_key
+from psephos.plans.session import step_key
 from psephos.release.requests import MeasuredRequest, read_past
 from psephos.release.spec.entries import ReleaseFile
 from psephos.release.spec.file import read_release, release_path

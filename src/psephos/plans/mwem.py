@@ -1,0 +1,152 @@
+"""MWEM and its variants: choose the query answered worst, measure it, learn from it, again.
+
+Hardt, Ligett and McSherry 2012; Zhang et al. 2020, section 9.1. A round's budget is halved between
+choosing and measuring. Variants b and d measure more for the same price: beside the chosen query,
+groups of 2, 4, 8, … of the cells outside of it, which no row counts in twice. Variants c and d
+learn by non-negative least squares. The last estimate is returned.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from psephos.errors import BudgetError, WorkloadError
+from psephos.infer import multiplicative_weights, nonnegative
+from psephos.infer.estimate import Estimate
+from psephos.kernel.budget import Budget
+from psephos.kernel.measurement import Measurement
+from psephos.kernel.scores import WorstApproximated
+from psephos.matrix import Dense, Matrix, Partition, total
+from psephos.matrix.base import first_appearance
+from psephos.plans.registry import plan
+from psephos.plans.session import PlanVector, shares
+from psephos.values import Array
+from psephos.workload.workload import Workload
+
+ROUNDS = 10
+TOTAL_SHARE = "1/20"
+"""What a noisy number of rows gets of the budget where none is declared."""
+
+
+@plan(
+    "MWEM",
+    signature="I:(SW LM MW)",
+    reference="Hardt, Ligett and McSherry 2012",
+    when="far more queries than the budget can answer one by one, on data near to uniform",
+    adaptive=True,
+)
+def mwem(
+    vector: PlanVector,
+    workload: Workload,
+    budget: Budget,
+    *,
+    rounds: int = ROUNDS,
+    rows: float | None = None,
+) -> Estimate:
+    return _rounds(vector, workload, budget, rounds, rows, wider=False, weights=True)
+
+
+@plan(
+    "MWEM variant b",
+    signature="I:(SW SH2 LM MW)",
+    reference="Zhang et al. 2020, section 9.1",
+    when="as MWEM, with as much again measured at no further price",
+    adaptive=True,
+)
+def mwem_b(
+    vector: PlanVector,
+    workload: Workload,
+    budget: Budget,
+    *,
+    rounds: int = ROUNDS,
+    rows: float | None = None,
+) -> Estimate:
+    return _rounds(vector, workload, budget, rounds, rows, wider=True, weights=True)
+
+
+@plan(
+    "MWEM variant c",
+    signature="I:(SW LM NLS)",
+    reference="Zhang et al. 2020, section 9.1",
+    when="as MWEM, learning by least squares",
+    adaptive=True,
+)
+def mwem_c(
+    vector: PlanVector,
+    workload: Workload,
+    budget: Budget,
+    *,
+    rounds: int = ROUNDS,
+    rows: float | None = None,
+) -> Estimate:
+    return _rounds(vector, workload, budget, rounds, rows, wider=False, weights=False)
+
+
+@plan(
+    "MWEM variant d",
+    signature="I:(SW SH2 LM NLS)",
+    reference="Zhang et al. 2020, section 9.1",
+    when="the best of the variants on sparse data",
+    adaptive=True,
+)
+def mwem_d(
+    vector: PlanVector,
+    workload: Workload,
+    budget: Budget,
+    *,
+    rounds: int = ROUNDS,
+    rows: float | None = None,
+) -> Estimate:
+    return _rounds(vector, workload, budget, rounds, rows, wider=True, weights=False)
+
+
+def _rounds(
+    vector: PlanVector,
+    workload: Workload,
+    budget: Budget,
+    rounds: int,
+    rows: float | None,
+    *,
+    wider: bool,
+    weights: bool,
+) -> Estimate:
+    if budget.currency != "epsilon":
+        raise BudgetError(f"MWEM chooses queries, which is paid in epsilon, got {budget}")
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise WorkloadError(f"rounds is a whole number from 1, got {rounds!r}")
+    measured: list[Measurement] = []
+    if rows is None:
+        first, budget = shares(budget, TOTAL_SHARE)
+        measured.append(vector.measure(total(vector.size), spend=first))
+        rows = max(1.0, float(measured[0].values[0]))
+    queries = workload.matrix
+    cells = np.full(vector.size, rows / vector.size)
+    half = budget / (2 * rounds)
+    for i in range(1, rounds + 1):
+        chosen = vector.choose(
+            WorstApproximated(queries, np.rint(cells).astype(np.int64)), spend=half
+        )
+        row = queries.row(chosen)
+        matrix: Matrix = _with_groups(row, 1 << i) if wider else _single(row)
+        measured.append(vector.measure(matrix, spend=half))
+        if weights:
+            estimate: Estimate = multiplicative_weights(measured, total=rows, start=cells)
+        else:
+            estimate = nonnegative(measured, total=rows)
+        cells = estimate.vector  # type: ignore[attr-defined]
+    return estimate
+
+
+def _single(row: Array) -> Matrix:
+    """One query, in whole numbers."""
+    return Dense(row.astype(np.int64)[None])
+
+
+def _with_groups(row: Array, length: int) -> Matrix:
+    """The query, and the cells outside of it in groups of one length: no cell counts twice."""
+    outside = np.flatnonzero(row == 0)
+    if not outside.size or (row[row != 0] != 1).any():
+        return _single(row)
+    groups = np.zeros(row.size, dtype=np.int64)
+    groups[outside] = 1 + np.arange(outside.size) // length
+    return Partition(first_appearance(groups))
