@@ -127,8 +127,8 @@ class Ledger:
         """What may still be spent."""
         return self.budget - self.spent()
 
-    def paid(self, key: str | None) -> Budget:
-        """What was charged under a key, and under those of its steps."""
+    def paid(self, key: str) -> Budget:
+        """What was charged under a key, and under those that begin with it and a space."""
         steps = [
             e for e in self.history() if key and (e.key == key or e.key.startswith(f"{key} step "))
         ]

@@ -34,7 +34,7 @@ class PlayMoney:
     def remaining(self) -> Budget:
         return Budget(self.budget.currency, self.budget.amount - self.spent)
 
-    def paid(self, key: str | None) -> Budget:
+    def paid(self, key: str) -> Budget:
         """Nothing is replayed."""
         return Budget(self.budget.currency, Fraction(0))
 

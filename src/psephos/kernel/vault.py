@@ -81,8 +81,8 @@ class Vault:
         This is a courtesy: the ledger decides anew at every charge.
         """
         price = spend.booked(self.ledger.budget.currency)
-        left = self.ledger.remaining() + self.ledger.paid(key)
-        if price > left:
+        left = self.ledger.remaining()
+        if price > left and (key is None or price > left + self.ledger.paid(key)):
             raise BudgetExceededError(f"this costs {price}; {left} remains", price, left)
 
     def request(

@@ -18,6 +18,7 @@ from psephos.infer.estimate import CellEstimate, Estimate
 from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.scores import WholePartitions
+from psephos.kernel.scores.deviations import Lengths
 from psephos.matrix import Compose, Dense, DirectSum, Identity, Matrix, Partition, total
 from psephos.plans import partitions
 from psephos.plans.fixed import hb_matrix, longest_attribute
@@ -46,7 +47,6 @@ GREEDY_BUCKETS = 256
     "AHP",
     signature="PA TR SI LM LS",
     reference="Zhang, Chen, Xu, Meng and Xie 2014",
-    when="many cells of few different counts, in no order; single cells are asked",
     adaptive=True,
 )
 def ahp(
@@ -57,6 +57,7 @@ def ahp(
     share: str = AHP_SHARE,
     threshold: float = AHP_THRESHOLD,
 ) -> Estimate:
+    """Many cells of few different counts, in no order; single cells are asked."""
     first, second = shares(_epsilon(budget, "AHP"), share)
     cells = vector.measure(Identity(vector.size), spend=first)
     groups = partitions.clusters(
@@ -70,7 +71,6 @@ def ahp(
     "DAWA",
     signature="PD TR SG LM LS",
     reference="Li, Hay, Miklau and Wang 2014",
-    when="ranges over sparse or smooth data: one long attribute, or a map",
     adaptive=True,
 )
 def dawa(
@@ -79,8 +79,9 @@ def dawa(
     budget: Budget,
     *,
     share: str = DAWA_SHARE,
-    lengths: str = "dyadic",
+    lengths: Lengths = "dyadic",
 ) -> Estimate:
+    """Ranges over sparse or smooth data: one long attribute, or a map."""
     first, second = shares(_epsilon(budget, "DAWA"), share)
     shape = vector.domain.shape
     line = partitions.along_curve(shape) if len(shape) == 2 else np.arange(vector.size)
@@ -95,7 +96,6 @@ def dawa(
     "DAWA-Striped",
     signature="PS TP[PD TR SG LM] LS",
     reference="Zhang et al. 2020, section 9.2",
-    when="ranges of one attribute within combinations of the others, over sparse data",
     adaptive=True,
 )
 def dawa_striped(
@@ -106,6 +106,7 @@ def dawa_striped(
     attribute: str | None = None,
     share: str = DAWA_SHARE,
 ) -> Estimate:
+    """Ranges of one attribute within combinations of the others, over sparse data."""
     first, second = shares(_epsilon(budget, "DAWA-Striped"), share)
     name = longest_attribute(workload) if attribute is None else attribute
     striped = partitions.stripes(vector.domain, name)
@@ -120,11 +121,11 @@ def dawa_striped(
     "HB-Striped",
     signature="PS TP[SHB LM] LS",
     reference="Zhang et al. 2020, section 9.2",
-    when="as HB-Striped_kron, which says the same in one product",
 )
 def hb_striped(
     vector: PlanVector, workload: Workload, budget: Budget, *, attribute: str | None = None
 ) -> Estimate:
+    """As HB-Striped_kron, which says the same in one product."""
     name = longest_attribute(workload) if attribute is None else attribute
     striped = partitions.stripes(vector.domain, name)
     line = np.argsort(striped.groups, kind="stable")
@@ -137,12 +138,12 @@ def hb_striped(
     "UniformGrid",
     signature="SU LM LS",
     reference="Qardaji, Yang and Li 2013",
-    when="maps of evenly spread rows",
     adaptive=True,
 )
 def uniform_grid(
     vector: PlanVector, workload: Workload, budget: Budget, *, rows: float | None = None
 ) -> Estimate:
+    """Maps of evenly spread rows."""
     shape = _plane(vector.domain, "UniformGrid")
     size, budget, measured = _rows(vector, budget, rows)
     side = max(
@@ -157,7 +158,6 @@ def uniform_grid(
     "AdaptiveGrid",
     signature="SU LM LS PU TP[SA LM]",
     reference="Qardaji, Yang and Li 2013",
-    when="maps with crowded and empty parts",
     adaptive=True,
 )
 def adaptive_grid(
@@ -168,6 +168,7 @@ def adaptive_grid(
     rows: float | None = None,
     share: str = "1/2",
 ) -> Estimate:
+    """Maps with crowded and empty parts."""
     shape = _plane(vector.domain, "AdaptiveGrid")
     size, budget, measured = _rows(vector, budget, rows)
     first, second = shares(budget, share)
@@ -186,7 +187,7 @@ def adaptive_grid(
 
 
 def on_buckets(workload: Workload, buckets: Partition) -> Workload:
-    """The workload's questions to the counts of buckets, if every cell has an even share of its own.
+    """The workload's questions to the counts of buckets, if all cells of a bucket are alike.
 
     Where there are more questions than are written out, the same sum of squares stands for them:
     strategies depend on nothing else.
@@ -211,6 +212,7 @@ def on_buckets(workload: Workload, buckets: Partition) -> Workload:
             groups * buckets.shape[1],
             WRITTEN_ENTRIES,
         )
+    even = buckets.T.matmat(np.diag(share))
     if workload.shape[0] * groups <= WRITTEN_ENTRIES:
         rows = workload.matrix.matmat(even)
     else:
@@ -277,7 +279,9 @@ def _averaged(cells: Measurement, counts: Measurement, groups: Partition) -> Est
     sums = np.bincount(groups.groups, cells.values)
     by_cells, by_counts = 1 / (lengths * cells.variances[0]), 1 / counts.variances[0]
     mean = (sums * by_cells + counts.values * by_counts) / (by_cells + by_counts)
-    return CellEstimate(cells.domain, (mean / lengths)[groups.groups], cells.simulation)
+    return CellEstimate(
+        cells.domain, (mean / lengths)[groups.groups], "clustered", cells.simulation
+    )
 
 
 def _moved(cuts: Partition, line: Array) -> Partition:

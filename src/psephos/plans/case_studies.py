@@ -16,7 +16,7 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.domain.predicate import Predicate
 from psephos.errors import BudgetError, UnsupportedError
-from psephos.infer import expanded, nonnegative, thresholded
+from psephos.infer import expanded, least_squares, nonnegative, thresholded
 from psephos.infer.estimate import Answers, Estimate
 from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.measurement import Measurement
@@ -40,9 +40,9 @@ LONG_TABLE = 80
     "Workload",
     signature="SW LM",
     reference="Zhang et al. 2020, section 9.3",
-    when="a yardstick: noise on every answer, and nothing inferred",
 )
 def workload_alone(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
+    """A yardstick: noise on every answer, and nothing inferred."""
     strategy = select.workload(workload, NoiseKind.paid_in(budget.currency))
     return NoisyAnswers(workload, vector.measure(strategy, spend=budget))
 
@@ -88,10 +88,10 @@ def _scales(measurement: Measurement, workload: Workload) -> Array:
     "SelectLS",
     signature="TP[PD TR SI LM] LS",
     reference="Zhang et al. 2020, Algorithm 8",
-    when="tables of pairs of attributes, some of them long and sparse",
     adaptive=True,
 )
 def select_ls(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
+    """Tables of pairs of attributes, some of them long and sparse."""
     if budget.currency != "epsilon":
         raise BudgetError(f"SelectLS looks for buckets, which is paid in epsilon, got {budget}")
     each = budget / len(workload.products)
@@ -120,15 +120,15 @@ def _cells_of(workload: Workload, i: int) -> Kron:
     "CDF",
     signature="PA TR SI LM NLS",
     reference="Zhang et al. 2020, Algorithm 1",
-    when="how many rows lie below each value of one attribute",
     adaptive=True,
 )
 def cdf_of_vector(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
+    """How many rows lie below each value of one attribute."""
     first, second = shares(budget, "1/2")
     cells = vector.measure(Identity(vector.size), spend=first)
     groups = partitions.clusters(thresholded(cells).vector, float(np.sqrt(cells.variances[0])))
     counts = vector.reduce(groups).measure(Identity(groups.shape[0]), spend=second)
-    return nonnegative([cells, counts])
+    return nonnegative(least_squares([cells, counts]))
 
 
 def cdf(

@@ -23,9 +23,9 @@ from psephos.workload.workload import Workload
     "Identity",
     signature="SI LM",
     reference="Dwork, McSherry, Nissim and Smith 2006",
-    when="single cells are asked, or few cells are added up",
 )
 def identity(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
+    """Single cells are asked, or few cells are added up."""
     return _measured(vector, select.identity(workload, _noise(budget)), budget)
 
 
@@ -33,9 +33,9 @@ def identity(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate
     "Privelet",
     signature="SP LM LS",
     reference="Xiao, Wang and Gehrke 2010",
-    when="ranges over long attributes; HB or HDMM are better",
 )
 def privelet(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
+    """Ranges over long attributes; HB or HDMM are better."""
     return _measured(vector, select.privelet(workload, _noise(budget)), budget)
 
 
@@ -43,9 +43,9 @@ def privelet(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate
     "H2",
     signature="SH2 LM LS",
     reference="Hay, Rastogi, Miklau and Suciu 2010",
-    when="ranges over long attributes; HB or HDMM are better",
 )
 def h2(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
+    """Ranges over long attributes; HB or HDMM are better."""
     return _measured(vector, select.h2(workload, _noise(budget)), budget)
 
 
@@ -53,9 +53,9 @@ def h2(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
     "HB",
     signature="SHB LM LS",
     reference="Qardaji, Yang and Li 2013",
-    when="any ranges of one or two long attributes, whatever their data",
 )
 def hb(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
+    """Any ranges of one or two long attributes, whatever their data."""
     return _measured(vector, select.hb(workload, _noise(budget)), budget)
 
 
@@ -63,9 +63,9 @@ def hb(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
     "Greedy-H",
     signature="SG LM LS",
     reference="Li, Hay and Miklau 2014",
-    when="given ranges of one attribute; HDMM is a little better and takes longer",
 )
 def greedy_h(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
+    """Given ranges of one attribute; HDMM is a little better and takes longer."""
     return _measured(vector, select.greedy_h(workload, _noise(budget)), budget)
 
 
@@ -73,10 +73,10 @@ def greedy_h(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate
     "Uniform",
     signature="ST LM LS",
     reference="Zhang et al. 2020",
-    when="next to no rows or budget: all cells get the same share of a noisy total",
     adaptive=True,
 )
 def uniform(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
+    """Next to no rows or budget: all cells get the same share of a noisy total."""
     return expanded(vector.measure(total(vector.size), spend=budget))
 
 
@@ -84,9 +84,9 @@ def uniform(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
     "Quadtree",
     signature="SQ LM LS",
     reference="Cormode, Procopiuc, Srivastava, Shen and Yu 2012",
-    when="rectangles of a map, where cells are hardly ever asked",
 )
 def quadtree(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
+    """Rectangles of a map, where cells are hardly ever asked."""
     return _measured(vector, select.quadtree(workload, _noise(budget)), budget)
 
 
@@ -94,7 +94,6 @@ def quadtree(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate
     "HDMM",
     signature="SHD LM LS",
     reference="McKenna, Miklau, Hay and Machanavajjhala 2018",
-    when="the default: the least error of all plans that do not look at the data",
 )
 def hdmm(
     vector: PlanVector,
@@ -103,22 +102,22 @@ def hdmm(
     *,
     strategy: Strategy | None = None,
     restarts: int = 25,
-    time_limit: float | None = None,
 ) -> Estimate:
-    limits = {} if time_limit is None else {"time_limit": time_limit}
-    chosen = strategy or select.hdmm(workload, _noise(budget), restarts=restarts, **limits)
-    return _measured(vector, chosen, budget)
+    """The default: the least error of all plans that do not look at the data."""
+    if strategy is None:
+        strategy = select.hdmm(workload, _noise(budget), restarts=restarts)
+    return _measured(vector, strategy, budget)
 
 
 @plan(
     "HB-Striped_kron",
     signature="SS LM LS",
     reference="Zhang et al. 2020, section 9.2",
-    when="ranges of one attribute within all combinations of the others",
 )
 def hb_striped_kron(
     vector: PlanVector, workload: Workload, budget: Budget, *, attribute: str | None = None
 ) -> Estimate:
+    """Ranges of one attribute within all combinations of the others."""
     domain = workload.domain
     name = longest_attribute(workload) if attribute is None else attribute
     axis = domain.axis(name)
@@ -132,9 +131,9 @@ def hb_striped_kron(
     "WorkloadLS",
     signature="SW LM LS",
     reference="Zhang et al. 2020, section 9.3",
-    when="a few tables that hardly share cells: they are measured as they are asked",
 )
 def workload_ls(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
+    """A few tables that hardly share cells: they are measured as they are asked."""
     return _measured(vector, select.workload(workload, _noise(budget)), budget)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from psephos.errors import BudgetError, WorkloadError
-from psephos.infer import multiplicative_weights, nonnegative
+from psephos.infer import least_squares, multiplicative_weights, nonnegative
 from psephos.infer.estimate import Estimate
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
@@ -32,7 +32,6 @@ TOTAL_SHARE = "1/20"
     "MWEM",
     signature="I:(SW LM MW)",
     reference="Hardt, Ligett and McSherry 2012",
-    when="far more queries than the budget can answer one by one, on data near to uniform",
     adaptive=True,
 )
 def mwem(
@@ -43,6 +42,7 @@ def mwem(
     rounds: int = ROUNDS,
     rows: float | None = None,
 ) -> Estimate:
+    """Far more queries than the budget can answer one by one, on data near to uniform."""
     return _rounds(vector, workload, budget, rounds, rows, wider=False, weights=True)
 
 
@@ -50,7 +50,6 @@ def mwem(
     "MWEM variant b",
     signature="I:(SW SH2 LM MW)",
     reference="Zhang et al. 2020, section 9.1",
-    when="as MWEM, with as much again measured at no further price",
     adaptive=True,
 )
 def mwem_b(
@@ -61,6 +60,7 @@ def mwem_b(
     rounds: int = ROUNDS,
     rows: float | None = None,
 ) -> Estimate:
+    """As MWEM, with as much again measured at no further price."""
     return _rounds(vector, workload, budget, rounds, rows, wider=True, weights=True)
 
 
@@ -68,7 +68,6 @@ def mwem_b(
     "MWEM variant c",
     signature="I:(SW LM NLS)",
     reference="Zhang et al. 2020, section 9.1",
-    when="as MWEM, learning by least squares",
     adaptive=True,
 )
 def mwem_c(
@@ -79,6 +78,7 @@ def mwem_c(
     rounds: int = ROUNDS,
     rows: float | None = None,
 ) -> Estimate:
+    """As MWEM, learning by least squares."""
     return _rounds(vector, workload, budget, rounds, rows, wider=False, weights=False)
 
 
@@ -86,7 +86,6 @@ def mwem_c(
     "MWEM variant d",
     signature="I:(SW SH2 LM NLS)",
     reference="Zhang et al. 2020, section 9.1",
-    when="the best of the variants on sparse data",
     adaptive=True,
 )
 def mwem_d(
@@ -97,6 +96,7 @@ def mwem_d(
     rounds: int = ROUNDS,
     rows: float | None = None,
 ) -> Estimate:
+    """The best of the variants on sparse data."""
     return _rounds(vector, workload, budget, rounds, rows, wider=True, weights=False)
 
 
@@ -132,7 +132,7 @@ def _rounds(
         if weights:
             estimate: Estimate = multiplicative_weights(measured, total=rows, start=cells)
         else:
-            estimate = nonnegative(measured, total=rows)
+            estimate = nonnegative(least_squares(measured), total=rows)
         cells = estimate.vector  # type: ignore[attr-defined]
     return estimate
 

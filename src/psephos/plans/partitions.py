@@ -48,16 +48,13 @@ def stripes(domain: Domain, name: str) -> Partition:
     >>> stripes(Domain.of(a=2, b=3), "b").groups
     array([0, 0, 0, 1, 1, 1])
     """
-    return boxes(
-        [np.zeros(n, int) if other == name else np.arange(n) for other, n in _sizes(domain)]
-    )
+    return marginal(domain, *(other for other in domain.names if other != name))
 
 
 def marginal(domain: Domain, *names: str) -> Partition:
     """One group for each combination of the named attributes."""
-    return boxes(
-        [np.arange(n) if other in names else np.zeros(n, int) for other, n in _sizes(domain)]
-    )
+    pairs = zip(domain.names, domain.shape, strict=True)
+    return boxes([np.arange(n) if name in names else np.zeros(n, int) for name, n in pairs])
 
 
 def workload_based(workload: Workload) -> Partition:
@@ -99,7 +96,10 @@ def _best_cuts(values: Array, variance: float) -> list[int]:
         low, high = starts[i], ends[j - 1]
         length = high - low
         sums = first[high] - first[low]
-        return np.maximum(second[high] - second[low] - sums**2 / length, 0) + variance / length
+        out: Array = (
+            np.maximum(second[high] - second[low] - sums**2 / length, 0) + variance / length
+        )
+        return out
 
     best = np.full(n + 1, math.inf)
     best[0] = 0
@@ -146,7 +146,3 @@ def along_curve(shape: tuple[int, ...]) -> Array:
 def refined(*partitions: Partition) -> Partition:
     """The coarsest partition that is finer than all of these."""
     return Partition(join_groups([partition.groups for partition in partitions]))
-
-
-def _sizes(domain: Domain) -> list[tuple[str, int]]:
-    return list(zip(domain.names, domain.shape, strict=True))

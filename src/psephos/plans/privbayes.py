@@ -45,12 +45,12 @@ Family = tuple[int, tuple[int, ...]]
     "PrivBayesLS",
     signature="SPB LM LS",
     reference="Zhang et al. 2020, section 9.2",
-    when="many attributes, tables of a few of them; HDMM is better where its tables are small",
     adaptive=True,
 )
 def privbayes_ls(
     vector: PlanVector, workload: Workload, budget: Budget, *, usefulness: float = USEFULNESS
 ) -> Estimate:
+    """Many attributes, tables of a few of them; HDMM is better where its tables are small."""
     measured, _ = _tables(vector, budget, usefulness)
     return expanded(measured)
 
@@ -59,12 +59,12 @@ def privbayes_ls(
     "PrivBayes",
     signature="SPB LM",
     reference="Zhang, Cormode, Procopiuc, Srivastava and Xiao 2014",
-    when="the distribution of all attributes at once, from a network of noisy tables",
     adaptive=True,
 )
 def privbayes(
     vector: PlanVector, workload: Workload, budget: Budget, *, usefulness: float = USEFULNESS
 ) -> Estimate:
+    """The distribution of all attributes at once, from a network of noisy tables."""
     check_vector(vector.domain.size)
     measured, families = _tables(vector, budget, usefulness)
     cells = _product_of_conditionals(vector.domain, measured[-1], families)
@@ -107,7 +107,7 @@ def _network(
     added = [int(order.integers(d))]
     families: list[Family] = [(added[0], ())]
     shape = domain.shape
-    for step in range(d - 1):
+    for _ in range(d - 1):
         pairs = _candidates(shape, added, most)
         kept = order.permutation(len(pairs))[:MOST_CANDIDATES]
         pairs = [pairs[k] for k in sorted(kept.tolist())]
@@ -144,7 +144,7 @@ def _independent(margins: list[Array], axes: tuple[int, ...], rows: float) -> Ar
         share = np.maximum(margins[i], 0.0)
         share = share / share.sum() if share.sum() > 0 else np.full(share.size, 1 / share.size)
         table = np.multiply.outer(table, share).ravel()
-    return np.rint(table).astype(np.int64)
+    return np.asarray(np.rint(table), dtype=np.int64)
 
 
 def _product_of_conditionals(domain: Domain, tables: Measurement, families: list[Family]) -> Array:

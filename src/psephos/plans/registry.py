@@ -30,11 +30,14 @@ class NamedPlan:
     signature: str
     """Its operators, in EKTELO's letters (Zhang et al. 2020, Figures 1 and 2)."""
     reference: str
-    when: str
-    """What it is good for, in a line."""
-    body: Body
     adaptive: bool
     """Does what is measured depend on the data? Errors are then not known beforehand."""
+    body: Body
+
+    @property
+    def when(self) -> str:
+        """What it is good for: the first line of its function's text."""
+        return next(iter((self.body.__doc__ or "").strip().splitlines()), "")
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -57,15 +60,17 @@ class PlanRun:
 
 
 def plan(
-    name: str, *, signature: str, reference: str, when: str, adaptive: bool = False
+    name: str, *, signature: str, reference: str = "", adaptive: bool = False
 ) -> Callable[[Body], Body]:
     """Register a function of (vector, workload, budget) as a plan of that name.
 
-    The vector is a `PlanVector`; what it measures, chooses and cuts must add up to the budget.
+    The vector is a `PlanVector`; what it measures, chooses and cuts must add up to the budget. The
+    first line of the function's text says when to use the plan.
 
     >>> import psephos as ps
-    >>> @ps.plans.plan("Half and half", signature="ST LM SI LM LS", reference="us", when="never")
+    >>> @ps.plans.plan("Half and half", signature="ST LM SI LM LS")
     ... def half_and_half(vector, workload, budget):
+    ...     "Totals and cells alike are asked."
     ...     first = vector.measure(ps.matrix.total(vector.size), spend=budget / 2)
     ...     second = vector.measure(ps.select.identity(workload), spend=budget / 2)
     ...     return ps.infer.least_squares([first, second])
@@ -75,7 +80,7 @@ def plan(
     def register(body: Body) -> Body:
         if name in _PLANS and _PLANS[name].body.__module__ != body.__module__:
             raise WorkloadError(f"there is a plan called {name!r} already; choose another name")
-        _PLANS[name] = NamedPlan(name, signature, reference, when, body, adaptive)
+        _PLANS[name] = NamedPlan(name, signature, reference, adaptive, body)
         return body
 
     return register

@@ -103,17 +103,20 @@ class PlanVector:
         """Noisy answers (EKTELO's Vector Laplace)."""
         query = queries.query if isinstance(queries, Strategy) else queries
         result = self._vector.measure(query, spend=spend, key=self._session.next_key(spend))
-        return self._kept("measure", spend, result)
+        self._note("measure", spend, result)
+        return result
 
     def choose(self, score: Score, *, spend: Budget) -> int:
         """The number of a candidate that scores high."""
         result = self._vector.choose(score, spend=spend, key=self._session.next_key(spend))
-        return self._kept("choose", spend, result)
+        self._note("choose", spend, result)
+        return result
 
     def partition(self, search: PrivateSearch, *, spend: Budget) -> Partition:
         """The cells in intervals of like counts."""
         result = self._vector.partition(search, spend=spend, key=self._session.next_key(spend))
-        return self._kept("partition", spend, result)
+        self._note("partition", spend, result)
+        return result
 
     def reduce(self, partition: Partition) -> PlanVector:
         """The sums over groups of cells."""
@@ -128,12 +131,14 @@ class PlanVector:
         mark = "\n".join((self._session.plan, self._session.key or "", purpose))
         return default_rng(list(hashlib.sha256(mark.encode()).digest()))
 
-    def _kept(self, kind: RequestKind, spend: Budget, result: Any) -> Any:
+    def _note(
+        self, kind: RequestKind, spend: Budget, result: Measurement | Partition | int
+    ) -> None:
         self._session.requests.append(PlanRequest(kind, spend, result))
-        return result
 
     def __repr__(self) -> str:
-        return f"PlanVector({self.size:,} cells; {self._session.spent} of {self._session.budget} spent)"
+        session = self._session
+        return f"PlanVector({self.size:,} cells; {session.spent} of {session.budget} spent)"
 
 
 def shares(budget: Budget, *parts: Any) -> Sequence[Budget]:
