@@ -200,7 +200,7 @@ class _Disjoint(_Move):
         for s, y, step in zip(sums, self.values.tolist(), steps.tolist(), strict=True):
             count = s * scale
             factor = math.exp(_cut(step * (y - count) * half))
-            scale *= total / (total + (factor - 1) * count)
+            scale *= total / _grown(total, count, factor)
             factors.append(factor)
         x.scale = scale
         held = held * np.array(factors)[groups]
@@ -226,7 +226,7 @@ class _Row(_Move):
             np.multiply(view, factor, out=view)
         else:
             x.z[self.where] = view * factor
-        x.scale *= x.total / (x.total + (factor - 1) * count)
+        x.scale *= x.total / _grown(x.total, count, factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,6 +266,11 @@ class _Together(_Move):
         exponents = self.matrix.rmatvec(off) * (float(steps[0]) * 0.5 / (x.total * self.reach))
         x.z *= np.exp(np.clip(exponents, -LARGEST_EXPONENT, LARGEST_EXPONENT))
         x.settle()
+
+
+def _grown(total: float, count: float, factor: float) -> float:
+    """The total once a part of it was multiplied: N + (f - 1)·part, above zero for the least f."""
+    return max(total - count, 0.0) + factor * count
 
 
 def _cut(exponent: float) -> float:

@@ -27,7 +27,7 @@ from psephos.inverse.dense import DenseForm
 from psephos.inverse.form import FittedVector, Form, check_vector, multiply
 from psephos.inverse.merged_cells import FittedGroups, Merging
 from psephos.inverse.product import ProductForm
-from psephos.inverse.subspaces import Subspaces
+from psephos.inverse.subspaces import FittedTables, Subspaces
 from psephos.matrix import Dense, Diagonal, Identity, Matrix, Scaled, Stack, compose
 from psephos.values import Array
 
@@ -104,6 +104,8 @@ class _Distinct:
 
     def _cells(self, form: Form, values: Sequence[Array]) -> Array:
         fitted = form.fit(values)
+        if isinstance(fitted, FittedTables):
+            return fitted.least_norm_cells()
         if len(self.shape) == 1:
             return cells_of(fitted, self.shape[0])
         vector: Array | None = getattr(fitted, "vector", None)

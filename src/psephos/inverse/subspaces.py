@@ -272,6 +272,11 @@ class FittedTables:
         columns = tables[0] if self.single else tables.T
         return np.asarray(multiply(Kron(tuple(maps)), columns)) if maps else columns
 
+    def least_norm_cells(self) -> Array:
+        """Every cell, what no block sees being taken as zero."""
+        tables = self.averages.tables(tuple(range(len(self.space.shape))))
+        return tables[0] if self.single else tables.T
+
 
 def is_commuting(shape: tuple[int, ...], blocks: Sequence[Matrix]) -> bool:
     """Are all blocks of the kind that falls apart into subspaces, few enough of them?"""
