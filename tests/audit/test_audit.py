@@ -17,12 +17,13 @@ from psephos.audit import behaviour, exact, runs, stage
 from psephos.audit import exact as cases
 from psephos.audit import runs as draws
 from psephos.audit.audit import CAVEAT, AttackResult, AuditReport, audit
-from psephos.audit.runs import SPENDS, check_choices, check_draws
+from psephos.audit.runs import SPENDS, check_choices, check_draws, check_partitions
 from psephos.errors import BudgetError
 from psephos.kernel import measurement, noise, vault
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import Node, count
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
+from psephos.kernel.scores import noisy_intervals, whole_partitions
 from psephos.kernel.unit import Unit, add_remove_row
 
 SURE = 1 - 1e-7
@@ -187,6 +188,17 @@ def test_choices_that_tell_too_much(monkeypatch, place):
     monkeypatch.setattr(vault.Draws, "choice", sharp)
     monkeypatch.setattr(draws, "FEWEST_CHOICES", 400)
     assert not all(f.ok for f in check_choices(place, 0.0, ALPHA))
+
+
+def test_partitions_that_tell_too_much(monkeypatch, place):
+    assert all(f.ok for f in check_partitions(place, 0.0, ALPHA))
+    with monkeypatch.context() as broken:
+        broken.setattr(whole_partitions, "rounded_rate", lambda rate: 3 * rate)
+        assert [f.ok for f in check_partitions(place, 0.0, ALPHA)] == [True, True, False]
+    monkeypatch.setattr(draws, "FEWEST_CHOICES", 400)
+    sharp = lambda scale: DiscreteLaplace(scale / 100)  # noqa: E731
+    monkeypatch.setattr(noisy_intervals, "DiscreteLaplace", sharp)
+    assert [f.ok for f in check_partitions(place, 0.0, ALPHA)] == [True, False, True]
 
 
 def seeded(monkeypatch):

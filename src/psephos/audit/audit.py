@@ -17,7 +17,15 @@ from typing import Any
 
 from psephos.audit.behaviour import check_behaviour
 from psephos.audit.exact import exact_losses
-from psephos.audit.runs import SPENDS, TESTS, TRIALS, check_choices, check_draws, lower_bound
+from psephos.audit.runs import (
+    SPENDS,
+    TESTS,
+    TRIALS,
+    check_choices,
+    check_draws,
+    check_partitions,
+    lower_bound,
+)
 from psephos.audit.stage import AttackKind, AttackResult, Stage, temporary_stage
 from psephos.errors import BudgetError
 from psephos.report.html import Cell, HtmlTable, notebook_html
@@ -153,6 +161,7 @@ def _groups(alpha: float) -> Iterator[_AttackGroup]:
     yield _AttackGroup("behaviour", behaviour, 0, lambda stage, _: check_behaviour(stage))
     yield _AttackGroup("exact loss", "exact losses", 0, lambda stage, _: exact_losses(stage))
     yield _AttackGroup("lower bound", "choose", 3, partial(check_choices, alpha=alpha))
+    yield _AttackGroup("lower bound", "partition", 3, partial(check_partitions, alpha=alpha))
     for trial in TRIALS:
         attack = partial(_single_result, partial(lower_bound, trial=trial, alpha=alpha))
         yield _AttackGroup("lower bound", trial.name, 1, attack)

@@ -42,7 +42,7 @@ from psephos.kernel.measurement import Measurement
 from psephos.kernel.noise import DiscreteLaplace
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.query import Query
-from psephos.kernel.scores.worst_approximated import WorstApproximated
+from psephos.kernel.scores import FarFromIndependent, WorstApproximated
 from psephos.kernel.unit import add_remove_row, person
 from psephos.values import Array
 
@@ -129,6 +129,7 @@ def _lying_matrix(stage: Stage) -> None:
         require_refusal(what, vector.measure, Query.of([(matrix, 1)]), spend=ONE)
         require_refusal(what, vector.transform, matrix)
     require_refusal(what, vector.choose, WorstApproximated(liar, TRUE_COUNTS), spend=ONE)
+    require_refusal(what, vector.choose, FarFromIndependent((liar,), (TRUE_COUNTS,)), spend=ONE)
     require_nothing_spent(ledger)
 
 

@@ -31,7 +31,13 @@ from psephos.domain.predicate import And, IsNull, Predicate
 from psephos.kernel.budget import Budget, epsilon, exact
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.query import Block, Query
-from psephos.kernel.scores.worst_approximated import WorstApproximated
+from psephos.kernel.scores import (
+    PARTITIONS,
+    SCORES,
+    NoisyIntervals,
+    WholePartitions,
+    WorstApproximated,
+)
 from psephos.kernel.unit import Unit, add_remove_row, person
 from psephos.values import Array
 
@@ -138,6 +144,7 @@ def _forged_scalars(stage: Stage) -> None:
         require_refusal(
             what, vector.choose, WorstApproximated(cells, [0] * TABLE_CELLS), spend=spend
         )
+        require_refusal(what, vector.partition, WholePartitions(), spend=spend)
     weights = {
         "a weight of its own kind": _SwellingNumber(1),
         "a weight with another inside": _swelling_fraction(),
@@ -155,6 +162,11 @@ def _forged_scalars(stage: Stage) -> None:
         "a truth value for a sign": tamper(mx.Haar(TABLE_CELLS), sign=True),
     }.items():
         require_refusal(what, vector.measure, matrix, spend=CHEAP)
+    for kind in (WholePartitions, NoisyIntervals):
+        forged = tamper(kind(3), penalty=_SwellingNumber(3))
+        require_refusal("a penalty of its own kind", vector.partition, forged, spend=CHEAP)
+        forged = tamper(kind(3), lengths=_TwoFacedText("all"))
+        require_refusal("a text of its own kind", vector.partition, forged, spend=CHEAP)
     require_refusal("a name of its own kind", table.keep, _TwoFacedText("x"))
     require_refusal("a name of its own kind", table.split, _TwoFacedText("x"))
     require_refusal("a size of its own kind", table.group_by, "x", most=_SwellingNumber(3))
@@ -194,7 +206,7 @@ def _equal_types(stage: Stage) -> None:
 
     The story: rules were looked up by `type(a) in RULES`, and a dictionary compares by ==. A
     metaclass that has the hash of Dense and says yes to every question let in a subclass, whose
-    `matvec` was handed the true vector.
+    `matvec` was handed the true vector. Scores were looked up in a tuple, which compares by == too.
     """
     vectors: list[Array] = []
 
@@ -218,6 +230,16 @@ def _equal_types(stage: Stage) -> None:
     require_refusal("a type that equals Query", vector.measure, query, spend=CHEAP)
     partition = _equal_class(mx.Partition)(np.zeros(TABLE_CELLS, dtype=np.int64))
     require_refusal("a type that equals Partition", vector.split, partition)
+    methods: dict[str, Any] = {
+        "admitted": lambda self, cells: self,
+        "tables": lambda self, cells: (mx.Identity(cells),),
+        "parts": ("mine",),
+        "draw": lambda self, answers, *_: vectors.append(answers[0]),
+    }
+    for request, kinds in ((vector.choose, SCORES), (vector.partition, PARTITIONS)):
+        for kind in kinds:
+            search = object.__new__(_equal_class(kind, **methods))
+            require_refusal(f"a type that equals {kind.__name__}", request, search, spend=CHEAP)
     if vectors:
         raise GotThrough("a matrix of the caller's was handed the true counts")
     require_nothing_spent(ledger)

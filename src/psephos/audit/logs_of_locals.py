@@ -27,8 +27,14 @@ from psephos.kernel.budget import epsilon
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.noise import DiscreteLaplace
 from psephos.kernel.protected import ProtectedTable
+from psephos.kernel.scores import (
+    FarFromIndependent,
+    NoisyIntervals,
+    WholePartitions,
+    WorstApproximated,
+)
+from psephos.kernel.scores.deviations import Deviations
 from psephos.kernel.scores.mechanisms import Draws
-from psephos.kernel.scores.worst_approximated import WorstApproximated
 from psephos.kernel.unit import add_remove_row
 from psephos.protect import protect
 
@@ -37,6 +43,7 @@ SPEND = epsilon("1/10")
 FAILING_PARTS: tuple[tuple[Any, str], ...] = (
     (noise, "_entropy"), (storage, "keep"), (Draws, "choice"), (np, "concatenate"),
     (mx.Identity, "matvec"), (DiscreteLaplace, "draw"), (storage, "fetch"),
+    (Draws, "below"), (Deviations, "of"),
 )  # fmt: skip
 """Functions of the kernel, and below it, that are made to fail one at a time."""
 
@@ -87,6 +94,9 @@ def _crash_reports(stage: Stage) -> None:
         lambda: vector.measure(mx.Identity(4), spend=SPEND),
         lambda: vector.transform(mx.Prefix(4)).measure(mx.Identity(4), spend=SPEND),
         lambda: vector.choose(WorstApproximated(mx.Identity(4), [0] * 4), spend=SPEND),
+        lambda: vector.choose(FarFromIndependent((mx.Identity(4),), ([0] * 4,)), spend=SPEND),
+        lambda: vector.partition(WholePartitions(), spend=SPEND),
+        lambda: vector.partition(NoisyIntervals(), spend=SPEND),
         lambda: table.group_by("x", most=9000).noisy_count(spend=SPEND),
         lambda: repr(table) + repr(vector),
     ]

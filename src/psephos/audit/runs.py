@@ -48,7 +48,7 @@ from psephos.infer.quantiles import noise_quantile
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.noise import DiscreteLaplace, Noise
-from psephos.kernel.scores.worst_approximated import WorstApproximated
+from psephos.kernel.scores import NoisyIntervals, WholePartitions, WorstApproximated
 from psephos.kernel.unit import Unit
 from psephos.values import Array
 
@@ -81,6 +81,12 @@ CHOICE_SCORES = (
     (4, 2),
 )  # |0 + 3|, |0 - 3|; with one row in the first cell |1 + 3|, |1 - 3|
 
+PARTITION_COUNTS = ((5, 6, 5), (5, 7, 5))
+PARTITION_SCORES = (
+    (-2, -3, -3, -3),
+    (-3, -4, -4, -3),
+)  # not cut, cut behind the first cell, behind the second, behind both; each interval costs 1
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -110,7 +116,7 @@ TRIALS = (
     Trial(cases.STRATEGY["epsilon"], ADDED_ROW, epsilon("1")),
     Trial(cases.STRATEGY["rho"], ADDED_ROW, rho("1/2")),
 )
-TESTS = len(TRIALS) + 1  # `check_choices` is one more
+TESTS = len(TRIALS) + 3  # `check_choices` is one more, `check_partitions` are two
 
 
 @dataclass(frozen=True)
@@ -263,6 +269,32 @@ def check_choices(stage: Stage, until: float, alpha: float) -> Iterator[AttackRe
     observed = [np.bincount(side, minlength=2) for side in choices]
     name = "choices, beside the exponential mechanism for the charge"
     yield _chi_square(name, observed, expected)
+
+
+def check_partitions(stage: Stage, until: float, alpha: float) -> Iterator[AttackResult]:
+    """The same of `partition`: three cells, of which the middle one may have one row more."""
+    ledger = stage.endless_ledger(UNITS[0], CHOICE_SPEND.currency)
+    searches = (WholePartitions(1, "all"), NoisyIntervals(1, "all"))
+    rows = [np.repeat(np.arange(3), counts) for counts in PARTITION_COUNTS]
+    vectors = [protect_rows(Domain.of(x=3), cells, cells, ledger).vectorise() for cells in rows]
+    cuts: dict[str, list[list[int]]] = {type(search).__name__: [[], []] for search in searches}
+    before = ledger.spent()
+    while len(cuts["NoisyIntervals"][0]) < FEWEST_CHOICES or time.monotonic() < until:
+        for search in searches:
+            for side, vector in enumerate(vectors):
+                groups = vector.partition(search, spend=CHOICE_SPEND).groups
+                cuts[type(search).__name__][side].append(int(np.diff(groups) @ [1, 2]))
+    charge = (ledger.spent() - before) / (4 * len(cuts["NoisyIntervals"][0]))
+    for name, sides in cuts.items():
+        samples = Samples()
+        for side in (0, 1):
+            samples.add(side, np.array(sides[side], float))
+        yield bound_result(f"partition by {name}, {ledger.unit}", charge, samples, alpha)
+    expected = [_chances(scores, charge.amount) for scores in PARTITION_SCORES]
+    observed = [np.bincount(side, minlength=4) for side in cuts["WholePartitions"]]
+    name = "partitions, beside the exponential mechanism for the charge"
+    pairs = zip(expected, observed, strict=True)
+    yield _chi_square(name, observed, [chances * counts.sum() for chances, counts in pairs])
 
 
 def _noise_name(noise: Noise) -> str:

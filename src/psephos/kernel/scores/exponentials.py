@@ -6,8 +6,10 @@ floats; what they may be off by is added on the safe side.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +24,7 @@ DIGIT = 6
 LARGEST_RATE = 32
 RATE_BITS = 40
 BITS_AT_ONCE = 32
+SPARE_BITS = 64
 
 
 class Rounded(NamedTuple):
@@ -55,26 +58,25 @@ class UpperExponentials:
 
     def __init__(self, rate: Fraction) -> None:
         self._rate = rate
-        self._tables: list[Rounded] = []
 
     def of(self, numbers: Array) -> Rounded:
         """For each number."""
-        place, left = 0, numbers
+        step, left = self._rate, numbers
         mantissa, halvings = np.full(left.shape, UNIT), np.zeros(left.shape, np.int64)
         while left.any():
-            table, digit = self._table(place), left & ((1 << DIGIT) - 1)
+            table, digit = _table(step), left & ((1 << DIGIT) - 1)
             mantissa = (mantissa * table.mantissa[digit] + (UNIT - 1)) // UNIT
             halvings = halvings + table.halvings[digit]
-            place, left = place + 1, left >> DIGIT
+            step, left = step * (1 << DIGIT), left >> DIGIT
         return Rounded(mantissa, halvings)
 
-    def _table(self, place: int) -> Rounded:
-        while len(self._tables) <= place:
-            step = self._rate * (1 << DIGIT * len(self._tables))
-            pairs = [halved_exp(step * digit, 0, 30) for digit in range(1 << DIGIT)]
-            tops = [-(-(low + 3) * UNIT // 10**30) for low, _ in pairs]
-            self._tables.append(Rounded(np.array(tops), np.array([k for _, k in pairs])))
-        return self._tables[place]
+
+@lru_cache(maxsize=32)
+def _table(step: Fraction) -> Rounded:
+    """Bounds of exp(-step·digit) for every digit; a step is public."""
+    pairs = [halved_exp(step * digit, 0, 30) for digit in range(1 << DIGIT)]
+    tops = [-(-(low + 3) * UNIT // 10**30) for low, _ in pairs]
+    return Rounded(np.array(tops), np.array([k for _, k in pairs]))
 
 
 def halved_exp(gamma: Fraction, doublings: int, digits: int) -> tuple[int, int]:
@@ -94,20 +96,38 @@ def halved_exp(gamma: Fraction, doublings: int, digits: int) -> tuple[int, int]:
     return max(0, int(power.scaleb(digits, exactly)) - 1), k
 
 
-def falls_below(gamma: Fraction, doublings: int, ratio: tuple[int, int], draws: Draws) -> bool:
-    """Whether a uniform real lies below p = exp(-gamma)·2^doublings·top/bottom, p ≤ 1.
+def falls_below(
+    gamma: Fraction, doublings: int, ratios: Sequence[tuple[int, int]], draws: Draws
+) -> bool:
+    """Whether a uniform real lies below p = exp(-gamma)·2^doublings·Π top/bottom, p ≤ 1.
 
     Privacy: true with probability p exactly. Bits of the uniform real are drawn until they tell:
-    with b of them, the real lies in [u, u + 1)/2ᵇ, and p in [low, high]/2ᵇ by `halved_exp`, whose
-    width shrinks as bits come (tests/kernel/test_partition.py::test_trials_have_their_probability).
+    with b of them, the real lies in [u, u + 1)/2ᵇ, and p in [low, high]/2ᵇ by `enclosed_product`
+    and `halved_exp`, ever closer as b grows
+    (tests/kernel/test_partition.py::test_trials_have_their_probability).
     """
-    (top, bottom), drawn, bits = ratio, 0, 0
+    drawn = bits = 0
     while True:
         drawn, bits = drawn << BITS_AT_ONCE | draws.below(1 << BITS_AT_ONCE), bits + BITS_AT_ONCE
-        a, k = halved_exp(gamma, doublings, bits)
-        scale = 10**bits * bottom << max(0, k - bits)
-        low, high = ((a + more) * top << max(0, bits - k) for more in (0, 3))
+        low, high, power = enclosed_product(ratios, bits + SPARE_BITS)
+        a, k = halved_exp(gamma, doublings + power, bits)
+        scale = 10**bits << max(0, k - bits)
+        low, high = a * low << max(0, bits - k), (a + 3) * high << max(0, bits - k)
         if drawn + 1 <= low // scale:
             return True
         if drawn * scale >= high:
             return False
+
+
+def enclosed_product(ratios: Sequence[tuple[int, int]], bits: int) -> tuple[int, int, int]:
+    """(low, high, power) with low ≤ Π top/bottom·2^-power ≤ high, and low of so many bits.
+
+    Each step rounds low down and high up (test_products_are_enclosed).
+    """
+    low, high, power = 1 << bits - 1, 1 << bits - 1, 1 - bits
+    for top, bottom in ratios:
+        wide = 2 * bottom.bit_length()  # then no quotient loses bits
+        low, high = (low * top << wide) // bottom, -((-high * top << wide) // bottom)
+        drop = low.bit_length() - bits
+        low, high, power = low >> drop, -(-high >> drop), power + drop - wide
+    return low, high, power

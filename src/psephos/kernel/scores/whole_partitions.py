@@ -50,11 +50,18 @@ from psephos.kernel.scores.mechanisms import Draws
 from psephos.matrix import Identity, Matrix
 from psephos.values import Array
 
-PENALTIES: dict[Lengths, Fraction] = {
+WHOLE_PENALTIES: dict[Lengths, Fraction] = {
     "aligned": Fraction(3, 2),
-    "dyadic": Fraction(2),
-    "all": Fraction(4),
+    "dyadic": Fraction(5, 2),
+    "all": Fraction(5),
 }
+"""Penalties by default, as multiples of 2/ε: what they take off the logarithm of a probability.
+
+Many partitions share the chance that fewer cuts would have alone, and the penalty makes up for it.
+Of a tree over equal counts, z ↦ exp(-γ) + z² stays bounded from γ = ln 4 ≈ 1.39 on: above it the
+whole is likelier than all ways to cut it. The others are what did well on seven public histograms
+of 4,096 cells.
+"""
 
 
 @dataclass(frozen=True)
@@ -62,12 +69,14 @@ class WholePartitions:
     """Cut a vector into intervals of cells with like counts, by the exponential mechanism.
 
     Args:
-        penalty: what an interval costs beside its deviation, in counts; None takes
-        lengths: all intervals, or those of lengths 1, 2, 4, …, at every place
+        penalty: what an interval costs beside its deviation, in counts; by default
+            `WHOLE_PENALTIES` of the lengths, times 2/ε
+        lengths: of the intervals: powers of two at multiples of themselves (aligned), powers of two
+            at every place (dyadic), or all
     """
 
     penalty: int | None = None
-    lengths: Lengths = "dyadic"
+    lengths: Lengths = "aligned"
     mechanism: ClassVar[Mechanism] = "exponential"
 
     def admitted(self, cells: int) -> WholePartitions:
@@ -88,7 +97,7 @@ class WholePartitions:
         (counts,) = answers
         penalty = self.penalty
         if penalty is None:
-            penalty = min(LARGEST_PENALTY, math.ceil(PENALTIES[self.lengths] * 2 / epsilon))
+            penalty = min(LARGEST_PENALTY, math.ceil(WHOLE_PENALTIES[self.lengths] * 2 / epsilon))
         sums = _Sums(counts, penalty, rounded_rate(epsilon / 2), self.lengths)
         while (lengths := sums.drawn(draws)) is None:
             pass
@@ -133,15 +142,14 @@ class _Sums:
 
     def drawn(self, draws: Draws) -> Array | None:
         """The lengths of the intervals of a partition, if it is kept."""
-        places, tops, bottoms = [len(self._steps)], 1, 1
+        places, ratios = [len(self._steps)], []
         while j := places[-1]:
             starts, weights = self._steps[j - 1]
             mark = draws.below(self._totals[j])
             pick = int(np.searchsorted(np.cumsum(weights), mark, "right"))
             places.append(int(starts[pick]))
-            tops *= self._totals[places[-1]]
-            bottoms *= int(weights[pick])
+            ratios.append((self._totals[places[-1]], int(weights[pick])))
         ends = np.array(places[::-1])
         costs = self._deviations.of(Intervals(ends[:-1], ends[1:])) + self._penalty
-        kept = falls_below(self._rate * int(costs.sum()), -self._power, (tops, bottoms), draws)
+        kept = falls_below(self._rate * int(costs.sum()), -self._power, ratios, draws)
         return np.diff(ends) if kept else None
