@@ -46,7 +46,7 @@ MOST_STEPS = 500
 
 
 class Cover(NamedTuple):
-    """Rows M that reach every cell: their column sums, and √(Σ 1/c) over all of them."""
+    """Rows M of whole numbers from 0: their column sums, and √(Σ 1/c) over all of them."""
 
     sums: Array
     width: float
@@ -138,15 +138,14 @@ class NormalEquations:
         )
 
     @cached_property
-    def cover(self) -> Cover | None:
-        """The rows that are whole and not negative, if they reach every cell that is measured."""
+    def cover(self) -> Cover:
+        """The rows that are whole and not negative, and the cells that they reach."""
         sums, width = np.zeros(self.target.size), 0.0
         for block, weight in zip(self.blocks, self.weights, strict=True):
             if weight > 0 and block.is_nonnegative and block.entry_type.kind == "i":
                 sums += block._column_sums()
                 width += block.shape[0] / weight
-        reached = bool((sums[self.diagonal > 0] > 0).all())
-        return Cover(sums, math.sqrt(width)) if reached else None
+        return Cover(sums, math.sqrt(width))
 
     def with_total(self, total: float | None) -> NormalEquations:
         """The same with one measurement more: a total, met to a small share of what it moves.
