@@ -43,6 +43,7 @@ bench: .venv/ready ## the measured claims, each beside its reference
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.selection
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.gaussian
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.reconstruct
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.fits
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.predicted
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.many_attributes
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.figures

@@ -1,5 +1,6 @@
 """Estimates that answer what measurements leave open: laws against dense formulas."""
 
+import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -7,19 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from scipy.optimize import nnls
 
 import psephos as ps
 from psephos import matrix as mx
 from psephos.errors import RefusedError, UnsupportedError
-from psephos.infer import multiplicative_weights as weights
 from psephos.infer.least_squares import block_answers
 from psephos.inverse import least_norm as norm
 from psephos.inverse.least_norm import least_norm
 from psephos.inverse.merged_cells import Merging
 from tests.inverse.generators import BLOCKS, SHAPE
 
+weights = importlib.import_module("psephos.infer.multiplicative_weights")  # not the function
 DOMAIN = ps.Domain.of(a=3, b=4)
 COUNTS = np.array([30, 1, 0, 0, 9, 9, 50, 2, 0, 1, 0, 0])
+SPENDS = ["3", "2", "7/2"]
 GROUPS = mx.Partition([0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 0, 3])
 
 
@@ -34,7 +37,9 @@ def ranges(draw):
 def striped(draw):
     parts = [mx.total(4), mx.Compose((mx.Prefix(2), mx.Partition([0, 0, 0, 1]))), mx.Prefix(4)]
     order = draw(st.permutations(np.repeat(np.arange(3), 4).tolist()))
-    return mx.by_group(np.array(order), draw(st.lists(st.sampled_from(parts), 3, 3)))
+    return mx.by_group(
+        np.array(order), draw(st.lists(st.sampled_from(parts), min_size=3, max_size=3))
+    )
 
 
 @st.composite
@@ -159,9 +164,7 @@ def without_empty_rows(matrix):
 )
 def test_weights_are_those_of_the_dense_loop(blocks, start, seed):
     vector = vector_of(COUNTS, seed)
-    several = [
-        vector.measure(block, spend=ps.epsilon(Fractions[i])) for i, block in enumerate(blocks)
-    ]
+    several = [vector.measure(block, spend=ps.epsilon(SPENDS[i])) for i, block in enumerate(blocks)]
     start = np.array(start, dtype=float)
     x = ps.infer.multiplicative_weights(several, total=102, passes=3, start=start).vector
     answers = block_answers(several)
@@ -169,9 +172,6 @@ def test_weights_are_those_of_the_dense_loop(blocks, start, seed):
     values = np.concatenate([each.values for each in answers])
     variances = np.concatenate([m.variances for m in several])
     assert_allclose(x, naive_weights(rows, values, 1 / variances, start, 102, 3), atol=1e-8)
-
-
-Fractions = ["3", "2", "7/2"]
 
 
 def test_rows_that_move_together_keep_the_total_and_come_near(monkeypatch):
@@ -240,6 +240,92 @@ def test_merging_equal_columns_changes_no_determined_answer(problem):
             assert_allclose(form.variances(factors), alone.variances(factors), atol=1e-7)
             one, other = (f.fit(values).answers(factors) for f in (form, alone))
             assert_allclose(one, other, atol=1e-6)
+
+
+# ---- non-negative fits of what is not determined -------------------------------------------------
+
+
+@given(ranges(), st.integers(0, 30), st.none() | st.just(102.0))
+def test_the_gap_bounds_the_distance_to_the_best_fit(matrix, seed, total):
+    estimate = ps.infer.least_squares(
+        vector_of(COUNTS, seed).measure(matrix, spend=ps.epsilon("1/2"))
+    )
+    fit = ps.infer.nonnegative(estimate, total=total)
+    rows, values = matrix.dense(), estimate.measurements[0].values.astype(float)
+    if total is not None:  # next to no noise
+        rows, values = np.vstack([rows, np.full(12, 1e4)]), np.append(values, 1e4 * total)
+        assert fit.vector.sum() == pytest.approx(total)
+    best = nnls(rows, values)[0]
+    deviation = estimate.measurements[0].noise[0].exact_variance ** 0.5
+    noise = deviation * np.sqrt(matrix.shape[0])
+    distance = np.linalg.norm(matrix.matvec(fit.vector - best))
+    assert fit.gap < 0.01
+    assert distance <= fit.gap * noise + 1e-4 * noise
+    assert fit.vector.min() >= 0
+
+
+def test_a_fit_without_negatives_spreads_groups_evenly_but_over_zeros():
+    vector = vector_of(COUNTS)
+    measurement = vector.reduce(GROUPS).measure(mx.Identity(4), spend=ps.epsilon(1))
+    zeros = np.arange(12) == 5
+    x = ps.infer.nonnegative(ps.infer.least_squares(measurement), zeros=zeros, total=102).vector
+    assert x.sum() == pytest.approx(102)
+    assert x[5] == 0
+    others = [x[(GROUPS.groups == g) & ~zeros] for g in range(4)]
+    for each in others:
+        assert_allclose(each, each[0])
+
+
+# ---- stripes -------------------------------------------------------------------------------------
+
+
+def test_a_strategy_for_each_group_costs_its_largest_part():
+    """One request for all groups has the noise of the part with the largest sensitivity."""
+    parts = [mx.Prefix(4), mx.total(4), mx.Compose((mx.Prefix(2), mx.Partition([0, 0, 1, 1])))]
+    labels = np.arange(12) % 3
+    measurement = vector_of(COUNTS).measure(mx.by_group(labels, parts), spend=ps.epsilon(1))
+    assert float(measurement.noise[0].scale) == 4
+    rows = measurement.query.blocks[0].matrix.dense()
+    for g, part in enumerate(parts):
+        inside = rows[:, labels == g]
+        assert_allclose(inside[inside.any(axis=1)], part.dense()[part.dense().any(axis=1)])
+        assert not rows[inside.any(axis=1)][:, labels != g].any()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_stripes_are_estimated_as_their_product_is(axis):
+    width = DOMAIN.shape[axis]
+    labels = np.arange(12) % 4 if axis == 0 else np.arange(12) // 4
+    tree = mx.Stack((mx.Identity(width), mx.total(width)))
+    measurement = vector_of(COUNTS).measure(mx.by_group(labels, tree), spend=ps.epsilon(1))
+    estimate = ps.infer.least_squares(measurement)
+    factors = [mx.Identity(3), mx.Identity(4)]
+    factors[axis] = tree
+    order = np.moveaxis(measurement.values.reshape(-1, width + 1), 1, axis).ravel()
+    again = replace(measurement, query=ps.Query.of(mx.Kron(tuple(factors))), values=order)
+    product = ps.infer.least_squares(again)
+    workload = ps.Workload(DOMAIN, [ps.product(b=ps.prefix()), ps.product(a=ps.all_range())])
+    one, other = estimate.answer(workload), product.answer(workload)
+    assert_allclose(estimate.vector, product.vector)
+    assert_allclose(one.values, other.values)
+    assert_allclose(one.stderr, other.stderr)
+
+
+def test_parts_of_a_split_are_estimated_together():
+    vector = vector_of(COUNTS)
+    labels = np.arange(12) % 3
+    tree = mx.Stack((mx.Identity(4), mx.total(4)))
+    several = [
+        part.measure(tree, spend=ps.epsilon(1)) for part in vector.split(mx.Partition(labels))
+    ]
+    x = ps.infer.least_squares(several).vector
+    for g, measurement in enumerate(several):
+        assert_allclose(x[labels == g], np.linalg.pinv(tree.dense()) @ measurement.values)
+
+
+def test_groups_need_matrices_of_their_sizes():
+    with pytest.raises(ps.ShapeError, match="as many columns"):
+        mx.by_group(np.array([0, 0, 1]), mx.Identity(2))
 
 
 # ---- what is refused -----------------------------------------------------------------------------

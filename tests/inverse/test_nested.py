@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from psephos.errors import TooLargeError
@@ -16,6 +17,7 @@ from psephos.inverse.nested import (
     nested_inverse,
     within_groups,
 )
+from psephos.inverse.nested_gram import NestedGram
 from psephos.inverse.product import axis_inverse
 from psephos.matrix import (
     AllRange,
@@ -96,3 +98,33 @@ def test_grams_without_structure_go_group_by_group(monkeypatch):
     twice = Kron((Dense(w.array[:, :2]), Dense(w.array[:, :2])))
     expected = (twice.gram().dense() * mask) @ z
     assert_allclose(within_groups(twice.gram(), [groups], z), expected)
+
+
+@given(
+    blocks=st.lists(nested_levels() | nested_grids(), min_size=1, max_size=1),
+    weight=st.sampled_from([0.5, 3.0]),
+    root=st.sampled_from([0.0, 2.0]),
+    data=st.data(),
+)
+def test_systems_with_a_diagonal_are_solved_exactly(blocks, weight, root, data):
+    gram = NestedGram.of(blocks, [weight], root)
+    n = blocks[0].shape[1]
+    assume(gram is not None)
+    numbers = st.sampled_from([0.0, 1.0, 4.0, np.inf])
+    extra = np.array(data.draw(st.lists(numbers, min_size=n, max_size=n)))
+    x = weight * blocks[0].gram().dense() + root
+    r = np.arange(1.0, n + 1)
+    assert_allclose(gram.apply(r), x @ r)
+    free = np.isfinite(extra)
+    expected = np.zeros(n)
+    part = x[np.ix_(free, free)] + np.diag(extra[free])
+    expected[free] = np.linalg.solve(part, r[free])
+    assert_allclose(gram.solve(extra, r), expected, atol=1e-9)
+
+
+def test_blocks_that_are_not_nested_have_no_such_gram():
+    crossed = [Partition([0, 0, 1]), Partition([0, 1, 1]), Identity(3)]
+    assert NestedGram.of(crossed, [1.0, 1.0, 1.0]) is None
+    assert NestedGram.of([Prefix(3)], [1.0]) is None
+    assert NestedGram.of([Partition([0, 0, 1])], [1.0]) is None
+    assert NestedGram.of([Identity(3), Partition([0, 0, 1])], [1.0, 2.0]) is not None

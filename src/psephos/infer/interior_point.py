@@ -4,10 +4,11 @@ With X = Σ c_j A_jᵀA_j and b = Σ c_j A_jᵀy_j the minimum of ½xᵀXx - b�
 
     x_i > 0 and (Xx - b)_i = 0,   or   x_i = 0 and (Xx - b)_i ≥ 0.
 
-Two steps, both by conjugate gradients with X applied implicitly. An interior point method
-(x_i z_i = μ → 0, Xx - b = z; Wright 1997, ch. 1) finds which cells are zero in some twenty rounds,
-however many there are. Then semismooth Newton steps (Hintermüller, Ito and Kunisch 2002), which
-converge fast from there, solve for the others until the conditions hold. A total that is held
+Two steps, each a system with X and a diagonal, solved by conjugate gradients with X applied
+implicitly, or exactly where blocks are nested groups (`inverse.nested_gram`). An interior point
+method (x_i z_i = μ → 0, Xx - b = z; Wright 1997, ch. 1) finds which cells are zero in some twenty
+rounds, however many there are. Then semismooth Newton steps (Hintermüller, Ito and Kunisch 2002),
+which converge fast from there, solve for the others until the conditions hold. A total that is held
 counts as one more measurement, a thousand times as precise as what there is.
 """
 
@@ -20,6 +21,7 @@ import numpy as np
 
 from psephos.infer.normal_equations import NormalEquations, conjugate_gradients
 from psephos.inverse.gram_map import LinearMap
+from psephos.inverse.nested_gram import NestedGram
 from psephos.values import Array
 
 CONDITION_TOLERANCE = 1e-8
@@ -49,6 +51,8 @@ class NonNegativeProblem:
     noise: float
     tolerance: float
     stiff: float
+    tree: NestedGram | None
+    """X as nested groups, the total included, where that is what it is."""
 
     @classmethod
     def of(cls, normal: NormalEquations, live: Array, noise: float) -> NonNegativeProblem:
@@ -56,7 +60,25 @@ class NonNegativeProblem:
         diagonal = np.where(live, normal.diagonal, 1.0)
         largest = float(np.abs(normal.target / np.sqrt(diagonal)).max())
         tolerance = max(CONDITION_TOLERANCE, FLOAT_ERROR * largest / noise)
-        return cls(normal.apply, normal.target, diagonal, live, noise, tolerance, normal.stiff)
+        tree = NestedGram.of(normal.blocks, normal.weights, normal.stiff)
+        apply = normal.apply if tree is None else tree.apply
+        return cls(apply, normal.target, diagonal, live, noise, tolerance, normal.stiff, tree)
+
+    def solve(
+        self, cells: Array, extra: Array, r: Array, share: float, floor: float = 0.0
+    ) -> Array:
+        """A p on some cells with (X + diag(extra)) p ≈ r there, zero elsewhere; r is zero there."""
+        if self.tree is not None:
+            return self.tree.solve(np.where(cells, extra, np.inf), r)
+
+        def apply(v: Array) -> Array:
+            image = self.apply(v)
+            image *= cells
+            image += extra * v
+            return image
+
+        stiff = self.stiff_direction(cells)
+        return conjugate_gradients(apply, self.diagonal + extra, r, share, floor, stiff=stiff)
 
     def stiff_direction(self, cells: Array) -> tuple[float, Array] | None:
         """The direction of a held total, among some cells."""
@@ -149,18 +171,10 @@ def _interior(problem: NonNegativeProblem, start: Array) -> tuple[Array, int]:
 
 def _round(problem: NonNegativeProblem, point: _Point) -> _Point:
     """One step towards a fifth of the present x z."""
-    d, live, x, z = problem.diagonal, problem.live, point.x, point.z
+    live, x, z = problem.live, point.x, point.z
     aim = _ratio(0.2 * point.mean * problem.noise**2, x, live)
     ratio = _ratio(z, x, live)
-
-    def apply(v: Array) -> Array:
-        image = problem.apply(v)
-        image *= live
-        image += ratio * v
-        return image
-
-    stiff = problem.stiff_direction(live)
-    step = conjugate_gradients(apply, d + ratio, aim - point.gradient, 1e-2, stiff=stiff)
+    step = problem.solve(live, ratio, aim - point.gradient, 1e-2)
     z_step = aim - z - ratio * step
     length = min(1.0, 0.99 * _longest_step(x, step, live), 0.99 * _longest_step(z, z_step, live))
     if length < 0.9:
@@ -187,17 +201,10 @@ def _newton(problem: NonNegativeProblem, x: Array, free: Array) -> tuple[Array, 
     best, least, worse = x, np.inf, 0
     free = free & problem.live
     while worse < 6:
-
-        def apply(v: Array, free: Array = free) -> Array:
-            image = problem.apply(v)
-            image *= free
-            return image
-
         x = np.where(free, x, 0.0)
         rest = np.where(free, -problem.gradient(x), 0.0)
         enough = 0.5 * problem.tolerance * problem.noise
-        stiff = problem.stiff_direction(free)
-        x = x + conjugate_gradients(apply, problem.diagonal, rest, 1e-3, enough, stiff=stiff)
+        x = x + problem.solve(free, np.zeros(x.size), rest, 1e-3, enough)
         gradient = problem.gradient(x)
         violation = problem.violation(x, gradient)
         worse = worse + 1

@@ -61,8 +61,12 @@ def nonnegative(
     """The cells x ≥ 0, zero where `zeros` says so, that are nearest to an estimate.
 
     Without a workload they fit all measurements best; with one, its answers are nearest to those of
-    the estimate. If the estimate has no negative cell it is the answer. Where measurements leave
-    directions open, some minimiser is returned that spreads counts evenly.
+    the estimate. If the estimate has no negative cell it is the answer.
+
+    Measurements need not determine all cells. Cells that no measurement tells apart share evenly
+    what their sum gets, but for those that `zeros` excludes. Where more is left open than that,
+    several tables fit equally well, and one of them is returned; which one is not promised. Then
+    the total may be open too, and `total` should be given.
 
     Raising what lies below zero makes totals too large, by more the more cells are empty. With
     `hold_total` cells add up to the estimate's total, which is unbiased, where measurements tell

@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import default_rng
@@ -41,6 +43,13 @@ SUMMED_CELLS = 50_000
 """From so many cells on a tree of partial sums is faster, if it is not too large itself."""
 MOST_STEPS = 500
 """Steps before the solution is taken as it is."""
+
+
+class Cover(NamedTuple):
+    """Rows M of whole numbers from 0: their column sums, and √(Σ 1/c) over all of them."""
+
+    sums: Array
+    width: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +136,16 @@ class NormalEquations:
             noise,
             groups,
         )
+
+    @cached_property
+    def cover(self) -> Cover:
+        """The rows that are whole and not negative, and the cells that they reach."""
+        sums, width = np.zeros(self.target.size), 0.0
+        for block, weight in zip(self.blocks, self.weights, strict=True):
+            if weight > 0 and block.is_nonnegative and block.entry_type.kind == "i":
+                sums += block._column_sums()
+                width += block.shape[0] / weight
+        return Cover(sums, math.sqrt(width))
 
     def with_total(self, total: float | None) -> NormalEquations:
         """The same with one measurement more: a total, met to a small share of what it moves.

@@ -21,7 +21,9 @@ marginal, X ≥ ωMᵀM, gives with q the largest v in every cell of that margin
     v·x* ≤ q·Mx* ≤ q·Mz + |q| |z - x*|_X / √ω,
 
 so d = |z - x*|_X has d² ≤ 2βd + γ with β = |q|/√ω and γ = |z - x|²_X + 2(g - κ)·z + 2q·Mz, that is
-d ≤ β + √(β² + γ). If sums are given, v·x* ≤ (the sum)·max v as well. The least of these bounds,
+d ≤ β + √(β² + γ). If sums are given, v·x* ≤ (the sum)·max v as well. Where no block dominates a
+marginal but rows that are whole and not negative reach every cell with v > 0, all of these rows
+serve as M, with the number max v for each in place of q: v·x* ≤ max v · 1ᵀMx*. The least bound,
 over the size of the noise in the same norm, is the `gap`: in the norm of the measurements it bounds
 the root mean square of A(z - x*)/σ.
 """
@@ -190,6 +192,12 @@ def gap_of(
         table = z.reshape(normal.shape).sum(axis=others)
         beta = math.sqrt(float((largest**2).sum()) / strength)
         gamma = rest + 2 * float((largest * table).sum())
+        best = min(best, beta + math.sqrt(max(beta**2 + gamma, 0.0)))
+    cover = normal.cover
+    if not slope[cover.sums == 0].any():
+        steepest = float(slope.max(initial=0.0))
+        beta = steepest * cover.width
+        gamma = rest + 2 * steepest * float(cover.sums @ z)
         best = min(best, beta + math.sqrt(max(beta**2 + gamma, 0.0)))
     return best / normal.noise if normal.noise else best
 

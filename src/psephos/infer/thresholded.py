@@ -42,9 +42,9 @@ def thresholded(
     >>> data = ps.simulate(counts, domain, unit=ps.add_remove_row(), budget=ps.epsilon(9), seed=0)
     >>> measurement = data.vectorise().measure(ps.matrix.Identity(6), spend=ps.epsilon("1/2"))
     >>> measurement.values
-    array([42, -1, -1,  1,  2, 22])
+    array([41, -2,  0, -5,  0, 29])
     >>> thresholded(measurement, eta=1).vector
-    array([42.,  0.,  0.,  0.,  0., 22.])
+    array([41.,  0.,  0.,  0.,  0., 29.])
     """
     several = tuple(measurements) if isinstance(measurements, Iterable) else (measurements,)
     domain = common_domain(several)

@@ -27,7 +27,17 @@ from psephos.errors import TooLargeError
 from psephos.inverse.axis import HELD_ENTRIES
 from psephos.inverse.form import Factors, Fitted, FittedVector, Form
 from psephos.inverse.product import ProductForm
-from psephos.matrix import Compose, Dense, DirectSum, Identity, Kron, Matrix, Permuted, Sparse
+from psephos.matrix import (
+    Compose,
+    Dense,
+    DirectSum,
+    Identity,
+    Kron,
+    Matrix,
+    Partition,
+    Permuted,
+    Sparse,
+)
 from psephos.matrix.columns import select_columns
 from psephos.matrix.combine import compose, places_of
 from psephos.values import Array
@@ -152,13 +162,37 @@ def pieces_of(block: Matrix) -> list[Piece] | None:
     if isinstance(block, Permuted):
         inside = pieces_of(block.base)
         return inside and [Piece(a, block.order[cells], row) for a, cells, row in inside]
-    places = places_of(block.parts[-1]) if isinstance(block, Compose) else None
-    if places is None or not isinstance(block, Compose):
+    if not isinstance(block, Compose):
         return None
-    rest = compose(*block.parts[:-1])
-    inside = pieces_of(rest) or [Piece(rest, np.arange(rest.shape[1]), 0)]
+    rest, last = compose(*block.parts[:-1]), block.parts[-1]
+    inside = pieces_of(rest)
+    if inside is None:
+        if isinstance(last, Partition):  # it looks at all cells, and the rest joins them
+            return None
+        inside = [Piece(rest, np.arange(rest.shape[1]), 0)]
+    picked = _picked_cells(last)
+    if picked is not None:
+        moved = [Piece(a, picked[cells], row) for a, cells, row in inside]
+        return None if any(piece.cells.size == last.shape[1] for piece in moved) else moved
+    places = places_of(last)
+    if places is None:
+        return None
     moved = _behind(inside, places)
     return None if any(piece.cells.size == places.size for piece in moved) else moved
+
+
+def _picked_cells(matrix: Matrix) -> Array | None:
+    """The cells that the rows of a matrix pick, each another one; None if it does something else.
+
+    A part of a split is such a matrix, of few rows over many cells: only its rows are looked at.
+    """
+    if not isinstance(matrix, Sparse):
+        return None
+    entries = matrix.entries
+    single = entries.nnz == matrix.shape[0] and bool((np.diff(entries.indptr) == 1).all())
+    if not single or (entries.data != 1).any() or np.unique(entries.indices).size < entries.nnz:
+        return None
+    return np.asarray(entries.indices)
 
 
 def _behind(pieces: list[Piece], places: Array) -> list[Piece]:

@@ -84,12 +84,12 @@ class Cost:
 
 def form_of(blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[int, ...]) -> Form:
     """X⁺ of blocks measured with these precisions, in the form that fits them."""
-    merging = merging_of(blocks, shape)
-    if merging is not None:
-        return MergedForm(form_of(merging.blocks(blocks), precisions, merging.shape), merging)
     components = Components.of(blocks, precisions)
     if components is not None:
         return DiagonalForm.of(components, shape, form_of)
+    merging = _merging_of_joined(blocks, shape)
+    if merging is not None:
+        return MergedForm(form_of(merging.blocks(blocks), precisions, merging.shape), merging)
     match _method_of_joined(blocks, shape):
         case "product":
             return ProductForm.of(blocks[0], precisions[0], shape)
@@ -105,8 +105,12 @@ def form_of(blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[
 
 def merging_of(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Merging | None:
     """Cells to be merged: those of common partitions, and equal ones where no form is closed."""
+    return None if _falls_apart(blocks) else _merging_of_joined(blocks, shape)
+
+
+def _merging_of_joined(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Merging | None:
     merging = Merging.of(blocks, shape)
-    if merging is not None or _falls_apart(blocks) or _has_closed_form(blocks, shape):
+    if merging is not None or _has_closed_form(blocks, shape):
         return merging
     return Merging.of_columns(blocks, shape)
 

@@ -150,13 +150,6 @@ def _on_groups(factor: Matrix, groups: Array, first: Array) -> Matrix:
     """The factor on one cell of every group."""
     if groups[-1] == groups.size - 1:
         return factor
-    if isinstance(factor, Compose) and isinstance(factor.parts[-1], Partition):
-        rest = factor.parts[:-1]
-        inner = rest[0] if len(rest) == 1 else Compose(rest)
-        coarse = factor.parts[-1].groups[first]
-        numbers = np.arange(coarse.size)
-        in_order = np.array_equal(coarse, numbers) and coarse.size == inner.shape[1]
-        return inner if in_order else select_columns(Compose((inner, Partition(coarse))), numbers)
     if isinstance(factor, Ones) and factor.m == 1 and first.size == 1:
         return Identity(1)
     return select_columns(factor, first)

@@ -81,7 +81,7 @@ class PartitionLevel(Value):
         return f"PartitionLevel({self.precision.size:,} groups)"
 
 
-class _UpwardStep(NamedTuple):
+class UpwardStep(NamedTuple):
     """One level on the way up: the parent of each group below, Σ k of the children, 1/(1 + c k)."""
 
     parents: Array
@@ -115,7 +115,7 @@ class NestedInverse(AxisInverse):
         return self.cells.size, self.cells.size
 
     @cached_property
-    def _steps(self) -> tuple[_UpwardStep, ...]:
+    def steps(self) -> tuple[UpwardStep, ...]:
         """The k of the children (`below`) and 1/(1 + c k) for every group of every level."""
         steps = []
         before, k = np.arange(self.cells.size), 1 / self.cells
@@ -124,7 +124,7 @@ class NestedInverse(AxisInverse):
             parents[before] = level.groups
             below = np.bincount(parents, weights=k, minlength=level.precision.size)
             shrinkage = 1 / (1 + level.precision * below)
-            steps.append(_UpwardStep(parents, below, shrinkage))
+            steps.append(UpwardStep(parents, below, shrinkage))
             before, k = level.groups, below * shrinkage
         return tuple(steps)
 
@@ -137,12 +137,12 @@ class NestedInverse(AxisInverse):
         share = (1 / self.cells)[None, :, None]
         totals = x * share
         stack = []
-        for step in self._steps:
+        for step in self.steps:
             totals = Partition(step.parents)._apply(totals) * step.shrinkage[None, :, None]
             stack.append(totals)
         correction = np.zeros((x.shape[0], 1, x.shape[2]))
         above: Array = np.zeros(self._coarsest, dtype=np.int64)
-        for level, step, t in zip(self.levels[::-1], self._steps[::-1], stack[::-1], strict=True):
+        for level, step, t in zip(self.levels[::-1], self.steps[::-1], stack[::-1], strict=True):
             correction = correction[:, above]
             c, k = level.precision[None, :, None], (step.below * step.shrinkage)[None, :, None]
             correction = correction + c * (t - correction * k)
@@ -154,7 +154,7 @@ class NestedInverse(AxisInverse):
     def _vectors(self) -> Iterable[tuple[PartitionLevel, Array]]:
         """Every level with Σ_v z_v: one vector holds them all, each on cells of its own."""
         u = 1 / self.cells
-        for level, step in zip(self.levels, self._steps, strict=True):
+        for level, step in zip(self.levels, self.steps, strict=True):
             yield level, u * np.sqrt(level.precision * step.shrinkage)[level.groups]
             u = u * step.shrinkage[level.groups]
 
@@ -249,7 +249,7 @@ def nested_inverse(a: Matrix) -> AxisInverse | None:
         return PinvInverse(a.pinv())
     parts = a.parts if isinstance(a, Stack) else (a,)
     levels = [level for level in map(level_of, parts) if level is not None]
-    return _nested_levels(levels) if len(levels) == len(parts) else None
+    return nested_levels(levels) if len(levels) == len(parts) else None
 
 
 def level_of(a: Matrix) -> PartitionLevel | None:
@@ -340,7 +340,7 @@ def _rows_of_sparse(a: Sparse) -> PartitionLevel | None:
     return PartitionLevel((groups,), weights**2) if constant and disjoint else None
 
 
-def _nested_levels(levels: Sequence[PartitionLevel]) -> AxisInverse | None:
+def nested_levels(levels: Sequence[PartitionLevel]) -> AxisInverse | None:
     """The inverse of levels, if each is made of groups of the next finer one."""
     finest, *rest = sorted(levels, key=_coarseness)
     if (finest.groups < 0).any() or (finest.precision <= 0).any():
