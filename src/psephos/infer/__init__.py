@@ -2,7 +2,7 @@
 
 from psephos.infer.entropy import MaximumEntropy, maximum_entropy
 from psephos.infer.estimate import Answers, Estimate
-from psephos.infer.least_squares import BlockAnswers, LeastSquares, least_squares
+from psephos.infer.least_squares import BlockAnswers, LeastSquares, NoisyBlock, least_squares
 from psephos.infer.local_tables import Inconsistency, LocalTables, local_tables
 from psephos.infer.nonnegative import NonNegative, nonnegative
 
@@ -14,6 +14,7 @@ __all__ = [
     "LeastSquares",
     "LocalTables",
     "MaximumEntropy",
+    "NoisyBlock",
     "NonNegative",
     "least_squares",
     "local_tables",
