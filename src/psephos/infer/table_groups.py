@@ -93,7 +93,8 @@ class Grouping:
         for i in sorted(range(len(axes)), key=lambda i: (-sizes[i], i)):
             if not waiting[i]:
                 continue
-            members = _grown(set(axes[i]) or {0}, inside[waiting], shape)
+            start = set(axes[i]) or {int(np.argmin(shape))}
+            members = _grown(start, inside[waiting], shape)
             held = ~inside[:, [a for a in range(len(shape)) if a not in members]].any(axis=1)
             waiting &= ~held
             groups.append(TableGroup(tuple(sorted(members)), tuple(np.flatnonzero(held).tolist())))
