@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MOST_LINES = 12
 """The most rows of a table in the terminal, and blocks of a plan in JSON."""
-MOST_GROUPS = 4
+SHOWN_GROUPS = 4
 """The most groups of tables that a plan describes."""
 LONG_BUDGET = re.compile(r"\b(epsilon|rho) (?=\S{10})(\d+/\d+) \(~[^)]*\)")
 RELEASE_KEY = re.compile(r"release (.*) [0-9a-f]{24}", re.DOTALL)
@@ -387,7 +387,7 @@ def _group_notes(groups: PublishedGroups) -> str:
         return f"There is no published view: {size}. {left_out}"
     lines = [
         f"{' × '.join(groups.attributes(g))} ({rule.method}: {rule.reason})"
-        for g, rule in enumerate(groups.rules[:MOST_GROUPS])
+        for g, rule in enumerate(groups.rules[:SHOWN_GROUPS])
     ]
     more = len(groups.rules) - len(lines)
     plural = "group" if len(groups.rules) == 1 else "groups"

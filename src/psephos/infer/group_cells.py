@@ -11,7 +11,10 @@ tables, so nothing becomes negative, and totals stay.
 
 *Whole numbers.* Each group is rounded so that its tables stay where they are, those in common with
 other groups too. Then single cells move to their other neighbour until the sum is the common total.
-What is left of the differences between groups is counted.
+Shared tables have whole numbers of their own. Where those of a group have no attribute in common,
+single rows then move along their attributes until the group meets all of them: groups that share
+one attribute, or several one by one, agree exactly. What is left of the differences between groups
+is counted.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -26,12 +30,13 @@ from psephos.infer.rounding import round_cells
 from psephos.infer.table_groups import CommonTable, Grouping, classes_of
 from psephos.matrix.marginals import Axes
 from psephos.values import Array
-from psephos.workload.workload import Workload
 
 AGREEMENT_SWEEPS = 40
 """The most sweeps over all shared tables."""
 SMALL_DIFFERENCE = 0.05
 """Groups agree when no shared number is farther from its average, in rows."""
+MOST_MOVED = 2.0
+"""Groups that are farther from a shared table are not moved to it by rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,14 +124,70 @@ def scaled(grid: Array, margin: Array, target: Array, room: Array | None) -> Arr
 
 def rounded(cells: GroupCells, total: int | None) -> GroupCells:
     """The cells of all groups in whole numbers."""
-    pairs = enumerate(cells.vectors)
-    vectors = (round_group(x, cells.grouping.kept(g), total) for g, x in pairs)
+    targets = _whole_tables(cells)
+    vectors = []
+    for g, x in enumerate(cells.vectors):
+        whole = with_sum(round_cells(x, cells.grouping.kept(g)), x, total)
+        axes, shape = cells.grouping.groups[g].axes, cells.grid(g).shape
+        for shared in _separate(cells.grouping, g):
+            places, target = tuple(axes.index(axis) for axis in shared), targets[shared]
+            if np.abs(cells.table(g, shared).reshape(target.shape) - target).max() < MOST_MOVED:
+                whole = with_table(whole.reshape(shape), x.reshape(shape), places, target)
+        vectors.append(whole)
     return GroupCells(cells.grouping, tuple(vectors))
 
 
-def round_group(x: Array, kept: Workload, total: int | None) -> Array:
-    """The cells of one group in whole numbers that keep these tables, and have this sum."""
-    return with_sum(round_cells(x, kept), x, total)
+def _whole_tables(cells: GroupCells) -> dict[Axes, Array]:
+    """Shared tables in whole numbers; those that follow from larger ones add up."""
+    tables: dict[Axes, Array] = {}
+    for axes, members in cells.grouping.shared:  # large ones first
+        larger = next((other for other in tables if set(axes) < set(other)), None)
+        if larger is not None:
+            others = tuple(k for k, axis in enumerate(larger) if axis not in axes)
+            tables[axes] = tables[larger].sum(axis=others)
+            continue
+        mean = np.mean([cells.table(g, axes).reshape(-1) for g in members], axis=0)
+        whole = np.diff(np.rint(np.cumsum(mean)), prepend=0).astype(np.int64)
+        tables[axes] = whole.reshape([cells.grouping.workload.domain.shape[a] for a in axes])
+    return tables
+
+
+def _separate(grouping: Grouping, group: int) -> list[Axes]:
+    """A group's largest shared tables, if no two of them look at one attribute; else none."""
+    tables = [axes for axes, members in grouping.shared if group in members]
+    tables = [axes for axes in tables if not any(set(axes) < set(other) for other in tables)]
+    overlap = any(set(axes) & set(other) for axes, other in combinations(tables, 2))
+    return [] if overlap else tables
+
+
+def with_table(whole: Array, x: Array, places: Axes, target: Array) -> Array:
+    """Whole cells with this table along some axes, as flat cells; other axes keep theirs.
+
+    Rows move from values that have too many to such as have too few, one at a time, and stay where
+    they are along all other axes: where that brings both cells nearest to x.
+
+    >>> whole, x = np.array([[2, 0], [1, 1]]), np.array([[1.4, 0.2], [1.0, 1.4]])
+    >>> with_table(whole, x, (0,), np.array([1, 3]))
+    array([1, 0, 2, 1])
+    """
+    shape, front = whole.shape, range(len(places))
+    flat = (target.size, -1)
+    moved = np.moveaxis(whole, places, front)
+    z, real = moved.reshape(flat).copy(), np.moveaxis(x, places, front).reshape(flat)
+    gaps = z.sum(axis=1) - target.reshape(-1)
+    for _ in range(int(np.abs(gaps).sum())):
+        over, under = int(np.argmax(gaps)), int(np.argmin(gaps))
+        gain = (z[over] - real[over]) - (z[under] - real[under])
+        gain[(z[over] == 0) | (real[under] == 0)] = -np.inf
+        best = int(np.argmax(gain))
+        if gaps[over] <= 0 or gaps[under] >= 0 or gain[best] == -np.inf:
+            break
+        z[over, best] -= 1
+        z[under, best] += 1
+        gaps[over] -= 1
+        gaps[under] += 1
+    back = np.moveaxis(z.reshape(moved.shape), front, places)
+    return np.asarray(back.reshape(math.prod(shape)))
 
 
 def with_sum(whole: Array, target: Array, total: int | None) -> Array:

@@ -89,16 +89,16 @@ class Grouping:
         for i, each in enumerate(axes):
             inside[i, list(each)] = True
         waiting = np.array([size <= NONNEGATIVE_CELLS for size in sizes])
-        groups = []
+        groups: list[set[int]] = []
         for i in sorted(range(len(axes)), key=lambda i: (-sizes[i], i)):
-            if not waiting[i]:
-                continue
-            start = set(axes[i]) or {int(np.argmin(shape))}
-            members = _grown(start, inside[waiting], shape)
-            held = ~inside[:, [a for a in range(len(shape)) if a not in members]].any(axis=1)
-            waiting &= ~held
-            groups.append(TableGroup(tuple(sorted(members)), tuple(np.flatnonzero(held).tolist())))
-        return cls(workload, tuple(groups))
+            if waiting[i]:
+                start = set(axes[i]) or {int(np.argmin(shape))}
+                groups.append(_grown(start, inside[waiting], shape))
+                waiting &= ~_held(inside, groups[-1])
+        groups = _without_idle(groups, inside, shape)
+        numbers = [np.flatnonzero(_held(inside, group)).tolist() for group in groups]
+        pairs = zip(groups, numbers, strict=True)
+        return cls(workload, tuple(TableGroup(tuple(sorted(g)), tuple(n)) for g, n in pairs))
 
     @cached_property
     def first(self) -> dict[int, int]:
@@ -196,6 +196,25 @@ def _grown(members: set[int], waiting: Array, shape: tuple[int, ...]) -> set[int
         if not worth:
             return members
         members = members | {max(worth, key=lambda axis: (worth[axis], -axis))}
+
+
+def _held(inside: Array, members: set[int]) -> Array:
+    """Which products look at attributes of a group alone."""
+    others = [axis for axis in range(inside.shape[1]) if axis not in members]
+    return np.asarray(~inside[:, others].any(axis=1))
+
+
+def _without_idle(groups: list[set[int]], inside: Array, shape: tuple[int, ...]) -> list[set[int]]:
+    """Groups without attributes that only tables need which another group has as well."""
+    groups = list(groups)
+    held = np.array([_held(inside, members) for members in groups])
+    for g, members in enumerate(groups):
+        for axis in sorted(members, key=lambda axis: (-shape[axis], axis)):
+            fewer = _held(inside, groups[g] - {axis})
+            elsewhere = np.delete(held, g, axis=0).any(axis=0)
+            if len(groups[g]) > 1 and (fewer | elsewhere | ~held[g]).all():
+                groups[g], held[g] = groups[g] - {axis}, fewer
+    return [members for members, some in zip(groups, held, strict=True) if some.any()]
 
 
 def _subtables(partitions: Sequence[tuple[int, bytes]]) -> Iterator[tuple[Axes, Partitions]]:

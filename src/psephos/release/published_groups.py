@@ -34,7 +34,7 @@ from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table
 from psephos.values import Array
 
-GROUPED_CELLS = 20_000_000
+MOST_GROUPED_CELLS = 20_000_000
 """The most cells of all groups together."""
 TOO_LARGE = "it looks at {cells:,} cells at a time, and {most:,} is the limit"
 TOO_MANY = "the groups of all tables have more than {most:,} cells together"
@@ -66,9 +66,9 @@ class PublishedGroups:
             cells += proposed.cells(g)
             inner = proposed.inner(g)
             factors = [inner.factors(k) for k in range(len(group.products))]
-            fits = cells <= GROUPED_CELLS
+            fits = cells <= MOST_GROUPED_CELLS
             told = tells(blocks, shape, group.axes, factors) if fits else [False] * len(factors)
-            why = NOT_TOLD if fits else TOO_MANY.format(most=GROUPED_CELLS)
+            why = NOT_TOLD if fits else TOO_MANY.format(most=MOST_GROUPED_CELLS)
             pairs = list(zip(group.products, told, strict=True))
             reasons |= {i: why for i, known in pairs if not known}
             held = tuple(i for i, known in pairs if known)
