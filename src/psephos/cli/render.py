@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from psephos.release.ask import Price, Reply
     from psephos.release.bundle import Bundle
     from psephos.release.forecast import Forecast, TableError
+    from psephos.release.published import PublishedRule
     from psephos.release.published_groups import PublishedGroups
     from psephos.release.simulated import SimulatedError
     from psephos.release.spec.entries import TargetEntry
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 MOST_LINES = 12
 """The most rows of a table in the terminal, and blocks of a plan in JSON."""
 SHOWN_GROUPS = 4
-"""The most groups of tables that a plan describes."""
+"""The most groups of tables that a plan names for one estimate."""
 LONG_BUDGET = re.compile(r"\b(epsilon|rho) (?=\S{10})(\d+/\d+) \(~[^)]*\)")
 RELEASE_KEY = re.compile(r"release (.*) [0-9a-f]{24}", re.DOTALL)
 QUERY_LABEL = re.compile(r"Query\(([\d,]+) answers .*\)")
@@ -385,16 +386,15 @@ def _group_notes(groups: PublishedGroups) -> str:
     )
     if not groups.tables:
         return f"There is no published view: {size}. {left_out}"
-    lines = [
-        f"{' × '.join(groups.attributes(g))} ({rule.method}: {rule.reason})"
-        for g, rule in enumerate(groups.rules[:SHOWN_GROUPS])
-    ]
-    more = len(groups.rules) - len(lines)
+    names: dict[PublishedRule, list[str]] = {}
+    for g, rule in enumerate(groups.rules):
+        names.setdefault(rule, []).append(" × ".join(groups.attributes(g)))
+    rules = "; ".join(_rule_words(rule, those) for rule, those in names.items())
     plural = "group" if len(groups.rules) == 1 else "groups"
     text = (
         f"{size}, so published tables come in {len(groups.rules)} {plural} of attributes with "
         f"{groups.cells:,} cells in all, which take about {memory_words(grouped_bytes(groups))}: "
-        f"{'; '.join(lines)}{f' and {more} more' if more else ''}."
+        f"{rules}."
     )
     if len(groups.rules) > 1:
         text += (
@@ -402,6 +402,13 @@ def _group_notes(groups: PublishedGroups) -> str:
             "different groups agree nearly, and the release says how nearly."
         )
     return f"{text} {left_out}".rstrip()
+
+
+def _rule_words(rule: PublishedRule, names: list[str]) -> str:
+    """Some groups, and the estimate that they have in common."""
+    more = len(names) - SHOWN_GROUPS
+    text = f"{', '.join(names[:SHOWN_GROUPS])}{f' and {more} more' if more > 0 else ''}"
+    return f"{text} by the {rule.method} estimate ({rule.reason})"
 
 
 def disagreement_words(bundle: Bundle) -> str:
@@ -414,9 +421,10 @@ def disagreement_words(bundle: Bundle) -> str:
     if not gap["largest"]:
         return f"{text}, and all groups agree with each other"
     where = " × ".join(gap["attributes"]) or "the total"
+    rows = f"{gap['largest']:,} row{'' if gap['largest'] == 1 else 's'}"
     return (
-        f"{text}; the same number computed from two groups differs by up to {gap['largest']:,} "
-        f"rows (by {where}), typically {gap['root_mean_square']:,.2g}"
+        f"{text}; the same number computed from two groups differs by up to {rows} (by {where}), "
+        f"typically {gap['root_mean_square']:,.2g}"
     )
 
 

@@ -125,11 +125,13 @@ class Grouping:
         return Workload(domain, [self.workload.products[i] for i in numbers])
 
     def kept(self, group: int) -> Workload:
-        """What a group's rounding keeps: its tables, and those in common with other groups."""
-        inner = self.inner(group)
+        """What a group's rounding keeps: tables it answers, and those in common with others."""
+        answered = self.inner(group, [i for i, g in self.first.items() if g == group])
         commons = {table.axes for table in self.commons if group in table.groups} - {()}
         tables = [product(dict.fromkeys(self.names(a), identity())) for a in sorted(commons)]
-        return Workload(inner.domain, [*inner.products, *tables])
+        known = [set(each.items) for each in answered.products]
+        others = [table for table in tables if set(table.items) not in known]
+        return Workload(answered.domain, [*answered.products, *others])
 
     @cached_property
     def shared(self) -> tuple[SharedTable, ...]:
