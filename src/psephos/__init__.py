@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from psephos.release.forecast import Forecast, RivalError, TableError, plan
     from psephos.release.preflight import check_release
     from psephos.release.published import PublishedRule
+    from psephos.release.published_groups import GroupedFit, PublishedGroups
     from psephos.release.request import Job
     from psephos.release.requests import MeasuredRequest
     from psephos.release.run import rehearse, release
@@ -200,6 +201,8 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "MeasuredRequest",
     "Views",
     "PublishedRule",
+    "PublishedGroups",
+    "GroupedFit",
     "Shift",
     "verify",
     "Verification",
@@ -280,6 +283,7 @@ _NAMES_OF = {
     "psephos.release.run": "rehearse release",
     "psephos.release.verify": "Check Verification verify",
     "psephos.release.published": "PublishedRule",
+    "psephos.release.published_groups": "GroupedFit PublishedGroups",
     "psephos.release.views": "Shift Views",
     "psephos.strategy.strategy": "Strategy",
     "psephos.workload.builders": "marginals prefix_product range_marginals range_product relative",

@@ -466,7 +466,7 @@ def test_a_csv_file_with_more_in_it_is_found(bundle):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('"format": 5, "format": 5', "a key is there twice"),
+        ('"format": 6, "format": 6', "a key is there twice"),
         ('"format": NaN', "NaN is no number"),
         ('"format": 1e999', "is no number of a release"),
         (f'"format": {"9" * 9999}', "a number has 9,999 digits"),
@@ -475,7 +475,7 @@ def test_a_csv_file_with_more_in_it_is_found(bundle):
 )
 def test_json_is_read_strictly(bundle, text, said):
     place = bundle.path / "manifest.json"
-    place.write_text(place.read_text().replace('"format": 5', text, 1))
+    place.write_text(place.read_text().replace('"format": 6', text, 1))
     with pytest.raises(ps.ReleaseError, match=said):
         verify(bundle.path)
 

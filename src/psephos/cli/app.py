@@ -425,14 +425,17 @@ def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None
         "simulation": bundle.simulation,
         "spend": render.plain_budget(bundle.spend),
         "tables": [entry["name"] for entry in bundle.manifest["tables"]],
+        "published": bundle.manifest["published"],
         "ledger": None if ledger is None else render.plain_ledger(ledger),
     }
-    tables = [
-        render.rich_numbers(f"{table.title} ({view})", bundle.table(table.name, view))
-        for view in views[:1]
-        for table in bundle.job.tables[:3]
-    ]
-    _show(as_json, plain, *tables, text, f"bundle: {bundle.path}\nreport: {bundle.report}")
+    left_out = (bundle.manifest["published"] or {}).get("left_out", {})
+    tables = []
+    for table in bundle.job.tables[:3] if views else ():
+        view = "consistent" if table.name in left_out and len(views) > 1 else views[0]
+        numbers = bundle.table(table.name, view)
+        tables.append(render.rich_numbers(f"{table.title} ({view})", numbers))
+    lines = [render.disagreement_words(bundle), f"bundle: {bundle.path}\nreport: {bundle.report}"]
+    _show(as_json, plain, *tables, text, *lines)
 
 
 def _amounts(epsilons: str | None, rhos: str | None) -> list[Budget]:

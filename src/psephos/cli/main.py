@@ -13,3 +13,7 @@ def main() -> None:
     from psephos.cli.app import main as run_command
 
     run_command()
+
+
+if __name__ == "__main__":
+    main()

@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from psephos.release.ask import Price, Reply
     from psephos.release.bundle import Bundle
     from psephos.release.forecast import Forecast, TableError
+    from psephos.release.published import PublishedRule
+    from psephos.release.published_groups import PublishedGroups
     from psephos.release.simulated import SimulatedError
     from psephos.release.spec.entries import TargetEntry
 
 MOST_LINES = 12
 """The most rows of a table in the terminal, and blocks of a plan in JSON."""
+SHOWN_GROUPS = 4
+"""The most groups of tables that a plan names for one estimate."""
 LONG_BUDGET = re.compile(r"\b(epsilon|rho) (?=\S{10})(\d+/\d+) \(~[^)]*\)")
 RELEASE_KEY = re.compile(r"release (.*) [0-9a-f]{24}", re.DOTALL)
 QUERY_LABEL = re.compile(r"Query\(([\d,]+) answers .*\)")
@@ -54,9 +58,6 @@ def plain_budget(budget: Budget) -> dict[str, Any]:
 
 def plain_plan(plan: Forecast, simulated: SimulatedError | None = None) -> dict[str, Any]:
     """A plan as plain values."""
-    from psephos.release.published import PublishedRule
-
-    shown = "published" in plan.job.file.output.views
     return {
         "name": plan.job.file.name,
         "budget": plain_budget(plan.budget),
@@ -70,7 +71,7 @@ def plain_plan(plan: Forecast, simulated: SimulatedError | None = None) -> dict[
         "queries": plan.job.workload.shape[0],
         "rmse": plan.rmse,
         "rmse_spread": plan.rmse_spread,
-        "published": asdict(PublishedRule.of(plan.job)) if shown else None,
+        "published": _plain_published(plan),
         "made_up": None if simulated is None else asdict(simulated),
         "expensive": plan.expensive.name,
         "bottleneck": {"table": plan.expensive.name, **_plain_bottleneck(plan.expensive)},
@@ -331,12 +332,15 @@ def _later_steps(plan: Forecast) -> str:
 def _published_notes(plan: Forecast, simulated: SimulatedError | None) -> str:
     """What the published view is rounded from, and its error on made-up rows."""
     from psephos.release.published import PublishedRule
-    from psephos.release.views import possible_views
 
-    if "published" not in possible_views(plan.job, plan.job.file.output.views):
+    groups = plan.groups
+    if "published" not in plan.job.file.output.views:
         return ""
-    rule = PublishedRule.of(plan.job)
-    text = f"The published view is rounded from the {rule.method} estimate: {rule.reason}."
+    if groups is None:
+        rule = PublishedRule.of(plan.job)
+        text = f"The published view is rounded from the {rule.method} estimate: {rule.reason}."
+    else:
+        text = _group_notes(groups)
     if simulated is not None:
         text += (
             f" On {simulated.rows:,} made-up rows its error, before rounding, was "
@@ -344,6 +348,84 @@ def _published_notes(plan: Forecast, simulated: SimulatedError | None) -> str:
             f"{_rows(simulated.consistent)}; on real rows it may be more or less."
         )
     return text
+
+
+def _plain_published(plan: Forecast) -> dict[str, Any] | None:
+    """What the published view will be rounded from, as plain values."""
+    from psephos.release.forecast import grouped_bytes
+    from psephos.release.published import PublishedRule
+
+    groups = plan.groups
+    if "published" not in plan.job.file.output.views:
+        return None
+    if groups is None:
+        return asdict(PublishedRule.of(plan.job))
+    return {
+        "groups": [
+            {
+                "attributes": list(groups.attributes(g)),
+                "tables": groups.table_names(g),
+                "cells": groups.grouping.cells(g),
+                **asdict(rule),
+            }
+            for g, rule in enumerate(groups.rules)
+        ],
+        "left_out": groups.left_out,
+        "bytes": grouped_bytes(groups) if groups.rules else 0,
+    }
+
+
+def _group_notes(groups: PublishedGroups) -> str:
+    """In which groups tables are published, by which rule, and which are not."""
+    from psephos.inverse.choice import memory_words
+    from psephos.release.forecast import grouped_bytes
+
+    size = f"{groups.job.workload.domain.size:,} cells are too many for one vector of them"
+    left_out = " ".join(
+        f"Table {name!r} has no published view: {why}." for name, why in groups.left_out.items()
+    )
+    if not groups.tables:
+        return f"There is no published view: {size}. {left_out}"
+    names: dict[PublishedRule, list[str]] = {}
+    for g, rule in enumerate(groups.rules):
+        names.setdefault(rule, []).append(" × ".join(groups.attributes(g)))
+    rules = "; ".join(_rule_words(rule, those) for rule, those in names.items())
+    plural = "group" if len(groups.rules) == 1 else "groups"
+    text = (
+        f"{size}, so published tables come in {len(groups.rules)} {plural} of attributes with "
+        f"{groups.cells:,} cells in all, which take about {memory_words(grouped_bytes(groups))}: "
+        f"{rules}."
+    )
+    if len(groups.rules) > 1:
+        text += (
+            " Tables of one group add up exactly, and all groups have the same total; numbers of "
+            "different groups agree nearly, and the release says how nearly."
+        )
+    return f"{text} {left_out}".rstrip()
+
+
+def _rule_words(rule: PublishedRule, names: list[str]) -> str:
+    """Some groups, and the estimate that they have in common."""
+    more = len(names) - SHOWN_GROUPS
+    text = f"{', '.join(names[:SHOWN_GROUPS])}{f' and {more} more' if more > 0 else ''}"
+    return f"{text} by the {rule.method} estimate ({rule.reason})"
+
+
+def disagreement_words(bundle: Bundle) -> str:
+    """How far published tables of different groups are apart; nothing where all add up."""
+    facts = bundle.manifest.get("published") or {}
+    if len(facts.get("groups", ())) < 2:
+        return ""
+    gap = facts["disagreement"]
+    text = f"published tables come in {len(facts['groups'])} groups: inside each they add up"
+    if not gap["largest"]:
+        return f"{text}, and all groups agree with each other"
+    where = " × ".join(gap["attributes"]) or "the total"
+    rows = f"{gap['largest']:,} row{'' if gap['largest'] == 1 else 's'}"
+    return (
+        f"{text}; the same number computed from two groups differs by up to {rows} (by {where}), "
+        f"typically {gap['root_mean_square']:,.2g}"
+    )
 
 
 def _notes(plan: Forecast) -> str:

@@ -3,22 +3,31 @@
 from psephos.infer.entropy import MaximumEntropy, maximum_entropy
 from psephos.infer.estimate import Answers, CellEstimate, Estimate
 from psephos.infer.expanded import expanded
-from psephos.infer.least_squares import BlockAnswers, LeastSquares, least_squares
+from psephos.infer.group_cells import Disagreement, GroupCells
+from psephos.infer.least_squares import BlockAnswers, LeastSquares, NoisyBlock, least_squares
 from psephos.infer.local_tables import Inconsistency, LocalTables, local_tables
 from psephos.infer.multiplicative_weights import multiplicative_weights
 from psephos.infer.nonnegative import NonNegative, nonnegative
+from psephos.infer.table_groups import CommonTable, Grouping, SharedTable, TableGroup
 from psephos.infer.thresholded import thresholded
 
 __all__ = [
     "Answers",
     "BlockAnswers",
     "CellEstimate",
+    "CommonTable",
+    "Disagreement",
     "Estimate",
+    "GroupCells",
+    "Grouping",
     "Inconsistency",
     "LeastSquares",
     "LocalTables",
     "MaximumEntropy",
+    "NoisyBlock",
     "NonNegative",
+    "SharedTable",
+    "TableGroup",
     "expanded",
     "least_squares",
     "local_tables",

@@ -37,10 +37,21 @@ def least_squares(measurements: Measurement | Iterable[Measurement]) -> LeastSqu
     """
     several = tuple(measurements) if isinstance(measurements, Iterable) else (measurements,)
     domain = common_domain(several)
-    blocks = block_answers(several)
-    precisions = [precision(block.noise.exact_variance) for block in blocks]
+    blocks = [
+        NoisyBlock(matrix, noise.exact_variance, values)
+        for matrix, noise, values in block_answers(several)
+    ]
+    return fit_blocks(domain, blocks, several)
+
+
+def fit_blocks(
+    domain: Domain, blocks: Sequence[NoisyBlock], measurements: tuple[Measurement, ...]
+) -> LeastSquares:
+    """The least squares estimate from blocks that these measurements gave."""
+    precisions = [precision(block.variance) for block in blocks]
     form = form_of([block.matrix for block in blocks], precisions, domain.shape)
-    return LeastSquares(domain, form, form.fit([block.values for block in blocks]), several)
+    fitted = form.fit([block.values for block in blocks])
+    return LeastSquares(domain, form, fitted, measurements, tuple(blocks))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,6 +62,8 @@ class LeastSquares:
     form: Form
     fitted: Fitted
     measurements: tuple[Measurement, ...]
+    blocks: tuple[NoisyBlock, ...]
+    """What was measured, as maps of the cells of the domain."""
     biased: ClassVar[bool] = False
 
     def answer(self, workload: Workload) -> Answers:
@@ -85,6 +98,14 @@ class LeastSquares:
         mark = "Simulated estimate" if self.simulation else "Estimate"
         count = sum(len(m.values) for m in self.measurements)
         return f"{mark}(from {count:,} noisy answers over {self.domain})"
+
+
+class NoisyBlock(NamedTuple):
+    """Answers to one map of the cells, and the variance of their noise."""
+
+    matrix: Matrix
+    variance: float
+    values: Array
 
 
 class BlockAnswers(NamedTuple):

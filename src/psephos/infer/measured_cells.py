@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import default_rng
 
 from psephos.infer.asked_risk import AskedRisk
-from psephos.infer.least_squares import LeastSquares, block_answers
+from psephos.infer.least_squares import LeastSquares
 from psephos.infer.normal_equations import merged_cells
 from psephos.infer.table_tree import TableTree
 from psephos.inverse.form import Factors, Fitted, Form
@@ -56,7 +56,7 @@ class MeasuredCells:
     @classmethod
     def of(cls, estimate: LeastSquares) -> MeasuredCells:
         """All measurements of an estimate."""
-        answers = block_answers(estimate.measurements)
+        answers = estimate.blocks
         blocks = [each.matrix for each in answers]
         form, fitted, shape = estimate.form, estimate.fitted, estimate.domain.shape
         mergings = []
@@ -66,9 +66,7 @@ class MeasuredCells:
             shape, form, fitted = form.merging.shape, form.inner, fitted.inner
         tree = TableTree.of(blocks, shape)
         values = [tree.arrange_answers(b, a.values.astype(float)) for b, a in enumerate(answers)]
-        variances = np.repeat(
-            [max(a.noise.exact_variance, LEAST_VARIANCE) for a in answers], tree.rows
-        )
+        variances = np.repeat([max(a.variance, LEAST_VARIANCE) for a in answers], tree.rows)
         y = np.concatenate(values)
         return cls(shape, form, fitted, tuple(mergings), tree, y, variances)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import default_rng
 
-from psephos.infer.least_squares import LeastSquares, block_answers
+from psephos.infer.least_squares import LeastSquares
 from psephos.inverse.choice import precision
 from psephos.inverse.form import Fitted, Form
 from psephos.inverse.gram_map import LinearMap, gram_map
@@ -74,9 +74,9 @@ class NormalEquations:
     @classmethod
     def of(cls, estimate: LeastSquares) -> NormalEquations:
         """The normal equations of all measurements of an estimate."""
-        answers = block_answers(estimate.measurements)
+        answers = estimate.blocks
         blocks = [each.matrix for each in answers]
-        precisions = [precision(each.noise.exact_variance) for each in answers]
+        precisions = [precision(each.variance) for each in answers]
         values = [each.values.astype(float) for each in answers]
         form, fitted, shape = estimate.form, estimate.fitted, estimate.domain.shape
         groups: Array | None = None
@@ -198,11 +198,8 @@ def _expected_square(
     if estimate.form.exact:
         return float(np.array(weights) @ estimate.form.traces(products))
     rng = default_rng(0)
-    answers = block_answers(estimate.measurements)
-    draws = [
-        math.sqrt(each.noise.exact_variance) * rng.standard_normal(each.values.size)
-        for each in answers
-    ]
+    answers = estimate.blocks
+    draws = [math.sqrt(each.variance) * rng.standard_normal(each.values.size) for each in answers]
     fitted = estimate.form.fit(draws)
     squares = [float((fitted.answers(factors) ** 2).sum()) for factors in products]
     return float(np.array(weights) @ squares)

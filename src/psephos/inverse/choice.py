@@ -79,7 +79,7 @@ class Cost:
     method: Method
 
     def __repr__(self) -> str:
-        return f"about {time_words(self.seconds)} and {_memory(self.bytes)}"
+        return f"about {time_words(self.seconds)} and {memory_words(self.bytes)}"
 
 
 def form_of(blocks: Sequence[Matrix], precisions: Sequence[float], shape: tuple[int, ...]) -> Form:
@@ -287,7 +287,8 @@ def time_words(seconds: float) -> str:
     return f"{_digit(seconds)} s" if seconds >= 0.01 else "0.01 s"
 
 
-def _memory(count: int) -> str:
+def memory_words(count: int) -> str:
+    """A number of bytes in the unit that suits it."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= 0.1 * size:
             return f"{_digit(count / size)} {unit}"

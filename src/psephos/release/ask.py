@@ -22,10 +22,10 @@ import pyarrow as pa
 from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError, UnsupportedError
 from psephos.infer.least_squares import over_merged_domain
-from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget
 from psephos.release.bundle import Bundle
 from psephos.release.files import report_damage, sha256_of
+from psephos.release.published import all_cells_fit
 from psephos.release.request import Job
 from psephos.release.requests import REQUEST_FILES, request_folders
 from psephos.release.spec.entries import TargetEntry
@@ -35,7 +35,9 @@ from psephos.release.views import Views, marked, table_labels
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
+from psephos.values import Array
 from psephos.workload.product import regroup
+from psephos.workload.query_sets import TotalQueries
 from psephos.workload.sql import compile_sql
 from psephos.workload.workload import Workload
 
@@ -180,17 +182,40 @@ def ask(
 
 
 def _model_reply(bundle: Bundle, workload: Workload) -> Reply:
-    """Answers of the estimate of all cells."""
-    if bundle.job.workload.domain.size > NONNEGATIVE_CELLS:
-        raise UnsupportedError(
-            f"a model of {bundle.job.workload.domain.size:,} cells is over the limit of "
-            f"{NONNEGATIVE_CELLS:,}; ask without --model"
-        )
-    cells = bundle.estimate.reshape(bundle.job.workload.domain.shape)
+    """Answers of the estimate of all cells, or of the first group of tables that tells them."""
+    if all_cells_fit(bundle.job):
+        cells = bundle.estimate.reshape(bundle.job.workload.domain.shape)
+        answers = workload.answer(cells)
+    else:
+        answers = _group_answers(bundle, workload)
     whole = Table("ask", "ask", range(len(workload.products)))
-    numbers = {"count": workload.answer(cells), "model": np.full(workload.shape[0], True)}
+    numbers = {"count": answers, "model": np.full(workload.shape[0], True)}
     table = marked(table_labels(workload, whole), numbers, bundle.simulation)
     return Reply(workload, table, math.inf, MODEL)
+
+
+def _group_answers(bundle: Bundle, workload: Workload) -> Array:
+    """Answers from groups of tables: each product looks at attributes of one group."""
+    if workload.domain != bundle.job.workload.domain or "published" not in bundle.manifest["views"]:
+        raise UnsupportedError(
+            f"there is no model of {bundle.job.workload.domain.size:,} cells, and no group of "
+            "tables that tells this; ask without --model, with conditions joined by AND"
+        )
+    cells = bundle.group_estimates
+    groups, answers = cells.grouping.groups, []
+    for product in workload.products:
+        names = [n for n, queries in product.items if not isinstance(queries, TotalQueries)]
+        axes = {workload.domain.axis(name) for name in names}
+        holding = (g for g, group in enumerate(groups) if axes <= set(group.axes))
+        group = next(holding, None)
+        if group is None:
+            raise UnsupportedError(
+                f"no group of published tables holds {', '.join(names)} together, and there is no "
+                "model of all cells; ask about fewer attributes at a time, or without --model"
+            )
+        domain = workload.domain.project(cells.grouping.names(groups[group].axes))
+        answers.append(Workload(domain, [product]).answer(cells.grid(group)))
+    return np.concatenate(answers)
 
 
 def price(

@@ -11,6 +11,9 @@
     estimate/cells.parquet         the real numbers that the published cells are a rounding of
     report.html            the same for people
 
+Where a vector of all cells does not fit, published/groups/1.parquet … and estimate/groups/1.parquet
+… hold the cells of each group of tables.
+
 Nothing in it carries a hash, a size or a date of the source. It is written beside its place and
 moved there in one step, so there is a whole bundle or none.
 """
@@ -34,6 +37,7 @@ import pyarrow.parquet
 
 from psephos.errors import ReleaseError, a_path
 from psephos.infer.estimate import Answers
+from psephos.infer.group_cells import Disagreement, GroupCells
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.release.files import (
@@ -65,7 +69,7 @@ from psephos.release.requests import (
 from psephos.release.spec.entries import View
 from psephos.release.spec.file import checked_release
 from psephos.release.spec.tables import Table
-from psephos.release.views import Views, possible_views, require_agreement, table_schema
+from psephos.release.views import Views, require_agreement, table_schema
 from psephos.report import charts
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.report.points import Points
@@ -78,6 +82,8 @@ CELLS_FILE = f"{CELLS_STEM}.parquet"
 """Whole numbers for every cell, in row-major order: all published tables are sums of them."""
 ESTIMATE_FILE = f"estimate/{CELLS_STEM}.parquet"
 """The real numbers that they are a rounding of."""
+GROUPS_FOLDER = "groups"
+"""Cells of groups of tables lie in it, below published/ and estimate/."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,11 +161,29 @@ class Bundle:
     @cached_property
     def estimate(self) -> Array:
         """Real numbers for every cell, which published ones are a rounding of; as a model."""
+        if self.views.groups is not None:
+            raise ReleaseError("tables are in groups, each with its cells: see `group_estimates`")
         if ESTIMATE_FILE not in self.manifest["files"]:
             return self.views.solution
-        place = self.path / ESTIMATE_FILE
-        cells = read_floats(place, "count", self.job.workload.domain.size)
-        if sha256_of(place) != self.manifest["files"][ESTIMATE_FILE]:
+        return self._floats(ESTIMATE_FILE, self.job.workload.domain.size)
+
+    @cached_property
+    def group_estimates(self) -> GroupCells:
+        """The same for each group of tables, where a vector of all cells does not fit."""
+        groups = self.views.groups
+        if groups is None or "published" not in self.manifest["views"]:
+            raise ReleaseError("no tables of this release are in groups: see `estimate`")
+        grouping = groups.grouping
+        sizes = [grouping.cells(g) for g in range(len(grouping.groups))]
+        names = [f"estimate/{group_file(g)}" for g in range(len(sizes))]
+        vectors = (self._floats(n, size) for n, size in zip(names, sizes, strict=True))
+        return GroupCells(grouping, tuple(vectors))
+
+    def _floats(self, name: str, count: int) -> Array:
+        """Real numbers of a file, if it is as it was released."""
+        place = self.path / name
+        cells = read_floats(place, "count", count)
+        if sha256_of(place) != self.manifest["files"].get(name):
             raise ReleaseError(f"{place} has changed since the release; get the bundle again")
         return cells
 
@@ -180,6 +204,9 @@ class Bundle:
         if view not in self.manifest["views"]:
             raise ReleaseError(f"no view {view!r}; have {', '.join(self.manifest['views'])}")
         table = self._table(name)
+        why = self._left_out(name) if view == "published" else None
+        if why is not None:
+            raise ReleaseError(f"table {name!r} has no published view: {why}")
         rows = table.rows(self.job.workload)
         count = rows.stop - rows.start
         schema = table_schema(self.job.workload, table, view, self.simulation)
@@ -187,6 +214,11 @@ class Bundle:
         if "parquet" in self.job.file.output.formats:
             return read_parquet(place.with_name(f"{place.name}.parquet"), (schema,), count)
         return read_csv(place.with_name(f"{place.name}.csv"), schema, count)
+
+    def _left_out(self, name: str) -> str | None:
+        """Why a table has no published view."""
+        reasons: dict[str, str] = (self.manifest.get("published") or {}).get("left_out", {})
+        return reasons.get(name)
 
     def plot(self, name: str, view: View = "consistent") -> Any:
         """A chart of a table of the release, as altair has it; `charts.save_chart` writes it."""
@@ -249,7 +281,7 @@ def write_bundle(
         views = Views(job, tuple(request.measurement for request in requests))
         if not views.simulation:
             require_agreement(views)
-        kinds = possible_views(job, job.file.output.views)
+        kinds = views.kinds
         views.compute(kinds)
         say("tables")
         _write_inputs(draft, job, requests)
@@ -321,18 +353,37 @@ def _write_report(report: Callable[[Views, Path], None], views: Views, place: Pa
 
 def distance(views: Views, published: Array | None = None) -> dict[str, float]:
     """How far the published numbers are from the consistent ones."""
-    gap = (views.published if published is None else published) - views.consistent
+    whole = views.published if published is None else published
+    rows = views.published_rows
+    gap = whole[rows] - views.consistent[rows]
     return {
         "largest": float(np.abs(gap).max()),
         "root_mean_square": float(np.sqrt((gap**2).mean())),
-        "in_standard_errors": float(np.abs(gap / np.maximum(views.stderr, 1e-12)).max()),
+        "in_standard_errors": float(np.abs(gap / np.maximum(views.stderr[rows], 1e-12)).max()),
     }
 
 
 def published_facts(views: Views) -> dict[str, Any]:
     """What the published view was rounded from, and how that was reached."""
+    if views.groups is not None:
+        return {
+            **views.groups.facts(views.grouped_fit),
+            "disagreement": disagreement_facts(views.group_cells),
+            "left_out": views.groups.left_out,
+        }
     fit = views.fit
     return {**asdict(views.rule), "steps": fit.steps, "gap": fit.gap}
+
+
+def disagreement_facts(whole: GroupCells) -> dict[str, Any]:
+    """How far apart whole numbers of different groups are, as the manifest has it."""
+    facts = asdict(Disagreement.of(whole))
+    return {**facts, "attributes": list(facts["attributes"])}
+
+
+def group_file(group: int) -> str:
+    """Where the cells of a group lie, below published/ and estimate/."""
+    return f"{GROUPS_FOLDER}/{group + 1}.parquet"
 
 
 def release_json(job: Job, folder: str = REQUESTS_FOLDER) -> dict[str, Any]:
@@ -378,19 +429,32 @@ def _write_views(draft: Path, views: Views, kinds: tuple[View, ...]) -> list[dic
             for i in range(len(views.blocks)):
                 _write_table(draft / view, f"block-{i + 1}", views.raw(i), job)
             continue
-        for table in job.tables:
+        for table in views.published_tables if view == "published" else job.tables:
             _write_table(draft / view, file_name(table.name), views.table(table, view), job)
         if view == "published":
-            cells = pa.table({"count": pa.array(views.cells, type=pa.int64())})
-            pa.parquet.write_table(cells, draft / view / CELLS_FILE)
-            (draft / ESTIMATE_FILE).parent.mkdir()
-            pa.parquet.write_table(pa.table({"count": views.solution}), draft / ESTIMATE_FILE)
+            _write_cells(draft, views)
     for table in job.tables:
         entry: dict[str, Any] = {"name": table.name, "file": file_name(table.name)}
-        if "published" in kinds:
+        if "published" in kinds and table in views.published_tables:
             entry["shifts"] = [asdict(shift) for shift in views.shifts(table)]
         entries.append(entry)
     return entries
+
+
+def _write_cells(draft: Path, views: Views) -> None:
+    """The cells that published tables are sums of, and what they were rounded from."""
+    if views.groups is None:
+        pairs = {CELLS_FILE: (views.cells, views.solution)}
+    else:
+        vectors = zip(views.group_cells.vectors, views.grouped_fit.cells.vectors, strict=True)
+        pairs = {group_file(g): pair for g, pair in enumerate(vectors)}
+        (draft / "published" / GROUPS_FOLDER).mkdir()
+    for name, (whole, real) in pairs.items():
+        place = draft / "estimate" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        cells = pa.table({"count": pa.array(whole, type=pa.int64())})
+        pa.parquet.write_table(cells, draft / "published" / name)
+        pa.parquet.write_table(pa.table({"count": real}), place)
 
 
 def _write_table(folder: Path, name: str, table: pa.Table, job: Job) -> None:

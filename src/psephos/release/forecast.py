@@ -7,20 +7,22 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
 from psephos.errors import PsephosError, ReleaseError, TooLargeError, UnsupportedError
 from psephos.infer.intervals import Widths
+from psephos.infer.least_squares import block_answers
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.release.published import PublishedRule
+from psephos.release.published_groups import PublishedGroups, possible_views
 from psephos.release.request import Job
 from psephos.release.selection import Progress, strategy_for
-from psephos.release.spec.entries import TargetEntry
+from psephos.release.spec.entries import TargetEntry, View
 from psephos.release.spec.tables import Table
 from psephos.release.targets import (
     Bottleneck,
@@ -45,6 +47,11 @@ simulations are bounded in all."""
 SECONDS_PER_CELL = {"entropy": 4e-6, "least squares": 4e-5}
 SECONDS_PER_ROUNDED_CELL, MOST_ROUNDING_SECONDS = 1.5e-5, 60.0
 """What a published cell costs, by the estimate that is rounded, and its bounded rounding."""
+SECONDS_PER_GROUPED_CELL = {"entropy": 1.5e-5, "least squares": 4e-5}
+SECONDS_PER_ROUNDED_GROUP_CELL = 3.5e-5
+"""The same where tables are in groups: more numbers are kept for each cell."""
+GROUPED_BYTES, BYTES_PER_GROUPED_CELL = 2**26, 2**9
+"""What groups take in memory at a time, for each cell of the largest and whatever their size."""
 SMOOTH = 1000
 """Noise so many times as wide as at the file's budget has no steps to speak of."""
 WIDEST = 1e15
@@ -98,6 +105,19 @@ class Forecast:
     rivals: tuple[RivalError, ...]
     widths: Widths
 
+    @cached_property
+    def groups(self) -> PublishedGroups | None:
+        """Groups of published tables, where no vector of all cells fits."""
+        past = block_answers([request.measurement for request in self.job.past])
+        blocks = [block.matrix for block in past]
+        blocks += [block.matrix for block in self.strategy.query.blocks]
+        return PublishedGroups.of(self.job, blocks)
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """The views that the bundle will have."""
+        return possible_views(self.job, self.groups)
+
     @property
     def rmse(self) -> float:
         """The root mean squared error of all numbers, weighted as the tables are."""
@@ -135,8 +155,8 @@ class Forecast:
             ("intervals", min(intervals, MOST_INTERVAL_SECONDS + numbers * SECONDS_PER_WIDTH)),
             ("tables and report", tables + REPORT_SECONDS),
         ]
-        if "published" in output.views:
-            steps.append(("published numbers", published_seconds(self.job)))
+        if "published" in self.views:
+            steps.append(("published numbers", published_seconds(self.job, self.groups)))
         return tuple(steps)
 
     def blocks(self) -> list[tuple[str, int, float]]:
@@ -443,10 +463,24 @@ def _without(job: Job, name: str) -> Job | None:
     return Job.of(job.file.model_copy(update={"tables": tables}), job.folder)
 
 
-def published_seconds(job: Job, *, rounded: bool = True) -> float:
+def published_seconds(
+    job: Job, groups: PublishedGroups | None = None, *, rounded: bool = True
+) -> float:
     """About how long the estimate of the published view takes, and its rounding."""
+    if groups is not None:
+        sizes = [groups.grouping.cells(g) for g in range(len(groups.rules))]
+        pairs = list(zip(sizes, groups.rules, strict=True))
+        seconds = sum(n * SECONDS_PER_GROUPED_CELL[rule.method] for n, rule in pairs)
+        each = (min(n * SECONDS_PER_ROUNDED_GROUP_CELL, MOST_ROUNDING_SECONDS) for n in sizes)
+        return seconds + (sum(each) if rounded else 0.0)
     cells = job.workload.domain.size
     seconds = cells * SECONDS_PER_CELL[PublishedRule.of(job).method]
     if rounded:
         seconds += min(cells * SECONDS_PER_ROUNDED_CELL, MOST_ROUNDING_SECONDS)
     return seconds
+
+
+def grouped_bytes(groups: PublishedGroups) -> int:
+    """About what the cells of groups take in memory: one group is estimated at a time."""
+    largest = max(groups.grouping.cells(g) for g in range(len(groups.rules)))
+    return GROUPED_BYTES + BYTES_PER_GROUPED_CELL * largest

@@ -17,6 +17,7 @@ from psephos.release.page_facts import (
     budget_text,
     count_text,
     digits_for,
+    groups_of,
     guarantee_of,
     interval,
     interval_method,
@@ -28,6 +29,7 @@ from psephos.release.page_facts import (
     unit_text,
 )
 from psephos.release.request import ordered_columns
+from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table
 from psephos.release.views import Views
 from psephos.report import charts
@@ -83,6 +85,7 @@ def page_of(release: ReleaseFacts) -> Page:
         results=tuple(result_of(release, k) for k in range(len(release.job.tables))),
         rivals=rivals_of(release),
         shifts=shifts_of(release) if "published" in release.bundle_views else None,
+        groups=groups_of(release),
         guarantee=guarantee_of(release.forecast.budget),
         intervals=interval_method(release),
     )
@@ -99,7 +102,6 @@ def _glance(release: ReleaseFacts) -> Pairs:
     typical, low, high = (
         plus_minus(float(width), digits) for width in (np.median(half), half.min(), half.max())
     )
-    published = release.view == "published"
     return (
         ("Tables", f"{len(release.job.tables):,}"),
         ("Numbers", f"{release.job.workload.shape[0]:,}"),
@@ -111,15 +113,30 @@ def _glance(release: ReleaseFacts) -> Pairs:
         ),
         (
             "Numbers shown",
-            "whole, never negative, and they add up" if published else "unbiased, and they add up",
+            _numbers_shown(release),
         ),
     )
+
+
+def _numbers_shown(release: ReleaseFacts) -> str:
+    """What the numbers on the page are like."""
+    if release.view != "published":
+        return "unbiased, and they add up"
+    groups = release.views.groups
+    if groups is None or len(groups.rules) == 1:
+        return "whole, never negative, and they add up"
+    return "whole, never negative, and they add up inside each group of tables"
+
+
+def _view(release: ReleaseFacts, table: Table) -> View:
+    """The view of a table that the page shows."""
+    return release.view if table in release.views.published_tables else "consistent"
 
 
 def result_of(release: ReleaseFacts, number: int) -> Result:
     """One table with its numbers, beside a chart."""
     table = release.job.tables[number]
-    data = release.views.table(table, release.view)
+    data = release.views.table(table, _view(release, table))
     few = data.num_rows <= CHARTED_ROWS
     return Result(
         title=table.title,
@@ -134,7 +151,7 @@ def _count_table(release: ReleaseFacts, table: Table, data: pa.Table) -> HtmlTab
     labels = data.column_names[: data.column_names.index("count")]
     if len(labels) > 1:  # what a part asks about shows in its labels
         labels = [name for name in labels if name != PART]
-    published, bars = release.view == "published", not release.plots
+    published, bars = _view(release, table) == "published", not release.plots
     heads = [_column_head(release, name) for name in labels] or ["Rows"]
     heads += ["Published count", "Consistent"] if published else ["Count"]
     heads += ["Standard error", f"{release.confidence} noise interval", *(["Plot"] * bars)]
@@ -222,7 +239,8 @@ def _rest(release: ReleaseFacts, table: Table, data: pa.Table) -> str:
     if data.num_rows <= PAGE_ROWS:
         return ""
     text = f" These are the first {PAGE_ROWS} of {data.num_rows:,} rows"
-    if release.view not in release.bundle_views:
+    view = _view(release, table)
+    if view not in release.bundle_views:
         return f"{text}."
     kind = "csv" if "csv" in release.file.output.formats else "parquet"
-    return f"{text}; {release.view}/{file_name(table.name)}.{kind} holds them all."
+    return f"{text}; {view}/{file_name(table.name)}.{kind} holds them all."

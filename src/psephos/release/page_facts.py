@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from psephos.domain.attribute import Attribute
+from psephos.infer.group_cells import Disagreement
 from psephos.kernel.budget import Budget
 from psephos.kernel.unit import Unit
 from psephos.matrix import Identity, Kron, Matrix, Ones
@@ -21,11 +22,12 @@ from psephos.release.bundle import distance
 from psephos.release.forecast import Forecast, TableError
 from psephos.release.request import Job, column_titles
 from psephos.release.spec.entries import ReleaseFile, TableEntry, View
-from psephos.release.views import Views, possible_views, row_multiplicity
+from psephos.release.views import Views, row_multiplicity
 from psephos.report import charts
 from psephos.report.html import Cell, HtmlTable
 from psephos.report.page import (
     ErrorChart,
+    Groups,
     Guarantee,
     IntervalMethod,
     Pairs,
@@ -69,7 +71,7 @@ class ReleaseFacts:
     @cached_property
     def bundle_views(self) -> tuple[View, ...]:
         """The views that are part of the bundle."""
-        return possible_views(self.job, self.file.output.views)
+        return self.views.kinds
 
     @property
     def view(self) -> View:
@@ -286,7 +288,7 @@ def shifts_of(release: ReleaseFacts) -> Shifts:
     """How far the published view is from the unbiased one."""
     rows = [
         [table.title, _by(release, shift.by), f"{shift.numbers:,}", _gap_text(shift.mean)]
-        for table in release.job.tables
+        for table in release.views.published_tables
         for shift in release.views.shifts(table)
     ]
     heads = ["Table", "Counts by", "Numbers", "Mean shift (estimate)"]
@@ -298,6 +300,39 @@ def shifts_of(release: ReleaseFacts) -> Shifts:
     )
     caption = "Estimated shift of the published view, in rows"
     return Shifts(HtmlTable.of(caption, heads, rows), distances)
+
+
+def groups_of(release: ReleaseFacts) -> Groups | None:
+    """The groups of published tables, and how far they are apart."""
+    groups = release.views.groups
+    if groups is None or "published" not in release.bundle_views:
+        return None
+    rows = [
+        [
+            str(g + 1),
+            " × ".join(release.titles.get(name, name) for name in groups.attributes(g)),
+            ", ".join(title_of(release, name) for name in groups.table_names(g)),
+            f"{groups.grouping.cells(g):,}",
+        ]
+        for g in range(len(groups.rules))
+    ]
+    gap = Disagreement.of(release.views.group_cells)
+    where = f" (counts by {_by(release, gap.attributes)})" if gap.largest else ""
+    rows_apart = f"{gap.largest:,} row{'' if gap.largest == 1 else 's'}"
+    facts = (
+        ("Largest difference of a number between two groups", f"{rows_apart}{where}"),
+        ("Root mean square difference", _gap_text(gap.root_mean_square)),
+        ("Numbers that two groups or more tell", f"{gap.numbers:,}"),
+    )
+    heads = ["Group", "Attributes", "Tables", "Combinations"]
+    table = HtmlTable.of("Groups of published tables", heads, rows, text_columns=3)
+    left_out = tuple((title_of(release, name), why) for name, why in groups.left_out.items())
+    return Groups(table, facts, left_out)
+
+
+def title_of(release: ReleaseFacts, name: str) -> str:
+    """What a table is called."""
+    return next(table.title for table in release.job.tables if table.name == name)
 
 
 def _by(release: ReleaseFacts, names: tuple[str, ...]) -> str:

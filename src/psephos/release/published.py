@@ -9,6 +9,9 @@ Ranges over a long axis add up many cells. What helps each cell, to be drawn tow
 up there to more than noise; so where most numbers are such ranges, the second is taken, unless
 there are so many cells that its iterations would end far from their limit. The noisy numbers do not
 tell reliably which is closer, hence the rule looks at the questions only.
+
+Where a vector of all cells does not fit, the rule is applied to each group of tables
+(psephos.release.published_groups).
 """
 
 from __future__ import annotations
@@ -19,15 +22,18 @@ import numpy as np
 
 from psephos.infer.entropy import MaximumEntropy, maximum_entropy
 from psephos.infer.least_squares import LeastSquares
-from psephos.infer.nonnegative import NonNegative, nonnegative
+from psephos.infer.nonnegative import NONNEGATIVE_CELLS, NonNegative, nonnegative
 from psephos.release.request import Job
 from psephos.release.spec.entries import PublishedMethod
+from psephos.values import Array
 from psephos.workload.workload import Workload
 
 MOST_SUMS = 16
 """A value may be part of so many sums of a table before these count as ranges."""
 RANGE_CELLS = 50_000
 """Where there are more cells, iterations do not come near the nearest ones in reasonable time."""
+VECTOR_CELLS = NONNEGATIVE_CELLS
+"""Domains of more cells are published in groups of tables."""
 MOST_RANGES = 0.5
 """The share of ranges among all numbers above which the estimate is made for them."""
 
@@ -40,12 +46,13 @@ class PublishedRule:
     reason: str
 
     @classmethod
-    def of(cls, job: Job) -> PublishedRule:
-        """What the release file says, or what its tables suggest."""
+    def of(cls, job: Job, workload: Workload | None = None) -> PublishedRule:
+        """What the release file says, or what its tables suggest; or some of them."""
         chosen = job.file.output.published
         if chosen != "auto":
             return cls(chosen, "as the release file says")
-        share, cells = share_of_ranges(job.workload), job.workload.domain.size
+        workload = job.workload if workload is None else workload
+        share, cells = share_of_ranges(workload), workload.domain.size
         if share <= MOST_RANGES:
             return cls("entropy", "most numbers count single values or groups of them")
         reason = f"{share:.0%} of the numbers add up ranges along an attribute"
@@ -57,12 +64,25 @@ class PublishedRule:
         self, job: Job, estimate: LeastSquares, steps: int | None = None
     ) -> MaximumEntropy | NonNegative:
         """The cells before they are rounded; by so many steps of entropy, if these are known."""
-        workload, total = job.workload, job.file.total
+        return self.fit_tables(job.workload, estimate, job.zeros, job.file.total, steps)
+
+    def fit_tables(
+        self,
+        workload: Workload,
+        estimate: LeastSquares,
+        zeros: Array | None,
+        total: float | None,
+        steps: int | None = None,
+    ) -> MaximumEntropy | NonNegative:
+        """The same for some tables, over the domain of their own attributes."""
         if self.method == "entropy":
-            return maximum_entropy(estimate, workload, zeros=job.zeros, total=total, steps=steps)
-        return nonnegative(
-            estimate, workload=workload, zeros=job.zeros, hold_total=True, total=total
-        )
+            return maximum_entropy(estimate, workload, zeros=zeros, total=total, steps=steps)
+        return nonnegative(estimate, workload=workload, zeros=zeros, hold_total=True, total=total)
+
+
+def all_cells_fit(job: Job) -> bool:
+    """Is there a vector of all cells, which all published tables are sums of?"""
+    return job.workload.domain.size <= VECTOR_CELLS
 
 
 def share_of_ranges(workload: Workload) -> float:

@@ -40,11 +40,13 @@ from psephos.release.spec.entries import PublishedMethod, View
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 
-BUNDLE_FORMAT = 5
+BUNDLE_FORMAT = 6
 LATTICE_FORMAT = 4
 """From this format on, half-widths know the exact steps of noise."""
 ESTIMATE_FORMAT = 5
 """From this format on, bundles hold the cells that published ones were rounded from."""
+GROUPS_FORMAT = 6
+"""From this format on, domains of too many cells are published in groups of tables."""
 OLDEST_FORMAT = 2
 REQUESTS_FOLDER = "requests"
 REQUEST_FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
@@ -374,6 +376,36 @@ class PublishedShape(JsonShape):
     gap: float
 
 
+class GroupShape(JsonShape):
+    """A group of tables, and what their cells were rounded from."""
+
+    attributes: list[str]
+    tables: list[str]
+    method: PublishedMethod
+    reason: str
+    steps: Annotated[int, Field(ge=0, le=10_000)]
+    gap: float
+
+
+class DisagreementShape(JsonShape):
+    """How far apart numbers are that tables of several groups tell."""
+
+    largest: int
+    root_mean_square: float
+    numbers: int
+    attributes: list[str]
+
+
+class GroupedShape(JsonShape):
+    """What the published view was rounded from, where tables are in groups."""
+
+    groups: list[GroupShape]
+    total: Annotated[int, Field(ge=0)] | None
+    sweeps: Annotated[int, Field(ge=0, le=1_000)]
+    disagreement: DisagreementShape
+    left_out: dict[str, str]
+
+
 class ReleaseShape(JsonShape):
     """What the manifests of all formats say of a release."""
 
@@ -387,7 +419,7 @@ class ReleaseShape(JsonShape):
     draws: int
     interval: IntervalShape
     distance: DistanceShape | None
-    published: PublishedShape | None = None
+    published: PublishedShape | GroupedShape | None = None
     files: dict[str, str]
 
 

@@ -10,15 +10,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.random import Generator, default_rng
 
+from psephos.engines.columns import columns_of
+from psephos.inverse.form import multiply
 from psephos.kernel.unit import add_remove_row
+from psephos.matrix import Kron, is_total
 from psephos.plans.static import Static
 from psephos.protect import simulate
 from psephos.release.forecast import Forecast, published_seconds
+from psephos.release.published_groups import grouped_answers
 from psephos.release.request import Job
+from psephos.release.spec.tables import Impossible
+from psephos.release.synthetic_rows import entries_of
 from psephos.release.views import Views
 from psephos.values import Array
 
@@ -42,29 +50,40 @@ def simulated_error(forecast: Forecast, *, seed: int = 0) -> SimulatedError:
     """The error of one draw of noise on made-up rows, before rounding."""
     job = forecast.job
     rows = MADE_UP_ROWS if job.file.total is None else job.file.total
-    counts = made_up_counts(job, rows, default_rng(seed))
+    source: Any
+    if forecast.groups is None:
+        source = made_up_counts(job, rows, default_rng(seed))
+        truth = job.workload.answer(source.reshape(job.workload.domain.shape))
+    else:
+        columns = made_up_columns(job, rows, default_rng(seed))
+        pairs = zip(columns_of(job.domain), columns.T, strict=True)
+        source = pa.table({name: entries_of(a, cells) for (name, a), cells in pairs})
+        truth = counted_answers(job, columns)
     unit = job.unit if job.unit.cap is None else add_remove_row()
     spend = forecast.budget
-    data = simulate(counts, job.workload.domain, unit=unit, budget=spend, seed=seed)
+    data = simulate(source, job.workload.domain, unit=unit, budget=spend, seed=seed)
     steps = Static(forecast.strategy).steps(data.vectorise(), spend=spend, key="made up")
     views = Views(job, tuple(step.measurement for step in steps))
-    shape = job.workload.domain.shape
-    truth = job.workload.answer(counts.reshape(shape))
-    errors = [
-        _weighted_error(job, answers - truth)
-        for answers in (views.consistent, job.workload.answer(views.solution.reshape(shape)))
-    ]
+    if forecast.groups is None:
+        cells = views.solution.reshape(job.workload.domain.shape)
+        closer = job.workload.answer(cells)
+    else:
+        closer = grouped_answers(views.grouped_fit.cells)
+    some = views.published_rows
+    errors = [_weighted_error(job, answers - truth, some) for answers in (views.consistent, closer)]
     return SimulatedError(rows, *errors)
 
 
 def is_quick(forecast: Forecast) -> bool:
     """Is it simulated without being asked for?"""
     numbers = forecast.job.workload.shape[0]
+    seconds = published_seconds(forecast.job, forecast.groups, rounded=False)
     return (
-        "published" in forecast.job.file.output.views
+        "published" in forecast.views
         and not forecast.job.past
         and numbers <= MOST_SIMULATED_NUMBERS
-        and published_seconds(forecast.job, rounded=False) <= MOST_SIMULATED_SECONDS
+        and seconds <= MOST_SIMULATED_SECONDS
+        and (forecast.groups is None or forecast.job.workload.domain.origin is None)
     )
 
 
@@ -83,6 +102,51 @@ def made_up_counts(job: Job, rows: int, generator: Generator) -> Array:
     return counts
 
 
-def _weighted_error(job: Job, gaps: Array) -> float:
+def made_up_columns(job: Job, rows: int, generator: Generator) -> Array:
+    """Rows in the same way where there are too many cells: a column of cells for each attribute.
+
+    Rows that cannot be are left out.
+    """
+    parts = []
+    for count in generator.multinomial(rows, generator.dirichlet(np.ones(MADE_UP_GROUPS))):
+        shares = [generator.dirichlet(np.full(n, 0.5)) for n in job.domain.shape]
+        each = [generator.choice(share.size, size=count, p=share) for share in shares]
+        parts.append(np.stack(each, axis=1))
+    columns = np.concatenate(parts)
+    for impossible in job.impossible:
+        columns = columns[~_meets(job, impossible, columns)]
+    return columns
+
+
+def _meets(job: Job, impossible: Impossible, columns: Array) -> Array:
+    """Which rows meet a condition."""
+    meets = np.ones(len(columns), dtype=bool)
+    for conjunct in impossible.conjuncts:
+        (merged,) = conjunct.names
+        members = [n for n, _ in impossible.domain[merged].parts] or [merged]
+        axes = [job.domain.axis(name) for name in members]
+        shape = [job.domain.shape[axis] for axis in axes]
+        meets &= conjunct.mask[np.ravel_multi_index([columns[:, a] for a in axes], shape)]
+    return meets
+
+
+def counted_answers(job: Job, columns: Array) -> Array:
+    """The answers of all tables, counted from rows; no attributes are merged."""
+    workload, answers = job.workload, []
+    for i in range(len(workload.products)):
+        factors = workload.factors(i)
+        axes = [axis for axis, factor in enumerate(factors) if not is_total(factor)]
+        shape = [workload.domain.shape[axis] for axis in axes]
+        if not axes:
+            answers.append(np.array([len(columns)]))
+            continue
+        places = np.ravel_multi_index([columns[:, axis] for axis in axes], shape)
+        cells = np.bincount(places, minlength=math.prod(shape))
+        answers.append(multiply(Kron(tuple(factors[axis] for axis in axes)), cells))
+    return np.concatenate(answers)
+
+
+def _weighted_error(job: Job, gaps: Array, some: Array) -> float:
+    """The root mean square over some numbers, weighted as the tables are."""
     weights = np.repeat([p.weight**2 for p in job.workload.products], job.workload.query_counts)
-    return math.sqrt(float((weights * gaps**2).sum() / weights.sum()))
+    return math.sqrt(float((weights[some] * gaps[some] ** 2).sum() / weights[some].sum()))

@@ -2,7 +2,8 @@
 
     raw          the noisy integers as they were drawn: unbiased answers to what was measured
     consistent   least squares: unbiased, and everything adds up
-    published    non-negative whole numbers that add up, closer to the truth
+    published    non-negative whole numbers that add up, closer to the truth; where there are too
+                 many cells, inside each group of tables (psephos.release.published_groups)
 
 Intervals cover the privacy noise and nothing else. A published number is biased, by how much nobody
 can tell from the noisy numbers, so its interval is that of the consistent one, which covers the
@@ -31,16 +32,28 @@ from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError
 from psephos.infer.agreement import Agreement, agreement
 from psephos.infer.entropy import MaximumEntropy
+from psephos.infer.group_cells import GroupCells, rounded
 from psephos.infer.intervals import Widths, half_widths
 from psephos.infer.least_squares import BlockAnswers, LeastSquares, block_answers, least_squares
-from psephos.infer.nonnegative import NONNEGATIVE_CELLS, NonNegative, nonnegative
+from psephos.infer.nonnegative import NonNegative, nonnegative
 from psephos.infer.quantiles import noise_quantile
 from psephos.infer.rounding import round_cells
 from psephos.kernel.measurement import Measurement
 from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition
 from psephos.release.published import PublishedRule
+from psephos.release.published_groups import (
+    GroupedFit,
+    PublishedGroups,
+    grouped_answers,
+    possible_views,
+)
 from psephos.release.request import Job
-from psephos.release.requests import BUNDLE_FORMAT, ESTIMATE_FORMAT, LATTICE_FORMAT
+from psephos.release.requests import (
+    BUNDLE_FORMAT,
+    ESTIMATE_FORMAT,
+    GROUPS_FORMAT,
+    LATTICE_FORMAT,
+)
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table, column_name
 from psephos.report.points import TOTAL
@@ -148,8 +161,48 @@ class Views:
         return round_cells(self.solution, self.job.workload)
 
     @cached_property
+    def groups(self) -> PublishedGroups | None:
+        """Groups of published tables, where no vector of all cells fits."""
+        if self.bundle_format < GROUPS_FORMAT:
+            return None
+        return PublishedGroups.of(self.job, [b.matrix for b in block_answers(self.measurements)])
+
+    @cached_property
+    def grouped_fit(self) -> GroupedFit:
+        """Non-negative real numbers for the cells of every group."""
+        if self.groups is None:
+            raise ReleaseError("all cells fit into one vector: see `fit`")
+        return self.groups.fit(self.estimate)
+
+    @cached_property
+    def group_cells(self) -> GroupCells:
+        """They in whole numbers."""
+        return rounded(self.grouped_fit.cells, self.grouped_fit.total)
+
+    @property
+    def kinds(self) -> tuple[View, ...]:
+        """The views that a bundle of this release has."""
+        return possible_views(self.job, self.groups)
+
+    @property
+    def published_tables(self) -> tuple[Table, ...]:
+        """The tables that have a published view, where there is one."""
+        return self.job.tables if self.groups is None else self.groups.tables
+
+    @property
+    def published_rows(self) -> Array:
+        """The places of their numbers."""
+        slices = (table.rows(self.job.workload) for table in self.published_tables)
+        return np.concatenate([np.arange(each.start, each.stop) for each in slices])
+
+    @cached_property
     def published(self) -> Array:
-        """The answers of all tables, counted from whole cells: so they add up, exactly."""
+        """The answers of all tables, counted from whole cells: so they add up, exactly.
+
+        Where tables are in groups, inside each of them; zero for what no group tells.
+        """
+        if self.groups is not None:
+            return grouped_answers(self.group_cells)
         return self.counted(self.cells)
 
     def compute(self, kinds: Collection[View]) -> None:
@@ -223,12 +276,6 @@ class Shift:
     by: tuple[str, ...]
     numbers: int
     mean: float
-
-
-def possible_views(job: Job, views: tuple[View, ...]) -> tuple[View, ...]:
-    """Those of some views that the domain allows: whole numbers need all cells."""
-    fits = job.workload.domain.size <= NONNEGATIVE_CELLS
-    return tuple(view for view in views if fits or view != "published")
 
 
 def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:

@@ -117,6 +117,15 @@ class Shifts:
 
 
 @dataclass(frozen=True)
+class Groups:
+    """Groups of published tables, how far they are apart, and the tables that are in none."""
+
+    table: HtmlTable
+    facts: Pairs
+    left_out: Pairs
+
+
+@dataclass(frozen=True)
 class Guarantee:
     """The privacy guarantee in symbols: no result is more than e^epsilon times as likely."""
 
@@ -162,6 +171,8 @@ class Page:
     results: tuple[Result, ...]
     rivals: Rivals
     shifts: Shifts | None
+    groups: Groups | None
+    """Where there are too many cells for all published tables to be sums of them."""
     guarantee: Guarantee
     intervals: IntervalMethod
 
