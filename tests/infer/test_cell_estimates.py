@@ -176,7 +176,8 @@ def test_weights_are_those_of_the_dense_loop(blocks, start, seed):
 
 def test_rows_that_move_together_keep_the_total_and_come_near(monkeypatch):
     monkeypatch.setattr(weights, "WRITTEN_ROW_ENTRIES", 0)
-    measurement = vector_of(COUNTS).measure(mx.AllRange(12), spend=ps.epsilon(50))
+    moved = vector_of(COUNTS).transform(mx.Partition(np.arange(12)[::-1]))
+    measurement = moved.measure(mx.AllRange(12), spend=ps.epsilon(50))
     few, many = (
         ps.infer.multiplicative_weights(measurement, total=102, passes=passes).vector
         for passes in (10, 3000)
