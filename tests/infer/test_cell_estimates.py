@@ -128,6 +128,20 @@ def test_a_public_total_is_met_by_the_best_such_fit(total, seed):
     assert_allclose(gradient, gradient[0], atol=1e-8)
 
 
+@given(st.integers(0, 300), st.integers(0, 20))
+def test_a_public_total_reaches_all_stripes(total, seed):
+    parts = [mx.Prefix(4), mx.total(4), mx.Compose((mx.Prefix(2), mx.Partition([0, 0, 0, 1])))]
+    measurement = vector_of(COUNTS, seed).measure(
+        mx.by_group(np.arange(12) % 3, parts), spend=ps.epsilon(1)
+    )
+    x = ps.infer.expanded(measurement, total=total).vector
+    assert_allclose(x.sum(), total, atol=1e-8)
+    rows = measurement.query.blocks[0].matrix
+    gradient = rows.rmatvec(rows.matvec(x) - measurement.values)
+    assert_allclose(gradient, gradient[0], atol=1e-8)
+    assert_allclose(x[1::3], x[1])
+
+
 def test_a_total_that_nobody_measured_is_spread_over_what_is_open():
     vector = vector_of(COUNTS)
     measurement = vector.measure(mx.Ranges.intervals(12, [0], [3]), spend=ps.epsilon(1))
@@ -176,7 +190,8 @@ def test_weights_are_those_of_the_dense_loop(blocks, start, seed):
 
 def test_rows_that_move_together_keep_the_total_and_come_near(monkeypatch):
     monkeypatch.setattr(weights, "WRITTEN_ROW_ENTRIES", 0)
-    measurement = vector_of(COUNTS).measure(mx.AllRange(12), spend=ps.epsilon(50))
+    moved = vector_of(COUNTS).transform(mx.Partition(np.arange(12)[::-1]))
+    measurement = moved.measure(mx.AllRange(12), spend=ps.epsilon(50))
     few, many = (
         ps.infer.multiplicative_weights(measurement, total=102, passes=passes).vector
         for passes in (10, 3000)

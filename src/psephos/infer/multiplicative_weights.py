@@ -45,7 +45,8 @@ from psephos.inverse.merged_cells import Merging
 from psephos.inverse.nested import level_of
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.sensitivity import largest_entry
-from psephos.matrix import Kron, Matrix, Stack
+from psephos.matrix import Compose, Kron, Matrix, Stack, compose
+from psephos.matrix.combine import places_of
 from psephos.values import Array
 
 WRITTEN_ROW_ENTRIES = 20_000_000
@@ -119,12 +120,12 @@ def multiplicative_weights(
 
 
 class _Part(NamedTuple):
-    """A matrix, its noisy answers, the variance of their noise and the matrix's largest entry."""
+    """A matrix as it was asked and on merged cells, its noisy answers, their noise's variance."""
 
+    asked_as: Matrix
     matrix: Matrix
     values: Array
     variance: float
-    largest: float
 
 
 def _parts(matrix: Matrix, values: Array, variance: float) -> Iterator[_Part]:
@@ -138,15 +139,14 @@ def _parts(matrix: Matrix, values: Array, variance: float) -> Iterator[_Part]:
             yield from _parts(part, values[begin:end], variance)
             begin = end
     else:
-        yield _Part(matrix, values, variance, _largest(matrix))
+        yield _Part(matrix, matrix, values, variance)
 
 
 def _largest(matrix: Matrix) -> float:
-    """A bound on the entries; the column sums, where there is no rule."""
-    try:
-        return float(largest_entry(matrix))
-    except RefusedError:
-        return matrix.sensitivity(1)
+    """The largest entry; of a map that only moves cells before, that of the rest."""
+    while isinstance(matrix, Compose) and places_of(matrix.parts[-1]) is not None:
+        matrix = compose(*matrix.parts[:-1])
+    return float(largest_entry(matrix))
 
 
 @dataclass
@@ -279,7 +279,7 @@ def _cut(exponent: float) -> float:
 
 def _moves(part: _Part) -> Iterator[_Move]:
     """The moves of a part: its rows at once where they are disjoint, else one by one."""
-    matrix, values, variance, largest = part
+    asked_as, matrix, values, variance = part
     level = level_of(_unwrapped(matrix)) if matrix.is_nonnegative else None
     if level is not None and matrix.shape[0] == level.precision.size and level.precision.all():
         weights = np.sqrt(level.precision)
@@ -287,6 +287,7 @@ def _moves(part: _Part) -> Iterator[_Move]:
         return
     m, n = matrix.shape
     if m * n > WRITTEN_ROW_ENTRIES:
+        largest = _largest(asked_as)
         reach = largest * matrix.sensitivity(1)
         if reach > 0:
             yield _Together(matrix, values, reach, np.array([largest**2 * precision(variance)]))

@@ -125,7 +125,7 @@ def _has_closed_form(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> bool:
     if len(blocks) > 1:
         return is_commuting(shape, blocks)
     factors = _kron(blocks[0], shape).factors
-    return all(closed_inverse(f) is not None for f in {id(f): f for f in factors}.values())
+    return all(_is_inverted(f) for f in {id(f): f for f in factors}.values())
 
 
 def method_of(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Method:
@@ -155,7 +155,13 @@ def _method_of_joined(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Metho
 
 def _has_inverse(factor: Matrix) -> bool:
     """Is (AᵀA)⁺ on one attribute known, or small enough to be written out?"""
-    return factor.shape[1] <= DENSE_AXIS or closed_inverse(factor) is not None
+    return factor.shape[1] <= DENSE_AXIS or _is_inverted(factor)
+
+
+def _is_inverted(factor: Matrix) -> bool:
+    """Is (AᵀA)⁺ on one attribute known by structure?"""
+    plain = isinstance(factor, Identity | Ones | PIdentity | Partition)
+    return plain or closed_inverse(factor) is not None
 
 
 def check_reconstructible(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> None:
