@@ -178,6 +178,7 @@ def test_distances_of_tables_do_not_wrap_around():
         ((mx.Identity(4),), ([2**61] * 4,)),
         ((mx.Identity(4),), ([0] * 3,)),
         ((mx.Identity(4),), (object(),)),
+        ((mx.Identity(4),), ([[1], [1, 2]],)),
         ((mx.Identity(3),), ([0] * 3,)),
         ((mx.Dense([[0, 0, 0, 0]]),), ([0],)),
         ((mx.Dense([[0.5, 0, 0, 0]]),), ([0],)),

@@ -284,6 +284,25 @@ def test_partitions_have_their_probabilities(counts, eps, penalty, lengths, draw
     compare(WholePartitions(penalty, lengths), counts, eps, partitions, chances, draws)
 
 
+def test_weights_decide_the_time_and_not_the_probabilities(monkeypatch):
+    """Bounds that are up to twice too large are made up for by drawing again."""
+    true, calls = UpperExponentials.of, []
+
+    def crude(self, numbers):
+        upper = true(self, numbers)
+        return upper._replace(mantissa=np.full_like(upper.mantissa, UNIT + 20))
+
+    def counted_trial(*args):
+        calls.append(falls_below(*args))
+        return calls[-1]
+
+    monkeypatch.setattr(UpperExponentials, "of", crude)
+    monkeypatch.setattr("psephos.kernel.scores.whole_partitions.falls_below", counted_trial)
+    partitions, chances = whole_chances([5, 6, 5, 9], 1.5, 1, "all")
+    compare(WholePartitions(1, "all"), [5, 6, 5, 9], "3/2", partitions, chances, Draws())
+    assert calls.count(False) > 300
+
+
 @pytest.mark.parametrize("draws", SOURCES, ids=["exact", "seeded"])
 @pytest.mark.parametrize(
     ("counts", "eps", "penalty"),

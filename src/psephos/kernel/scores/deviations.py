@@ -110,7 +110,7 @@ class Deviations:
             rank += high * (1 << bit)
             start = np.where(high, zeros[-1] + start - first, first)
             end = np.where(high, zeros[-1] + end - last, last)
-        middle = np.where(length % 2 == 1, self._sorted[np.minimum(rank, self._sorted.size - 1)], 0)
+        middle = np.where(length % 2 == 1, self._sorted[rank], 0)
         return np.asarray(total - 2 * lower - middle)
 
 

@@ -1,10 +1,10 @@
 """The table that is farthest from a guess of it: how PrivBayes chooses parents.
 
-Zhang, Cormode, Procopiuc, Srivastava and Xiao 2014 score an attribute with its parents by the
-distance of their joint table from the product of its margins. Here the product comes from noisy
-margins, rounded to whole numbers, and so is public: the score of table c is Σ_i |(A_c x)_i - g_ci|.
-It is a whole number, and a row moves it by 1, where the distance from the true product moves by
-up to 3 (and 6/N of the paper's scores, which are shares).
+Zhang, Cormode, Procopiuc, Srivastava and Xiao 2014 score an attribute with its parents by how far
+their joint table is from the product of its margins, which a row moves by up to about 6 counts
+(3/N + 2/N² of half the distance, in shares). Here the product comes from noisy margins, rounded to
+whole numbers, and is public: the score of table c is Σ_i |(A_c x)_i - g_ci|, and a row moves it by
+1. A first look at the margins pays for that.
 
 Privacy: by the triangle inequality | ‖A x' - g‖₁ - ‖A x - g‖₁ | ≤ ‖A(x' - x)‖₁, and per unit of
 distance that is at most the largest L1 column of A, 1 for a marginal: a row counts in one of its

@@ -1,0 +1,133 @@
+"""Private partitions: their time, and the error of DAWA's plan with them, beside rivals.
+
+    python -m benchmarks.partitions FOLDER
+
+The folder has a histogram of 4,096 cells in each file *.npy. The plan spends a quarter of ε = 0.1
+on a partition and the rest on a tree of counts over its intervals (HB's: Qardaji, Yang and Li
+2013), and spreads every count evenly. The error is ‖Wx - Wx̂‖₂/(m·N) for m = 1,000 random ranges,
+the squared noise by its exact expectation; the mean of several partitions.
+
+"no partition" is the tree of all cells at ε. PrivTree (Zhang, Xiao and Xie 2016, fan-out 2) is a
+sketch in floats, to compare with; the kernel has no such search.
+Aims: 0.3 s of processor time for aligned and dyadic intervals, 4 s for all.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measure import table
+from psephos.kernel.scores import NoisyIntervals, WholePartitions
+from psephos.kernel.scores.mechanisms import Draws
+from psephos.values import Array
+
+CELLS, RANGES, TRIALS = 4096, 1000, 5
+EPSILON, SHARE = Fraction(1, 10), Fraction(1, 4)
+Partitioner = Callable[[Array, Fraction], Array]
+
+
+def searched(kind: type, lengths: str) -> Partitioner:
+    return lambda x, epsilon: kind(lengths=lengths).draw([x], epsilon, Draws())
+
+
+def priv_tree(x: Array, epsilon: Fraction) -> Array:
+    """Halves a node whose count, less a bias for its depth, exceeds 0 with noise of scale 3/ε."""
+    rng, scale = np.random.default_rng(), 3 / float(epsilon)
+    bias, lengths, nodes = scale * math.log(2), [], [(0, x.size, 0)]
+    while nodes:
+        start, end, depth = nodes.pop()
+        score = max(-bias, x[start:end].sum() - depth * bias)
+        if end - start > 1 and score + rng.laplace(0, scale) > 0:
+            middle = (start + end) // 2
+            nodes += [(middle, end, depth + 1), (start, middle, depth + 1)]
+        else:
+            lengths.append(end - start)
+    return np.array(lengths)
+
+
+PARTITIONERS: dict[str, Partitioner] = {
+    "whole, aligned": searched(WholePartitions, "aligned"),
+    "whole, dyadic": searched(WholePartitions, "dyadic"),
+    "whole, all": searched(WholePartitions, "all"),
+    "noisy, aligned": searched(NoisyIntervals, "aligned"),
+    "noisy, dyadic": searched(NoisyIntervals, "dyadic"),
+    "noisy, all": searched(NoisyIntervals, "all"),
+    "PrivTree": priv_tree,
+}
+
+
+def ranges() -> Array:
+    """Both ends of each range, the same in every run."""
+    drawn = np.random.default_rng(7).integers(0, CELLS, (RANGES, 2))
+    return np.asarray(np.sort(drawn, axis=1) + np.array([0, 1]))
+
+
+@lru_cache(maxsize=4)
+def tree_variance(cells: int) -> Array:
+    """2Δ²(AᵀA)⁻¹ for HB's tree A of so many cells, without its root."""
+
+    def rank(fanout: int) -> float:
+        height = max(1, math.ceil(math.log(cells) / math.log(fanout) - 1e-9))
+        return (fanout - 1) * height**3 - 2 / 3 * (fanout + 1) * height**2
+
+    fanout = min(range(2, 65), key=rank)
+    levels = [np.eye(cells)]
+    while levels[-1].shape[0] > fanout:
+        below = levels[-1]
+        levels.append(np.add.reduceat(below, np.arange(0, below.shape[0], fanout)))
+    tree = np.concatenate(levels)
+    return np.asarray(2 * len(levels) ** 2 * np.linalg.inv(tree.T @ tree))
+
+
+def error(x: Array, lengths: Array, epsilon: float) -> float:
+    """Of one partition, in expectation over the noise of its counts."""
+    edges = np.append(0, np.cumsum(lengths))
+    sums = np.append(0, np.cumsum(x))
+    places = np.arange(CELLS + 1)
+    spread = np.interp(places, edges, sums[edges])
+    shares = np.stack([np.interp(places, edges, row) for row in _steps(lengths.size)], axis=1)
+    starts, ends = ranges().T
+    bias = (sums - spread)[ends] - (sums - spread)[starts]
+    queries = shares[ends] - shares[starts]
+    noise = float(((queries @ tree_variance(lengths.size)) * queries).sum()) / epsilon**2
+    return math.sqrt(float(bias @ bias) + noise) / (RANGES * float(sums[-1]))
+
+
+def _steps(size: int) -> Array:
+    """For every interval, which share of it lies before each edge: 0 or 1."""
+    return np.tril(np.ones((size + 1, size)), -1).T
+
+
+def row(name: str, x: Array) -> tuple[list[str], list[str]]:
+    errors, notes = [f"{error(x, np.ones(CELLS, int), float(EPSILON)):.2e}"], []
+    for partition in PARTITIONERS.values():
+        before = time.process_time()
+        drawn = [partition(x, EPSILON * SHARE) for _ in range(TRIALS)]
+        seconds = (time.process_time() - before) / TRIALS
+        rest = float(EPSILON * (1 - SHARE))
+        errors.append(f"{np.mean([error(x, lengths, rest) for lengths in drawn]):.2e}")
+        intervals = np.mean([lengths.size for lengths in drawn])
+        notes.append(f"{intervals:.0f}, {seconds:.2f} s")
+    rows = f"{x.sum():,}"
+    return [name, rows, *errors], [name, *notes]
+
+
+def main() -> None:
+    print(__doc__)
+    files = sorted(Path(sys.argv[1]).glob("*.npy")) if len(sys.argv) > 1 else []
+    results = [row(f.name.split(".")[0], np.load(f).astype(np.int64)) for f in files]
+    table(["data", "rows", "no partition", *PARTITIONERS], [errors for errors, _ in results])
+    print("Intervals of a partition, and processor time:\n")
+    table(["data", *PARTITIONERS], [notes for _, notes in results])
+
+
+if __name__ == "__main__":
+    main()
