@@ -330,6 +330,40 @@ def demo(
 
 
 @app.command()
+def plans(as_json: Json = False) -> None:
+    """List the plans: their operators, whose they are, and when to use them."""
+    with _report_errors(as_json):
+        from psephos.plans import PLANS
+
+        _show(as_json, render.plain_plans(PLANS.values()), render.rich_plans(PLANS.values()))
+
+
+@app.command()
+def compare(
+    release: ReleasePath = Path(),
+    names: Annotated[
+        str | None, typer.Option("--plans", help="Names of plans, e.g. HDMM,DAWA; else all.")
+    ] = None,
+    stand_in: Annotated[
+        Path | None,
+        typer.Option(help="A public table of the same columns; else rows are made up."),
+    ] = None,
+    rows: Annotated[int, typer.Option(help="Made-up rows, where there is no stand-in.")] = 10_000,
+    trials: Annotated[int, typer.Option(help="Runs of each plan.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Try plans on public or made-up rows, side by side; no data is read and nothing is spent."""
+    with _report_errors(as_json), _progress(as_json) as say:
+        from psephos.release.comparison import compare_plans
+
+        chosen = None if names is None else [name.strip() for name in names.split(",")]
+        table = compare_plans(
+            release, plans=chosen, stand_in=stand_in, rows=rows, trials=trials, progress=say
+        )
+        _show(as_json, render.plain_plan_errors(table), render.rich_plan_errors(table))
+
+
+@app.command()
 def schema(as_json: Json = True) -> None:
     """The JSON Schema of a release file, for editors."""
     from psephos.release.spec.file import json_schema

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from psephos.kernel.budget import Budget
     from psephos.kernel.ledger import Ledger
     from psephos.kernel.storage import Entry
+    from psephos.plans import NamedPlan
     from psephos.release.ask import Price, Reply
     from psephos.release.bundle import Bundle
+    from psephos.release.comparison import PlanComparison
     from psephos.release.forecast import Forecast, TableError
     from psephos.release.published import PublishedRule
     from psephos.release.published_groups import PublishedGroups
@@ -149,6 +152,67 @@ def rich_comparison(plans: Sequence[Forecast]) -> RenderableType:
     for i, row in enumerate(first.tables):
         table.add_row(row.name, *(_rows(plan.tables[i].half_width) for plan in plans))
     return table
+
+
+def plain_plans(plans: Iterable[NamedPlan]) -> list[dict[str, Any]]:
+    """The list of plans."""
+    return [
+        {
+            "name": plan.name,
+            "signature": plan.signature,
+            "reference": plan.reference,
+            "when": plan.when,
+            "adaptive": plan.adaptive,
+            "options": {name: str(default) for name, default in plan.options.items()},
+        }
+        for plan in plans
+    ]
+
+
+def rich_plans(plans: Iterable[NamedPlan]) -> RenderableType:
+    """The same as a table; a star marks plans that adapt to the data."""
+    table = Table("plan", "operators", "when to use it", "by", title="plans", title_justify="left")
+    for plan in plans:
+        mark = "*" if plan.adaptive else ""
+        table.add_row(f"{plan.name}{mark}", plan.signature, plan.when, plan.reference)
+    note = "* adapts to the data: its error is not known beforehand (psephos compare tries it)"
+    return Group(table, Text(note))
+
+
+def plain_plan_errors(comparison: PlanComparison) -> dict[str, Any]:
+    """Plans side by side; errors are simulated on a stand-in."""
+    return {
+        "simulated_on": comparison.stand_in,
+        "spend": plain_budget(comparison.spend),
+        "trials": comparison.trials,
+        "plans": [
+            {
+                "name": row.name,
+                "rmse": None if math.isnan(row.rmse) else row.rmse,
+                "spread": None if math.isnan(row.spread) else row.spread,
+                "seconds": row.seconds,
+                "adaptive": row.adaptive,
+                "reason": row.reason or None,
+            }
+            for row in comparison.errors
+        ],
+    }
+
+
+def rich_plan_errors(comparison: PlanComparison) -> RenderableType:
+    """The same as a table, the best first."""
+    title = f"root mean squared error, simulated on {comparison.stand_in} at {comparison.spend}"
+    table = Table(title=title, title_justify="left")
+    for name in ("plan", "± rows", "from run to run", "seconds"):
+        table.add_column(name, justify="left" if name == "plan" else "right")
+    for row in comparison.errors:
+        if not math.isnan(row.rmse):
+            mark = "*" if row.adaptive else ""
+            numbers = (f"{row.rmse:,.1f}", f"± {row.spread:,.1f}", f"{row.seconds:.2f}")
+            table.add_row(f"{row.name}{mark}", *numbers)
+    notes = [f"{row.name}: {row.reason}" for row in comparison.errors if row.reason]
+    words = "* adapts to the data: another table may have another error"
+    return Group(table, Text("\n".join([words, *notes])))
 
 
 def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> RenderableType:

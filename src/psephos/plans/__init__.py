@@ -7,6 +7,7 @@ docs/plans.md says how. `Static` is the plan of releases, whose errors are known
 
 from psephos.plans import buckets, case_studies, fixed, mwem, privbayes  # noqa: F401 - they register their plans
 from psephos.plans.case_studies import cdf
+from psephos.plans.comparison import PlanError, compare
 from psephos.plans.registry import PLANS, NamedPlan, PlanRun, forget, names, plan, run
 from psephos.plans.session import PlanRequest, PlanVector, step_key
 from psephos.plans.static import Static, Step
@@ -14,12 +15,14 @@ from psephos.plans.static import Static, Step
 __all__ = [
     "PLANS",
     "NamedPlan",
+    "PlanError",
     "PlanRequest",
     "PlanRun",
     "PlanVector",
     "Static",
     "Step",
     "cdf",
+    "compare",
     "forget",
     "names",
     "plan",

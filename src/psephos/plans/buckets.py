@@ -19,11 +19,11 @@ from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.scores import WholePartitions
 from psephos.kernel.scores.deviations import Lengths
-from psephos.matrix import Compose, Dense, DirectSum, Identity, Matrix, Partition, total
-from psephos.plans import partitions
+from psephos.matrix import Compose, Dense, DirectSum, Identity, Matrix, Partition
 from psephos.plans.fixed import hb_matrix, longest_attribute
+from psephos.plans.partitions import along_curve, boxes, clusters, grid, refined, stripes
 from psephos.plans.registry import plan
-from psephos.plans.session import PlanVector, shares
+from psephos.plans.session import PlanVector, known_rows, shares
 from psephos.strategy import select
 from psephos.values import Array
 from psephos.workload.product import Product
@@ -33,11 +33,9 @@ from psephos.workload.workload import Workload
 AHP_SHARE, AHP_THRESHOLD = "17/20", 0.35
 """The share of the budget that finds clusters, and the threshold in units of ln(n)/ε."""
 DAWA_SHARE = "1/4"
-TOTAL_SHARE = "1/20"
-"""What a noisy number of rows gets of the budget where none is declared."""
 GRID_CELLS, FINE_CELLS = 10.0, 5.0
 """Qardaji, Yang and Li 2013: a grid has N·ε/10 cells, a part of one n·ε/5."""
-WRITTEN_ENTRIES = 3 * 10**7
+BUCKET_ENTRIES = 3 * 10**7
 """The most entries of a workload on buckets that is written out."""
 GREEDY_BUCKETS = 256
 """Stripes of more buckets get HB, whose tree takes no search."""
@@ -60,9 +58,7 @@ def ahp(
     """Many cells of few different counts, in no order; single cells are asked."""
     first, second = shares(_epsilon(budget, "AHP"), share)
     cells = vector.measure(Identity(vector.size), spend=first)
-    groups = partitions.clusters(
-        thresholded(cells, eta=threshold).vector, math.sqrt(2) / _rate(second)
-    )
+    groups = clusters(thresholded(cells, eta=threshold).vector, math.sqrt(2) / _rate(second))
     counts = vector.reduce(groups).measure(Identity(groups.shape[0]), spend=second)
     return _averaged(cells, counts, groups)
 
@@ -84,7 +80,7 @@ def dawa(
     """Ranges over sparse or smooth data: one long attribute, or a map."""
     first, second = shares(_epsilon(budget, "DAWA"), share)
     shape = vector.domain.shape
-    line = partitions.along_curve(shape) if len(shape) == 2 else np.arange(vector.size)
+    line = along_curve(shape) if len(shape) == 2 else np.arange(vector.size)
     ordered = vector if len(shape) != 2 else vector.transform(Partition(np.argsort(line)))
     cuts = ordered.partition(WholePartitions(lengths=lengths), spend=first)
     buckets = _moved(cuts, line)
@@ -109,10 +105,10 @@ def dawa_striped(
     """Ranges of one attribute within combinations of the others, over sparse data."""
     first, second = shares(_epsilon(budget, "DAWA-Striped"), share)
     name = longest_attribute(workload) if attribute is None else attribute
-    striped = partitions.stripes(vector.domain, name)
+    striped = stripes(vector.domain, name)
     line = np.argsort(striped.groups, kind="stable")  # stripe after stripe
     cuts = vector.transform(Partition(np.argsort(line))).partition(WholePartitions(), spend=first)
-    buckets = partitions.refined(_moved(cuts, line), striped)
+    buckets = refined(_moved(cuts, line), striped)
     strategy = _for_each_stripe(workload, name, buckets, striped)
     return expanded(vector.reduce(buckets).measure(strategy, spend=second))
 
@@ -127,7 +123,7 @@ def hb_striped(
 ) -> Estimate:
     """As HB-Striped_kron, which says the same in one product."""
     name = longest_attribute(workload) if attribute is None else attribute
-    striped = partitions.stripes(vector.domain, name)
+    striped = stripes(vector.domain, name)
     line = np.argsort(striped.groups, kind="stable")
     tree = hb_matrix(vector.domain[name].size)
     each = Compose((DirectSum((tree,) * striped.shape[0]), Partition(np.argsort(line))))
@@ -145,12 +141,12 @@ def uniform_grid(
 ) -> Estimate:
     """Maps of evenly spread rows."""
     shape = _plane(vector.domain, "UniformGrid")
-    size, budget, measured = _rows(vector, budget, rows)
+    size, budget, measured = known_rows(vector, budget, rows)
     side = max(
         1, math.floor(math.sqrt(math.prod(shape) / max(1.0, size * _rate(budget) / GRID_CELLS)))
     )
-    boxes = partitions.grid(shape, side)
-    counts = vector.reduce(boxes).measure(Identity(boxes.shape[0]), spend=budget)
+    parts_of_map = grid(shape, side)
+    counts = vector.reduce(parts_of_map).measure(Identity(parts_of_map.shape[0]), spend=budget)
     return expanded([*measured, counts])
 
 
@@ -170,11 +166,11 @@ def adaptive_grid(
 ) -> Estimate:
     """Maps with crowded and empty parts."""
     shape = _plane(vector.domain, "AdaptiveGrid")
-    size, budget, measured = _rows(vector, budget, rows)
+    size, budget, measured = known_rows(vector, budget, rows)
     first, second = shares(budget, share)
     parts = max(10, math.floor(math.sqrt(size * _rate(budget) / GRID_CELLS) / 4))
     side = max(1, math.floor(math.sqrt(math.prod(shape)) / parts))
-    coarse = partitions.grid(shape, side)
+    coarse = grid(shape, side)
     counts = vector.reduce(coarse).measure(Identity(coarse.shape[0]), spend=first)
     fine = _split_boxes(
         shape, side, np.sqrt(np.maximum(counts.values, 0) * _rate(second) / FINE_CELLS)
@@ -202,18 +198,16 @@ def on_buckets(workload: Workload, buckets: Partition) -> Workload:
     """
     groups = buckets.shape[0]
     share = 1 / np.bincount(buckets.groups)
-    even = (
-        buckets.T.matmat(np.diag(share)) if groups * buckets.shape[1] <= WRITTEN_ENTRIES else None
-    )
+    even = buckets.T.matmat(np.diag(share)) if groups * buckets.shape[1] <= BUCKET_ENTRIES else None
     if even is None:
         raise TooLargeError(
             f"{groups:,} buckets of {buckets.shape[1]:,} cells are too many to write their "
             "questions out; merge values first, or take HB",
             groups * buckets.shape[1],
-            WRITTEN_ENTRIES,
+            BUCKET_ENTRIES,
         )
     even = buckets.T.matmat(np.diag(share))
-    if workload.shape[0] * groups <= WRITTEN_ENTRIES:
+    if workload.shape[0] * groups <= BUCKET_ENTRIES:
         rows = workload.matrix.matmat(even)
     else:
         gram = even.T @ workload.gram().matmat(even)
@@ -270,7 +264,7 @@ def _split_boxes(shape: tuple[int, ...], side: int, parts: Array) -> Partition:
         length = np.minimum(side, n - start)
         fits = np.minimum(count, length)
         groups = groups * side + (place - start) * fits // length
-    return partitions.boxes([groups.ravel()])
+    return boxes([groups.ravel()])
 
 
 def _averaged(cells: Measurement, counts: Measurement, groups: Partition) -> Estimate:
@@ -289,17 +283,6 @@ def _moved(cuts: Partition, line: Array) -> Partition:
     groups = np.empty(line.size, dtype=np.int64)
     groups[line] = cuts.groups
     return Partition(groups)
-
-
-def _rows(
-    vector: PlanVector, budget: Budget, rows: float | None
-) -> tuple[float, Budget, list[Measurement]]:
-    """The number of rows, declared or with noise, and what is left of the budget."""
-    if rows is not None:
-        return float(rows), budget, []
-    first, rest = shares(budget, TOTAL_SHARE)
-    measured = vector.measure(total(vector.size), spend=first)
-    return max(1.0, float(measured.values[0])), rest, [measured]
 
 
 def _rate(budget: Budget) -> float:

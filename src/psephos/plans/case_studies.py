@@ -23,7 +23,7 @@ from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.scores import WholePartitions
 from psephos.matrix import Identity, Kron, total
-from psephos.plans import partitions
+from psephos.plans.partitions import clusters
 from psephos.plans.registry import PlanRun, plan, run
 from psephos.plans.session import PlanVector, shares
 from psephos.strategy import select
@@ -126,7 +126,7 @@ def cdf_of_vector(vector: PlanVector, workload: Workload, budget: Budget) -> Est
     """How many rows lie below each value of one attribute."""
     first, second = shares(budget, "1/2")
     cells = vector.measure(Identity(vector.size), spend=first)
-    groups = partitions.clusters(thresholded(cells).vector, float(np.sqrt(cells.variances[0])))
+    groups = clusters(thresholded(cells).vector, float(np.sqrt(cells.variances[0])))
     counts = vector.reduce(groups).measure(Identity(groups.shape[0]), spend=second)
     return nonnegative(least_squares([cells, counts]))
 

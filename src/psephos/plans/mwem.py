@@ -14,18 +14,15 @@ from psephos.errors import BudgetError, WorkloadError
 from psephos.infer import least_squares, multiplicative_weights, nonnegative
 from psephos.infer.estimate import Estimate
 from psephos.kernel.budget import Budget
-from psephos.kernel.measurement import Measurement
 from psephos.kernel.scores import WorstApproximated
-from psephos.matrix import Dense, Matrix, Partition, total
+from psephos.matrix import Dense, Matrix, Partition
 from psephos.matrix.base import first_appearance
 from psephos.plans.registry import plan
-from psephos.plans.session import PlanVector, shares
+from psephos.plans.session import PlanVector, known_rows
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-ROUNDS = 10
-TOTAL_SHARE = "1/20"
-"""What a noisy number of rows gets of the budget where none is declared."""
+MWEM_ROUNDS = 10
 
 
 @plan(
@@ -39,7 +36,7 @@ def mwem(
     workload: Workload,
     budget: Budget,
     *,
-    rounds: int = ROUNDS,
+    rounds: int = MWEM_ROUNDS,
     rows: float | None = None,
 ) -> Estimate:
     """Far more queries than the budget can answer one by one, on data near to uniform."""
@@ -57,7 +54,7 @@ def mwem_b(
     workload: Workload,
     budget: Budget,
     *,
-    rounds: int = ROUNDS,
+    rounds: int = MWEM_ROUNDS,
     rows: float | None = None,
 ) -> Estimate:
     """As MWEM, with as much again measured at no further price."""
@@ -75,7 +72,7 @@ def mwem_c(
     workload: Workload,
     budget: Budget,
     *,
-    rounds: int = ROUNDS,
+    rounds: int = MWEM_ROUNDS,
     rows: float | None = None,
 ) -> Estimate:
     """As MWEM, learning by least squares."""
@@ -93,7 +90,7 @@ def mwem_d(
     workload: Workload,
     budget: Budget,
     *,
-    rounds: int = ROUNDS,
+    rounds: int = MWEM_ROUNDS,
     rows: float | None = None,
 ) -> Estimate:
     """The best of the variants on sparse data."""
@@ -114,11 +111,7 @@ def _rounds(
         raise BudgetError(f"MWEM chooses queries, which is paid in epsilon, got {budget}")
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise WorkloadError(f"rounds is a whole number from 1, got {rounds!r}")
-    measured: list[Measurement] = []
-    if rows is None:
-        first, budget = shares(budget, TOTAL_SHARE)
-        measured.append(vector.measure(total(vector.size), spend=first))
-        rows = max(1.0, float(measured[0].values[0]))
+    rows, budget, measured = known_rows(vector, budget, rows)
     queries = workload.matrix
     cells = np.full(vector.size, rows / vector.size)
     half = budget / (2 * rounds)

@@ -37,7 +37,7 @@ USEFULNESS = 4.0
 MOST_CANDIDATES = 2_000
 MOST_PARENTS = 3
 
-Family = tuple[int, tuple[int, ...]]
+ChildAndParents = tuple[int, tuple[int, ...]]
 """An attribute and its parents, by their places in the domain."""
 
 
@@ -73,7 +73,7 @@ def privbayes(
 
 def _tables(
     vector: PlanVector, budget: Budget, usefulness: float
-) -> tuple[list[Measurement], list[Family]]:
+) -> tuple[list[Measurement], list[ChildAndParents]]:
     """One-way tables, then the tables of a network that is chosen by them."""
     if budget.currency != "epsilon":
         raise BudgetError(f"PrivBayes chooses parents, which is paid in epsilon, got {budget}")
@@ -100,12 +100,12 @@ def _network(
     margins: list[Array],
     rows: float,
     most: float,
-) -> list[Family]:
+) -> list[ChildAndParents]:
     """Every attribute with its parents, in the order in which they were added."""
     d = len(domain.shape)
     order = vector.public_random("the first attribute")
     added = [int(order.integers(d))]
-    families: list[Family] = [(added[0], ())]
+    families: list[ChildAndParents] = [(added[0], ())]
     shape = domain.shape
     for _ in range(d - 1):
         pairs = _candidates(shape, added, most)
@@ -121,9 +121,9 @@ def _network(
     return families
 
 
-def _candidates(shape: tuple[int, ...], added: list[int], most: float) -> list[Family]:
+def _candidates(shape: tuple[int, ...], added: list[int], most: float) -> list[ChildAndParents]:
     """Attributes not yet added, with as many parents as a useful table has room for."""
-    pairs: list[Family] = []
+    pairs: list[ChildAndParents] = []
     for i in range(len(shape)):
         if i in added:
             continue
@@ -147,7 +147,9 @@ def _independent(margins: list[Array], axes: tuple[int, ...], rows: float) -> Ar
     return np.asarray(np.rint(table), dtype=np.int64)
 
 
-def _product_of_conditionals(domain: Domain, tables: Measurement, families: list[Family]) -> Array:
+def _product_of_conditionals(
+    domain: Domain, tables: Measurement, families: list[ChildAndParents]
+) -> Array:
     """Cells by the chain rule: each attribute given its parents, from its own table."""
     shape = domain.shape
     noisy = np.split(

@@ -25,9 +25,11 @@ from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedVector
 from psephos.kernel.query import Query
 from psephos.kernel.scores import PrivateSearch, Score
-from psephos.matrix import Matrix, Partition
+from psephos.matrix import Matrix, Partition, total
 from psephos.strategy.strategy import Strategy
 
+TOTAL_SHARE = "1/20"
+"""What a noisy number of rows gets of the budget where none is declared."""
 RequestKind = Literal["measure", "choose", "partition"]
 
 
@@ -153,3 +155,14 @@ def shares(budget: Budget, *parts: Any) -> Sequence[Budget]:
     for each in several:
         left -= each
     return [*several, left]
+
+
+def known_rows(
+    vector: PlanVector, budget: Budget, rows: float | None
+) -> tuple[float, Budget, list[Measurement]]:
+    """The number of rows, declared or with noise; what is left of the budget; what was measured."""
+    if rows is not None:
+        return float(rows), budget, []
+    first, rest = shares(budget, TOTAL_SHARE)
+    measured = vector.measure(total(vector.size), spend=first)
+    return max(1.0, float(measured.values[0])), rest, [measured]
