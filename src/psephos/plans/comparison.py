@@ -72,7 +72,7 @@ def compare(
     >>> plans = ["Identity", "HB", "DAWA", "UniformGrid"]
     >>> best = compare(ages, old, unit=ps.add_remove_row(), spend=ps.epsilon("0.1"), plans=plans)
     >>> best[0].name, best[-1].reason
-    ('DAWA', 'UniformGrid is for two attributes, Domain(age: 64) has 1')
+    ('DAWA', 'UniformGrid is for two attributes, Domain(age: 64; 64 cells) has 1')
     """
     counts = np.asarray(stand_in)
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
