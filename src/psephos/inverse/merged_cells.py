@@ -30,15 +30,17 @@ class Merging:
     @classmethod
     def of(cls, blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Merging | None:
         """The cells that all blocks treat alike by their make-up; None if there are none."""
-        krons = [b for b in blocks if isinstance(b, Kron) and len(b.factors) == len(shape)]
+        krons = [b for b in blocks if isinstance(b, Kron) and b.grid == shape]
         if len(krons) < len(blocks):
             return None
-        groups = []
-        for n, factors in zip(shape, zip(*(b.factors for b in krons), strict=True), strict=True):
-            different = list({id(f): f for f in factors}.values())
-            if any(f.shape[1] != n for f in different):
-                return None
-            groups.append(join_groups([_groups(f) for f in different]))
+        factors: list[dict[int, Matrix]] = [{} for _ in shape]
+        for block in krons:  # a total tells no cells apart
+            for axis, factor in block.active:
+                factors[axis][id(factor)] = factor
+        groups = [
+            join_groups([np.zeros(n, dtype=np.int64), *(_groups(f) for f in different.values())])
+            for n, different in zip(shape, factors, strict=True)
+        ]
         if all(g[-1] == g.size - 1 for g in groups):
             return None
         firsts = tuple(np.unique(g, return_index=True)[1] for g in groups)
