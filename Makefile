@@ -50,6 +50,7 @@ bench: .venv/ready ## the measured claims, each beside its reference
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.planning
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.releases
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimates
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.groups
 	$(BIN)/python -m benchmarks.walk
 
 format: .venv/ready

@@ -128,6 +128,7 @@ class Grouping:
         """What a group's rounding keeps: tables it answers, and those in common with others."""
         answered = self.inner(group, [i for i, g in self.first.items() if g == group])
         commons = {table.axes for table in self.commons if group in table.groups} - {()}
+        commons -= {a for a in commons if any(set(a) < set(larger) for larger in commons)}
         tables = [product(dict.fromkeys(self.names(a), identity())) for a in sorted(commons)]
         known = [set(each.items) for each in answered.products]
         others = [table for table in tables if set(table.items) not in known]
