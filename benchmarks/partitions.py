@@ -7,8 +7,7 @@ on a partition and the rest on a tree of counts over its intervals (HB's: Qardaj
 2013), and spreads every count evenly. The error is ‖Wx - Wx̂‖₂/(m·N) for m = 1,000 random ranges,
 the squared noise by its exact expectation; the mean of several partitions.
 
-"none" is the tree of all cells at ε. PrivTree (Zhang, Xiao and Xie 2016, fan-out 2) is a
-sketch in floats, to compare with; the kernel has no such search.
+"none" is the tree of all cells at ε.
 Aims: 0.3 s of processor time for aligned and dyadic intervals, 4 s for all.
 """
 
@@ -25,7 +24,7 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from benchmarks.measure import table
-from psephos.kernel.scores import NoisyIntervals, WholePartitions
+from psephos.kernel.scores import NoisyIntervals, PrivateSearch, PrivTree, WholePartitions
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.values import Array
 
@@ -34,32 +33,17 @@ EPSILON, SHARE = Fraction(1, 10), Fraction(1, 4)
 Partitioner = Callable[[Array, Fraction], Array]
 
 
-def searched(kind: type, lengths: str) -> Partitioner:
-    return lambda x, epsilon: kind(lengths=lengths).draw([x], epsilon, Draws())
-
-
-def priv_tree(x: Array, epsilon: Fraction) -> Array:
-    """Halves a node whose count, less a bias for its depth, exceeds 0 with noise of scale 3/ε."""
-    rng, scale = np.random.default_rng(), 3 / float(epsilon)
-    bias, lengths, nodes = scale * math.log(2), [], [(0, x.size, 0)]
-    while nodes:
-        start, end, depth = nodes.pop()
-        score = max(-bias, x[start:end].sum() - depth * bias)
-        if end - start > 1 and score + rng.laplace(0, scale) > 0:
-            middle = (start + end) // 2
-            nodes += [(middle, end, depth + 1), (start, middle, depth + 1)]
-        else:
-            lengths.append(end - start)
-    return np.array(lengths)
+def searched(search: PrivateSearch) -> Partitioner:
+    return lambda x, epsilon: search.draw([x], epsilon, Draws())
 
 
 PARTITIONERS: dict[str, Partitioner] = {
-    "whole, aligned": searched(WholePartitions, "aligned"),
-    "whole, dyadic": searched(WholePartitions, "dyadic"),
-    "whole, all": searched(WholePartitions, "all"),
-    "noisy, aligned": searched(NoisyIntervals, "aligned"),
-    "noisy, dyadic": searched(NoisyIntervals, "dyadic"),
-    "PrivTree": priv_tree,
+    "whole, aligned": searched(WholePartitions(lengths="aligned")),
+    "whole, dyadic": searched(WholePartitions(lengths="dyadic")),
+    "whole, all": searched(WholePartitions(lengths="all")),
+    "noisy, aligned": searched(NoisyIntervals(lengths="aligned")),
+    "noisy, dyadic": searched(NoisyIntervals(lengths="dyadic")),
+    "PrivTree": searched(PrivTree()),
 }
 
 
