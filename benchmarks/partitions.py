@@ -7,8 +7,7 @@ on a partition and the rest on a tree of counts over its intervals (HB's: Qardaj
 2013), and spreads every count evenly. The error is ‖Wx - Wx̂‖₂/(m·N) for m = 1,000 random ranges,
 the squared noise by its exact expectation; the mean of several partitions.
 
-"no partition" is the tree of all cells at ε. PrivTree (Zhang, Xiao and Xie 2016, fan-out 2) is a
-sketch in floats, to compare with; the kernel has no such search.
+"none" is the tree of all cells at ε.
 Aims: 0.3 s of processor time for aligned and dyadic intervals, 4 s for all.
 """
 
@@ -19,13 +18,13 @@ import sys
 import time
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from scipy.linalg import cholesky, solve_triangular
 
 from benchmarks.measure import table
-from psephos.kernel.scores import NoisyIntervals, WholePartitions
+from psephos.kernel.scores import NoisyIntervals, PrivateSearch, PrivTree, WholePartitions
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.values import Array
 
@@ -34,33 +33,17 @@ EPSILON, SHARE = Fraction(1, 10), Fraction(1, 4)
 Partitioner = Callable[[Array, Fraction], Array]
 
 
-def searched(kind: type, lengths: str) -> Partitioner:
-    return lambda x, epsilon: kind(lengths=lengths).draw([x], epsilon, Draws())
-
-
-def priv_tree(x: Array, epsilon: Fraction) -> Array:
-    """Halves a node whose count, less a bias for its depth, exceeds 0 with noise of scale 3/ε."""
-    rng, scale = np.random.default_rng(), 3 / float(epsilon)
-    bias, lengths, nodes = scale * math.log(2), [], [(0, x.size, 0)]
-    while nodes:
-        start, end, depth = nodes.pop()
-        score = max(-bias, x[start:end].sum() - depth * bias)
-        if end - start > 1 and score + rng.laplace(0, scale) > 0:
-            middle = (start + end) // 2
-            nodes += [(middle, end, depth + 1), (start, middle, depth + 1)]
-        else:
-            lengths.append(end - start)
-    return np.array(lengths)
+def searched(search: PrivateSearch) -> Partitioner:
+    return lambda x, epsilon: search.draw([x], epsilon, Draws())
 
 
 PARTITIONERS: dict[str, Partitioner] = {
-    "whole, aligned": searched(WholePartitions, "aligned"),
-    "whole, dyadic": searched(WholePartitions, "dyadic"),
-    "whole, all": searched(WholePartitions, "all"),
-    "noisy, aligned": searched(NoisyIntervals, "aligned"),
-    "noisy, dyadic": searched(NoisyIntervals, "dyadic"),
-    "noisy, all": searched(NoisyIntervals, "all"),
-    "PrivTree": priv_tree,
+    "whole, aligned": searched(WholePartitions(lengths="aligned")),
+    "whole, dyadic": searched(WholePartitions(lengths="dyadic")),
+    "whole, all": searched(WholePartitions(lengths="all")),
+    "noisy, aligned": searched(NoisyIntervals(lengths="aligned")),
+    "noisy, dyadic": searched(NoisyIntervals(lengths="dyadic")),
+    "PrivTree": searched(PrivTree()),
 }
 
 
@@ -70,9 +53,9 @@ def ranges() -> Array:
     return np.asarray(np.sort(drawn, axis=1) + np.array([0, 1]))
 
 
-@lru_cache(maxsize=4)
-def tree_variance(cells: int) -> Array:
-    """2Δ²(AᵀA)⁻¹ for HB's tree A of so many cells, without its root."""
+def tree_noise(queries: Array) -> float:
+    """Σ over queries of their variance at ε = 1, by HB's tree without its root: 2Δ²‖L⁻¹qᵀ‖²."""
+    cells = queries.shape[1]
 
     def rank(fanout: int) -> float:
         height = max(1, math.ceil(math.log(cells) / math.log(fanout) - 1e-9))
@@ -83,8 +66,9 @@ def tree_variance(cells: int) -> Array:
     while levels[-1].shape[0] > fanout:
         below = levels[-1]
         levels.append(np.add.reduceat(below, np.arange(0, below.shape[0], fanout)))
-    tree = np.concatenate(levels)
-    return np.asarray(2 * len(levels) ** 2 * np.linalg.inv(tree.T @ tree))
+    gram = sum(level.T @ level for level in levels[1:]) + np.eye(cells)
+    solved = solve_triangular(cholesky(gram, lower=True), queries.T, lower=True)
+    return float(2 * len(levels) ** 2 * (solved**2).sum())
 
 
 def error(x: Array, lengths: Array, epsilon: float) -> float:
@@ -97,7 +81,7 @@ def error(x: Array, lengths: Array, epsilon: float) -> float:
     starts, ends = ranges().T
     bias = (sums - spread)[ends] - (sums - spread)[starts]
     queries = shares[ends] - shares[starts]
-    noise = float(((queries @ tree_variance(lengths.size)) * queries).sum()) / epsilon**2
+    noise = tree_noise(queries) / epsilon**2
     return math.sqrt(float(bias @ bias) + noise) / (RANGES * float(sums[-1]))
 
 
@@ -106,27 +90,29 @@ def _steps(size: int) -> Array:
     return np.tril(np.ones((size + 1, size)), -1).T
 
 
-def row(name: str, x: Array) -> tuple[list[str], list[str]]:
-    errors, notes = [f"{error(x, np.ones(CELLS, int), float(EPSILON)):.2e}"], []
-    for partition in PARTITIONERS.values():
+def rows(name: str, x: Array, whole: float) -> list[list[str]]:
+    """A line for each way to cut the cells, the first for none."""
+    lines = [[name, f"{x.sum():,}", "none", f"{whole / x.sum():.2e}", f"{CELLS}", ""]]
+    for how, partition in PARTITIONERS.items():
         before = time.process_time()
         drawn = [partition(x, EPSILON * SHARE) for _ in range(TRIALS)]
         seconds = (time.process_time() - before) / TRIALS
         rest = float(EPSILON * (1 - SHARE))
-        errors.append(f"{np.mean([error(x, lengths, rest) for lengths in drawn]):.2e}")
+        mean = np.mean([error(x, lengths, rest) for lengths in drawn])
         intervals = np.mean([lengths.size for lengths in drawn])
-        notes.append(f"{intervals:.0f}, {seconds:.2f} s")
-    rows = f"{x.sum():,}"
-    return [name, rows, *errors], [name, *notes]
+        lines.append(["", "", how, f"{mean:.2e}", f"{intervals:.0f}", f"{seconds:.2f} s"])
+    return lines
 
 
 def main() -> None:
     print(__doc__)
-    files = sorted(Path(sys.argv[1]).glob("*.npy")) if len(sys.argv) > 1 else []
-    results = [row(f.name.split(".")[0], np.load(f).astype(np.int64)) for f in files]
-    table(["data", "rows", "no partition", *PARTITIONERS], [errors for errors, _ in results])
-    print("Intervals of a partition, and processor time:\n")
-    table(["data", *PARTITIONERS], [notes for _, notes in results])
+    one = np.eye(1, CELLS, dtype=np.int64)[0]
+    whole = error(one, np.ones(CELLS, int), float(EPSILON))  # for each row there is
+    head = ["data", "rows", "partition", "error", "intervals", "processor time"]
+    for file in sorted(Path(sys.argv[1]).glob("*.npy")):
+        x = np.load(file).astype(np.int64)
+        table(head, rows(file.name.split(".")[0], x, whole))
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from psephos.kernel.query import Block, Query
     from psephos.kernel.scores.far_from_independent import FarFromIndependent
     from psephos.kernel.scores.noisy_intervals import NoisyIntervals
+    from psephos.kernel.scores.priv_tree import PrivTree
     from psephos.kernel.scores.whole_partitions import WholePartitions
     from psephos.kernel.scores.worst_approximated import WorstApproximated
     from psephos.kernel.source import Conjunct
@@ -170,6 +171,7 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "FarFromIndependent",
     "WholePartitions",
     "NoisyIntervals",
+    "PrivTree",
     "Query",
     "Block",
     "Measurement",
@@ -268,6 +270,7 @@ _NAMES_OF = {
     "psephos.kernel.query": "Block Query",
     "psephos.kernel.scores.far_from_independent": "FarFromIndependent",
     "psephos.kernel.scores.noisy_intervals": "NoisyIntervals",
+    "psephos.kernel.scores.priv_tree": "PrivTree",
     "psephos.kernel.scores.whole_partitions": "WholePartitions",
     "psephos.kernel.scores.worst_approximated": "WorstApproximated",
     "psephos.kernel.source": "Conjunct",

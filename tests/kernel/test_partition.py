@@ -15,7 +15,7 @@ from psephos import matrix as mx
 from psephos.domain.domain import Domain
 from psephos.errors import RefusedError, TooLargeError
 from psephos.kernel.budget import epsilon
-from psephos.kernel.scores import NoisyIntervals, WholePartitions
+from psephos.kernel.scores import NoisyIntervals, PrivTree, WholePartitions
 from psephos.kernel.scores.deviations import (
     LARGEST_COUNT,
     LARGEST_PENALTY,
@@ -347,6 +347,75 @@ def test_noisy_partitions_cost_their_epsilon(counts, more, penalty, eps):
     far = int(20 / eps) + 20
     here, there = (noisy_chances(x, eps, penalty, far=far)[1] for x in (counts, more))
     assert loss(here, there) <= eps + 1e-3  # what lies beyond `far` is missing
+
+
+def above(threshold, scale):
+    """P(noise > threshold), discrete Laplace noise, a whole threshold."""
+    p = math.exp(-1 / scale)
+    if threshold >= 0:
+        return p ** (threshold + 1) / (1 + p)
+    return 1 - p**-threshold / (1 + p)
+
+
+def tree_chances(counts, scale, bias, start=0, end=None, depth=0):
+    """Every partition by halving below an interval, and its probability."""
+    end = len(counts) if end is None else end
+    if end - start == 1:
+        return {(1,): 1.0}
+    b = max(-bias, sum(max(0, x) for x in counts[start:end]) - depth * bias)
+    halved, middle = above(-b, scale), (start + end) // 2
+    chances = {(end - start,): above(b - 1, scale)}  # P(noise ≤ -b), the other side of the law
+    sides = (start, middle), (middle, end)
+    left, right = (tree_chances(counts, scale, bias, *side, depth + 1) for side in sides)
+    for first, p in left.items():
+        for second, q in right.items():
+            chances[first + second] = halved * p * q
+    return chances
+
+
+def bias_of(eps):
+    return math.ceil(Fraction(3) / Fraction(eps) * Fraction(7, 10))
+
+
+@given(
+    counts=st.lists(st.integers(-2, 3) | st.integers(0, 60), min_size=2, max_size=6),
+    place=st.integers(0, 5),
+    eps=st.sampled_from(["1/10", "1/2", "1", "3", "10"]),
+)
+def test_trees_cost_their_epsilon(counts, place, eps):
+    more = list(counts)
+    more[place % len(counts)] += 1
+    epsilon_, bias = float(Fraction(eps)), bias_of(eps)
+    here, there = (tree_chances(x, 3 / epsilon_, bias) for x in (counts, more))
+    assert sum(here.values()) == pytest.approx(1)
+    worst = max(abs(math.log(here[tree]) - math.log(there[tree])) for tree in here)
+    assert worst <= epsilon_ * (1 + 1e-6)
+
+
+def test_biases_below_their_bound_tell_more():
+    """Without a bias for depth, a row counts once in every interval that holds it."""
+    losses = []
+    for bias in (0, bias_of(1)):
+        here, there = (tree_chances(x, 3.0, bias) for x in ([0] * 16, [1, *[0] * 15]))
+        losses.append(max(abs(math.log(here[tree] / there[tree])) for tree in here))
+    assert losses[0] == pytest.approx(4 / 3)  # ε = 1 was paid
+    assert losses[1] <= 1
+
+
+@pytest.mark.parametrize("draws", SOURCES, ids=["exact", "seeded"])
+@pytest.mark.parametrize(
+    ("counts", "eps"), [([9, 0, 0, 4], "1"), ([0] * 5, "2"), ([30, -8, 3, 3, 9, 9], "1/2")]
+)
+def test_trees_have_their_probabilities(counts, eps, draws):
+    chances = tree_chances(counts, 3 / float(Fraction(eps)), bias_of(eps))
+    probabilities = np.array(list(chances.values()))
+    compare(PrivTree(), counts, eps, list(chances), probabilities, draws)
+
+
+def test_trees_are_deep_where_rows_are():
+    lengths = PrivTree().draw([np.array([1000] * 2 + [0] * 62)], Fraction(1), Draws())
+    assert lengths[:2].tolist() == [1, 1]
+    assert lengths[-1] >= 16
 
 
 def test_single_cells_need_noise():

@@ -30,6 +30,7 @@ from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.scores import (
     FarFromIndependent,
     NoisyIntervals,
+    PrivTree,
     WholePartitions,
     WorstApproximated,
 )
@@ -97,6 +98,7 @@ def _crash_reports(stage: Stage) -> None:
         lambda: vector.choose(FarFromIndependent((mx.Identity(4),), ([0] * 4,)), spend=SPEND),
         lambda: vector.partition(WholePartitions(), spend=SPEND),
         lambda: vector.partition(NoisyIntervals(), spend=SPEND),
+        lambda: vector.partition(PrivTree(), spend=SPEND),
         lambda: table.group_by("x", most=9000).noisy_count(spend=SPEND),
         lambda: repr(table) + repr(vector),
     ]

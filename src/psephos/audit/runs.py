@@ -48,7 +48,7 @@ from psephos.infer.quantiles import noise_quantile
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.noise import DiscreteLaplace, Noise
-from psephos.kernel.scores import NoisyIntervals, WholePartitions, WorstApproximated
+from psephos.kernel.scores import NoisyIntervals, PrivTree, WholePartitions, WorstApproximated
 from psephos.kernel.unit import Unit
 from psephos.values import Array
 
@@ -116,7 +116,7 @@ TRIALS = (
     Trial(cases.STRATEGY["epsilon"], ADDED_ROW, epsilon("1")),
     Trial(cases.STRATEGY["rho"], ADDED_ROW, rho("1/2")),
 )
-TESTS = len(TRIALS) + 3  # `check_choices` is one more, `check_partitions` are two
+TESTS = len(TRIALS) + 4  # `check_choices` is one more, `check_partitions` are three
 
 
 @dataclass(frozen=True)
@@ -274,17 +274,17 @@ def check_choices(stage: Stage, until: float, alpha: float) -> Iterator[AttackRe
 def check_partitions(stage: Stage, until: float, alpha: float) -> Iterator[AttackResult]:
     """The same of `partition`: three cells, of which the middle one may have one row more."""
     ledger = stage.endless_ledger(UNITS[0], CHOICE_SPEND.currency)
-    searches = (WholePartitions(1, "all"), NoisyIntervals(1, "all"))
+    searches = (WholePartitions(1, "all"), NoisyIntervals(1, "all"), PrivTree())
     rows = [np.repeat(np.arange(3), counts) for counts in PARTITION_COUNTS]
     vectors = [protect_rows(Domain.of(x=3), cells, cells, ledger).vectorise() for cells in rows]
     cuts: dict[str, list[list[int]]] = {type(search).__name__: [[], []] for search in searches}
     before = ledger.spent()
-    while len(cuts["NoisyIntervals"][0]) < FEWEST_CHOICES or time.monotonic() < until:
+    while len(cuts["PrivTree"][0]) < FEWEST_CHOICES or time.monotonic() < until:
         for search in searches:
             for side, vector in enumerate(vectors):
                 groups = vector.partition(search, spend=CHOICE_SPEND).groups
                 cuts[type(search).__name__][side].append(int(np.diff(groups) @ [1, 2]))
-    charge = (ledger.spent() - before) / (4 * len(cuts["NoisyIntervals"][0]))
+    charge = (ledger.spent() - before) / (2 * len(searches) * len(cuts["PrivTree"][0]))
     for name, sides in cuts.items():
         samples = Samples()
         for side in (0, 1):

@@ -15,6 +15,7 @@ from psephos.kernel.budget import Mechanism
 from psephos.kernel.scores.far_from_independent import FarFromIndependent
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.scores.noisy_intervals import NoisyIntervals
+from psephos.kernel.scores.priv_tree import PrivTree
 from psephos.kernel.scores.whole_partitions import WholePartitions
 from psephos.kernel.scores.worst_approximated import WorstApproximated
 from psephos.matrix import Matrix
@@ -54,7 +55,7 @@ class Score(PrivateSearch, Protocol):
 SCORES: tuple[type[Score], ...] = (WorstApproximated, FarFromIndependent)
 """The scores of candidates that the kernel has a rule for; a result is a candidate's number."""
 
-PARTITIONS: tuple[type[PrivateSearch], ...] = (WholePartitions, NoisyIntervals)
+PARTITIONS: tuple[type[PrivateSearch], ...] = (WholePartitions, NoisyIntervals, PrivTree)
 """The searches for partitions into intervals; a result is the lengths of the intervals."""
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "SCORES",
     "FarFromIndependent",
     "NoisyIntervals",
+    "PrivTree",
     "PrivateSearch",
     "Score",
     "WholePartitions",
