@@ -1,10 +1,12 @@
 """Tables along a tree: the same numbers as block by block, forwards and back."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+import psephos.infer.table_tree
 from psephos import matrix as mx
 from psephos.infer.table_tree import TableTree
 
@@ -15,6 +17,16 @@ FACTORS = (
     (mx.Identity(2), mx.Ones(1, 2), mx.Dense([[1, -2]])),
 )
 PRODUCTS = st.tuples(*map(st.sampled_from, FACTORS)).map(mx.Kron)
+
+
+@pytest.fixture(params=[0, 1 << 20], ids=["branches", "sparse"], autouse=True)
+def written(request):
+    """Both ways to compute: along the branches, and by the stack written out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psephos.infer.table_tree, "SPARSE_ENTRIES", request.param)
+        yield request.param
+
+
 CELLS = st.integers(0, 2**32).map(lambda seed: np.random.default_rng(seed).integers(-9, 9, 24) / 2)
 
 
@@ -48,6 +60,11 @@ def test_squares_have_squared_entries(blocks, x):
     for b, block in enumerate(blocks):
         part = squares[tree.starts[b] : tree.starts[b + 1]]
         assert_allclose(tree.restore_answers(b, part), block.dense() ** 2 @ x)
+
+
+def test_small_stacks_are_written_out(written):
+    tree = TableTree.of([mx.Kron(tuple(map(mx.Identity, SHAPE)))], SHAPE)
+    assert (tree._sparse is not None) == (written > 0)
 
 
 def test_tables_of_counts_are_their_own_squares():

@@ -12,6 +12,9 @@ Kept axes cost nothing, and where all that is left to do is to sum, it is one su
 table that is constant along its last axes stays as small as it is until something is added to it
 that is not. Cells and answers are in the tree's own order: `arrange` brings cells into it,
 `arrange_answers` the answers of a block.
+
+Where a walk through the branches takes longer than the numbers themselves, the stack is written out
+as one sparse matrix instead.
 """
 
 from __future__ import annotations
@@ -20,11 +23,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from psephos.errors import UnsupportedError
 from psephos.inverse.form import Factors
@@ -34,6 +38,10 @@ from psephos.values import Array
 
 WRITTEN_FACTOR_ENTRIES = 1 << 24
 """The most entries of a factor that is written out for the squares of its entries."""
+SPARSE_ENTRIES = 1 << 20
+"""The most entries of a stack that is written out as a sparse matrix."""
+ENTRIES_PER_BRANCH = 10_000
+"""Entries of a sparse matrix that take about as long as one branch of the tree."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,15 +112,33 @@ class TableTree:
 
     def apply(self, x: Array) -> Array:
         """A x: the answers of all blocks, one after the other."""
+        if self._sparse is not None:
+            return np.asarray(self._sparse[0] @ x)
         out = np.empty(self.size)
         self._down(self._root, x.reshape(1, -1), out)
         return out
 
     def transpose(self, y: Array) -> Array:
         """Aᵀy, in memory of its own."""
+        if self._sparse is not None:
+            return np.asarray(self._sparse[1] @ y)
         table = self._up(self._root, y, 1)
         times = self.cells // table.size
         return table.reshape(-1) if times == 1 else np.repeat(table.reshape(-1), times)
+
+    @cached_property
+    def _sparse(self) -> tuple[sp.csr_array, sp.csr_array] | None:
+        """The stack written out, and its transpose; None where the tree is quicker."""
+        different = {factor for factors in self.blocks for factor in factors}
+        if max(math.prod(factor.shape) for factor in different) > SPARSE_ENTRIES:
+            return None
+        written = {factor: _written(factor) for factor in different}
+        entries = sum(math.prod(written[f].nnz for f in factors) for factors in self.blocks)
+        if entries > min(SPARSE_ENTRIES, ENTRIES_PER_BRANCH * self._root.branch_count):
+            return None
+        rows = [reduce(sp.kron, [written[f] for f in factors]) for factors in self.blocks]
+        stack = sp.csr_array(sp.vstack(rows))
+        return stack, sp.csr_array(stack.T)
 
     @cached_property
     def _root(self) -> _Node:
@@ -189,6 +215,11 @@ class _Node:
     blocks: tuple[int, ...]
     branches: tuple[tuple[Matrix, _Node], ...]
 
+    @property
+    def branch_count(self) -> int:
+        """All branches from here on, and tables that end."""
+        return len(self.blocks) + sum(1 + child.branch_count for _, child in self.branches)
+
     @classmethod
     def of(cls, blocks: Sequence[Factors], family: Iterable[int], axis: int) -> _Node:
         ended: list[int] = []
@@ -206,6 +237,12 @@ def _factors(block: Matrix, shape: tuple[int, ...]) -> Factors | None:
     """One factor for each axis; None for a block that is no such product."""
     factors = block.factors if isinstance(block, Kron) else (block,)
     return factors if tuple(factor.shape[1] for factor in factors) == shape else None
+
+
+def _written(factor: Matrix) -> sp.csr_array:
+    if isinstance(factor, Identity):
+        return sp.eye_array(factor.n, format="csr")
+    return sp.csr_array(factor.dense(limit=SPARSE_ENTRIES))
 
 
 def _squared(factor: Matrix) -> Matrix:

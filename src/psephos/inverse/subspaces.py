@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse.components import ComponentAverages, MarginalBlock, subspaces_between
 from psephos.inverse.form import Form, multiply
 from psephos.matrix import Dense, Identity, Kron, Matrix, Ones
+from psephos.matrix.kron import NamedFactors
 from psephos.matrix.marginals import Axes
 from psephos.values import Array
 
@@ -76,9 +77,13 @@ class _AxisQueries:
 
 @dataclass(frozen=True)
 class _ProductSubspaces:
-    """The subspaces S that a product asks about: all between the axes S must and may hold."""
+    """The subspaces S that a product asks about: all between the axes S must and may hold.
 
-    factors: list[_AxisQueries]
+    Axes whose queries are the total alone are left out; together they have one constant.
+    """
+
+    axes: dict[int, _AxisQueries]
+    others: float
     may: Axes
     must: Axes
 
@@ -106,7 +111,7 @@ class Subspaces(Form):
         >>> Subspaces.of((2, 3), [Kron((Identity(2), total(3)))], [2.0]).information
         {(): 6.0, (0,): 6.0}
         """
-        kinds: dict[int, tuple[str, int]] = {}
+        kinds: dict[int, str] = {}
         marginal_blocks = []
         information: dict[Axes, float] = {}
         for matrix, precision in zip(blocks, precisions, strict=True):
@@ -117,6 +122,10 @@ class Subspaces(Form):
             for s in block.subspaces():
                 information[s] = information.get(s, 0.0) + block.strength
         return cls(tuple(shape), tuple(marginal_blocks), information)
+
+    @cached_property
+    def _widths(self) -> list[float]:
+        return [float(n) for n in self.shape]
 
     # ---- what is known of a product ------------------------------------------------------------
 
@@ -129,17 +138,19 @@ class Subspaces(Form):
 
     def _subspaces_of(self, factors: Sequence[Matrix]) -> _ProductSubspaces | None:
         """What a product needs to know; None if all its answers are zero."""
-        try:  # quick, since there may be a hundred attributes and as many thousand products
-            axes = [*map(self._axis_queries.__getitem__, map(id, factors))]
-        except KeyError:
-            axes = [self._queries_on_axis(matrix) for matrix in factors]
-        widths = tuple([axis.width for axis in axes])
+        named = factors.named if isinstance(factors, NamedFactors) else range(len(factors))
+        axes = {i: self._queries_on_axis(factors[i]) for i in named}
+        if isinstance(factors, NamedFactors):
+            widths = factors.totals.shape
+        else:
+            widths = tuple([axis.width for axis in axes.values()])
         if widths != self.shape:
             raise ShapeError(f"a product over {self.shape} has factors of widths {widths}")
-        if not all(axis.constant or axis.varying for axis in axes):
+        if not all(axis.constant or axis.varying for axis in axes.values()):
             return None
-        may = tuple(i for i, axis in enumerate(axes) if axis.varying)
-        return _ProductSubspaces(axes, may, tuple(i for i in may if not axes[i].constant))
+        others = _cells(self.shape) / math.prod([self._widths[i] for i in named])
+        may = tuple([i for i, axis in axes.items() if axis.varying])
+        return _ProductSubspaces(axes, others, may, tuple([i for i in may if not axes[i].constant]))
 
     def _is_known(self, needs: _ProductSubspaces) -> bool:
         if 1 << len(needs.may) - len(needs.must) > len(self.information):
@@ -163,17 +174,20 @@ class Subspaces(Form):
         needs = self._subspaces_of(factors)
         if needs is None:
             return 0.0
-        if not self._is_known(needs):
+        scale = needs.others
+        for axis in needs.axes.values():
+            scale *= 1.0 if axis.varying else axis.constant
+        # Of every subset of the axes so far, its axes and its share of the trace.
+        shares: list[tuple[Axes, float]] = [((), scale)]
+        for i in needs.may:
+            constant, varying = needs.axes[i].constant, needs.axes[i].varying
+            inside = [((*s, i), share * varying) for s, share in shares]
+            shares = [(s, share * constant) for s, share in shares] if constant else []
+            shares += inside
+        try:
+            return sum([share / self.information[s] for s, share in shares])
+        except KeyError:
             return math.inf
-        scale = math.prod(1.0 if axis.varying else axis.constant for axis in needs.factors)
-        total = 0.0
-        for s in needs.subspaces():
-            share = scale / self.information[s]
-            for i in needs.may:
-                axis = needs.factors[i]
-                share *= axis.varying if i in s else axis.constant
-            total += share
-        return total
 
     def variances(self, factors: Sequence[Matrix]) -> Array:
         """The variance of every answer of ⊗Wᵢ, in the order of Kron's rows.
@@ -185,9 +199,9 @@ class Subspaces(Form):
         if needs is None:
             return np.zeros(math.prod(rows))
         self._require(needs)
-        scale = 1.0
+        scale = needs.others
         live = []
-        for i, axis in enumerate(needs.factors):
+        for i, axis in needs.axes.items():
             if i in needs.may or len(axis.squares[0]) > 1:
                 live.append(i)
             else:
@@ -198,9 +212,9 @@ class Subspaces(Form):
             if k == len(live):
                 return np.array([scale / self.information[subspace]])
             i = live[k]
-            constant, varying = needs.factors[i].squares
+            constant, varying = needs.axes[i].squares
             variances = np.zeros(1)
-            if needs.factors[i].constant:
+            if needs.axes[i].constant:
                 variances = np.multiply.outer(constant, down(k + 1, subspace)).ravel()
             if i in needs.may:
                 more = np.multiply.outer(varying, down(k + 1, (*subspace, i))).ravel()
@@ -209,7 +223,7 @@ class Subspaces(Form):
 
         # Axes of one answer are left out: an array has at most 64.
         several = [i for i in range(len(rows)) if rows[i] > 1]
-        sizes = [len(needs.factors[i].squares[0]) if i in live else 1 for i in several]
+        sizes = [len(needs.axes[i].squares[0]) if i in live else 1 for i in several]
         table = down(0, ()).reshape(sizes)
         return np.broadcast_to(table, [rows[i] for i in several]).reshape(-1).copy()
 
@@ -249,7 +263,7 @@ class FittedTables:
             return np.zeros(queries if self.single else (queries, self.averages.draws))
         self.space._require(needs)
         maps: list[Matrix] = []
-        for i, axis in enumerate(needs.factors):
+        for i, axis in needs.axes.items():
             if i in needs.may:
                 maps.append(axis.matrix)
             elif len(axis.means) > 1 or axis.means[0] != 1:
@@ -261,7 +275,7 @@ class FittedTables:
 
 def is_commuting(shape: tuple[int, ...], blocks: Sequence[Matrix]) -> bool:
     """Are all blocks of the kind that falls apart into subspaces, few enough of them?"""
-    kinds: dict[int, tuple[str, int]] = {}
+    kinds: dict[int, str] = {}
     for matrix in blocks:
         block = _marginal_block(shape, matrix, 1.0, kinds)
         if block is None or block.count > MOST_SUBSPACES:
@@ -270,31 +284,36 @@ def is_commuting(shape: tuple[int, ...], blocks: Sequence[Matrix]) -> bool:
 
 
 def _marginal_block(
-    shape: tuple[int, ...], matrix: Matrix, precision: float, kinds: dict[int, tuple[str, int]]
+    shape: tuple[int, ...], matrix: Matrix, precision: float, kinds: dict[int, str]
 ) -> MarginalBlock | None:
     """A block by its axes; None if a factor is of another kind."""
-    cells = math.prod(map(float, shape))
     if isinstance(matrix, Identity) and matrix.n == math.prod(shape):
         return MarginalBlock(tuple(i for i, n in enumerate(shape) if n > 1), (), precision)
     if isinstance(matrix, Ones) and matrix.shape == (1, math.prod(shape)):
-        return MarginalBlock((), (), cells * precision)
-    factors = matrix.factors if isinstance(matrix, Kron) else (matrix,)
-    if len(factors) != len(shape):
+        return MarginalBlock((), (), _cells(shape) * precision)
+    kron = matrix if isinstance(matrix, Kron) else Kron((matrix,))
+    if kron.grid != shape:
         return None
     axes, residual = [], []
-    for i, factor in enumerate(factors):
-        if id(factor) not in kinds:
-            kinds[id(factor)] = (_kind(factor), factor.shape[1])
-        kind, width = kinds[id(factor)]
-        if kind == "other" or width != shape[i]:
+    for i, factor in kron.active:
+        if id(factor) not in kinds:  # the blocks hold it, so no other gets its id
+            kinds[id(factor)] = _kind(factor)
+        kind = kinds[id(factor)]
+        if kind == "other":
             return None
         if kind != "total":
             axes.append(i)
         if kind == "residual":
             residual.append(i)
-    outside = cells / math.prod(float(shape[i]) for i in axes)
-    eigenvalue = outside * math.prod(float(shape[i]) ** 2 for i in residual)
+    eigenvalue = _cells(shape) / math.prod([float(shape[i]) for i in axes])
+    if residual:
+        eigenvalue *= math.prod([float(shape[i]) ** 2 for i in residual])
     return MarginalBlock(tuple(axes), tuple(residual), eigenvalue * precision)
+
+
+@lru_cache(maxsize=64)
+def _cells(shape: tuple[int, ...]) -> float:
+    return math.prod(map(float, shape))
 
 
 def _kind(factor: Matrix) -> str:

@@ -214,27 +214,43 @@ def _largest_on_grid(terms: list[Weighted], power: Norm) -> int | None:
     """The same for products over one grid; None for others, or if too many cells differ.
 
     Cell (c₁, …, c_d) has the sum Σ_j w_j Π_i s_ij[c_i], with s_ij the column sums of factor i of
-    product j. So cells with equal s_ij on an axis, in all products j, are one case of that axis,
-    and all combinations of cases are tried. Of marginals every axis has one case.
+    product j, which are 1 for a total. A product whose s_ij do not depend on the cell, such as a
+    marginal, adds one number to all of them. For the others cells with equal s_ij on an axis, in
+    all products j, are one case of that axis, and all combinations of cases are tried.
     """
-    grids = {tuple(f.shape[1] for f in a.factors) if type(a) is mx.Kron else () for _, a in terms}
-    if len(grids) > 1 or () in grids:
+    if {type(a) for _, a in terms} != {mx.Kron} or len({a.grid for _, a in terms}) > 1:  # type: ignore[attr-defined]
         return None
-    cases = reduce(np.append, [_one(weight) for weight, _ in terms])[:, None]  # a row each
-    for factors in zip(*(a.factors for _, a in terms if type(a) is mx.Kron), strict=True):
-        sums = {factor: columns(factor, power) for factor in dict.fromkeys(factors)}
-        if any(each.dtype == object for each in sums.values()):
-            return None
-        if any(each.size > 1 for each in sums.values()):  # else every column is alike
-            sums = {factor: np.broadcast_to(each, factor.shape[1]) for factor, each in sums.items()}
-        row = {factor: i for i, factor in enumerate(sums)}
-        distinct = np.unique(np.stack(list(sums.values())), axis=1)
+    constant, varied = 0, []
+    known: dict[int, Array] = {}  # the terms hold the factors, so no other gets their ids
+    for weight, kron in terms:
+        sums = {}
+        for i, factor in kron.active:  # type: ignore[attr-defined]
+            if id(factor) not in known:
+                known[id(factor)] = columns(factor, power)
+            sums[i] = known[id(factor)]
+        if all(each.size == 1 for each in sums.values()):
+            constant += math.prod([int(each[0]) for each in sums.values()], start=weight)
+        else:
+            varied.append((weight, sums))
+    if not varied:
+        return constant
+    if any(each.dtype == object for _, sums in varied for each in sums.values()):
+        return None
+    cases = reduce(np.append, [_one(weight) for weight, _ in varied])[:, None]  # a row each
+    for axis, n in enumerate(terms[0][1].grid):  # type: ignore[attr-defined]
+        here = {id(sums[axis]): sums[axis] for _, sums in varied if axis in sums}
+        if not here:
+            continue
+        row = {key: number for number, key in enumerate(here, start=1)}
+        listed = [np.broadcast_to(each, n) for each in (_one(1), *here.values())]
+        distinct = np.unique(np.stack(listed), axis=1)
         if cases.size * distinct.shape[1] > MOST_CASES:
             return None
-        on_axis = distinct[[row[factor] for factor in factors]]
-        cases = exactly(mul, cases[:, :, None], on_axis[:, None, :]).reshape(len(terms), -1)
-    wide = largest(cases) * len(terms) >= SAFE
-    return largest((cases.astype(object) if wide else cases).sum(axis=0))
+        rows = [row[id(sums[axis])] if axis in sums else 0 for _, sums in varied]
+        on_axis = distinct[rows]
+        cases = exactly(mul, cases[:, :, None], on_axis[:, None, :]).reshape(len(varied), -1)
+    wide = largest(cases) * len(varied) >= SAFE
+    return constant + largest((cases.astype(object) if wide else cases).sum(axis=0))
 
 
 def answers(matrix: mx.Matrix, x: Array) -> Array:

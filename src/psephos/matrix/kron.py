@@ -9,23 +9,53 @@ factors that shrink the tensor go first, and every pass after the first writes o
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from itertools import chain
 
 import numpy as np
 
 from psephos.errors import ShapeError
 from psephos.matrix.base import Matrix, first_appearance
-from psephos.matrix.core import Identity, Ones, is_total
+from psephos.matrix.core import Identity, Ones, is_total, total
 from psephos.values import Array
 
 KRON_BITS = 100_000
 """The most binary digits that the size of a product may have."""
 BLOCK_CELLS = 1 << 16
 """Cells of a block: the block and its results fit in the second- and third-level cache."""
+
+
+class NamedFactors(tuple[Matrix, ...]):
+    """The factors of a product that names a few of many attributes, the others being summed over.
+
+    It is the tuple of all of them, and tells those that are named without a look at each. What is
+    measured is rebuilt from plain tuples by the kernel's gate: nothing is believed there.
+    """
+
+    totals: AxisTotals
+    named: tuple[int, ...]
+
+    @classmethod
+    def of(cls, totals: AxisTotals, named: Mapping[int, Matrix]) -> NamedFactors:
+        """From the factors of the attributes that are named."""
+        factors = totals.factors.copy()
+        for axis, factor in named.items():
+            factors[axis] = factor
+        product = cls(factors)
+        product.totals, product.named = totals, tuple(sorted(named))
+        return product
+
+
+class AxisTotals:
+    """The total of every attribute, one object for those of one size."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        of_size: dict[int, Matrix] = {n: total(n) for n in shape}
+        self.shape = shape
+        self.factors = [of_size[n] for n in shape]
+        self.different = _by_id(self.factors)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,37 +69,50 @@ class Kron(Matrix):
     factors: tuple[Matrix, ...]
 
     def __post_init__(self) -> None:
-        flat = tuple(self.factors)
-        # A hundred attributes may have the same total: each object is looked at once.
-        different = {id(factor): factor for factor in flat}.values()
-        for factor in different:
+        given, flat = self.factors, tuple(self.factors)
+        different = _named(given) if type(given) is NamedFactors else _by_id(flat)
+        for factor in different.values():
             if not isinstance(factor, Matrix):
                 raise ShapeError(
                     f"Kron is made of matrices, got {type(factor).__name__}; "
                     "wrap arrays as Dense(...)"
                 )
-        if any(isinstance(factor, Kron) for factor in different):
+        if any(isinstance(factor, Kron) for factor in different.values()):
             parts = (f.factors if isinstance(f, Kron) else (f,) for f in flat)
             flat = tuple(chain.from_iterable(parts))
+            different = _by_id(flat)
+        elif type(given) is NamedFactors:
+            active = tuple([(i, given[i]) for i in given.named if not is_total(given[i])])
+            self.__dict__.update(grid=given.totals.shape, active=active)
         if not flat:
             raise ShapeError("Kron needs at least one matrix, got none")
-        object.__setattr__(self, "factors", flat)
-        bits = sum(times * max(shape).bit_length() for shape, times in self._sizes())
-        if bits > KRON_BITS:
+        longest = max(max(factor.shape) for factor in different.values()).bit_length()
+        if len(flat) * longest > KRON_BITS and _bits(flat) > KRON_BITS:
             raise ShapeError(f"a Kron of {len(flat):,} factors has a size of over {KRON_BITS} bits")
-        kinds = {factor.entry_type for factor in {id(f): f for f in flat}.values()}
-        object.__setattr__(self, "entry_type", np.result_type(*kinds))
+        kinds = {factor.entry_type for factor in different.values()}
+        kind = kinds.pop() if len(kinds) == 1 else np.result_type(*kinds)
+        self.__dict__.update(factors=flat, entry_type=kind)
 
-    def _sizes(self) -> list[tuple[tuple[int, int], int]]:
-        """The shape of every different factor, and how often it is there."""
-        times = Counter(map(id, self.factors))
-        return [(f.shape, times[key]) for key, f in {id(f): f for f in self.factors}.items()]
+    @cached_property
+    def grid(self) -> tuple[int, ...]:
+        """The cells of each factor."""
+        widths = {key: factor.shape[1] for key, factor in _by_id(self.factors).items()}
+        return tuple(map(widths.__getitem__, map(id, self.factors)))
+
+    @cached_property
+    def active(self) -> tuple[tuple[int, Matrix], ...]:
+        """The factors that are not the total, each with its place.
+
+        >>> Kron((Ones(1, 3), Identity(2))).active
+        ((1, Identity(2, 2)),)
+        """
+        sums = {key for key, factor in _by_id(self.factors).items() if is_total(factor)}
+        return tuple([(i, f) for i, f in enumerate(self.factors) if id(f) not in sums])
 
     @cached_property
     def shape(self) -> tuple[int, int]:
-        sizes = self._sizes()
-        rows, columns = (math.prod(shape[k] ** times for shape, times in sizes) for k in (0, 1))
-        return rows, columns
+        rows = math.prod([factor.shape[0] for _, factor in self.active])  # a total has one
+        return rows, _cells(self.grid)
 
     def _apply(self, x: Array) -> Array:
         return kron_apply(self.factors, x)
@@ -131,6 +174,26 @@ class Kron(Matrix):
             groups = first_appearance(wide.ravel())
             zero = (zero[:, None] | (factor.column_norms(1) == 0)).ravel()
         return first_appearance(np.where(zero, -1, groups))
+
+
+def _bits(factors: Sequence[Matrix]) -> int:
+    return sum(max(factor.shape).bit_length() for factor in factors)
+
+
+def _named(factors: NamedFactors) -> dict[int, Matrix]:
+    """As `_by_id`, and perhaps totals that are not there."""
+    named = {id(factors[i]): factors[i] for i in factors.named}
+    return factors.totals.different | named if len(factors.named) < len(factors) else named
+
+
+def _by_id(factors: Sequence[Matrix]) -> dict[int, Matrix]:
+    """Every different object once; a hundred attributes may share the same total."""
+    return dict(zip(map(id, factors), factors, strict=True))
+
+
+@lru_cache(maxsize=64)
+def _cells(grid: tuple[int, ...]) -> int:
+    return math.prod(grid)
 
 
 def _outer(a: Array, b: Array) -> Array:

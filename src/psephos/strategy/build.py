@@ -19,8 +19,9 @@ from psephos.inverse.product import axis_inverse
 from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Block, Query
 from psephos.kernel.sensitivity import sensitivity
-from psephos.matrix import Dense, Identity, Kron, Matrix, total
+from psephos.matrix import Dense, Identity, Kron, Matrix
 from psephos.matrix.base import Norm
+from psephos.matrix.kron import AxisTotals, NamedFactors
 from psephos.strategy.factors import Factor, spread
 from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm.residual import residual_matrix
@@ -95,21 +96,13 @@ def marginals_strategy(
 ) -> Strategy:
     """Marginals over (merged) attributes, each with a weight of its own."""
     cells = [spread(Identity(m.shape[0]), m) for m in merged]
-    totals = _shared_totals(merged)
+    totals = AxisTotals(tuple(m.shape[1] for m in merged))
     blocks = []
     scale = float(np.max(weights))
     for axes, weight in zip(sets, weights, strict=True):
-        factors = list(totals)
-        for i in axes:
-            factors[i] = cells[i]
-        blocks.append(Block(Kron(tuple(factors)), rounded_weight(float(weight) / scale)))
-    return Strategy(domain, noise, Query(tuple(blocks)), name)
-
-
-def _shared_totals(merged: Sequence[Matrix]) -> list[Matrix]:
-    """The total of every attribute; attributes of one size share it, which many blocks gain by."""
-    totals: dict[int, Matrix] = {m.shape[1]: total(m.shape[1]) for m in merged}
-    return [totals[m.shape[1]] for m in merged]
+        factors = NamedFactors.of(totals, {i: cells[i] for i in axes})
+        blocks.append(Block(Kron(factors), rounded_weight(float(weight) / scale)))
+    return Strategy.trusted(domain, noise, Query(tuple(blocks)), name)
 
 
 def residual_strategy(
@@ -122,15 +115,13 @@ def residual_strategy(
     """Residual subspaces of (merged) attributes for Gaussian noise, each with its own weight."""
     inside = {i: residual_matrix((merged[i].shape[0],), (0,)) for axes in sets for i in axes}
     residuals = {i: spread(kron.factors[0], merged[i]) for i, kron in inside.items()}
-    totals = _shared_totals(merged)
+    totals = AxisTotals(tuple(m.shape[1] for m in merged))
     scale = float(np.max(weights))
     blocks = []
     for axes, weight in zip(sets, weights, strict=True):
-        factors = list(totals)
-        for i in axes:
-            factors[i] = residuals[i]
-        blocks.append(Block(Kron(tuple(factors)), rounded_weight(float(weight) / scale)))
-    return Strategy(domain, NoiseKind.GAUSSIAN, Query(tuple(blocks)), name)
+        factors = NamedFactors.of(totals, {i: residuals[i] for i in axes})
+        blocks.append(Block(Kron(factors), rounded_weight(float(weight) / scale)))
+    return Strategy.trusted(domain, NoiseKind.GAUSSIAN, Query(tuple(blocks)), name)
 
 
 def whole_strategy(

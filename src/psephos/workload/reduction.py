@@ -54,24 +54,29 @@ def merge_values(
     the products over it, and the map P from old cells to new ones.
     """
     factors: dict[str, dict[int, Matrix]] = {name: {} for name in domain.names}
-    for original in products:
-        for name, queries in original.items:
-            matrix = factor(name, queries)
-            factors[name][id(matrix)] = matrix
+    different = {(name, id(q)): q for original in products for name, q in original.items}
+    for (name, _), queries in different.items():
+        matrix = factor(name, queries)
+        factors[name][id(matrix)] = matrix
     groups = {name: _groups(list(factors[name].values()), domain[name].size) for name in domain}
     first = {name: np.unique(groups[name], return_index=True)[1] for name in domain}
     attributes = tuple(_merged_attribute(domain[name], groups[name]) for name in domain)
-    merged = [
-        Product(
-            tuple(
-                (name, _restricted(queries, domain[name], first[name], factor(name, queries)))
-                for name, queries in original.items
-            ),
-            original.weight,
-            original.name,
-        )
-        for original in products
-    ]
+    unmerged = all(first[name].size == domain[name].size for name in domain)
+    merged = (
+        list(products)
+        if unmerged
+        else [
+            Product(
+                tuple(
+                    (name, _restricted(queries, domain[name], first[name], factor(name, queries)))
+                    for name, queries in original.items
+                ),
+                original.weight,
+                original.name,
+            )
+            for original in products
+        ]
+    )
     maps = tuple(Identity(g.size) if g[-1] == g.size - 1 else Partition(g) for g in groups.values())
     return Domain(domain.names, attributes), merged, Kron(maps)
 

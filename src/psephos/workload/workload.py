@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, combinations
@@ -17,8 +17,9 @@ from psephos.domain.predicate import Predicate
 from psephos.errors import ShapeError, TooLargeError, UnsupportedError, WorkloadError
 from psephos.inverse.form import Form
 from psephos.kernel.query import Query
-from psephos.matrix import Kron, Matrix, Scaled, Stack, Sum, total
+from psephos.matrix import Kron, Matrix, Scaled, Stack, Sum
 from psephos.matrix.columns import is_zero
+from psephos.matrix.kron import AxisTotals, NamedFactors
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array, Value
 from psephos.workload.product import (
@@ -135,10 +136,9 @@ class Workload(Value):
 
     def factors(self, i: int) -> tuple[Matrix, ...]:
         """The matrix of product i on every attribute: the total where it has no query set."""
-        factors = list(self._totals)
-        for name, queries in self.products[i].items:
-            factors[self._axes[name]] = self._factor(name, queries)
-        return tuple(factors)
+        numbered = self._numbered
+        named = {numbered.axes[k]: numbered.matrices[k] for k in numbered.rows[i]}
+        return NamedFactors.of(self._totals, named)
 
     def factor_products(self, number: Callable[[Matrix], float]) -> Array:
         """For every product, a number of each of its factors, multiplied.
@@ -150,37 +150,48 @@ class Workload(Value):
         >>> marginals(Domain.of(a=2, b=3), k=1).factor_products(lambda factor: factor.shape[0])
         array([2., 3.])
         """
-        totals = [number(factor) for factor in self._totals]
-        ratios: dict[tuple[str, QuerySet], float] = {}
-        for product in self.products:
-            for name, queries in product.items:
-                if (name, queries) not in ratios:
-                    ratio = number(self._factor(name, queries)) / totals[self._axes[name]]
-                    ratios[name, queries] = ratio
-        each = [math.prod(ratios[item] for item in product.items) for product in self.products]
-        return math.prod(totals) * np.array(each)
+        totals = [number(factor) for factor in self._totals.factors]
+        numbered = self._numbered
+        ratios = [
+            number(matrix) / totals[axis]
+            for matrix, axis in zip(numbered.matrices, numbered.axes, strict=True)
+        ]
+        return math.prod(totals) * self._multiplied(np.array(ratios, dtype=float))
+
+    def _multiplied(self, numbers: Array) -> Array:
+        """For every product, the numbers of its query sets multiplied, in their type."""
+        each = np.ones(len(self.products), dtype=numbers.dtype)
+        for places, items in self._numbered.by_length:
+            each[places] = numbers[items].prod(axis=1)
+        return each
 
     def different_factors(self) -> list[list[Matrix]]:
         """On every attribute, the matrices that products have there, each once."""
-        factors: list[dict[QuerySet | None, Matrix]] = [{} for _ in self.domain.names]
-        counts = [0] * len(factors)
-        for product in self.products:
-            for name, queries in product.items:
-                counts[self._axes[name]] += 1
-                factors[self._axes[name]][queries] = self._factor(name, queries)
-        for axis, total_there in enumerate(self._totals):
+        numbered = self._numbered
+        factors: list[list[Matrix]] = [[] for _ in self.domain.names]
+        for matrix, axis in zip(numbered.matrices, numbered.axes, strict=True):
+            factors[axis].append(matrix)
+        axes = np.array([0, *numbered.axes])
+        used = np.concatenate(
+            [np.zeros(0, int), *(axes[k + 1].ravel() for _, k in numbered.by_length)]
+        )
+        counts = np.bincount(used, minlength=len(factors))
+        for axis, total_there in enumerate(self._totals.factors):
             if counts[axis] < len(self.products):
-                factors[axis][None] = total_there
-        return [list(each.values()) for each in factors]
+                factors[axis].append(total_there)
+        return factors
+
+    @cached_property
+    def _numbered(self) -> _NumberedSets:
+        return _NumberedSets.of(self.products, self._axes, self._factor)
 
     @cached_property
     def _axes(self) -> dict[str, int]:
         return {name: axis for axis, name in enumerate(self.domain.names)}
 
     @cached_property
-    def _totals(self) -> tuple[Matrix, ...]:
-        totals = {n: total(n) for n in self.domain.shape}  # one object however often it is there
-        return tuple(totals[n] for n in self.domain.shape)
+    def _totals(self) -> AxisTotals:
+        return AxisTotals(self.domain.shape)
 
     @cached_property
     def _factors(self) -> dict[tuple[str, QuerySet], Matrix]:
@@ -201,7 +212,10 @@ class Workload(Value):
     @cached_property
     def query_counts(self) -> tuple[int, ...]:
         """The number of queries of each product."""
-        return tuple(math.prod(self._set_sizes(product)) for product in self.products)
+        sizes = [matrix.shape[0] for matrix in self._numbered.matrices]
+        longest = max(map(len, self._numbered.rows))
+        wide = max(sizes, default=1) ** longest >= 1 << 62
+        return tuple(self._multiplied(np.array(sizes, dtype=object if wide else np.int64)).tolist())
 
     def _set_sizes(self, product: Product) -> tuple[int, ...]:
         """The number of queries of each query set of a product."""
@@ -269,19 +283,27 @@ class Workload(Value):
                 self.domain.size,
                 10**300,
             )
+        numbered = self._numbered
+        moments = [self._moments(name, queries) for name, queries in numbered.items]
+        constant, varying = np.array(moments, dtype=float).reshape(-1, 2).T
+        weights = np.array([product.weight**2 for product in self.products])
+        axes = np.array(numbered.axes, dtype=np.int64)
+        widths = np.array(self.domain.shape, dtype=float)
         traces: dict[tuple[int, ...], float] = {}
-        for product in self.products:
-            factors = sorted((self._axes[n], *self._moments(n, q)) for n, q in product.items)
-            outside = self.domain.size // math.prod(self.domain.shape[i] for i, _, _ in factors)
-            scale = product.weight**2 * float(outside)
-            for k in range(len(factors) + 1):
-                for chosen in combinations(range(len(factors)), k):
-                    share = scale
-                    for j, (_, constant, varying) in enumerate(factors):
-                        share *= varying if j in chosen else constant
-                    if share:
-                        key = tuple(factors[j][0] for j in chosen)
-                        traces[key] = traces.get(key, 0.0) + share
+        for places, items in numbered.by_length:
+            in_order = np.take_along_axis(items, np.argsort(axes[items], axis=1), axis=1)
+            on_axes = axes[in_order]
+            inside = widths[on_axes].prod(axis=1)
+            scale = weights[places] * (float(self.domain.size) / inside)
+            for k in range(items.shape[1] + 1):
+                for chosen in combinations(range(items.shape[1]), k):
+                    shares = scale.copy()
+                    for j in range(items.shape[1]):
+                        shares *= (varying if j in chosen else constant)[in_order[:, j]]
+                    keys = map(tuple, on_axes[:, list(chosen)].tolist())
+                    for key, share in zip(keys, shares.tolist(), strict=True):
+                        if share:
+                            traces[key] = traces.get(key, 0.0) + share
         return traces
 
     def _moments(self, name: str, queries: QuerySet) -> tuple[float, float]:
@@ -424,6 +446,52 @@ class Workload(Value):
         table = HtmlTable.of(repr(self), heads, rows)
         rest = len(self.products) - SHOWN_PRODUCTS
         return notebook_html(table, f"… {rest:,} more") if rest > 0 else notebook_html(table)
+
+
+@dataclass(frozen=True, eq=False)
+class _NumberedSets:
+    """Every query set on an attribute once, by a number; a workload may have 10⁵ products."""
+
+    items: list[tuple[str, QuerySet]]
+    axes: list[int]
+    matrices: list[Matrix]
+    rows: list[list[int]]
+    """The numbers of each product's query sets."""
+
+    @classmethod
+    def of(
+        cls,
+        products: Sequence[Product],
+        axes: Mapping[str, int],
+        factor: Callable[[str, QuerySet], Matrix],
+    ) -> _NumberedSets:
+        items: list[tuple[str, QuerySet]] = []
+        number_of: dict[tuple[str, QuerySet], int] = {}
+        known: dict[tuple[str, int], int] = {}  # products hold the query sets, so ids stay theirs
+        rows = []
+        for product in products:
+            row = []
+            for item in product.items:
+                key = item[0], id(item[1])
+                if key not in known:
+                    known[key] = number_of.setdefault(item, len(items))
+                    if known[key] == len(items):
+                        items.append(item)
+                row.append(known[key])
+            rows.append(row)
+        matrices = [factor(name, queries) for name, queries in items]
+        return cls(items, [axes[name] for name, _ in items], matrices, rows)
+
+    @cached_property
+    def by_length(self) -> list[tuple[Array, Array]]:
+        """Products of one length at a time: where they stand, and a row of numbers for each."""
+        lengths = np.array([len(row) for row in self.rows])
+        groups = []
+        for k in np.unique(lengths).tolist():
+            places = np.flatnonzero(lengths == k)
+            numbers = [self.rows[j] for j in places.tolist()]
+            groups.append((places, np.array(numbers, dtype=np.int64).reshape(len(places), k)))
+        return groups
 
 
 @dataclass(frozen=True)

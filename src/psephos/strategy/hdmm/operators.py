@@ -378,7 +378,7 @@ def _once(problem: SelectionProblem, restarts: int) -> int:
 
 def _is_product(problem: SelectionProblem) -> bool:
     """A single product is a problem of one attribute after another, whatever their product."""
-    return problem.cells <= MOST_ANSWERS or len(problem.terms.coefficients) == 1
+    return problem.cells <= MOST_ANSWERS or len(problem.reduction.workload.products) == 1
 
 
 def _is_settled(problem: SelectionProblem) -> bool:
@@ -386,7 +386,7 @@ def _is_settled(problem: SelectionProblem) -> bool:
 
     Under Gaussian noise a product is convex; ranges and prefixes of long lines differ by 0.3 %.
     """
-    if len(problem.terms.coefficients) > 1:
+    if len(problem.reduction.workload.products) > 1:
         return False
     (factors,) = problem.terms.factors
     long = [LineQueries.of(w) is not None for w in factors if w.shape[1] > LONG_LINE]
@@ -425,7 +425,7 @@ def _pieces(queries: Matrix) -> tuple[Matrix, ...]:
 
 
 def _product_seconds(problem: SelectionProblem) -> float:
-    several = len(problem.terms.coefficients) > 1
+    several = len(problem.reduction.workload.products) > 1
     return _axes_seconds(problem) * (4 if several else 2)
 
 
@@ -440,7 +440,7 @@ def _union_seconds(problem: SelectionProblem) -> float:
     seconds = 6 * _product_seconds(problem) + min(pair, 60.0) + 1.0
     if problem.only_marginals:
         return 10 * seconds
-    return seconds if len(problem.terms.coefficients) <= 2 else 3 * seconds
+    return seconds if len(problem.reduction.workload.products) <= 2 else 3 * seconds
 
 
 def _level_seconds(problem: SelectionProblem) -> float:
@@ -457,7 +457,7 @@ def _whole_seconds(problem: SelectionProblem) -> float:
     rows = min(rows_for(n), max(16, n // 32), GRID_ROWS)
     length = sum(problem.shape) if n == problem.cells else n
     flops = 10.0 * n * rows**2 + 2.0 * rows * n * length
-    calls = len(problem.terms.coefficients) * problem.active_attributes
+    calls = len(problem.reduction.workload.products) * problem.active_attributes
     step = DESCENT_STEP_SECONDS + DESCENT_FLOP_SECONDS * flops + FACTOR_SECONDS * calls
     return 2 * DESCENT_STEPS * step
 
@@ -500,7 +500,7 @@ HDMM_OPERATORS = [
         # Many marginals and nothing else are what OPT_M looks at.
         lambda p: (
             1 <= p.active_attributes <= UNION_ATTRIBUTES
-            and (not p.only_marginals or len(p.terms.coefficients) <= FEW_PRODUCTS)
+            and (not p.only_marginals or len(p.reduction.workload.products) <= FEW_PRODUCTS)
         ),
         _level_seconds,
         always=True,
@@ -519,7 +519,7 @@ HDMM_OPERATORS = [
         "OPT_+",
         _union,
         lambda p: (
-            len(p.terms.coefficients) > 1
+            len(p.reduction.workload.products) > 1
             and p.cells <= MOST_ANSWERS
             and 1 <= p.active_attributes <= UNION_ATTRIBUTES
         ),
