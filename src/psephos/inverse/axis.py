@@ -148,9 +148,10 @@ class WoodburyInverse(AxisInverse):
 class DenseInverse(AxisInverse):
     """Of any matrix with few columns: Y⁺ = LLᵀ.
 
-    Where Y is well conditioned, L is the inverse of its Cholesky factor; where A has few rows that
-    are independent, A = S C Qᵀ with rows of length S, and L = Q C⁻¹S⁻¹. Only where neither holds
-    are the eigenvectors of Y computed, which takes about fifty times as long.
+    Where Y is well conditioned, L is the inverse of its Cholesky factor. Where A has fewer rows
+    than columns, those that are independent give an orthonormal basis Q of their span, and L comes
+    from the rows in it: A = S C Qᵀ with rows of length S has L = Q C⁻¹S⁻¹ if all are independent,
+    else (AQ)ᵀ(AQ) is inverted. Only where nothing of this is safe are eigenvectors of Y computed.
     """
 
     root: Array
@@ -178,16 +179,25 @@ class DenseInverse(AxisInverse):
 
     @classmethod
     def _of_rows(cls, rows: Array) -> DenseInverse | None:
-        """Of a few rows, if they are independent."""
+        """Of a few rows, if it is clear which of them are independent."""
         lengths = np.sqrt((rows**2).sum(axis=1))
         if not lengths.all():
             return None
         unit = rows / lengths[:, None]
-        half = _inverse_factor(unit @ unit.T)
+        gram = unit @ unit.T
+        half = _inverse_factor(gram)
+        if half is not None:
+            basis = unit.T @ half
+            return cls(np.asarray(basis @ (half.T / lengths)), basis)
+        _, pivots, rank, _ = lapack.dpstrf(gram, tol=SAFE_CONDITION, lower=1)
+        some = pivots[:rank] - 1
+        half = _inverse_factor(gram[np.ix_(some, some)])
         if half is None:
             return None
-        basis = unit.T @ half
-        return cls(np.asarray(basis @ (half.T / lengths)), basis)
+        basis = unit[some].T @ half
+        inside = rows @ basis
+        root = _inverse_factor(inside.T @ inside)
+        return None if root is None else cls(np.asarray(basis @ root), basis)
 
     @classmethod
     def of_sum(cls, grams: Iterable[Array], n: int) -> DenseInverse:

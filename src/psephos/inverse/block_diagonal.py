@@ -126,9 +126,7 @@ class Components:
             seen[family.cells] = True
         return cls(n, families, np.flatnonzero(~seen))
 
-    def gathered(
-        self, values: Sequence[Array], fit: Callable[[Family, list[Array]], Array]
-    ) -> Array:
+    def gathered(self, values: Sequence[Array], fit: FamilyFit) -> Array:
         """The cells of all groups, from a fit of each family; those unseen are zero.
 
         `fit` gets a column for each member and returns cells with these columns.

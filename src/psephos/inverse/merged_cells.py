@@ -9,14 +9,14 @@ columns are looked for (`Merging.of_columns`): by attribute, or over all cells a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse.form import Factors, Fitted, FittedVector, Form
-from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition, total
+from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition
 from psephos.matrix.columns import select_columns
 from psephos.matrix.combine import join_groups
 from psephos.values import Array
@@ -39,7 +39,7 @@ class Merging:
     def of(cls, blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Merging | None:
         """The cells that all blocks treat alike by their make-up; None if there are none."""
         axes = _factors_by_axis(blocks, shape)
-        return None if axes is None else cls._of_axes(axes, _groups)
+        return None if axes is None else cls._of_axes(axes, shape, _groups)
 
     @classmethod
     def of_columns(cls, blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Merging | None:
@@ -49,18 +49,24 @@ class Merging:
         >>> Merging.of_columns([Ranges.intervals(9, [0, 4], [6, 8])], (9,)).groups
         (array([0, 0, 0, 0, 1, 1, 1, 2, 2]),)
         """
-        axes = _factors_by_axis(blocks, shape)
-        if axes is None and math.prod(shape) > GROUPED_COLUMNS:
+        axes, cells = _factors_by_axis(blocks, shape), math.prod(shape)
+        if axes is not None:
+            return cls._of_axes(axes, shape, _equal_columns)
+        if cells > GROUPED_COLUMNS:
             return None
-        return cls._of_axes([list(blocks)] if axes is None else axes, _equal_columns)
+        return cls._of_axes([{id(b): b for b in blocks}.values()], (cells,), _equal_columns)
 
     @classmethod
     def _of_axes(
-        cls, axes: Sequence[Sequence[Matrix]], grouping: Callable[[Matrix], Array]
+        cls,
+        axes: Sequence[Iterable[Matrix]],
+        shape: tuple[int, ...],
+        grouping: Callable[[Matrix], Array],
     ) -> Merging | None:
-        groups = []
-        for factors in axes:
-            groups.append(join_groups([grouping(f) for f in factors]))
+        groups = [
+            join_groups([np.zeros(n, dtype=np.int64), *(grouping(f) for f in different)])
+            for n, different in zip(shape, axes, strict=True)
+        ]
         if all(g[-1] == g.size - 1 for g in groups):
             return None
         firsts = tuple(np.unique(g, return_index=True)[1] for g in groups)
@@ -115,19 +121,18 @@ class Merging:
         return True
 
 
-def _factors_by_axis(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> list[list[Matrix]] | None:
-    """The different factors of all blocks, axis by axis, and one total of each axis.
-
-    A total tells no cells apart. None where some block is no product over the axes.
-    """
+def _factors_by_axis(
+    blocks: Sequence[Matrix], shape: tuple[int, ...]
+) -> list[Iterable[Matrix]] | None:
+    """The different factors of all blocks, axis by axis; None where a block is no such product."""
     krons = [b for b in blocks if isinstance(b, Kron) and b.grid == shape]
     if len(krons) < len(blocks):
         return None
     factors: list[dict[int, Matrix]] = [{} for _ in shape]
-    for block in krons:
+    for block in krons:  # a total tells no cells apart
         for axis, factor in block.active:
             factors[axis][id(factor)] = factor
-    return [[total(n), *axis.values()] for n, axis in zip(shape, factors, strict=True)]
+    return [different.values() for different in factors]
 
 
 def _equal_columns(factor: Matrix) -> Array:
