@@ -54,7 +54,7 @@ NOISY_PENALTIES: dict[Lengths, int] = {"aligned": 2, "dyadic": 3, "all": 6}
 class NoisyIntervals:
     """Cut a vector into intervals of cells with like counts, by noisy costs of all intervals.
 
-    `WholePartitions` finds partitions as good or better, for a quarter of the price in rho.
+    `WholePartitions` costs a quarter as much in rho.
 
     Args:
         penalty: what an interval costs beside its deviation, in counts; by default
