@@ -104,7 +104,7 @@ class Kron(Matrix):
         """The factors that are not the total, each with its place.
 
         >>> Kron((Ones(1, 3), Identity(2))).active
-        ((1, Identity(2, 2)),)
+        ((1, Identity(n=2)),)
         """
         sums = {key for key, factor in _by_id(self.factors).items() if is_total(factor)}
         return tuple([(i, f) for i, f in enumerate(self.factors) if id(f) not in sums])
