@@ -38,8 +38,8 @@ from psephos.values import Array
 
 WRITTEN_FACTOR_ENTRIES = 1 << 24
 """The most entries of a factor that is written out for the squares of its entries."""
-SPARSE_ENTRIES = 1 << 20
-"""The most entries of a stack that is written out as a sparse matrix."""
+SPARSE_ENTRIES = 1 << 18
+"""The most entries of a stack that is written out as a sparse matrix: more leave the cache."""
 ENTRIES_PER_BRANCH = 10_000
 """Entries of a sparse matrix that take about as long as one branch of the tree."""
 
