@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, reduce
 from itertools import chain
 
 import numpy as np
@@ -56,6 +56,7 @@ class AxisTotals:
         self.shape = shape
         self.factors = [of_size[n] for n in shape]
         self.different = _by_id(self.factors)
+        self.cells = math.prod(shape)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,7 +84,9 @@ class Kron(Matrix):
             different = _by_id(flat)
         elif type(given) is NamedFactors:
             active = tuple([(i, given[i]) for i in given.named if not is_total(given[i])])
-            self.__dict__.update(grid=given.totals.shape, active=active)
+            rows = math.prod([factor.shape[0] for _, factor in active])
+            size = rows, given.totals.cells
+            self.__dict__.update(grid=given.totals.shape, active=active, shape=size)
         if not flat:
             raise ShapeError("Kron needs at least one matrix, got none")
         longest = max(max(factor.shape) for factor in different.values()).bit_length()
@@ -112,7 +115,7 @@ class Kron(Matrix):
     @cached_property
     def shape(self) -> tuple[int, int]:
         rows = math.prod([factor.shape[0] for _, factor in self.active])  # a total has one
-        return rows, _cells(self.grid)
+        return rows, math.prod(self.grid)
 
     def _apply(self, x: Array) -> Array:
         return kron_apply(self.factors, x)
@@ -189,11 +192,6 @@ def _named(factors: NamedFactors) -> dict[int, Matrix]:
 def _by_id(factors: Sequence[Matrix]) -> dict[int, Matrix]:
     """Every different object once; a hundred attributes may share the same total."""
     return dict(zip(map(id, factors), factors, strict=True))
-
-
-@lru_cache(maxsize=64)
-def _cells(grid: tuple[int, ...]) -> int:
-    return math.prod(grid)
 
 
 def _outer(a: Array, b: Array) -> Array:
