@@ -47,9 +47,8 @@ from psephos.release.request import Job
 from psephos.values import Array
 
 UNIT = ps.add_remove_row()
-DRAWS, LEAST_DRAWS = 5, 2
-SECONDS = 60.0
-"""Processor time after which a row takes no further draw."""
+DRAWS, CHEAP_DRAWS = 5, 20
+"""Draws of the noise for a row, and for a row of few cells."""
 ADULT = ("workclass", "education-num", "marital-status", "occupation", "relationship", "race",
          "sex", "income>50K")  # fmt: skip
 NAMES = ("least squares", "non-negative", "in answers", "entropy", "published")
@@ -195,12 +194,10 @@ def releases(folder: Path, names: tuple[str, ...] = ()) -> Iterator[Case]:
             job = Job.read(Path(place))
             strategy = ps.plan(job).strategy
         shape = job.workload.domain.shape
-        draws = LEAST_DRAWS if job.workload.shape[0] > 1_000_000 else DRAWS
         kinds = {"dense": mixture(shape, 20_000, 12, 5), "sparse": sparse(shape, 20_000, 5)}
         for kind, counts in kinds.items():
             for epsilon in ("0.1", "1"):
-                title = f"{name}, {kind}"
-                yield Case(title, job.workload, strategy, counts, epsilon, draws)
+                yield Case(f"{name}, {kind}", job.workload, strategy, counts, epsilon)
 
 
 def line(folder: Path) -> Iterator[Case]:
@@ -213,7 +210,8 @@ def line(folder: Path) -> Iterator[Case]:
             cells = np.load(folder / f"data/dpbench1d/{name}.n4096.npy")
             counts = cells.astype(np.int64).reshape(1024, -1).sum(axis=1)
             for epsilon in ("0.01", "0.1", "1"):
-                yield Case(f"{name}, {kind}", workload, strategy, counts, epsilon)
+                title = f"{name}, {kind}"
+                yield Case(title, workload, strategy, counts, epsilon, CHEAP_DRAWS)
 
 
 def plane(folder: Path) -> Iterator[Case]:
@@ -225,7 +223,8 @@ def plane(folder: Path) -> Iterator[Case]:
         cells = np.load(folder / f"data/dpbench2d/{name}_256_256.npy").astype(np.int64)
         counts = cells.reshape(64, 4, 64, 4).sum(axis=(1, 3)).reshape(-1)
         for epsilon in ("0.01", "0.1", "1"):
-            yield Case(f"{name}, prefixes × prefixes", workload, strategy, counts, epsilon)
+            title = f"{name}, prefixes × prefixes"
+            yield Case(title, workload, strategy, counts, epsilon, CHEAP_DRAWS)
 
 
 def census(_: Path) -> Iterator[Case]:
@@ -250,13 +249,7 @@ def compare(cases: Iterator[Case]) -> None:
     ]
     rows = RowsAsTheyCome(heads, [36, 9, 9, 4, 12, 5, *[15] * 5, 10, 8, 15, 14, 11, 32])
     for case in cases:
-        draws: list[Draw] = []
-        started = time.process_time()
-        while len(draws) < case.draws:
-            late = time.process_time() - started > SECONDS * len(draws) / (len(draws) + 1)
-            if late and len(draws) >= LEAST_DRAWS:
-                break
-            draws.append(Draw.of(case, len(draws)))
+        draws = [Draw.of(case, seed) for seed in range(case.draws)]
         errors = np.array([[draw.errors[name] for name in NAMES] for draw in draws])
         means, spreads = errors.mean(axis=0), errors.std(axis=0, ddof=1)
         mean = dict(zip(NAMES, means, strict=True))

@@ -181,7 +181,8 @@ def _path(
             progress(steps, risk / asked_risk.numbers)
         gain = math.inf if best is None else best[0] - risk - asked_risk.margin(answers, best[1])
         small = LEAST_GAIN * abs(risk) if risk < asked_risk.noise else 0.0
-        idle = 0 if gain > small else idle + 1
+        worse = best is None or best[0] > asked_risk.noise  # than least squares: no place to stop
+        idle = 0 if gain > small or worse else idle + 1
         if gain > 0:
             freedom = _freedom(problem, tangents, moves)
             stop = _Stop(point.theta, steps, gap, freedom, risk / asked_risk.numbers)
