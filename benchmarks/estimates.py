@@ -47,7 +47,7 @@ from psephos.release.request import Job
 from psephos.values import Array
 
 UNIT = ps.add_remove_row()
-DRAWS, CHEAP_DRAWS = 5, 20
+DRAWS, FEWER_DRAWS, CHEAP_DRAWS = 5, 3, 20
 """Draws of the noise for a row, and for a row of few cells."""
 ADULT = ("workclass", "education-num", "marital-status", "occupation", "relationship", "race",
          "sex", "income>50K")  # fmt: skip
