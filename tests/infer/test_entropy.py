@@ -378,3 +378,11 @@ def test_closer_than_least_squares_on_tables_of_small_counts():
         errors.append([np.sqrt(np.mean((e.answer(workload).values - truth) ** 2)) for e in pair])
     plain, close = np.mean(errors, axis=0)
     assert close < 0.8 * plain
+
+
+def test_steps_go_on_while_least_squares_is_better(monkeypatch):
+    """The risk may rise for some steps while large counts are still far from where they belong."""
+    shares = iter([90.0, 70.0, 72.0, 75.0, 74.0, 71.0, 0.5, 0.6, 0.7, 0.8])
+    monkeypatch.setattr(AskedRisk, "risk", lambda self, *_: next(shares) * self.noise)
+    monkeypatch.setattr(AskedRisk, "margin", lambda *_: 0.0)
+    assert maximum_entropy(fitted(Query.of([(BLOCKS[0], 1)]), [9] * 12), TABLES).steps == 6

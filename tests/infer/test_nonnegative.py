@@ -189,7 +189,7 @@ def test_the_conditions_hold_on_thousands_of_cells(query_set, budget):
     live = np.ones(x.size, bool)
     noise = negative_size(normal, live)
     if noise == 0:  # nothing but rounding below zero
-        assert_allclose(x, normal.solution, atol=1e-9 * counts.max())
+        assert_allclose(x, normal.solution(), atol=1e-9 * counts.max())
         return
     problem = NonNegativeProblem.of(normal, live, noise)
     assert problem.violation(x, problem.gradient(x)) <= 2 * problem.tolerance

@@ -67,10 +67,9 @@ SHRINKAGE = 0.4
 
 @dataclass(frozen=True, eq=False)
 class ExponentialPoint:
-    """x(θ), its exponent log q + Aᵀθ, its answers A x and log Z."""
+    """x(θ), its answers A x and log Z."""
 
     theta: Array
-    exponent: Array
     x: Array
     answers: Array
     log_mass: float
@@ -89,22 +88,22 @@ class EntropyProblem:
 
     def start(self) -> ExponentialPoint:
         """The prior, at θ = 0."""
-        return self.at(np.zeros(self.tree.size), self.log_prior)
+        return self._at(np.zeros(self.tree.size), self.log_prior.copy())
 
     def point(self, theta: Array) -> ExponentialPoint:
         """x(θ)."""
         exponent = self.tree.transpose(theta)
         exponent += self.log_prior
-        return self.at(theta, exponent)
+        return self._at(theta, exponent)
 
-    def at(self, theta: Array, exponent: Array) -> ExponentialPoint:
-        """x(θ), where its exponent is known."""
+    def _at(self, theta: Array, exponent: Array) -> ExponentialPoint:
+        """x(θ), written over its exponent log q + Aᵀθ."""
         top = float(exponent.max())
-        x = exponent - top
-        np.exp(x, out=x)
+        exponent -= top
+        x = np.exp(exponent, out=exponent)
         mass = float(x.sum())
         x *= self.total / mass
-        return ExponentialPoint(theta, exponent, x, self.tree.apply(x), top + math.log(mass))
+        return ExponentialPoint(theta, x, self.tree.apply(x), top + math.log(mass))
 
     @cached_property
     def deviations(self) -> Array:
@@ -188,20 +187,16 @@ class _Dual:
     def descend(self, point: ExponentialPoint, g: Array, p: Array) -> ExponentialPoint | None:
         """A point along p that is lower as promised (Armijo 1966); None if there is none."""
         problem = self.problem
-        rise = problem.tree.transpose(p)
-        most = float(rise.max()) - float(point.answers @ p) / problem.total
+        most = float(problem.tree.transpose(p).max()) - float(point.answers @ p) / problem.total
         length = 1.0 if most <= LONGEST_EXPONENT_STEP else LONGEST_EXPONENT_STEP / most
         value, slope = self.value(point), float(g @ p)
         dust = 1e-13 * (abs(value) + abs(problem.total * point.log_mass))
         for _ in range(MOST_HALVINGS):
-            rise *= length
-            rise += point.exponent
-            longer = problem.at(point.theta + length * p, rise)
+            longer = problem.point(point.theta + length * p)
             if self.value(longer) <= value + 1e-4 * length * slope + dust:
                 return longer
             length *= SHRINKAGE
             del longer  # a vector of cells less while the next is made
-            rise = problem.tree.transpose(p)
         return None
 
 

@@ -174,16 +174,22 @@ def _path(
                 break  # cells run to zero faster than floats can follow
             tangents = tuple(tangent.step(problem, point, strength) for tangent in tangents)
             strength *= STRENGTH_RATIO
-        moves = [tangent.cells(problem, point) for tangent in tangents]
         answers = asked_risk.answers(point.x)
-        risk = asked_risk.risk(answers, [asked_risk.answers(move) for move in moves])
+        derivatives, traces = [], []
+        for tangent in tangents:  # one after the other: each is a vector of cells
+            move = tangent.cells(problem, point)
+            derivatives.append(asked_risk.answers(move))
+            traces.append(tangent.values @ (problem.tree.apply(move) / problem.variances))
+            del move
+        risk = asked_risk.risk(answers, derivatives)
         if progress is not None:
             progress(steps, risk / asked_risk.numbers)
         gain = math.inf if best is None else best[0] - risk - asked_risk.margin(answers, best[1])
         small = LEAST_GAIN * abs(risk) if risk < asked_risk.noise else 0.0
-        idle = 0 if gain > small else idle + 1
+        worse = best is None or best[0] > asked_risk.noise  # than least squares: no place to stop
+        idle = 0 if gain > small or worse else idle + 1
         if gain > 0:
-            freedom = _freedom(problem, tangents, moves)
+            freedom = float(np.mean(traces))  # the trace of d(Ax)/dy, by the probes
             stop = _Stop(point.theta, steps, gap, freedom, risk / asked_risk.numbers)
             best = risk, answers, stop
         if idle >= IDLE_STEPS:
@@ -191,10 +197,3 @@ def _path(
     if best is None:
         raise UnsupportedError("no step of the maximum-entropy estimate could be taken")
     return best[2]
-
-
-def _freedom(problem: EntropyProblem, tangents: tuple[Tangent, ...], moves: list[Array]) -> float:
-    """The trace of d(Ax)/dy, by the probes."""
-    pairs = zip(tangents, moves, strict=True)
-    traces = [t.values @ (problem.tree.apply(move) / problem.variances) for t, move in pairs]
-    return float(np.mean(traces))

@@ -105,9 +105,9 @@ def interior_point(
     # Something is below zero, or a total differs; a cell's own noise is the scale if it is that.
     noise = negative_size(normal, allowed) or normal.noise / math.sqrt(allowed.size)
     if not live.any():
-        return np.where(allowed, np.maximum(normal.solution, 0), 0.0), 0
+        return np.where(allowed, np.maximum(normal.solution(), 0), 0.0), 0
     problem = NonNegativeProblem.of(normal.with_total(total), live, noise)
-    x, rounds = _interior(problem, normal.solution)
+    x, rounds = _interior(problem, normal.solution())
     if total is None:
         return x, rounds
     for _ in range(TOTAL_CORRECTIONS):
@@ -121,7 +121,8 @@ def interior_point(
 def negative_size(normal: NormalEquations, allowed: Array) -> float:
     """The size of what noise put below zero, or where zeros must be; 0 if that is rounding."""
     root = np.sqrt(normal.diagonal)
-    below = np.where(allowed, np.minimum(normal.solution, 0), normal.solution) * root
+    solution = normal.solution()
+    below = np.where(allowed, np.minimum(solution, 0), solution) * root
     size = float(np.sqrt((below**2).sum() / max(np.count_nonzero(below), 1)))
     root[root == 0] = 1
     return size if size > ROUNDING_ERROR * float(np.abs(normal.target / root).max()) else 0.0

@@ -32,7 +32,7 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.errors import RefusedError, ShapeError, UnsupportedError
 from psephos.infer.estimate import Answers, answers_of_cells
-from psephos.infer.interior_point import interior_point, negative_size
+from psephos.infer.interior_point import interior_point
 from psephos.infer.least_squares import LeastSquares
 from psephos.infer.normal_equations import NormalEquations
 from psephos.infer.splitting import Region, Split, floors_of, gap_of, split
@@ -48,6 +48,8 @@ GAP, SMALL_GAP = 0.05, 0.001
 """How near to the best fit is near enough: a share of the noise, as a root mean square."""
 SAME_TOTAL = 1e-9
 """What two totals may differ by, as a share, that are one."""
+LAST_DIGITS = 1e-9
+"""What is as good as zero, as a share of the largest cell."""
 
 
 def nonnegative(
@@ -109,15 +111,12 @@ def nonnegative(
 
 def _nearest(normal: NormalEquations, region: Region, *, in_workload: bool) -> Split:
     """The estimate itself if it lies in the region; else by the method for so many cells."""
-    sum_of_cells = float(normal.solution.sum())
-    same = region.total is None or abs(region.total - sum_of_cells) <= SAME_TOTAL * max(
-        region.total, 1.0
-    )
     if not region.allowed.any():
-        return Split(np.zeros(normal.solution.size), 0, 0.0)
-    if same and negative_size(normal, region.allowed) == 0:
-        return Split(np.where(region.allowed, np.maximum(normal.solution, 0), 0.0), 0, 0.0)
-    few = normal.solution.size <= FEW_CELLS
+        return Split(np.zeros(normal.target.size), 0, 0.0)
+    inside = _inside(normal.solution(), region)
+    if inside is not None:
+        return Split(inside, 0, 0.0)
+    few = normal.target.size <= FEW_CELLS
     if not few or in_workload:
         return split(normal, region, SMALL_GAP if few else GAP)
     cells, steps = interior_point(normal, region.allowed, region.total)
@@ -130,6 +129,19 @@ def _nearest(normal: NormalEquations, region: Region, *, in_workload: bool) -> S
     if exact.gap <= SMALL_GAP:
         return exact
     return min(exact, split(normal, region, SMALL_GAP), key=lambda fit: fit.gap)
+
+
+def _inside(x: Array, region: Region) -> Array | None:
+    """Cells that lie in the region but for their last digits, and these mended; else None."""
+    least, largest = float(x.min()), float(x.max())
+    dust = LAST_DIGITS * max(largest, -least)
+    if least < -dust or np.abs(x, where=~region.allowed, out=np.zeros(x.size)).max() > dust:
+        return None
+    if region.total is not None:
+        apart = abs(region.total - float(x.sum()))
+        if apart > SAME_TOTAL * max(region.total, 1.0):
+            return None
+    return np.where(region.allowed, np.maximum(x, 0), 0.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

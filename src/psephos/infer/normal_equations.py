@@ -54,16 +54,16 @@ class Cover(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class NormalEquations:
-    """X, its diagonal, b and the least squares solution of least norm, on cells told apart."""
+    """X, b and the least squares solution of least norm, on cells told apart."""
 
     blocks: tuple[Matrix, ...]
     weights: tuple[float, ...]
     shape: tuple[int, ...]
     """Of the cells told apart."""
     apply: LinearMap
-    diagonal: Array
     target: Array
-    solution: Array
+    solution: Callable[[], Array]
+    """Least squares of least norm; made anew each time, since steps need the room."""
     noise: float
     """√(e²), where e² is what noise adds to |x - truth|² in the norm of X."""
     groups: Array | None
@@ -88,54 +88,51 @@ class NormalEquations:
             shape, form, fitted = merging.shape, form.inner, fitted.inner
         most = min(max(precisions), PRECISION_RATIO * min(precisions))
         weights = [min(c / most, 1.0) for c in precisions]
-        target, diagonal = np.zeros(math.prod(shape)), np.zeros(math.prod(shape))
+        target = np.zeros(math.prod(shape))
         for block, c, y in zip(blocks, weights, values, strict=True):
-            target += c * block.rmatvec(y)
-            diagonal += c * gram_diagonal(block)
+            target += block.rmatvec(c * y)
         apply = _eigenvector_map(form, blocks, weights) or gram_map(blocks, weights, shape)
-        if most < max(precisions):  # another problem, if only by a hair
-            safe = np.where(diagonal > 0, diagonal, 1.0)
-            solution = conjugate_gradients(apply, safe, target, 1e-13)
-        else:
-            solution = _least_norm_cells(fitted, len(shape))
+        limited = most < max(precisions)  # another problem, if only by a hair
+
+        def solution() -> Array:
+            if not limited:
+                return _least_norm_cells(fitted, len(shape))
+            diagonal = weighted_diagonal(blocks, weights)
+            diagonal[diagonal == 0] = 1
+            return conjugate_gradients(apply, diagonal, target, 1e-13)
+
         noise = math.sqrt(sum(y.size for y in values) / most)
-        return cls(
-            tuple(blocks), tuple(weights), shape, apply, diagonal, target, solution, noise, groups
-        )
+        return cls(tuple(blocks), tuple(weights), shape, apply, target, solution, noise, groups)
 
     @classmethod
     def of_workload(cls, estimate: LeastSquares, workload: Workload) -> NormalEquations:
         """The same with G = WᵀW in place of X: distances are those of the workload's answers."""
         Workload.require(workload, estimate.domain)
         workload.check_covered(estimate.form)
-        base = cls.of(estimate)
-        vector, shape = base.spread(base.solution, None), estimate.domain.shape
         products = [workload.factors(i) for i in range(len(workload.products))]
         blocks: list[Matrix] = [Kron(factors) for factors in products]
         squares = [float(product.weight) ** 2 for product in workload.products]
+        shape = estimate.domain.shape
         merging, groups = Merging.of(blocks, shape), None
         if merging is not None:
             blocks, shape = list(merging.blocks(blocks)), merging.shape
             groups = merged_cells(merging)
-            vector = np.bincount(groups, weights=vector, minlength=math.prod(shape))
-        most = max(squares)
-        weights = [w / most for w in squares]
-        diagonal = np.zeros(vector.size)
-        for block, w in zip(blocks, weights, strict=True):
-            diagonal += w * gram_diagonal(block)
+
+        def solution() -> Array:
+            base = cls.of(estimate)
+            vector = base.spread(base.solution(), None)
+            return vector if groups is None else np.bincount(groups, vector, math.prod(shape))
+
+        weights = [w / max(squares) for w in squares]
         apply = gram_map(blocks, weights, shape)
         noise = math.sqrt(_expected_square(estimate, products, weights))
-        return cls(
-            tuple(blocks),
-            tuple(weights),
-            shape,
-            apply,
-            diagonal,
-            apply(vector),
-            vector,
-            noise,
-            groups,
-        )
+        target = apply(solution())
+        return cls(tuple(blocks), tuple(weights), shape, apply, target, solution, noise, groups)
+
+    @cached_property
+    def diagonal(self) -> Array:
+        """That of X, as measurements of single cells see it."""
+        return weighted_diagonal(self.blocks, self.weights)
 
     @cached_property
     def cover(self) -> Cover:
@@ -181,6 +178,14 @@ class NormalEquations:
         members = np.bincount(self.groups[live], minlength=x.size)
         share = np.divide(x, members, out=np.zeros_like(x), where=members > 0)
         return np.where(live, share[self.groups], 0.0)
+
+
+def weighted_diagonal(blocks: Sequence[Matrix], weights: Sequence[float]) -> Array:
+    """The diagonal of Σ c_j A_jᵀA_j."""
+    diagonal = np.zeros(blocks[0].shape[1])
+    for block, c in zip(blocks, weights, strict=True):
+        diagonal += c * gram_diagonal(block)
+    return diagonal
 
 
 def merged_cells(merging: Merging) -> Array:

@@ -2,38 +2,56 @@
 
 Cells that no query tells apart are rounded as one; what they get is shared out exactly. Between
 those groups rounding starts from cumulative sums, so that all sums of neighbours are within one,
-and goes on by moving groups to their other integer, some at a time, while
+and goes on by moving groups to their other integer while
 
-    f(z) = Σ_p ‖W_p (z - x)‖² / (number of queries of p)
+    f(z) = ‖W(z - x)‖² + a multiple of (Σz - Σx)²
 
 falls; all ranges along an attribute count there as its prefixes. Most cells of a large domain hold
 far less than one row, and each of many thousand moves then does little by itself. So first the
 residual r = W(z - x) is fed back: with c the room that each cell has to move, the least correction
 diag(c)Wᵀλ that takes r away, WCWᵀλ = -r, says how much to move in which direction, and cumulative
 sums along the cells, their axes in a random order, turn shares of a move into whole moves without
-adding up to much anywhere. Then single moves follow, each where f falls. Tables that are counted
-from the result add up by construction.
+adding up to much anywhere.
+
+Then cells are moved one by one, and two by two, one up and one down: most moves that help a table
+of pairs harm the total, and only two together leave it alone. Going through all pairs is too much.
+So among some thousand cells, drawn at random, a hundred whose moves harm least are looked at more
+closely: their inner products in W say what any of their moves do together, and they are moved
+greedily, and back, while f falls; then others are drawn. Tables that are counted from the result
+add up by construction.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator, default_rng
 
 from psephos.infer.table_tree import TableTree
-from psephos.matrix import AllRange, Kron, Prefix
+from psephos.matrix import AllRange, Identity, Kron, Matrix, Ones, Prefix, total
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-MOVE_ROUNDS, FEEDBACK_ROUNDS = 200, 40
-"""The most rounds of single moves, and before them of moves against the residual."""
+EXCHANGE_ROUNDS, FEEDBACK_ROUNDS = 200, 40
+"""The most rounds of single moves and pairs, and before them of moves against the residual."""
 FEEDBACK_STEPS = 20
 """Conjugate gradient steps for a correction."""
 LEAST_FEEDBACK = 1e-3
 """Where less than this share of a correction helps, the rest is left to single moves."""
+LOOKED_AT, BATCH_CELLS = 20_000, 128
+"""Cells drawn for a round of moves up, and for moves down; and how many of these are compared."""
+BATCH_ENTRIES = 1 << 21
+"""The most entries of a factor's columns that are written out for a comparison."""
+KEPT_GRAM_AXIS = 2048
+"""The longest axis whose inner products are all kept."""
+IDLE_ROUNDS = 6
+"""After so many rounds without a move there are hardly any left."""
+LEAST_FALL = 1e-9
+"""What f has to fall by, so that the last digits of floats move nothing."""
+TOTAL_WEIGHT = 4.0
+"""How much the sum of all cells counts, as a multiple of all else that a cell is part of."""
 ROUNDING_WORK = 2_000_000_000
 """About how many numbers the search may compute."""
 CELL_WORK, ANSWER_WORK = 6, 60
@@ -115,31 +133,92 @@ def _search_rounding(x: Array, workload: Workload) -> Array:
     turns = ROUNDING_WORK // (CELL_WORK * x.size + ANSWER_WORK * tables.tree.size)
     generator = default_rng(0)
     d = _feed_back(tables, d, min(FEEDBACK_ROUNDS, turns // FEEDBACK_STEPS), generator)
-    d = _move_cells(tables, d, min(MOVE_ROUNDS, max(10, turns)), generator)
+    d = _exchange(tables, d, min(EXCHANGE_ROUNDS, max(10, turns)), generator)
     return np.asarray(np.rint(x + tables.tree.restore(d)), dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class _RoundedTables:
-    """All tables of a workload, scaled so that f is the squared length of W d."""
+    """All tables of a workload and the sum of all cells, scaled so that f is a squared length."""
 
     tree: TableTree
+    weights: tuple[float, ...]
+    """What the square of a number counts, for each block of the tree."""
     roots: Array
     curvature: Array
+    """The squared length of what a cell adds to."""
 
     @classmethod
     def of(cls, workload: Workload) -> _RoundedTables:
+        shape = workload.domain.shape
         krons = [_without_ranges(workload.kron(i)) for i in range(len(workload.products))]
-        tree = TableTree.of(krons, workload.domain.shape)
-        roots = np.repeat([1 / math.sqrt(m) for m in tree.rows], tree.rows)
-        curvature = sum(kron.column_norms(2) ** 2 / kron.shape[0] for kron in krons)
-        return cls(tree, roots, tree.arrange(np.asarray(curvature)))
+        curvature = np.asarray(sum(kron.column_norms(2) ** 2 for kron in krons))
+        whole = TOTAL_WEIGHT * float(curvature.mean())
+        tree = TableTree.of([*krons, Kron(tuple(total(n) for n in shape))], shape)
+        weights = (*[1.0] * len(krons), whole)
+        roots = np.repeat(np.sqrt(weights), tree.rows)
+        return cls(tree, weights, roots, tree.arrange(curvature + whole))
 
     def times(self, d: Array) -> Array:
         return self.roots * self.tree.apply(d)
 
     def transposed(self, r: Array) -> Array:
         return self.tree.transpose(self.roots * r)
+
+    @cached_property
+    def batch(self) -> int:
+        """How many cells are compared at once, each way."""
+        factors = {factor for factors in self.tree.blocks for factor in factors}
+        longest = max((max(f.shape) for f in factors if not _has_gram(f)), default=1)
+        return max(1, min(BATCH_CELLS, BATCH_ENTRIES // longest))
+
+    def gram(self, cells: Array) -> Array:
+        """The inner products of some cells' columns."""
+        places = np.unravel_index(cells, self.tree.shape)
+        known: dict[tuple[int, Matrix], Array] = {}
+        result = np.zeros((cells.size, cells.size))
+        for factors, weight in zip(self.tree.blocks, self.weights, strict=True):
+            product: Array | float = weight
+            for axis, factor in enumerate(factors):
+                if isinstance(factor, Ones):
+                    product = product * factor.m
+                    continue
+                if (axis, factor) not in known:
+                    known[axis, factor] = self._inner_products(factor, places[axis])
+                product = product * known[axis, factor]
+            result += product
+        return result
+
+    def _inner_products(self, factor: Matrix, places: Array) -> Array:
+        """Those of some columns of a factor."""
+        if isinstance(factor, Identity):
+            return np.equal.outer(places, places).astype(float)
+        n = factor.shape[1]
+        if isinstance(factor, Prefix):
+            return np.asarray(n - np.maximum.outer(places, places), dtype=float)
+        if n > KEPT_GRAM_AXIS:
+            units = np.zeros((n, places.size))
+            units[places, np.arange(places.size)] = 1
+            columns = factor.matmat(units)
+            return np.asarray(columns.T @ columns)
+        return np.asarray(self._grams[factor][np.ix_(places, places)])
+
+    @cached_property
+    def _grams(self) -> dict[Matrix, Array]:
+        """All inner products of the columns of factors that have not many."""
+        factors = {factor for factors in self.tree.blocks for factor in factors}
+        few = [f for f in factors if not isinstance(f, Identity | Ones | Prefix)]
+        limit = KEPT_GRAM_AXIS**2
+        return {
+            f: f.gram().dense(limit=limit).astype(float)
+            for f in few
+            if f.shape[1] <= KEPT_GRAM_AXIS
+        }
+
+
+def _has_gram(factor: Matrix) -> bool:
+    """Are a few inner products of columns known without writing the columns?"""
+    return isinstance(factor, Identity | Ones | Prefix) or factor.shape[1] <= KEPT_GRAM_AXIS
 
 
 def _without_ranges(kron: Kron) -> Kron:
@@ -195,25 +274,61 @@ def _spread_moves(move: Array, shape: tuple[int, ...], order: Array, generator: 
     return np.transpose(whole, np.argsort(order)).reshape(-1)
 
 
-def _move_cells(tables: _RoundedTables, d: Array, rounds: int, generator: Generator) -> Array:
-    """Single cells to their other integer, some at a time, while f falls."""
-    residual, share = tables.times(d), 0.5
-    gradient = tables.transposed(residual)
+def _exchange(tables: _RoundedTables, d: Array, rounds: int, generator: Generator) -> Array:
+    """Single cells and pairs of cells to their other integer, while f falls."""
+    residual, idle = tables.times(d), 0
     for _ in range(rounds):
-        moves = -np.sign(d)
-        gain = -(2 * moves * gradient + tables.curvature)
-        able = np.flatnonzero((gain > 0) & (moves != 0))
-        if able.size == 0:
+        if idle == IDLE_ROUNDS or not residual.any():
             break
-        some = able[generator.random(able.size) < share]
-        if some.size == 0:
-            some = able[[np.argmax(gain[able])]]  # one alone always helps
-        trial = d.copy()
-        trial[some] += moves[some]
-        after = tables.times(trial)
-        if after @ after < residual @ residual:
-            d, residual, share = trial, after, min(0.5, 1.5 * share)
-            gradient = tables.transposed(residual)
-        else:
-            share /= 2
+        gradient = tables.transposed(residual)
+        gradient *= -2 * np.sign(d)
+        gradient += tables.curvature  # how f changes with a cell alone
+        raised = _promising(gradient, np.flatnonzero(d < 0), tables.batch, generator)
+        lowered = _promising(gradient, np.flatnonzero(d > 0), tables.batch, generator)
+        cells = np.concatenate([raised, lowered])
+        moved = cells[_best_moves(tables.gram(cells), gradient[cells], raised.size)]
+        idle = 0 if moved.size else idle + 1
+        if moved.size:
+            d[moved] -= np.sign(d[moved])
+            residual = tables.times(d)
     return d
+
+
+def _promising(change: Array, cells: Array, count: int, generator: Generator) -> Array:
+    """Those of some cells, drawn at random, whose moves change f by the least."""
+    if cells.size > LOOKED_AT:
+        cells = np.unique(cells[generator.integers(0, cells.size, LOOKED_AT)])
+    if cells.size <= count:
+        return cells
+    return cells[np.argpartition(change[cells], count)[:count]]
+
+
+def _best_moves(gram: Array, change: Array, raised: int) -> Array:
+    """Which cells to move, the first `raised` up and the others down: greedily, one or a pair.
+
+    f changes by `change` with a cell alone, and by ±2 gram more with two.
+    """
+    signs = np.where(np.arange(change.size) < raised, 1.0, -1.0)
+    across = 2 * gram * np.multiply.outer(signs, signs)
+    change = change.copy()
+    moves = np.zeros(change.size, dtype=bool)
+    for _ in range(2 * change.size):
+        single = int(np.argmin(change))
+        chosen, least = [single], float(change[single])
+        if 0 < raised < change.size:
+            turned = np.where(moves, -1.0, 1.0)
+            both = across[:raised, raised:] * np.multiply.outer(turned[:raised], turned[raised:])
+            both += change[:raised, None]
+            both += change[raised:]
+            up, down = divmod(int(np.argmin(both)), both.shape[1])
+            if both[up, down] < least:
+                chosen, least = [up, raised + down], float(both[up, down])
+        if least > -LEAST_FALL:
+            break
+        for k in chosen:
+            turn = -1.0 if moves[k] else 1.0
+            before = change[k]
+            change += turn * np.where(moves, -1.0, 1.0) * across[k]
+            moves[k] = not moves[k]
+            change[k] = -before
+    return np.flatnonzero(moves)

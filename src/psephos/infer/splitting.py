@@ -4,8 +4,13 @@ The region C is x ≥ 0, zero on some cells, perhaps with a given sum. Splitting
 direction method of multipliers; Gabay and Mercier 1976, over-relaxed as in Eckstein and Bertsekas
 1992) takes turns between X alone and C alone, which are both easy:
 
-    x ← (X + μI)⁻¹(b + μ(z - u))          a closed form for most blocks (`inverse.shifted`)
-    z ← the point of C nearest to αx + (1-α)z + u,     u ← αx + (1-α)z + u - z
+    z ← the point of C nearest to w
+    x ← (X + μI)⁻¹(b + μ(2z - w))          a closed form for most blocks (`inverse.shifted`)
+    w ← w + α(x - z)
+
+With u = w - z, what the region cut off, these are the usual steps x ← (X + μI)⁻¹(b + μ(z - u)) and
+u ← u + αx + (1-α)z - z'. Only b and w are kept from step to step: z is told by w and the level that
+was cut off, and the memory of one vector goes round as z, as the right side and as z again.
 
 Every z is in C, exactly, so it can end at any step. How far it then is from the best x* is bounded
 without knowing x*. Let g = Xx - b for any x, κ any number (zero unless sums are given), and
@@ -66,6 +71,8 @@ FEWEST_STEPS, MOST_STEPS_OF_SPLITTING = 200, 20_000
 """The most steps for very many cells, and for very few."""
 SPLIT_CELLS = 700_000_000
 """Cells gone through by all steps, between these."""
+PART_CELLS = 1 << 16
+"""Cells that are gone through at once, where no vector of all would fit."""
 MOST_FLOORS = 4
 """Marginals, the finest ones, from which the gap is bounded."""
 WRITTEN_FLOOR_AXIS = 512
@@ -93,7 +100,7 @@ class Region:
         self.project(z, 0.0)
         return z
 
-    def project(self, v: Array, level: float) -> float:
+    def project(self, v: Array, level: float) -> RegionCut:
         """Replace v by the nearest point; return what was taken off all its positive cells.
 
         Σ(v - τ)₊ = total is solved for τ by Newton's method, which ends after a few steps from any
@@ -103,22 +110,50 @@ class Region:
             np.putmask(v, self._forbidden, -np.inf)
         if self.total is None:
             np.maximum(v, 0, out=v)
-            return 0.0
+            return RegionCut(0.0, 1.0)
         if self.total <= 0 or not self.allowed.any():
             v[:] = 0
-            return level
+            return RegionCut(level, 0.0)
         level = min(level, float(v.max()) - self.total / v.size)  # some cell is above it
         count = -1
         for _ in range(100):
-            above = v[v > level]
-            before, count = count, above.size
+            before = count
+            sum_above, count = _above(v, level)
             if count == before:
                 break
-            level = (float(above.sum()) - self.total) / count
+            level = (sum_above - self.total) / count
         v -= level
         np.maximum(v, 0, out=v)
-        v *= self.total / float(v.sum())
-        return level
+        scale = self.total / float(v.sum())
+        v *= scale
+        return RegionCut(level, scale)
+
+    def cut(self, w: Array, cut: RegionCut, out: Array) -> None:
+        """The nearest point to w once more, by what is known to be taken off."""
+        np.subtract(w, cut.level, out=out)
+        np.maximum(out, 0, out=out)
+        out *= cut.scale
+        if self._forbidden is not None:
+            np.putmask(out, self._forbidden, 0.0)
+
+
+def _above(v: Array, level: float) -> tuple[float, int]:
+    """The sum and the number of cells above a level, some cells after the other."""
+    sums, count = [], 0
+    for start in range(0, v.size, PART_CELLS):
+        part = v[start : start + PART_CELLS]
+        above = part[part > level]
+        sums.append(float(above.sum()))
+        count += above.size
+    return math.fsum(sums), count
+
+
+@dataclass(frozen=True)
+class RegionCut:
+    """The nearest point z of a region to w: scale · (w - level)₊, the scale all but 1."""
+
+    level: float
+    scale: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,35 +169,45 @@ def split(normal: NormalEquations, region: Region, tolerance: float) -> Split:
     """The best point of a region, to a gap of `tolerance` or after a number of steps."""
     n = normal.target.size
     form, floors = shifted_form(normal.blocks, normal.weights, normal.shape), floors_of(normal)
-    shift, level, gap, step = FIRST_SHIFT * form.scale, 0.0, math.inf, 0
+    shift, gap, step = FIRST_SHIFT * form.scale, math.inf, 0
     solve = form.at(shift)
-    x, u, z, v = np.zeros(n), np.zeros(n), np.zeros(n), np.empty(n)
+    w, v, x = np.zeros(n), np.zeros(n), np.zeros(n if form.takes_steps else 0)
+    cut = region.project(v, 0.0)  # v is z from here on, until it is the right side
     most = min(max(FEWEST_STEPS, int(SPLIT_CELLS / (n * form.effort))), MOST_STEPS_OF_SPLITTING)
     while step < most and gap > tolerance:
         step += 1
-        np.subtract(z, u, out=v)
+        v *= 2
+        v -= w
         v *= shift
         v += normal.target
+        if not form.takes_steps:
+            x = v  # let go of the last one: a closed form needs no guess
         x = solve(v, x)
-        np.multiply(z, 1 - RELAXATION, out=v)
-        u += v
-        u += np.multiply(x, RELAXATION, out=v)
-        np.copyto(v, u)
-        level = region.project(v, level)
-        u -= v
-        z, v = v, z
-        if step % CHECKED_STEPS and step < most:
+        region.cut(w, cut, v)
+        last = v.copy() if step % CHECKED_STEPS == 0 or step == most else None
+        np.subtract(x, v, out=v)
+        v *= RELAXATION
+        w += v
+        np.copyto(v, w)
+        cut = region.project(v, cut.level)
+        if last is None:
             continue
-        gap = gap_of(normal, region, z, x, -shift * level, floors)
-        v -= z  # the last change
-        moved = float(np.linalg.norm(v))
-        apart = float(np.linalg.norm(np.subtract(x, z, out=v)))
+        last -= v
+        moved = float(np.linalg.norm(last))
+        np.subtract(x, v, out=last)
+        apart = float(np.linalg.norm(last))
+        del last
+        gap = gap_of(normal, region, v, x, -shift * cut.level, floors)
         if not (apart < BALANCE * moved and moved < BALANCE * apart) and step <= most // 2:
             factor = min(max(math.sqrt(apart / max(moved, 1e-300)), 0.2), 5.0) if apart else 0.2
-            shift, level = shift * factor, level / factor
-            u /= factor
+            shift *= factor
+            w -= v
+            w /= factor
+            w += v
+            np.copyto(v, w)
+            cut = region.project(v, cut.level / factor)
             solve = form.at(shift)
-    return Split(z, step, gap)
+    return Split(v, step, gap)
 
 
 def gap_of(
@@ -174,12 +219,15 @@ def gap_of(
     floors: Sequence[tuple[Axes, float]],
 ) -> float:
     """The bound on |z - x*|_X over the noise, from any x and κ; see above."""
+    distance = 0.0
+    if x is not z:
+        x -= z  # for a while: x - z in a vector of its own would be one more
+        distance = max(float(x @ normal.apply(x)), 0.0)
+        x += z
     slope = normal.apply(x)
-    across = normal.apply(z)
-    across -= slope
     slope -= normal.target
     slope -= kappa
-    rest = max(float(z @ across) - float(x @ across), 0.0) + 2 * float(slope @ z)
+    rest = distance + 2 * float(slope @ z)
     np.negative(slope, out=slope)
     np.maximum(slope, 0, out=slope)
     slope *= region.allowed
@@ -188,10 +236,12 @@ def gap_of(
         best = math.sqrt(max(rest + 2 * region.total * float(slope.max(initial=0.0)), 0.0))
     for axes, strength in floors:
         others = tuple(i for i in range(len(normal.shape)) if i not in axes)
-        largest = slope.reshape(normal.shape).max(axis=others)
-        table = z.reshape(normal.shape).sum(axis=others)
-        beta = math.sqrt(float((largest**2).sum()) / strength)
-        gamma = rest + 2 * float((largest * table).sum())
+        largest, table = slope, z
+        if others:
+            largest = slope.reshape(normal.shape).max(axis=others).reshape(-1)
+            table = z.reshape(normal.shape).sum(axis=others).reshape(-1)
+        beta = math.sqrt(float(largest @ largest) / strength)
+        gamma = rest + 2 * float(largest @ table)
         best = min(best, beta + math.sqrt(max(beta**2 + gamma, 0.0)))
     cover = normal.cover
     if not slope[cover.sums == 0].any():

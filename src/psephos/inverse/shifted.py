@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import solveh_banded
@@ -48,6 +49,8 @@ from psephos.matrix.columns import gram_diagonal
 from psephos.matrix.marginals import Axes
 from psephos.values import Array
 
+SPECTRUM_PART = 1 << 16
+"""Coordinates that are divided by eigenvalues at once."""
 SPECTRUM_AXIS = 2048
 """The longest axis whose eigenvectors are written out."""
 GROUPED_CELLS = 64
@@ -69,6 +72,8 @@ class ShiftedForm(ABC):
 
     scale: float
     """About the geometric mean of the eigenvalues that are not zero."""
+    takes_steps: ClassVar[bool] = False
+    """Is a solution found in steps from a guess?"""
 
     @property
     def effort(self) -> float:
@@ -77,7 +82,10 @@ class ShiftedForm(ABC):
 
     @abstractmethod
     def at(self, shift: float) -> ShiftedMap:
-        """The map v ↦ (X + μI)⁻¹v; its second argument is a guess, used where steps are taken."""
+        """The map v ↦ (X + μI)⁻¹v, which may write over v.
+
+        Its second argument is a guess, used where steps are taken.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +104,13 @@ class Spectrum(ShiftedForm):
         return 1 + sum(f.shape[1] for f in self.vectors.factors) / PRODUCT_LENGTH
 
     def at(self, shift: float) -> ShiftedMap:
-        factors = 1 / (self.values + shift)
-
         def solve(v: Array, _: Array) -> Array:
             coordinates = self.vectors.rmatvec(v)
-            coordinates *= factors
-            return self.vectors.matvec(coordinates)
+            for part in range(0, v.size, SPECTRUM_PART):
+                some = slice(part, part + SPECTRUM_PART)
+                np.divide(coordinates[some], self.values[some] + shift, out=v[some])
+            del coordinates  # or there would be three vectors at once
+            return self.vectors.matvec(v)
 
         return solve
 
@@ -184,22 +193,29 @@ class Solved(ShiftedForm):
     """No closed form: conjugate gradients, preconditioned by a product or by the diagonal."""
 
     gram: LinearMap
-    diagonal: Array
-    near: Spectrum | None
+    near: Array | Spectrum
+    """The diagonal, or a product."""
+    takes_steps: ClassVar[bool] = True
 
     @cached_property
     def scale(self) -> float:  # type: ignore[override]
-        return float(self.diagonal.mean()) if self.near is None else self.near.scale
+        return self.near.scale if isinstance(self.near, Spectrum) else float(self.near.mean())
+
+    def _preconditioner(self, shift: float) -> Callable[[Array], Array]:
+        near = self.near
+        if isinstance(near, Spectrum):
+            solve = near.at(shift)
+            return lambda r: solve(r.copy(), r)
+        return lambda r: r / (near + shift)
 
     def at(self, shift: float) -> ShiftedMap:
-        inverse = 1 / (self.diagonal + shift)
-        precondition = (lambda r, _: r * inverse) if self.near is None else self.near.at(shift)
+        precondition = self._preconditioner(shift)
 
         def solve(v: Array, guess: Array) -> Array:
-            x = guess.copy()
-            r = v - self.gram(x)
+            x, r = guess, v
+            r -= self.gram(x)
             r -= shift * x
-            scaled = precondition(r, r)
+            scaled = precondition(r)
             direction, size = scaled.copy(), float(r @ scaled)
             enough = SHIFTED_SHARE**2 * size
             for _ in range(SHIFTED_STEPS):
@@ -211,7 +227,8 @@ class Solved(ShiftedForm):
                 x += length * direction
                 image *= length
                 r -= image
-                scaled = precondition(r, r)
+                del image, scaled
+                scaled = precondition(r)
                 before, size = size, float(r @ scaled)
                 direction *= size / before
                 direction += scaled
@@ -254,12 +271,13 @@ def shifted_form(
     unit = Kron(tuple(Identity(n) for n in shape))
     if max(shape) <= SPECTRUM_AXIS and block_classes([*blocks, unit], shape) is not None:
         return ClassSpectrum(Classes.of([*blocks, unit], [*weights, min(weights)], shape))
+    gram, grams = gram_map(blocks, weights, shape), nearest_product(blocks, weights, shape)
+    if grams is not None:
+        return Solved(gram, _eigenvectors([np.linalg.eigh(g) for g in grams], 1.0))
     diagonal = np.zeros(cells)
     for block, c in zip(blocks, weights, strict=True):
         diagonal += c * gram_diagonal(block)
-    grams = nearest_product(blocks, weights, shape)
-    near = None if grams is None else _eigenvectors([np.linalg.eigh(g) for g in grams], 1.0)
-    return Solved(gram_map(blocks, weights, shape), diagonal, near)
+    return Solved(gram, diagonal)
 
 
 def _factors(block: Matrix, shape: tuple[int, ...]) -> tuple[Matrix, ...]:
