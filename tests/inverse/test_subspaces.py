@@ -6,10 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+import psephos.inverse.subspaces
 from psephos import matrix as mx
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse import components
-from psephos.inverse.subspaces import Subspaces, is_commuting
+from psephos.inverse.form import ListedProducts
+from psephos.inverse.subspaces import LARGEST_CODE, Subspaces, is_commuting
+from psephos.matrix.kron import AxisTotals
 from tests.inverse.generators import residual
 
 SHAPE = (3, 4, 2)
@@ -100,6 +103,24 @@ def test_equals_dense_least_squares(large_table, blocks, factors, seed):
     variances = np.einsum("ij,jk,ik->i", w, inverse, w)
     assert_allclose(space.variances(factors), variances, rtol=1e-9, atol=1e-11)
     assert_allclose(space.trace(factors), variances.sum(), rtol=1e-9, atol=1e-11)
+
+
+@given(blocks=BLOCKS, products=st.lists(PRODUCTS, min_size=1, max_size=4), named=st.integers(0, 7))
+@pytest.mark.parametrize("largest", [LARGEST_CODE, 8])
+def test_listed_products_have_the_traces_of_each(largest, blocks, products, named):
+    """By numbers or one by one, with codes for all sets or only for the small ones."""
+    space = subspaces(SHAPE, [(kron(kinds), variance) for kinds, variance in blocks])
+    matrices = [factor for factors in products for factor in factors]
+    kept = [i for i in range(3) if named >> i & 1]
+    rows = [[3 * j + i for i in kept] for j in range(len(products))]
+    listed = ListedProducts(AxisTotals(SHAPE), matrices, [0, 1, 2] * len(products), rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psephos.inverse.subspaces, "LARGEST_CODE", largest)
+        traces = space.traces(listed)
+    plain = [tuple(factors) for factors in listed]
+    assert_allclose(traces, [space.trace(factors) for factors in plain])
+    for factors, whole in zip(plain, products, strict=True):
+        assert [factors[i] for i in kept] == [whole[i] for i in kept]
 
 
 def test_information_is_the_eigenvalues():

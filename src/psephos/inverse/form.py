@@ -11,17 +11,59 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Protocol, overload
 
 import numpy as np
 
 from psephos.errors import TooLargeError
 from psephos.matrix import Kron, Matrix
+from psephos.matrix.kron import AxisTotals, NamedFactors
 from psephos.values import Array
 
 VECTOR_LIMIT = 500_000_000
 """The most cells for which an estimate of all of them is made."""
 Factors = tuple[Matrix, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ListedProducts(Sequence[Factors]):
+    """Products that name few of many attributes, by the numbers of their matrices.
+
+    There may be 10⁵ of them over a hundred attributes: their factors are written down when one is
+    looked at, and a form may go by the numbers instead.
+    """
+
+    totals: AxisTotals
+    matrices: list[Matrix]
+    axes: list[int]
+    """The attribute of each matrix."""
+    rows: list[list[int]]
+    """The matrices of each product."""
+
+    @cached_property
+    def by_length(self) -> list[tuple[Array, Array]]:
+        """Products of one length at a time: where they stand, and a row of numbers for each."""
+        lengths = np.array([len(row) for row in self.rows])
+        groups = []
+        for k in np.unique(lengths).tolist():
+            places = np.flatnonzero(lengths == k)
+            numbers = [self.rows[j] for j in places.tolist()]
+            groups.append((places, np.array(numbers, dtype=np.int64).reshape(len(places), k)))
+        return groups
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, i: int) -> Factors: ...
+    @overload
+    def __getitem__(self, i: slice) -> Sequence[Factors]: ...
+    def __getitem__(self, i: int | slice) -> Factors | Sequence[Factors]:
+        if isinstance(i, slice):
+            return [self[j] for j in range(len(self))[i]]
+        named = {self.axes[k]: self.matrices[k] for k in self.rows[i]}
+        return NamedFactors.of(self.totals, named)
 
 
 class Fitted(Protocol):

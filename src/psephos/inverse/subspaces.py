@@ -17,12 +17,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import product
+from operator import mul
 
 import numpy as np
 
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse.components import ComponentAverages, MarginalBlock, subspaces_between
-from psephos.inverse.form import Form, multiply
+from psephos.inverse.form import Factors, Form, ListedProducts, multiply
 from psephos.matrix import Dense, Identity, Kron, Matrix, Ones
 from psephos.matrix.kron import NamedFactors
 from psephos.matrix.marginals import Axes
@@ -30,6 +32,8 @@ from psephos.values import Array
 
 MOST_SUBSPACES = 1 << 22
 """A block that sees more subspaces than this is left to other solvers."""
+LARGEST_CODE = 1 << 62
+"""Codes of sets of axes are whole numbers below this."""
 TABLE_CALLS = 10
 """Numbers that could be gone through in the time of the calls for one small table."""
 
@@ -169,6 +173,38 @@ class Subspaces(Form):
         needs = self._subspaces_of(factors)
         return needs is None or self._is_known(needs)
 
+    def traces(self, products: Sequence[Factors]) -> Array:
+        """tr(X⁺ WᵀW) for each product of queries; by numbers where they are listed so."""
+        listed = isinstance(products, ListedProducts) and products.totals.shape == self.shape
+        if not isinstance(products, ListedProducts) or not listed or self._codes is None:
+            return super().traces(products)
+        queries = [self._queries_on_axis(matrix) for matrix in products.matrices]
+        parts = np.array([(axis.constant, axis.varying) for axis in queries]).reshape(-1, 2)
+        axes, widths = np.array(products.axes, dtype=np.int64), np.array(self._widths)
+        traces = np.zeros(len(products))
+        for places, items in products.by_length:
+            count = items.shape[1]
+            if (len(self.shape) + 1) ** count >= LARGEST_CODE:
+                traces[places] = [self.trace(products[j]) for j in places.tolist()]
+                continue
+            on_axes = axes[items]
+            others = _cells(self.shape) / widths[on_axes].prod(axis=1)
+            for inside in product((False, True), repeat=count):
+                shares = others.copy()
+                for j, varying in enumerate(inside):
+                    shares *= parts[items[:, j], int(varying)]
+                chosen = [j for j, varying in enumerate(inside) if varying]
+                known = self._codes.information(np.sort(on_axes[:, chosen], axis=1))
+                with np.errstate(
+                    divide="ignore", invalid="ignore"
+                ):  # what nobody sees has an infinite error
+                    traces[places] += np.where(shares > 0, shares / known, 0.0)
+        return traces
+
+    @cached_property
+    def _codes(self) -> _SubspaceCodes | None:
+        return _SubspaceCodes.of(len(self.shape), self.information)
+
     def trace(self, factors: Sequence[Matrix]) -> float:
         """tr(X⁺ WᵀW): the summed variance of all answers; infinite if not covered."""
         needs = self._subspaces_of(factors)
@@ -245,6 +281,33 @@ class Subspaces(Form):
         tables = [block.axes for block in self.blocks] + list(self.information)
         numbers = sum(math.prod(self.shape[i] for i in axes) for axes in tables)
         return numbers + TABLE_CALLS * len(tables)
+
+
+@dataclass(frozen=True, eq=False)
+class _SubspaceCodes:
+    """λ_S by one whole number for each S, sorted."""
+
+    axes: int
+    codes: Array
+    values: Array
+
+    @classmethod
+    def of(cls, axes: int, information: dict[Axes, float]) -> _SubspaceCodes | None:
+        """None where sets are so large that 64 bits hold no number for each."""
+        longest = max(map(len, information), default=0)
+        if (axes + 1) ** longest >= LARGEST_CODE:
+            return None
+        places = [(axes + 1) ** j for j in range(longest)]
+        codes = np.array([sum(map(mul, [i + 1 for i in s], places)) for s in information])
+        order = np.argsort(codes)
+        return cls(axes, codes[order], np.array(list(information.values()))[order])
+
+    def information(self, subspaces: Array) -> Array:
+        """λ_S for rows of sorted axes; 0 where nothing is known."""
+        places = (self.axes + 1) ** np.arange(subspaces.shape[1])
+        codes = ((subspaces + 1) * places).sum(axis=1)
+        nearest = np.minimum(np.searchsorted(self.codes, codes), self.codes.size - 1)
+        return np.where(self.codes[nearest] == codes, self.values[nearest], 0.0)
 
 
 @dataclass(frozen=True, eq=False)

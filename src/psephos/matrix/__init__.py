@@ -19,7 +19,7 @@ from psephos.matrix.core import (
 from psephos.matrix.explicit import Dense, Partition, Permuted, Sparse
 from psephos.matrix.gram import Gram, Semiseparable
 from psephos.matrix.haar import Haar
-from psephos.matrix.kron import Kron
+from psephos.matrix.kron import AxisTotals, Kron, NamedFactors
 from psephos.matrix.marginals import Eigenspaces, Marginals, MarginalsGram, superset_sums
 from psephos.matrix.pidentity import Downdate, PIdentity
 from psephos.matrix.ranges import AllRange, Ranges, WidthRange
@@ -28,6 +28,7 @@ from psephos.matrix.stack import DirectSum, Stack, by_group
 __all__ = [
     "DENSE_LIMIT",
     "AllRange",
+    "AxisTotals",
     "Compose",
     "Dense",
     "Diagonal",
@@ -42,6 +43,7 @@ __all__ = [
     "Marginals",
     "MarginalsGram",
     "Matrix",
+    "NamedFactors",
     "Ones",
     "PIdentity",
     "Partition",

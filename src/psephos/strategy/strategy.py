@@ -16,7 +16,6 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import overload
 
 import numpy as np
 
@@ -36,7 +35,7 @@ from psephos.inverse.choice import (
     precision,
     predict_cost,
 )
-from psephos.inverse.form import Factors, Form
+from psephos.inverse.form import Form
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.measurement import noise_for
@@ -119,7 +118,7 @@ class Strategy(Value):
     def error_spread(self, workload: Workload) -> float:
         """The standard error of `expected_error` where that is estimated, 0 where it is exact."""
         Workload.require(workload, self.domain)
-        spreads = self._form.trace_spreads(_Products(workload))
+        spreads = self._form.trace_spreads(workload.listed)
         # The samples are the same for all products, so their errors may add up.
         return float(np.array([product.weight**2 for product in workload.products]) @ spreads)
 
@@ -128,7 +127,7 @@ class Strategy(Value):
         Workload.require(workload, self.domain)
         if not self._form.infinite_where_open:
             workload.check_covered(self._form)
-        errors = self._form.traces(_Products(workload))
+        errors = self._form.traces(workload.listed)
         if not np.isfinite(errors).all():
             workload.check_covered(self._form)
         return errors
@@ -137,7 +136,7 @@ class Strategy(Value):
         """The budget-free squared error of the worst query of every product."""
         Workload.require(workload, self.domain)
         workload.check_covered(self._form)
-        return np.array([self._form.variances(f).max() for f in _Products(workload)])
+        return np.array([self._form.variances(f).max() for f in workload.listed])
 
     @property
     def error_is_exact(self) -> bool:
@@ -154,7 +153,7 @@ class Strategy(Value):
         Workload.require(workload, self.domain)
         form = self.form(budget, unit)
         workload.check_covered(form)
-        total = float(form.traces(_Products(workload)).sum())
+        total = float(form.traces(workload.listed).sum())
         return math.sqrt(total / workload.shape[0])
 
     def query_variances(self, workload: Workload, budget: Budget, unit: Unit) -> Array:
@@ -162,7 +161,7 @@ class Strategy(Value):
         Workload.require(workload, self.domain)
         form = self.form(budget, unit)
         workload.check_covered(form)
-        return np.concatenate([form.variances(factors) for factors in _Products(workload)])
+        return np.concatenate([form.variances(factors) for factors in workload.listed])
 
     def form(self, budget: Budget, unit: Unit) -> Form:
         """The measurement's inverse at a budget, as inference will use it."""
@@ -308,23 +307,3 @@ def _html_table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]
         f"<table><caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead>"
         f"<tbody>{body}</tbody></table>"
     )
-
-
-class _Products(Sequence[Factors]):
-    """The factors of every product, written down when they are looked at: there may be 10⁵."""
-
-    def __init__(self, workload: Workload) -> None:
-        self._workload = workload
-
-    def __len__(self) -> int:
-        return len(self._workload.products)
-
-    @overload
-    def __getitem__(self, i: int) -> Factors: ...
-    @overload
-    def __getitem__(self, i: slice) -> Sequence[Factors]: ...
-    def __getitem__(self, i: int | slice) -> Factors | Sequence[Factors]:
-        numbers = range(len(self))[i]
-        if isinstance(numbers, range):
-            return [self._workload.factors(j) for j in numbers]
-        return self._workload.factors(numbers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, combinations
@@ -15,11 +15,11 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.domain.predicate import Predicate
 from psephos.errors import ShapeError, TooLargeError, UnsupportedError, WorkloadError
-from psephos.inverse.form import Form
+from psephos.inverse.form import Form, ListedProducts
 from psephos.kernel.query import Query
 from psephos.matrix import Kron, Matrix, Scaled, Stack, Sum
 from psephos.matrix.columns import is_zero
-from psephos.matrix.kron import AxisTotals, NamedFactors
+from psephos.matrix.kron import AxisTotals
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array, Value
 from psephos.workload.product import (
@@ -136,9 +136,7 @@ class Workload(Value):
 
     def factors(self, i: int) -> tuple[Matrix, ...]:
         """The matrix of product i on every attribute: the total where it has no query set."""
-        numbered = self._numbered
-        named = {numbered.axes[k]: numbered.matrices[k] for k in numbered.rows[i]}
-        return NamedFactors.of(self._totals, named)
+        return self.listed[i]
 
     def factor_products(self, number: Callable[[Matrix], float]) -> Array:
         """For every product, a number of each of its factors, multiplied.
@@ -150,8 +148,8 @@ class Workload(Value):
         >>> marginals(Domain.of(a=2, b=3), k=1).factor_products(lambda factor: factor.shape[0])
         array([2., 3.])
         """
-        totals = [number(factor) for factor in self._totals.factors]
-        numbered = self._numbered
+        totals = [number(factor) for factor in self.listed.totals.factors]
+        numbered = self.listed
         ratios = [
             number(matrix) / totals[axis]
             for matrix, axis in zip(numbered.matrices, numbered.axes, strict=True)
@@ -161,13 +159,13 @@ class Workload(Value):
     def _multiplied(self, numbers: Array) -> Array:
         """For every product, the numbers of its query sets multiplied, in their type."""
         each = np.ones(len(self.products), dtype=numbers.dtype)
-        for places, items in self._numbered.by_length:
+        for places, items in self.listed.by_length:
             each[places] = numbers[items].prod(axis=1)
         return each
 
     def different_factors(self) -> list[list[Matrix]]:
         """On every attribute, the matrices that products have there, each once."""
-        numbered = self._numbered
+        numbered = self.listed
         factors: list[list[Matrix]] = [[] for _ in self.domain.names]
         for matrix, axis in zip(numbered.matrices, numbered.axes, strict=True):
             factors[axis].append(matrix)
@@ -176,22 +174,44 @@ class Workload(Value):
             [np.zeros(0, int), *(axes[k + 1].ravel() for _, k in numbered.by_length)]
         )
         counts = np.bincount(used, minlength=len(factors))
-        for axis, total_there in enumerate(self._totals.factors):
+        for axis, total_there in enumerate(self.listed.totals.factors):
             if counts[axis] < len(self.products):
                 factors[axis].append(total_there)
         return factors
 
     @cached_property
-    def _numbered(self) -> _NumberedSets:
-        return _NumberedSets.of(self.products, self._axes, self._factor)
+    def listed(self) -> ListedProducts:
+        """The factors of all products, each matrix once and by a number."""
+        matrices = [self._factor(name, queries) for name, queries in self._items]
+        axes = [self._axes[name] for name, _ in self._items]
+        return ListedProducts(AxisTotals(self.domain.shape), matrices, axes, self._item_numbers[1])
+
+    @property
+    def _items(self) -> list[tuple[str, QuerySet]]:
+        """Every query set on an attribute once."""
+        return self._item_numbers[0]
+
+    @cached_property
+    def _item_numbers(self) -> tuple[list[tuple[str, QuerySet]], list[list[int]]]:
+        items: list[tuple[str, QuerySet]] = []
+        number_of: dict[tuple[str, QuerySet], int] = {}
+        known: dict[tuple[str, int], int] = {}  # products hold the query sets, so ids stay theirs
+        rows = []
+        for product in self.products:
+            row = []
+            for item in product.items:
+                key = item[0], id(item[1])
+                if key not in known:
+                    known[key] = number_of.setdefault(item, len(items))
+                    if known[key] == len(items):
+                        items.append(item)
+                row.append(known[key])
+            rows.append(row)
+        return items, rows
 
     @cached_property
     def _axes(self) -> dict[str, int]:
         return {name: axis for axis, name in enumerate(self.domain.names)}
-
-    @cached_property
-    def _totals(self) -> AxisTotals:
-        return AxisTotals(self.domain.shape)
 
     @cached_property
     def _factors(self) -> dict[tuple[str, QuerySet], Matrix]:
@@ -212,8 +232,8 @@ class Workload(Value):
     @cached_property
     def query_counts(self) -> tuple[int, ...]:
         """The number of queries of each product."""
-        sizes = [matrix.shape[0] for matrix in self._numbered.matrices]
-        longest = max(map(len, self._numbered.rows))
+        sizes = [matrix.shape[0] for matrix in self.listed.matrices]
+        longest = max(map(len, self.listed.rows))
         wide = max(sizes, default=1) ** longest >= 1 << 62
         return tuple(self._multiplied(np.array(sizes, dtype=object if wide else np.int64)).tolist())
 
@@ -283,8 +303,8 @@ class Workload(Value):
                 self.domain.size,
                 10**300,
             )
-        numbered = self._numbered
-        moments = [self._moments(name, queries) for name, queries in numbered.items]
+        numbered = self.listed
+        moments = [self._moments(name, queries) for name, queries in self._items]
         constant, varying = np.array(moments, dtype=float).reshape(-1, 2).T
         weights = np.array([product.weight**2 for product in self.products])
         axes = np.array(numbered.axes, dtype=np.int64)
@@ -446,52 +466,6 @@ class Workload(Value):
         table = HtmlTable.of(repr(self), heads, rows)
         rest = len(self.products) - SHOWN_PRODUCTS
         return notebook_html(table, f"… {rest:,} more") if rest > 0 else notebook_html(table)
-
-
-@dataclass(frozen=True, eq=False)
-class _NumberedSets:
-    """Every query set on an attribute once, by a number; a workload may have 10⁵ products."""
-
-    items: list[tuple[str, QuerySet]]
-    axes: list[int]
-    matrices: list[Matrix]
-    rows: list[list[int]]
-    """The numbers of each product's query sets."""
-
-    @classmethod
-    def of(
-        cls,
-        products: Sequence[Product],
-        axes: Mapping[str, int],
-        factor: Callable[[str, QuerySet], Matrix],
-    ) -> _NumberedSets:
-        items: list[tuple[str, QuerySet]] = []
-        number_of: dict[tuple[str, QuerySet], int] = {}
-        known: dict[tuple[str, int], int] = {}  # products hold the query sets, so ids stay theirs
-        rows = []
-        for product in products:
-            row = []
-            for item in product.items:
-                key = item[0], id(item[1])
-                if key not in known:
-                    known[key] = number_of.setdefault(item, len(items))
-                    if known[key] == len(items):
-                        items.append(item)
-                row.append(known[key])
-            rows.append(row)
-        matrices = [factor(name, queries) for name, queries in items]
-        return cls(items, [axes[name] for name, _ in items], matrices, rows)
-
-    @cached_property
-    def by_length(self) -> list[tuple[Array, Array]]:
-        """Products of one length at a time: where they stand, and a row of numbers for each."""
-        lengths = np.array([len(row) for row in self.rows])
-        groups = []
-        for k in np.unique(lengths).tolist():
-            places = np.flatnonzero(lengths == k)
-            numbers = [self.rows[j] for j in places.tolist()]
-            groups.append((places, np.array(numbers, dtype=np.int64).reshape(len(places), k)))
-        return groups
 
 
 @dataclass(frozen=True)
