@@ -51,6 +51,7 @@ bench: .venv/ready ## the measured claims, each beside its reference
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.releases
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimates
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.groups
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.plans
 	$(BIN)/python -m benchmarks.walk
 
 format: .venv/ready

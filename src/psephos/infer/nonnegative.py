@@ -23,19 +23,22 @@ else is splitting, which takes a counted number of steps and says how near it ca
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.errors import RefusedError, ShapeError, UnsupportedError
+from psephos.errors import ShapeError, UnsupportedError
+from psephos.infer.active_set import least_norm_fit
 from psephos.infer.estimate import Answers, answers_of_cells
+from psephos.infer.expanded import check_total
 from psephos.infer.interior_point import interior_point
-from psephos.infer.least_squares import LeastSquares
+from psephos.infer.least_squares import LeastSquares, common_domain
 from psephos.infer.normal_equations import NormalEquations
 from psephos.infer.splitting import Region, Split, floors_of, gap_of, split
+from psephos.kernel.measurement import Measurement
 from psephos.matrix import Ones
 from psephos.values import Array
 from psephos.workload.workload import Workload
@@ -95,8 +98,7 @@ def nonnegative(
             f"the published view needs a vector of all cells, at most {NONNEGATIVE_CELLS:,}, and "
             f"{estimate.domain} has {cells:,}; the raw and the consistent view remain"
         )
-    if total is not None and not (math.isfinite(total) and total >= 0):
-        raise RefusedError(f"a public total is a number that is not negative, got {total!r}")
+    total = check_total(total)
     zeros = None if zeros is None else check_zeros(zeros, cells)
     if workload is None:
         normal = NormalEquations.of(estimate)
@@ -109,7 +111,32 @@ def nonnegative(
     return NonNegative(estimate.domain, vector, estimate.simulation, fit.steps, fit.gap)
 
 
-def _nearest(normal: NormalEquations, region: Region, *, in_workload: bool) -> Split:
+def best_nonnegative(
+    measurements: Sequence[Measurement], *, total: float | None = None
+) -> NonNegative:
+    """The best fit to measurements without negative cells, of least norm if a few leave much open.
+
+    Least squares is not computed on the way, which for many groups of cells on one attribute,
+    told apart by requests that do not nest, would take longer than the fit.
+
+    >>> import psephos as ps
+    >>> domain, counts = ps.Domain.of(a=3), np.array([9, 0, 0])
+    >>> data = ps.simulate(counts, domain, unit=ps.add_remove_row(), budget=ps.rho(1), seed=2)
+    >>> cells = data.vectorise().measure(ps.matrix.Identity(3), spend=ps.rho(1))
+    >>> round(float(best_nonnegative([cells], total=9).vector.sum()), 6)
+    9.0
+    """
+    domain = common_domain(measurements)
+    normal = NormalEquations.of_measurements(measurements, domain.shape)
+    region = Region(np.ones(normal.target.size, dtype=bool), check_total(total))
+    fit = _nearest(normal, region, least_norm=True)
+    simulation = any(measurement.simulation for measurement in measurements)
+    return NonNegative(domain, normal.spread(fit.cells, None), simulation, fit.steps, fit.gap)
+
+
+def _nearest(
+    normal: NormalEquations, region: Region, *, in_workload: bool = False, least_norm: bool = False
+) -> Split:
     """The estimate itself if it lies in the region; else by the method for so many cells."""
     if not region.allowed.any():
         return Split(np.zeros(normal.target.size), 0, 0.0)
@@ -119,14 +146,18 @@ def _nearest(normal: NormalEquations, region: Region, *, in_workload: bool) -> S
     few = normal.target.size <= FEW_CELLS
     if not few or in_workload:
         return split(normal, region, SMALL_GAP if few else GAP)
-    cells, steps = interior_point(normal, region.allowed, region.total)
+    even = least_norm_fit(normal, region) if least_norm else None
+    if even is not None:
+        cells, steps = even, 1
+    else:
+        cells, steps = interior_point(normal, region.allowed, region.total)
     if region.total is not None and cells.sum() > 0:
         cells *= region.total / float(cells.sum())
     cells = region.nearest(cells)
     slope = normal.apply(cells) - normal.target
     kappa = float(slope @ cells) / region.total if region.total else 0.0
     exact = Split(cells, steps, gap_of(normal, region, cells, cells, kappa, floors_of(normal)))
-    if exact.gap <= SMALL_GAP:
+    if exact.gap <= (SMALL_GAP if even is None else GAP):
         return exact
     return min(exact, split(normal, region, SMALL_GAP), key=lambda fit: fit.gap)
 

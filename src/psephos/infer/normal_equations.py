@@ -13,19 +13,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.random import default_rng
 
-from psephos.infer.least_squares import LeastSquares
+from psephos.infer.least_squares import LeastSquares, block_answers
 from psephos.inverse.choice import precision
 from psephos.inverse.form import Fitted, Form
 from psephos.inverse.gram_map import LinearMap, gram_map
 from psephos.inverse.merged_cells import FittedGroups, MergedForm, Merging
 from psephos.inverse.shifted import TREE_COST, constant_first, tree_cost
 from psephos.inverse.subspaces import FittedTables, Subspaces
+from psephos.kernel.measurement import Measurement
 from psephos.matrix import Dense, Kron, Matrix
 from psephos.matrix.columns import gram_diagonal
 from psephos.values import Array
@@ -41,6 +42,8 @@ EIGENVECTOR_CELLS = 32
 """Neighbouring axes of so many cells share one matrix: a few products of some size are fast."""
 SUMMED_CELLS = 50_000
 """From so many cells on a tree of partial sums is faster, if it is not too large itself."""
+START_TOLERANCE = 1e-6
+"""How exact a least squares solution is that best fits only start from."""
 MOST_STEPS = 500
 """Steps before the solution is taken as it is."""
 
@@ -103,6 +106,35 @@ class NormalEquations:
 
         noise = math.sqrt(sum(y.size for y in values) / most)
         return cls(tuple(blocks), tuple(weights), shape, apply, target, solution, noise, groups)
+
+    @classmethod
+    def of_measurements(
+        cls, measurements: Sequence[Measurement], shape: tuple[int, ...]
+    ) -> NormalEquations:
+        """The same without X⁺, which may take long to find and which best fits can do without."""
+        answers = block_answers(measurements)
+        blocks = [each.matrix for each in answers]
+        precisions = [precision(each.noise.exact_variance) for each in answers]
+        merging, groups = Merging.of_columns(blocks, shape), None
+        if merging is not None:
+            blocks, shape = list(merging.blocks(blocks)), merging.shape
+            groups = merged_cells(merging)
+        most = min(max(precisions), PRECISION_RATIO * min(precisions))
+        weights = [min(c / most, 1.0) for c in precisions]
+        target = np.zeros(math.prod(shape))
+        for block, c, each in zip(blocks, weights, answers, strict=True):
+            target += c * block.rmatvec(each.values.astype(float))
+        apply = gram_map(blocks, weights, shape)
+        diagonal = weighted_diagonal(blocks, weights)
+        safe = np.where(diagonal > 0, diagonal, 1.0)
+
+        @cache
+        def solution() -> Array:
+            return conjugate_gradients(apply, safe, target, START_TOLERANCE)
+
+        noise = math.sqrt(sum(each.values.size for each in answers) / most)
+        several = tuple(blocks), tuple(weights)
+        return cls(*several, shape, apply, target, solution, noise, groups)
 
     @classmethod
     def of_workload(cls, estimate: LeastSquares, workload: Workload) -> NormalEquations:

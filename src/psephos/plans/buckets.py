@@ -18,8 +18,8 @@ from psephos.infer.estimate import CellEstimate, Estimate
 from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.scores import WholePartitions
-from psephos.kernel.scores.deviations import Lengths
-from psephos.matrix import Compose, Dense, DirectSum, Identity, Matrix, Partition
+from psephos.kernel.scores.deviations import LARGEST_PENALTY, Lengths
+from psephos.matrix import Compose, Dense, DirectSum, Identity, Matrix, Partition, Scaled
 from psephos.plans.fixed import hb_matrix, longest_attribute
 from psephos.plans.partitions import along_curve, boxes, clusters, grid, refined, stripes
 from psephos.plans.registry import plan
@@ -33,10 +33,18 @@ from psephos.workload.workload import Workload
 AHP_SHARE, AHP_THRESHOLD = "17/20", 0.35
 """The share of the budget that finds clusters, and the threshold in units of ln(n)/ε."""
 DAWA_SHARE = "1/4"
+CUT_PENALTY = 1.4
+"""What an aligned interval costs, in units of 2/ε: hardly above ln 4, from where on the whole of
+equal counts is likelier than all ways to cut it (`kernel/scores/whole_partitions`)."""
 GRID_CELLS, FINE_CELLS = 10.0, 5.0
 """Qardaji, Yang and Li 2013: a grid has N·ε/10 cells, a part of one n·ε/5."""
 BUCKET_ENTRIES = 3 * 10**7
 """The most entries of a workload on buckets that is written out."""
+STRIPE_PIECES = 64
+"""Into how many pieces of one length stripes are cut at least: a cut has its price in rows, so that
+stripes of a few hundred rows would be one bucket. 32 and 64 did best on made-up incomes."""
+NORM_STEPS = 64
+"""Norms of stripes are equal up to this share of the largest."""
 GREEDY_BUCKETS = 256
 """Stripes of more buckets get HB, whose tree takes no search."""
 
@@ -75,14 +83,14 @@ def dawa(
     budget: Budget,
     *,
     share: str = DAWA_SHARE,
-    lengths: Lengths = "dyadic",
+    lengths: Lengths = "aligned",
 ) -> Estimate:
     """Ranges over sparse or smooth data: one long attribute, or a map."""
     first, second = shares(_epsilon(budget, "DAWA"), share)
     shape = vector.domain.shape
     line = along_curve(shape) if len(shape) == 2 else np.arange(vector.size)
     ordered = vector if len(shape) != 2 else vector.transform(Partition(np.argsort(line)))
-    cuts = ordered.partition(WholePartitions(lengths=lengths), spend=first)
+    cuts = ordered.partition(_search(first, lengths), spend=first)
     buckets = _moved(cuts, line)
     strategy = select.greedy_h(on_buckets(workload, buckets), NoiseKind.LAPLACE)
     return expanded(vector.reduce(buckets).measure(strategy, spend=second))
@@ -101,14 +109,15 @@ def dawa_striped(
     *,
     attribute: str | None = None,
     share: str = DAWA_SHARE,
+    pieces: int = STRIPE_PIECES,
 ) -> Estimate:
     """Ranges of one attribute within combinations of the others, over sparse data."""
     first, second = shares(_epsilon(budget, "DAWA-Striped"), share)
     name = longest_attribute(workload) if attribute is None else attribute
     striped = stripes(vector.domain, name)
     line = np.argsort(striped.groups, kind="stable")  # stripe after stripe
-    cuts = vector.transform(Partition(np.argsort(line))).partition(WholePartitions(), spend=first)
-    buckets = refined(_moved(cuts, line), striped)
+    cuts = vector.transform(Partition(np.argsort(line))).partition(_search(first), spend=first)
+    buckets = refined(_moved(cuts, line), striped, _pieces(vector.domain, name, pieces))
     strategy = _for_each_stripe(workload, name, buckets, striped)
     return expanded(vector.reduce(buckets).measure(strategy, spend=second))
 
@@ -145,8 +154,8 @@ def uniform_grid(
     side = max(
         1, math.floor(math.sqrt(math.prod(shape) / max(1.0, size * _rate(budget) / GRID_CELLS)))
     )
-    parts_of_map = grid(shape, side)
-    counts = vector.reduce(parts_of_map).measure(Identity(parts_of_map.shape[0]), spend=budget)
+    squares = grid(shape, side)
+    counts = vector.reduce(squares).measure(Identity(squares.shape[0]), spend=budget)
     return expanded([*measured, counts])
 
 
@@ -197,16 +206,14 @@ def on_buckets(workload: Workload, buckets: Partition) -> Workload:
            [1.  , 1.  ]])
     """
     groups = buckets.shape[0]
-    share = 1 / np.bincount(buckets.groups)
-    even = buckets.T.matmat(np.diag(share)) if groups * buckets.shape[1] <= BUCKET_ENTRIES else None
-    if even is None:
+    if groups * buckets.shape[1] > BUCKET_ENTRIES:
         raise TooLargeError(
             f"{groups:,} buckets of {buckets.shape[1]:,} cells are too many to write their "
             "questions out; merge values first, or take HB",
             groups * buckets.shape[1],
             BUCKET_ENTRIES,
         )
-    even = buckets.T.matmat(np.diag(share))
+    even = buckets.T.matmat(np.diag(1 / np.bincount(buckets.groups)))
     if workload.shape[0] * groups <= BUCKET_ENTRIES:
         rows = workload.matrix.matmat(even)
     else:
@@ -238,7 +245,28 @@ def _for_each_stripe(
         parts.append(known[key])
     order = np.empty(buckets.shape[0], dtype=np.int64)
     order[np.concatenate(places)] = np.arange(buckets.shape[0])
-    return Compose((DirectSum(tuple(parts)), Partition(order)))
+    return Compose((DirectSum(_with_one_norm(parts)), Partition(order)))
+
+
+def _pieces(domain: Domain, name: str, count: int) -> Partition:
+    """An attribute in so many pieces of about one length, whatever the others are."""
+    axes = [np.zeros(n, dtype=np.int64) for n in domain.shape]
+    axis = domain.axis(name)
+    size = domain.shape[axis]
+    axes[axis] = np.arange(size) * min(count, size) // size
+    return boxes(axes)
+
+
+def _with_one_norm(parts: list[Matrix]) -> tuple[Matrix, ...]:
+    """Each times a whole number, so that one scale of noise suits them all.
+
+    The noise of all stripes follows from the largest norm: a stripe with a smaller one would get
+    more noise than it has to pay for.
+    """
+    norms = {id(part): part.sensitivity(1) for part in parts}
+    aim = NORM_STEPS * max(norms.values())
+    scaled = {id(part): Scaled(int(aim // norms[id(part)]), part) for part in parts}
+    return tuple(scaled[id(part)] for part in parts)
 
 
 def _tree_of(questions: Workload, inside: Partition) -> Matrix:
@@ -276,6 +304,12 @@ def _averaged(cells: Measurement, counts: Measurement, groups: Partition) -> Est
     return CellEstimate(
         cells.domain, (mean / lengths)[groups.groups], "clustered", cells.simulation
     )
+
+
+def _search(spend: Budget, lengths: Lengths = "aligned") -> WholePartitions:
+    """Whole partitions into intervals of these lengths."""
+    penalty = min(math.ceil(CUT_PENALTY * 2 / _rate(spend)), LARGEST_PENALTY)
+    return WholePartitions(penalty if lengths == "aligned" else None, lengths)
 
 
 def _moved(cuts: Partition, line: Array) -> Partition:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from psephos.errors import BudgetError, WorkloadError
-from psephos.infer import least_squares, multiplicative_weights, nonnegative
+from psephos.infer import multiplicative_weights
 from psephos.infer.estimate import Estimate
+from psephos.infer.nonnegative import best_nonnegative
 from psephos.kernel.budget import Budget
 from psephos.kernel.scores import WorstApproximated
 from psephos.matrix import Dense, Matrix, Partition
@@ -125,7 +126,7 @@ def _rounds(
         if weights:
             estimate: Estimate = multiplicative_weights(measured, total=rows, start=cells)
         else:
-            estimate = nonnegative(least_squares(measured), total=rows)
+            estimate = best_nonnegative(measured, total=rows)
         cells = estimate.vector  # type: ignore[attr-defined]
     return estimate
 

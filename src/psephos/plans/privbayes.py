@@ -37,7 +37,7 @@ USEFULNESS = 4.0
 MOST_CANDIDATES = 2_000
 MOST_PARENTS = 3
 
-ChildAndParents = tuple[int, tuple[int, ...]]
+AttributeFamily = tuple[int, tuple[int, ...]]
 """An attribute and its parents, by their places in the domain."""
 
 
@@ -73,7 +73,7 @@ def privbayes(
 
 def _tables(
     vector: PlanVector, budget: Budget, usefulness: float
-) -> tuple[list[Measurement], list[ChildAndParents]]:
+) -> tuple[list[Measurement], list[AttributeFamily]]:
     """One-way tables, then the tables of a network that is chosen by them."""
     if budget.currency != "epsilon":
         raise BudgetError(f"PrivBayes chooses parents, which is paid in epsilon, got {budget}")
@@ -100,12 +100,12 @@ def _network(
     margins: list[Array],
     rows: float,
     most: float,
-) -> list[ChildAndParents]:
+) -> list[AttributeFamily]:
     """Every attribute with its parents, in the order in which they were added."""
     d = len(domain.shape)
     order = vector.public_random("the first attribute")
     added = [int(order.integers(d))]
-    families: list[ChildAndParents] = [(added[0], ())]
+    families: list[AttributeFamily] = [(added[0], ())]
     shape = domain.shape
     for _ in range(d - 1):
         pairs = _candidates(shape, added, most)
@@ -121,9 +121,9 @@ def _network(
     return families
 
 
-def _candidates(shape: tuple[int, ...], added: list[int], most: float) -> list[ChildAndParents]:
+def _candidates(shape: tuple[int, ...], added: list[int], most: float) -> list[AttributeFamily]:
     """Attributes not yet added, with as many parents as a useful table has room for."""
-    pairs: list[ChildAndParents] = []
+    pairs: list[AttributeFamily] = []
     for i in range(len(shape)):
         if i in added:
             continue
@@ -148,7 +148,7 @@ def _independent(margins: list[Array], axes: tuple[int, ...], rows: float) -> Ar
 
 
 def _product_of_conditionals(
-    domain: Domain, tables: Measurement, families: list[ChildAndParents]
+    domain: Domain, tables: Measurement, families: list[AttributeFamily]
 ) -> Array:
     """Cells by the chain rule: each attribute given its parents, from its own table."""
     shape = domain.shape

@@ -30,6 +30,7 @@ from psephos.strategy.strategy import Strategy
 
 TOTAL_SHARE = "1/20"
 """What a noisy number of rows gets of the budget where none is declared."""
+
 RequestKind = Literal["measure", "choose", "partition"]
 
 
