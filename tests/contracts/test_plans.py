@@ -25,7 +25,7 @@ WORKLOADS = {
 ONLY = {"UniformGrid": ["plane"], "AdaptiveGrid": ["plane"], "Quadtree": ["line", "plane"]}
 """The domains of plans that are not for all."""
 CASES = [(name, kind) for name in PLANS for kind in ONLY.get(name, WORKLOADS)]
-OPTIONS = {"HDMM": {"restarts": 1}}
+OPTIONS = {"HDMM": {"restarts": 1}} | {n: {"rounds": 3} for n in PLANS if n.startswith("MWEM")}
 SPEND = ps.epsilon("3/2")
 every = pytest.mark.parametrize(("name", "kind"), CASES, ids=lambda word: word)
 each_plan = pytest.mark.parametrize(

@@ -115,6 +115,6 @@ def test_a_domain_of_one_cell_has_a_strategy():
 
 
 def test_only_products_are_merged_by_attribute():
-    merging = Merging((np.array([0, 0]),), (np.array([0]),))
+    merging = Merging((np.array([0, 0]),) * 2, (np.array([0]),) * 2)
     with pytest.raises(ps.ShapeError, match="no product"):
-        merging.blocks([Identity(2)])
+        merging.blocks([Identity(4)])

@@ -60,6 +60,8 @@ UNION_ATTRIBUTES = 12
 DESCENT_STEP_SECONDS = 2e-4
 DESCENT_FLOP_SECONDS = 6e-11
 """Of a step of a descent, and of an operation inside of a matrix product."""
+QUICK_TABLE = 1000
+"""Tables of so many values and totals of them take no time to speak of."""
 FACTOR_SECONDS = 5e-5
 """Of one factor of one product, when a Gram over all cells is multiplied."""
 
@@ -195,7 +197,7 @@ class Operator:
     seconds: Callable[[SelectionProblem], float]
     """About how long one start takes on an ordinary core."""
     starts: Callable[[SelectionProblem, int], int] = lambda problem, restarts: restarts
-    always: bool = False
+    always: Callable[[SelectionProblem], bool] = lambda problem: False
     """Does it get a start however long that takes?"""
 
 
@@ -408,11 +410,17 @@ def _axes_seconds(problem: SelectionProblem) -> float:
     lengths = [
         n
         for i, n in enumerate(problem.shape)
-        if 1 < n <= longest and not all(map(_is_table, problem.terms.axis(i)))
+        if 1 < n <= longest and not _is_quick(n, problem.terms.axis(i))
     ]
     if problem.noise is NoiseKind.GAUSSIAN:
         return sum(20 * 10 * DESCENT_FLOP_SECONDS * float(n) ** 3 for n in lengths) + 0.01
     return sum(_descent_seconds(n, rows_for(n), DESCENT_STEPS) for n in lengths) + 0.01
+
+
+def _is_quick(n: int, queries: Sequence[Matrix]) -> bool:
+    """Is an attribute asked value by value, always alike or over few values?"""
+    alike = len({id(w) for w in queries}) == 1 and not isinstance(queries[0], Stack)
+    return all(map(_is_table, queries)) and (alike or n <= QUICK_TABLE)
 
 
 def _is_table(queries: Matrix) -> bool:
@@ -474,7 +482,7 @@ HDMM_OPERATORS = [
         lambda p: p.noise is NoiseKind.LAPLACE and p.active_attributes > 1,
         _marginal_seconds,
         starts=_once,
-        always=True,
+        always=lambda p: True,
     ),
     Operator(
         5,
@@ -483,7 +491,7 @@ HDMM_OPERATORS = [
         lambda p: p.noise is NoiseKind.GAUSSIAN and max(p.shape) <= RESIDUAL_AXIS,
         _marginal_seconds,
         starts=_once,
-        always=True,
+        always=lambda p: True,
     ),
     Operator(
         6,
@@ -503,7 +511,7 @@ HDMM_OPERATORS = [
             and (not p.only_marginals or len(p.reduction.workload.products) <= FEW_PRODUCTS)
         ),
         _level_seconds,
-        always=True,
+        always=lambda p: True,
     ),
     Operator(
         1,
@@ -512,7 +520,8 @@ HDMM_OPERATORS = [
         _is_product,
         _product_seconds,
         starts=lambda problem, restarts: 1 if _is_settled(problem) else restarts,
-        always=True,
+        # Of marginals alone OPT_M knows more, and sooner where attributes are long.
+        always=lambda p: not p.only_marginals,
     ),
     Operator(
         2,
