@@ -218,7 +218,7 @@ def rich_plan_errors(comparison: PlanComparison) -> RenderableType:
 def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> RenderableType:
     """A table of a release: labels, number, ± and interval."""
     columns = [name for name in numbers.column_names if name not in UNLABELLED_COLUMNS]
-    constant = [name for name in columns if len(set(numbers[name].to_pylist())) == 1]
+    constant = [name for name in columns if len(numbers[name].unique()) == 1]
     labels = [name for name in columns if name not in constant] or columns
     if labels != columns:
         title += f"\n{', '.join(_equation(name, str(numbers[name][0])) for name in constant)}"

@@ -38,6 +38,7 @@ import pyarrow.parquet
 from psephos.errors import ReleaseError, a_path
 from psephos.infer.estimate import Answers
 from psephos.infer.group_cells import Disagreement, GroupCells
+from psephos.infer.intervals import Widths
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.release.files import (
@@ -267,10 +268,14 @@ def write_bundle(
     requests: Sequence[MeasuredRequest],
     place: Path,
     *,
+    widths: Widths | None = None,
     report: Callable[[Views, Path], None] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Bundle:
-    """All files of a release, at their place in one step."""
+    """All files of a release, at their place in one step.
+
+    `widths` are those of its plan, if the plan knew of all that was measured.
+    """
     say = progress or (lambda _: None)
     draft = place.parent
     try:
@@ -278,7 +283,8 @@ def write_bundle(
         draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.draft-", dir=place.parent))
         draft.chmod(0o755)
         say("estimating")
-        views = Views(job, tuple(request.measurement for request in requests))
+        measured = tuple(request.measurement for request in requests)
+        views = Views(job, measured, planned=widths)
         if not views.simulation:
             require_agreement(views)
         kinds = views.kinds

@@ -147,7 +147,9 @@ def _written(forecast: Forecast, requests: list[MeasuredRequest], place: Path, s
     def report(views: Views, where: Path) -> None:
         write_report(forecast, views, where, requests[-1].receipt)
 
-    return write_bundle(forecast.job, requests, place, report=report, progress=say)
+    # Past measurements come with noise of their own, which a rehearsal draws anew.
+    widths = None if forecast.job.past else forecast.widths
+    return write_bundle(forecast.job, requests, place, widths=widths, report=report, progress=say)
 
 
 def _same(job: Job, bundle: Bundle) -> Bundle:

@@ -80,6 +80,8 @@ class Views:
     draws: int = 9999
     bundle_format: int = BUNDLE_FORMAT
     """Of the bundle whose numbers these are: older ones made intervals in other ways."""
+    planned: Widths | None = None
+    """The half-widths, where the plan of this very release worked them out."""
 
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -114,6 +116,8 @@ class Views:
     @cached_property
     def widths(self) -> Widths:
         """The half-widths of the noise intervals of the consistent answers."""
+        if self.planned is not None:
+            return self.planned
         tables = [table.products for table in self.job.tables]
         return self.widths_of(self.job.workload, tables)
 
