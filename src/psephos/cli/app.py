@@ -305,28 +305,33 @@ def demo(
 ) -> None:
     """The main job on real data: 214,144 men of the 1960 census, from file to report."""
     with _report_errors(as_json):
+        from threadpoolctl import threadpool_limits
+
         from psephos.cli.demo import prepare
         from psephos.release.forecast import plan as plan_job
         from psephos.release.preflight import check_release, create_ledger, is_checked
         from psephos.release.request import Job
 
-        place = prepare(folder)
-        job = Job.read(place)
-        if not is_checked(job):
-            report = check_release(job)
+        with threadpool_limits(1):  # of small tables: more threads wait for each other
+            place = prepare(folder)
+            job = Job.read(place)
+            if not is_checked(job):
+                report = check_release(job)
+                if not as_json:
+                    _show(as_json, [], f"owner's check: {'passed' if report.ok else report}")
+            if not job.ledger.exists():
+                create_ledger(job)
+            if not job.bundle.exists():
+                with _progress(as_json) as say:
+                    forecast = plan_job(
+                        job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×")
+                    )
+                if not as_json:
+                    _show(as_json, [], render.rich_plan(forecast))
+            release(place, as_json=as_json)
             if not as_json:
-                _show(as_json, [], f"owner's check: {'passed' if report.ok else report}")
-        if not job.ledger.exists():
-            create_ledger(job)
-        if not job.bundle.exists():
-            with _progress(as_json) as say:
-                forecast = plan_job(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×"))
-            if not as_json:
-                _show(as_json, [], render.rich_plan(forecast))
-        release(place, as_json=as_json)
-        if not as_json:
-            _show(as_json, [], f"try: psephos ask {job.bundle} {QUESTION!r}")
-            _show(as_json, [], f"     psephos verify {job.bundle}")
+                _show(as_json, [], f"try: psephos ask {job.bundle} {QUESTION!r}")
+                _show(as_json, [], f"     psephos verify {job.bundle}")
 
 
 @app.command()
