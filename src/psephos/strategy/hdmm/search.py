@@ -268,7 +268,7 @@ class _Candidates:
 
         # One thread of BLAS for each start: many small products gain nothing from more.
         with threadpool_limits(1 if workers > 1 else None), _pool(workers) as pool:
-            for run in sorted(runs, key=lambda run: run.seconds):
+            for run in sorted(runs, key=lambda run: run.seconds / run.operator.promise(problem)):
                 if (affordable(run, 1) or run.operator.always(problem)) and turn(run, 1, pool):
                     return True
                 self.watch.leaves()
