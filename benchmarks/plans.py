@@ -303,8 +303,8 @@ def census(folder: Path) -> None:
         for seed in range(draws):
             vector = ps.simulate(counts, CENSUS, unit=UNIT, budget=spend, seed=seed).vectorise()
             begin = time.process_time()
-            asked_of = workloads["Prefix(Income) (1e-7)"]
-            done = ps.plans.run(name, vector, asked_of, spend=spend, key=f"draw {seed}")
+            questions = workloads["Prefix(Income) (1e-7)"]
+            done = ps.plans.run(name, vector, questions, spend=spend, key=f"draw {seed}")
             seconds = min(seconds, time.process_time() - begin)
             for w, workload in workloads.items():
                 off = done.answer(workload).values - truths[w]

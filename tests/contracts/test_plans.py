@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import psephos as ps
+import psephos.plans.buckets
 from psephos.infer.estimate import Estimate
 from psephos.inverse import form as forms
 from psephos.kernel.protected import ProtectedVector
@@ -246,6 +247,56 @@ def test_unknown_plans_and_options_are_named():
         run("DAWA", vector, workload, ratio="1/4")
     with pytest.raises(ps.WorkloadError, match="for two attributes"):
         run("UniformGrid", vector, workload)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "words"),
+    [
+        ("MWEM", "rows", -5, "rows is a finite number above 0, got -5"),
+        ("MWEM", "rows", "many", "rows is a number, got 'many'"),
+        ("MWEM", "rounds", 0, "rounds is a whole number from 1"),
+        ("AHP", "threshold", -1, "threshold is a finite number above 0"),
+        ("AHP", "share", "1", "shares leave something for the last step"),
+        ("DAWA", "share", "2", "shares leave something for the last step"),
+        ("DAWA", "lengths", "odd", "lengths are one of aligned"),
+        ("PrivBayes", "usefulness", 0, "usefulness is a finite number above 0"),
+        ("HB-Striped", "attribute", "z", "no attribute 'z'"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_charged(people, name, option, value, words):
+    ledger, table = people("line")
+    options = OPTIONS.get(name, {}) | {option: value}
+    with pytest.raises(ps.PsephosError, match=words):
+        ps.plans.run(name, table.vectorise(), WORKLOADS["line"], spend=SPEND, **options)
+    assert not ledger.history()
+
+
+def test_plans_of_too_many_cells_are_refused_before_anything_is_charged(people):
+    @ps.plans.plan("Narrow", signature="SI LM", adaptive=True, most_cells=11)
+    def narrow(vector, workload, budget):
+        """Never."""
+        return ps.infer.expanded(vector.measure(ps.select.identity(workload), spend=budget))
+
+    ledger, table = people("line")
+    try:
+        with pytest.raises(ps.TooLargeError, match=r"at most 11, .* Nothing was charged"):
+            run("Narrow", table.vectorise(), WORKLOADS["line"])
+    finally:
+        ps.plans.forget("Narrow")
+    assert not ledger.history()
+
+
+def test_many_buckets_are_measured_by_a_tree(monkeypatch):
+    """The partition is paid for by then."""
+    monkeypatch.setattr(psephos.plans.buckets, "BUCKET_ENTRIES", 1)
+    workload = WORKLOADS["line"]
+    done = run("DAWA", simulated(workload, SPEND).vectorise(), workload)
+    assert np.isfinite(done.answer(workload).values).all()
+
+
+def test_only_protected_vectors_are_run_on():
+    with pytest.raises(ps.RefusedError, match="runs on a protected vector, got list"):
+        run("HB", [1, 2], WORKLOADS["line"])
 
 
 def test_a_plan_that_leaves_some_of_its_budget_is_refused():

@@ -17,13 +17,14 @@ from psephos.infer import expanded, least_squares, thresholded
 from psephos.infer.estimate import CellEstimate, Estimate
 from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.measurement import Measurement
+from psephos.kernel.query import Query
 from psephos.kernel.scores import WholePartitions
 from psephos.kernel.scores.deviations import LARGEST_PENALTY, Lengths
 from psephos.matrix import Compose, Dense, DirectSum, Identity, Matrix, Partition, Scaled
 from psephos.plans.fixed import hb_matrix, longest_attribute
 from psephos.plans.partitions import along_curve, boxes, clusters, grid, refined, stripes
 from psephos.plans.registry import plan
-from psephos.plans.session import PlanVector, known_rows, shares
+from psephos.plans.session import PlanVector, known_rows, positive_option, shares
 from psephos.strategy import select
 from psephos.values import Array
 from psephos.workload.product import Product
@@ -65,6 +66,7 @@ def ahp(
 ) -> Estimate:
     """Many cells of few different counts, in no order; single cells are asked."""
     first, second = shares(_epsilon(budget, "AHP"), share)
+    positive_option("threshold", threshold)
     cells = vector.measure(Identity(vector.size), spend=first)
     groups = clusters(thresholded(cells, eta=threshold).vector, math.sqrt(2) / _rate(second))
     counts = vector.reduce(groups).measure(Identity(groups.shape[0]), spend=second)
@@ -92,7 +94,10 @@ def dawa(
     ordered = vector if len(shape) != 2 else vector.transform(Partition(np.argsort(line)))
     cuts = ordered.partition(_search(first, lengths), spend=first)
     buckets = _moved(cuts, line)
-    strategy = select.greedy_h(on_buckets(workload, buckets), NoiseKind.LAPLACE)
+    if buckets.shape[0] * vector.size <= BUCKET_ENTRIES:
+        strategy = select.greedy_h(on_buckets(workload, buckets), NoiseKind.LAPLACE).query
+    else:  # the partition is paid for, so something has to serve it
+        strategy = Query.of(hb_matrix(buckets.shape[0]))
     return expanded(vector.reduce(buckets).measure(strategy, spend=second))
 
 

@@ -18,6 +18,7 @@ from psephos.domain.predicate import Predicate
 from psephos.errors import BudgetError, UnsupportedError
 from psephos.infer import expanded, least_squares, nonnegative, thresholded
 from psephos.infer.estimate import Answers, Estimate
+from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedTable
@@ -121,6 +122,7 @@ def _cells_of(workload: Workload, i: int) -> Kron:
     signature="PA TR SI LM NLS",
     reference="Zhang et al. 2020, Algorithm 1",
     adaptive=True,
+    most_cells=NONNEGATIVE_CELLS,
 )
 def cdf_of_vector(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
     """How many rows lie below each value of one attribute."""

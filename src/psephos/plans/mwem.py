@@ -13,7 +13,7 @@ import numpy as np
 from psephos.errors import BudgetError, WorkloadError
 from psephos.infer import multiplicative_weights
 from psephos.infer.estimate import Estimate
-from psephos.infer.nonnegative import best_nonnegative
+from psephos.infer.nonnegative import NONNEGATIVE_CELLS, best_nonnegative
 from psephos.kernel.budget import Budget
 from psephos.kernel.scores import WorstApproximated
 from psephos.matrix import Dense, Matrix, Partition
@@ -31,6 +31,7 @@ MWEM_ROUNDS = 10
     signature="I:(SW LM MW)",
     reference="Hardt, Ligett and McSherry 2012",
     adaptive=True,
+    most_cells=NONNEGATIVE_CELLS,
 )
 def mwem(
     vector: PlanVector,
@@ -49,6 +50,7 @@ def mwem(
     signature="I:(SW SH2 LM MW)",
     reference="Zhang et al. 2020, section 9.1",
     adaptive=True,
+    most_cells=NONNEGATIVE_CELLS,
 )
 def mwem_b(
     vector: PlanVector,
@@ -67,6 +69,7 @@ def mwem_b(
     signature="I:(SW LM NLS)",
     reference="Zhang et al. 2020, section 9.1",
     adaptive=True,
+    most_cells=NONNEGATIVE_CELLS,
 )
 def mwem_c(
     vector: PlanVector,
@@ -85,6 +88,7 @@ def mwem_c(
     signature="I:(SW SH2 LM NLS)",
     reference="Zhang et al. 2020, section 9.1",
     adaptive=True,
+    most_cells=NONNEGATIVE_CELLS,
 )
 def mwem_d(
     vector: PlanVector,

@@ -26,7 +26,7 @@ from psephos.kernel.scores import FarFromIndependent
 from psephos.matrix import Identity, Kron
 from psephos.matrix.kron import AxisTotals, NamedFactors
 from psephos.plans.registry import plan
-from psephos.plans.session import PlanVector, shares
+from psephos.plans.session import PlanVector, positive_option, shares
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
@@ -77,6 +77,7 @@ def _tables(
     """One-way tables, then the tables of a network that is chosen by them."""
     if budget.currency != "epsilon":
         raise BudgetError(f"PrivBayes chooses parents, which is paid in epsilon, got {budget}")
+    positive_option("usefulness", usefulness)
     first, choosing, rest = shares(budget, FIRST_SHARE, NETWORK_SHARE)
     domain = vector.domain
     d = len(domain.shape)

@@ -8,8 +8,9 @@ from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import Any
 
-from psephos.errors import WorkloadError, name_list
+from psephos.errors import RefusedError, TooLargeError, WorkloadError, name_list
 from psephos.infer.estimate import Answers, Estimate
+from psephos.inverse.form import VECTOR_LIMIT
 from psephos.kernel.budget import Budget
 from psephos.kernel.protected import ProtectedVector
 from psephos.plans.session import PlanRequest, PlanVector, Session
@@ -33,6 +34,8 @@ class NamedPlan:
     adaptive: bool
     """Does what is measured depend on the data? Errors are then not known beforehand."""
     body: Body
+    most_cells: int = VECTOR_LIMIT
+    """It estimates every cell, so there is a limit to them."""
 
     @property
     def when(self) -> str:
@@ -60,7 +63,12 @@ class PlanRun:
 
 
 def plan(
-    name: str, *, signature: str, reference: str = "", adaptive: bool = False
+    name: str,
+    *,
+    signature: str,
+    reference: str = "",
+    adaptive: bool = False,
+    most_cells: int = VECTOR_LIMIT,
 ) -> Callable[[Body], Body]:
     """Register a function of (vector, workload, budget) as a plan of that name.
 
@@ -80,7 +88,7 @@ def plan(
     def register(body: Body) -> Body:
         if name in _PLANS and _PLANS[name].body.__module__ != body.__module__:
             raise WorkloadError(f"there is a plan called {name!r} already; choose another name")
-        _PLANS[name] = NamedPlan(name, signature, reference, adaptive, body)
+        _PLANS[name] = NamedPlan(name, signature, reference, adaptive, body, most_cells)
         return body
 
     return register
@@ -129,7 +137,19 @@ def run(
     if strange:
         have = name_list(list(chosen.options)) if chosen.options else "none"
         raise WorkloadError(f"plan {name!r} has no option {strange[0]!r}; it has {have}")
+    if not isinstance(vector, ProtectedVector):
+        raise RefusedError(
+            f"a plan runs on a protected vector, got {type(vector).__name__}; write "
+            "ps.protect(...).vectorise()"
+        )
     Workload.require(workload, vector.domain)
+    if chosen.adaptive and vector.domain.size > chosen.most_cells:
+        raise TooLargeError(
+            f"plan {name!r} estimates every cell, at most {chosen.most_cells:,}, and "
+            f"{vector.domain} has more; keep fewer columns, or take HDMM. Nothing was charged",
+            vector.domain.size,
+            chosen.most_cells,
+        )
     vector.check_budget(spend, key=key)
     session = Session(name, spend, key)
     estimate = chosen.body(PlanVector(vector, session), workload, spend, **options)
@@ -138,6 +158,6 @@ def run(
 
 
 def _known(name: str) -> NamedPlan:
-    if name not in _PLANS:
+    if not isinstance(name, str) or name not in _PLANS:
         raise WorkloadError(f"there is no plan called {name!r}; there are {name_list(names())}")
     return _PLANS[name]

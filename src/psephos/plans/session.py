@@ -12,14 +12,16 @@ Nothing here is trusted: the vector behind it charges for every request and deci
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from numpy.random import Generator, default_rng
 
 from psephos.domain.domain import Domain
-from psephos.errors import BudgetError
+from psephos.errors import BudgetError, WorkloadError
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedVector
@@ -152,10 +154,19 @@ def shares(budget: Budget, *parts: Any) -> Sequence[Budget]:
     [epsilon 1/4 (~0.25), epsilon 1/4 (~0.25), epsilon 1/2 (~0.5)]
     """
     several = [budget * part for part in parts]
-    left = budget
-    for each in several:
-        left -= each
-    return [*several, left]
+    left = budget.amount - sum(each.amount for each in several)
+    if left <= 0:  # said before the first of them is spent
+        raise BudgetError(f"shares leave something for the last step: below 1 in all, got {parts}")
+    return [*several, Budget(budget.currency, left)]
+
+
+def positive_option(name: str, value: float) -> float:
+    """An option that is a finite number above zero; others are refused before anything is asked."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise WorkloadError(f"{name} is a number, got {value!r}")
+    if not 0 < value < math.inf:
+        raise WorkloadError(f"{name} is a finite number above 0, got {value!r}")
+    return float(value)
 
 
 def known_rows(
@@ -163,7 +174,7 @@ def known_rows(
 ) -> tuple[float, Budget, list[Measurement]]:
     """The number of rows, declared or with noise; what is left of the budget; what was measured."""
     if rows is not None:
-        return float(rows), budget, []
+        return positive_option("rows", rows), budget, []
     first, rest = shares(budget, TOTAL_SHARE)
     measured = vector.measure(total(vector.size), spend=first)
     return max(1.0, float(measured.values[0])), rest, [measured]
