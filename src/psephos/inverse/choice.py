@@ -55,8 +55,8 @@ SECONDS_PER_EIGEN_FLOP = 4e-10
 """Seconds of the eigenvectors of n x n numbers, for each of n³."""
 SECONDS_PER_DRAW = {"laplace": 4e-8, "gaussian": 4e-8}
 """Seconds of a draw of exact noise."""
-SECONDS_PER_BLOCK = {"laplace": 1e-3, "gaussian": 3e-3}
-"""Seconds that a block takes however small it is: checks, one call of a sampler, its fit."""
+SECONDS_PER_BLOCK = {"laplace": 4e-4, "gaussian": 4e-4}
+"""Seconds that a block takes however small it is: checks, its counts, its fit."""
 COSTED_ITERATIONS = 30
 """Of LSMR with its preconditioner, in a typical case."""
 
