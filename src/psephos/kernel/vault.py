@@ -32,7 +32,7 @@ from psephos.kernel.source import Cells, Names, Source
 from psephos.values import Array, key_of
 
 Draw = Callable[[], Array]
-MOST_KEPT = 2 * 10**7
+MOST_KEPT = 5 * 10**6
 """Counts that are kept for later requests, beside the latest table; older ones are made anew."""
 
 
