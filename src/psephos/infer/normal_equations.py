@@ -141,23 +141,52 @@ class NormalEquations:
         """The same with G = WᵀW in place of X: distances are those of the workload's answers."""
         Workload.require(workload, estimate.domain)
         workload.check_covered(estimate.form)
+
+        def cells() -> Array:
+            base = cls.of(estimate)
+            return base.spread(base.solution(), None)
+
+        products = [workload.factors(i) for i in range(len(workload.products))]
+        squares = [float(product.weight) ** 2 for product in workload.products]
+        weights = [w / max(squares) for w in squares]
+        noise = math.sqrt(_expected_square(estimate, products, weights))
+        return cls._of_answers(workload, cells, noise)
+
+    @classmethod
+    def of_cells(cls, cells: Array, workload: Workload) -> NormalEquations:
+        """The same for cells of any origin; what stands for noise is what their negatives move.
+
+        That is the length of W(x - x₊), with x₊ the cells cut at zero.
+        """
+        cut = cells - np.maximum(cells, 0)
+        answers = [
+            product.weight * (Kron(workload.factors(i)) @ cut)
+            for i, product in enumerate(workload.products)
+        ]
+        largest = max(float(product.weight) for product in workload.products)
+        moved = math.sqrt(sum(float(each @ each) for each in answers)) / largest
+        return cls._of_answers(workload, lambda: cells, moved)
+
+    @classmethod
+    def _of_answers(
+        cls, workload: Workload, cells: Callable[[], Array], noise: float
+    ) -> NormalEquations:
+        """For the distance |W(x - cells)|, which noise of this length stands beside."""
         products = [workload.factors(i) for i in range(len(workload.products))]
         blocks: list[Matrix] = [Kron(factors) for factors in products]
         squares = [float(product.weight) ** 2 for product in workload.products]
-        shape = estimate.domain.shape
+        shape = workload.domain.shape
         merging, groups = Merging.of(blocks, shape), None
         if merging is not None:
             blocks, shape = list(merging.blocks(blocks)), merging.shape
             groups = merged_cells(merging)
 
         def solution() -> Array:
-            base = cls.of(estimate)
-            vector = base.spread(base.solution(), None)
+            vector = cells()
             return vector if groups is None else np.bincount(groups, vector, math.prod(shape))
 
         weights = [w / max(squares) for w in squares]
         apply = gram_map(blocks, weights, shape)
-        noise = math.sqrt(_expected_square(estimate, products, weights))
         target = apply(solution())
         return cls(tuple(blocks), tuple(weights), shape, apply, target, solution, noise, groups)
 

@@ -13,7 +13,7 @@ from psephos.kernel.unit import Unit
 from psephos.values import Array
 
 
-class Record(NamedTuple):
+class RequestRecord(NamedTuple):
     """A request that was answered: the ledger's name for it, its key, and what came of it."""
 
     fingerprint: str | None
@@ -41,7 +41,7 @@ class RecordedLedger:
     unit: Unit
     budget: Budget
     dataset_id: str
-    records: Sequence[Record]
+    records: Sequence[RequestRecord]
     answered: int = 0
 
     def remaining(self) -> Budget:

@@ -47,8 +47,8 @@ def replayed(
 
     >>> import numpy as np
     >>> import psephos as ps
-    >>> from psephos.kernel.recorded_ledger import Record
-    >>> records = [Record(None, "total", np.array([52]))]
+    >>> from psephos.kernel.recorded_ledger import RequestRecord
+    >>> records = [RequestRecord(None, "total", np.array([52]))]
     >>> ledger = RecordedLedger(ps.add_remove_row(), ps.epsilon("1"), "people", records)
     >>> table = replayed(ps.Domain.of(age=100), ledger, simulation=True)
     >>> table.vectorise().noisy_count(spend=ps.epsilon("1")).values

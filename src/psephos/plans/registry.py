@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import Any
@@ -11,9 +12,17 @@ from typing import Any
 from psephos.errors import RefusedError, TooLargeError, WorkloadError, name_list
 from psephos.infer.estimate import Answers, Estimate
 from psephos.inverse.form import VECTOR_LIMIT
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.protected import ProtectedVector
-from psephos.plans.session import PlanRequest, PlanVector, Session, Transcript
+from psephos.plans.session import (
+    FirstMeasurement,
+    PlanRequest,
+    PlanVector,
+    QuestionVector,
+    Session,
+    Transcript,
+)
+from psephos.strategy.strategy import Strategy
 from psephos.workload.workload import Workload
 
 Body = Callable[..., Estimate]
@@ -54,6 +63,25 @@ class NamedPlan:
         if strange:
             have = name_list(list(self.options)) if self.options else "none"
             raise WorkloadError(f"plan {self.name!r} has no option {strange[0]!r}; it has {have}")
+
+    def strategy(self, workload: Workload, noise: NoiseKind, **options: Any) -> Strategy:
+        """What a plan that does not adapt measures, whatever the data are.
+
+        >>> import psephos as ps
+        >>> ages = ps.Workload(ps.Domain.of(age=64), [ps.product(age=ps.prefix())])
+        >>> ps.plans.PLANS["H2"].strategy(ages, ps.NoiseKind.LAPLACE).query.shape
+        (127, 64)
+        """
+        if self.adaptive:
+            raise WorkloadError(f"what plan {self.name!r} measures depends on the data")
+        self.check_options(options)
+        spend = Budget(noise.currency, Fraction(1))
+        look = QuestionVector(workload.domain)
+        try:
+            self.body(look, workload, spend, **options)
+        except FirstMeasurement as first:
+            return Strategy(workload.domain, noise, first.query, self.name)
+        raise WorkloadError(f"plan {self.name!r} measures nothing")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 from numpy.random import Generator, default_rng
@@ -32,6 +32,7 @@ from psephos.kernel.query import Query
 from psephos.kernel.scores import PARTITIONS, SCORES, PrivateSearch, Score
 from psephos.matrix import Matrix, Partition, total
 from psephos.strategy.strategy import Strategy
+from psephos.values import Array
 
 TOTAL_SHARE = "1/20"
 """What a noisy number of rows gets of the budget where none is declared."""
@@ -54,6 +55,15 @@ class PlanRequest(NamedTuple):
     kind: RequestKind
     spend: Budget
     result: Measurement | Partition | int
+
+    @property
+    def values(self) -> Array:
+        """The result as the ledger stores it: noisy integers, a number, or lengths."""
+        if isinstance(self.result, Measurement):
+            return self.result.values
+        if isinstance(self.result, Partition):  # of intervals, one after the other
+            return np.bincount(self.result.groups).astype(np.int64)
+        return np.array([self.result], dtype=np.int64)
 
 
 def step_key(key: str, step: int) -> str:
@@ -213,6 +223,36 @@ class PlanVector:
     def __repr__(self) -> str:
         session = self._session
         return f"PlanVector({self.size:,} cells; {session.spent} of {session.budget} spent)"
+
+
+class FirstMeasurement(Exception):
+    """Ends a plan at its first measurement, of which only the question was wanted."""
+
+    def __init__(self, query: Query) -> None:
+        super().__init__("what a plan measures first")
+        self.query = query
+
+
+class QuestionVector(PlanVector):
+    """A vector without counts: it tells what a plan would measure first."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+
+    @property
+    def domain(self) -> Domain:
+        """The public schema of the cells."""
+        return self._domain
+
+    @property
+    def size(self) -> int:
+        """How many counts there would be."""
+        return self._domain.size
+
+    def measure(self, queries: Strategy | Query | Matrix, *, spend: Budget) -> NoReturn:
+        """The plan ends here."""
+        query = queries.query if isinstance(queries, Strategy) else queries
+        raise FirstMeasurement(query if isinstance(query, Query) else Query.of(query))
 
 
 def shares(budget: Budget, *parts: Any) -> Sequence[Budget]:

@@ -25,13 +25,16 @@ from psephos.infer.least_squares import over_merged_domain
 from psephos.kernel.budget import Budget
 from psephos.release.bundle import Bundle
 from psephos.release.files import report_damage, sha256_of
+from psephos.release.labels import marked, table_labels
+from psephos.release.plan_views import PlanViews
+from psephos.release.planned import PLANNED_FILES
 from psephos.release.published import all_cells_fit
 from psephos.release.request import Job
 from psephos.release.requests import REQUEST_FILES, request_folders
 from psephos.release.spec.entries import TargetEntry
 from psephos.release.spec.tables import Table
 from psephos.release.targets import cheapest_strategy, check_draw_count
-from psephos.release.views import Views, marked, table_labels
+from psephos.release.views import Views
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
@@ -43,6 +46,7 @@ from psephos.workload.workload import Workload
 
 MODEL = "a model: the estimate of all cells that published numbers are a rounding of"
 """What answers without an interval come from."""
+PLANNED = "the estimate of a plan that adapts to the data, which is biased"
 NOTEBOOK_ROWS = 200
 """The most rows that a notebook shows."""
 
@@ -61,11 +65,17 @@ class Reply:
         """Do answers rest on a model where measurements do not tell?"""
         return self.method == MODEL
 
+    @property
+    def view(self) -> str:
+        """What the answers come from: least squares, a model, or a plan's biased estimate."""
+        return {MODEL: "model", PLANNED: "plan"}.get(self.method, "consistent")
+
     def __repr__(self) -> str:
         answers = self.table.num_rows
         plural = "s" if answers != 1 else ""
-        if self.is_model:
-            return f"Reply({answers:,} answer{plural}, free, by a model: without an interval)"
+        if math.isinf(self.half_width):
+            by = "by a model" if self.is_model else "by a plan's estimate"
+            return f"Reply({answers:,} answer{plural}, free, {by}: without an interval)"
         return f"Reply({answers:,} answer{plural}, free, at most ± {self.half_width:,.4g})"
 
     def _repr_html_(self) -> str:
@@ -129,10 +139,8 @@ def _opened(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
     """The bundle, if what answers come from is as it was released."""
     bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
     folders = [Path(folder) for folder in request_folders(bundle.manifest)]
-    for name in (
-        "release.json",
-        *((f / name).as_posix() for f in folders for name in REQUEST_FILES),
-    ):
+    files = REQUEST_FILES if bundle.method is None else PLANNED_FILES
+    for name in ("release.json", *((f / name).as_posix() for f in folders for name in files)):
         with report_damage(bundle.path / name):
             digest = sha256_of(bundle.path / name)
         if digest != bundle.manifest["files"].get(name):
@@ -161,6 +169,8 @@ def ask(
     workload = question_workload(bundle, sql, dialect)
     if model:
         return _model_reply(bundle, workload)
+    if bundle.method is not None:
+        return _plan_reply(bundle, workload)
     try:
         views = _over(bundle, workload, draws)
         answers = views.estimate.answer(workload)
@@ -179,6 +189,16 @@ def ask(
     }
     table = marked(table_labels(workload, whole), numbers, bundle.simulation)
     return Reply(workload, table, float(widths.per_query.max()), widths.method)
+
+
+def _plan_reply(bundle: Bundle, workload: Workload) -> Reply:
+    """Answers of the plan's estimate of all cells."""
+    if not isinstance(bundle.views, PlanViews):
+        raise ReleaseError(f"{bundle.path} holds no plan")
+    answers = workload.answer(bundle.views.vector.reshape(bundle.job.workload.domain.shape))
+    whole = Table("ask", "ask", range(len(workload.products)))
+    table = marked(table_labels(workload, whole), {"count": answers}, bundle.simulation)
+    return Reply(workload, table, math.inf, PLANNED)
 
 
 def _model_reply(bundle: Bundle, workload: Workload) -> Reply:
@@ -239,6 +259,11 @@ def price(
     """
     bundle = _opened(bundle)
     check_draw_count(draws)
+    if bundle.method is not None:
+        raise ReleaseError(
+            f"{bundle.path} was made by {bundle.method.name!r}, which adapts to the data: nothing "
+            "builds on it, and what it errs by is not known, so there is no price on top of it"
+        )
     workload = (
         question if isinstance(question, Workload) else question_workload(bundle, question, dialect)
     )

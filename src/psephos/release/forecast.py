@@ -196,7 +196,7 @@ class Forecast:
         )
 
 
-def plan(
+def forecast_measured(
     path: str | os.PathLike[str] | Job,
     *,
     budget: Budget | None = None,
@@ -204,7 +204,7 @@ def plan(
     progress: Progress | None = None,
     thorough: bool = False,
 ) -> Forecast:
-    """The error of every table of a release file, and of rival strategies; no data are touched.
+    """The error of every table if the best strategy is measured, and of rivals; no data.
 
     Args:
         path: a release file, its folder, or a job

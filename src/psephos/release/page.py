@@ -142,17 +142,15 @@ def result_of(release: ReleaseFacts, number: int) -> Result:
         title=table.title,
         name=table.name,
         table=_count_table(release, table, data),
-        chart=_chart(release, table, data) if release.plots and few else None,
-        precision=_precision(release, number) + _rest(release, table, data),
+        chart=chart_of(release, table, data) if release.plots and few else None,
+        precision=_precision(release, number) + rest_text(release, table, data),
     )
 
 
 def _count_table(release: ReleaseFacts, table: Table, data: pa.Table) -> HtmlTable:
-    labels = data.column_names[: data.column_names.index("count")]
-    if len(labels) > 1:  # what a part asks about shows in its labels
-        labels = [name for name in labels if name != PART]
+    labels = label_columns(data)
     published, bars = _view(release, table) == "published", not release.plots
-    heads = [_column_head(release, name) for name in labels] or ["Rows"]
+    heads = column_heads(release, labels)
     heads += ["Published count", "Consistent"] if published else ["Count"]
     heads += ["Standard error", f"{release.confidence} noise interval", *(["Plot"] * bars)]
     page_data = data.slice(0, PAGE_ROWS)
@@ -171,6 +169,18 @@ def _count_table(release: ReleaseFacts, table: Table, data: pa.Table) -> HtmlTab
     return HtmlTable.of(table.title, heads, rows, text_columns=text_columns, under_heading=True)
 
 
+def label_columns(data: pa.Table) -> list[str]:
+    """The columns of labels that a page shows."""
+    labels = data.column_names[: data.column_names.index("count")]
+    # What a part asks about shows in its labels.
+    return [name for name in labels if name != PART] if len(labels) > 1 else labels
+
+
+def column_heads(release: ReleaseFacts, labels: list[str]) -> list[str]:
+    """What they are called."""
+    return [_column_head(release, name) for name in labels] or ["Rows"]
+
+
 def _column_head(release: ReleaseFacts, column: str) -> str:
     """What a column of labels is called; an attribute may have given way to a number's name."""
     name = column if column in release.titles else column.removesuffix("_")
@@ -187,12 +197,13 @@ def _bar(row: Mapping[str, Any], extent: tuple[float, float]) -> IntervalBar:
     return IntervalBar(min(zero, number), max(zero, number), lower, upper)
 
 
-def _chart(release: ReleaseFacts, table: Table, data: pa.Table) -> TableChart:
+def chart_of(release: ReleaseFacts, table: Table, data: pa.Table) -> TableChart:
     """What the chart of a table shows."""
     extremes = _extremes(Points.of(data))
     words = f"Plot of “{table.title}”: {extremes}. The table holds the same numbers."
     ordered = ordered_columns(release.job, table)
-    return TableChart(data, ordered, release.titles, words, release.confidence)
+    confidence = release.confidence if release.views.has_errors else None
+    return TableChart(data, ordered, release.titles, words, confidence)
 
 
 def _extremes(points: Points) -> str:
@@ -234,7 +245,7 @@ def _target_reached(release: ReleaseFacts, table: Table, digits: int) -> str:
     )
 
 
-def _rest(release: ReleaseFacts, table: Table, data: pa.Table) -> str:
+def rest_text(release: ReleaseFacts, table: Table, data: pa.Table) -> str:
     """Where the rows are that the page leaves out."""
     if data.num_rows <= PAGE_ROWS:
         return ""

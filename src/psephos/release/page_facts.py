@@ -18,11 +18,11 @@ from psephos.infer.group_cells import Disagreement
 from psephos.kernel.budget import Budget
 from psephos.kernel.unit import Unit
 from psephos.matrix import Identity, Kron, Matrix, Ones
-from psephos.release.bundle import distance
 from psephos.release.forecast import Forecast, TableError
+from psephos.release.labels import row_multiplicity
 from psephos.release.request import Job, column_titles
 from psephos.release.spec.entries import ReleaseFile, TableEntry, View
-from psephos.release.views import Views, row_multiplicity
+from psephos.release.views import Views
 from psephos.report import charts
 from psephos.report.html import Cell, HtmlTable
 from psephos.report.page import (
@@ -193,13 +193,14 @@ def spending_of(release: ReleaseFacts) -> Spending:
         ("Noise", f"{NOISE_NAMES[forecast.strategy.noise]}, exact, in whole numbers"),
         ("Chosen strategy", forecast.strategy.name),
         *([("Builds on measurements of", f"{names}, each charged when it was made")] * bool(past)),
-        *_ledger_facts(release),
+        *ledger_facts(release),
     ]
     weighted = any(row_multiplicity(block.matrix) > 1 for block in release.views.blocks)
     return Spending(tuple(facts), _blocks(release), weighted)
 
 
-def _ledger_facts(release: ReleaseFacts) -> Pairs:
+def ledger_facts(release: ReleaseFacts) -> Pairs:
+    """The charge, and what the data set has spent in all."""
     if release.simulation:
         return (("Ledger", "none: a rehearsal costs nothing"),)
     charge, receipt = release.charge, release.receipt
@@ -292,12 +293,14 @@ def shifts_of(release: ReleaseFacts) -> Shifts:
         for shift in release.views.shifts(table)
     ]
     heads = ["Table", "Counts by", "Numbers", "Mean shift (estimate)"]
-    gaps = distance(release.views)
-    distances = (
-        ("Largest distance between the two views", _gap_text(gaps["largest"])),
-        ("Root mean square distance", _gap_text(gaps["root_mean_square"])),
-        ("Largest distance, in standard errors", count_text(gaps["in_standard_errors"], 2)),
+    gaps = release.views.distance()
+    distances: Pairs = (
+        ("Largest distance between the two views", _gap_text(gaps.largest)),
+        ("Root mean square distance", _gap_text(gaps.root_mean_square)),
     )
+    if gaps.in_standard_errors is not None:
+        words = count_text(gaps.in_standard_errors, 2)
+        distances = (*distances, ("Largest distance, in standard errors", words))
     caption = "Estimated shift of the published view, in rows"
     return Shifts(HtmlTable.of(caption, heads, rows), distances)
 
