@@ -132,6 +132,7 @@ ESTIMATES = {
     "non-negative groups": Example(
         lambda *run: nonnegative(ps.infer.least_squares(reduced(*run)), total=178)
     ),
+    "plain recovery of cells": Example(cells(ps.infer.plain_recovery)),
     "expanded cells": Example(cells(ps.infer.expanded)),
     "expanded groups": Example(groups(ps.infer.expanded)),
     "expanded groups of a public total": Example(groups(ps.infer.expanded, total=178)),

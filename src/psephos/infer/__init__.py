@@ -8,6 +8,7 @@ from psephos.infer.least_squares import BlockAnswers, LeastSquares, NoisyBlock, 
 from psephos.infer.local_tables import Inconsistency, LocalTables, local_tables
 from psephos.infer.multiplicative_weights import multiplicative_weights
 from psephos.infer.nonnegative import NonNegative, nonnegative
+from psephos.infer.plain_recovery import PlainRecovery, plain_recovery
 from psephos.infer.table_groups import CommonTable, Grouping, SharedTable, TableGroup
 from psephos.infer.thresholded import thresholded
 
@@ -26,6 +27,7 @@ __all__ = [
     "MaximumEntropy",
     "NoisyBlock",
     "NonNegative",
+    "PlainRecovery",
     "SharedTable",
     "TableGroup",
     "expanded",
@@ -34,5 +36,6 @@ __all__ = [
     "maximum_entropy",
     "multiplicative_weights",
     "nonnegative",
+    "plain_recovery",
     "thresholded",
 ]
