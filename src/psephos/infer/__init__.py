@@ -1,5 +1,6 @@
 """From noisy measurements to estimates: unbiased by least squares, or closer and not negative."""
 
+from psephos.infer.consistency import ConsistentTables, consistent
 from psephos.infer.entropy import MaximumEntropy, maximum_entropy
 from psephos.infer.estimate import Answers, CellEstimate, Estimate
 from psephos.infer.expanded import expanded
@@ -17,6 +18,7 @@ __all__ = [
     "BlockAnswers",
     "CellEstimate",
     "CommonTable",
+    "ConsistentTables",
     "Disagreement",
     "Estimate",
     "GroupCells",
@@ -30,6 +32,7 @@ __all__ = [
     "PlainRecovery",
     "SharedTable",
     "TableGroup",
+    "consistent",
     "expanded",
     "least_squares",
     "local_tables",
