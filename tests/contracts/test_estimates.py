@@ -97,6 +97,10 @@ def cells(method, **options):
     return lambda *run: method(measure(CELLS, *run), **options)
 
 
+def tables(method, **options):
+    return lambda *run: method(measure(TABLES, *run), **options)
+
+
 def groups(method, **options):
     return lambda *run: method(reduced(*run), **options)
 
@@ -132,6 +136,9 @@ ESTIMATES = {
     "non-negative groups": Example(
         lambda *run: nonnegative(ps.infer.least_squares(reduced(*run)), total=178)
     ),
+    "plain recovery of cells": Example(cells(ps.infer.plain_recovery)),
+    "tables consistent in L1": Example(tables(ps.infer.consistent, norm="l1")),
+    "tables consistent in L∞": Example(tables(ps.infer.consistent, norm="linf")),
     "expanded cells": Example(cells(ps.infer.expanded)),
     "expanded groups": Example(groups(ps.infer.expanded)),
     "expanded groups of a public total": Example(groups(ps.infer.expanded, total=178)),

@@ -148,8 +148,9 @@ def test_every_selector_is_held_to_these_laws():
         if inspect.isfunction(value) and inspect.signature(value).return_annotation == "Strategy":
             public[name] = next(iter(inspect.signature(value).parameters))
     assert {name for name, first in public.items() if first == "workload"} == set(SELECTORS)
-    # These read a strategy, or call hdmm.
-    assert {name for name, first in public.items() if first != "workload"} == {"cached", "load"}
+    # These take a strategy, read one, or call hdmm.
+    others = {name for name, first in public.items() if first != "workload"}
+    assert others == {"budgeted", "cached", "load"}
 
 
 @pytest.mark.parametrize(("name", "of", "noise"), SERVED)

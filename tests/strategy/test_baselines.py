@@ -16,7 +16,8 @@ from psephos.kernel import gate
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.matrix import Identity, Kron, Ones, Partition, Stack
-from psephos.strategy.datacube.cuboids import choose, datacube
+from psephos.strategy.datacube.cuboids import choose
+from psephos.strategy.datacube.strategies import datacube
 from psephos.strategy.fixed import baselines
 from psephos.strategy.fixed.greedy_h import greedy_h
 from psephos.strategy.fixed.low_rank import completed, low_rank, project

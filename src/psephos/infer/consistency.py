@@ -1,0 +1,225 @@
+"""Consistent tables nearest to the noisy ones in L1 or L∞, by linear programmes.
+
+Yaroslavtsev et al. (2013), sections III-C and IV-C: tables are consistent if they are those of some
+vector of cells. No such vector is needed: all tables on some attributes are linear in the counts of
+those values that are not the last of their attribute, for every subset S of the attributes. On one
+attribute
+
+    (x_1, …, x_n) = T (x_1 + … + x_n, x_1, …, x_{n-1})        x_n is the rest of the sum
+
+and a product of queries ⊗W_i is ⊗W_iT_i applied to these coordinates, of which there are as many as
+the tables have dimensions (Π_{i∈S} (n_i - 1) for each S, as the Fourier coefficients of the binary
+case). Every measured number counts by how many standard deviations it is moved:
+
+    min Σ |y - A g| / σ        or        min max |y - A g| / σ
+
+Under Laplace noise the first is the most likely set of tables. The second alone says little about
+most numbers; among its solutions the one with the least sum is taken. The moves are no larger, in
+the norm, than the noise was, so that consistency at most doubles the error of what was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from psephos.domain.domain import Domain
+from psephos.errors import RefusedError, TooLargeError, UnsupportedError
+from psephos.infer.estimate import Answers, Estimate
+from psephos.infer.least_squares import LeastSquares, NoisyBlock, least_squares
+from psephos.kernel.measurement import Measurement
+from psephos.matrix import Kron, Matrix, is_total
+from psephos.matrix.marginals import Axes
+from psephos.values import Array
+from psephos.workload.workload import Workload
+
+ConsistencyNorm = Literal["l2", "l1", "linf"]
+LARGEST_PROGRAMME = 20_000
+"""The most noisy numbers of a linear programme."""
+MOVE_SLACK = 1e-9
+"""By how much the largest move may grow, relatively, while the sum is made small."""
+
+
+def consistent(
+    measurements: Measurement | Iterable[Measurement], norm: ConsistencyNorm = "l2"
+) -> Estimate:
+    """Consistent tables nearest to what was measured, in units of each number's noise.
+
+    Args:
+        measurements: of marginals, or of other products over the attributes
+        norm: "l2" is least squares, unbiased and with the least variance; "l1" moves numbers by
+            the least sum, "linf" the most moved number by the least
+
+    The last two have no standard errors. They treat noise and its opposite alike, so they are
+    unbiased where the nearest tables are unique; with noise of whole numbers they often are not,
+    and then it is not known which way the chosen ones lean: they say that they are biased.
+    """
+    if norm not in ("l2", "l1", "linf"):
+        raise RefusedError(f'the norm is "l2", "l1" or "linf", got {norm!r}')
+    estimate = least_squares(measurements)
+    if norm == "l2":
+        return estimate
+    numbers = sum(len(block.values) for block in estimate.blocks)
+    if numbers > LARGEST_PROGRAMME:
+        raise TooLargeError(
+            f'consistency in "{norm}" is a linear programme, and {numbers:,} noisy numbers are '
+            f'over its limit of {LARGEST_PROGRAMME:,}; use "l2"',
+            numbers,
+            LARGEST_PROGRAMME,
+        )
+    coordinates = _Coordinates.of(estimate)
+    values = _nearest(coordinates, estimate.blocks, norm)
+    return ConsistentTables(estimate, norm, coordinates, values)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ConsistentTables:
+    """Tables that add up, nearest to the noisy ones in L1 or L∞."""
+
+    least_squares: LeastSquares
+    norm: ConsistencyNorm
+    coordinates: _Coordinates
+    values: Array
+    biased: ClassVar[bool] = True
+
+    @property
+    def domain(self) -> Domain:
+        """The domain that was measured."""
+        return self.least_squares.domain
+
+    @property
+    def simulation(self) -> bool:
+        """Is any of it made up?"""
+        return self.least_squares.simulation
+
+    @property
+    def moves(self) -> Array:
+        """By how many standard deviations every measured number was moved."""
+        blocks = self.least_squares.blocks
+        rows = [self.coordinates.rows(block.matrix) @ self.values for block in blocks]
+        moves = [(row - b.values) / b.variance**0.5 for row, b in zip(rows, blocks, strict=True)]
+        return np.concatenate(moves)
+
+    def answer(self, workload: Workload) -> Answers:
+        """The answers of a workload; their standard errors are not known."""
+        Workload.require(workload, self.domain)
+        workload.check_covered(self.least_squares.form)
+        krons = [workload.kron(i) for i in range(len(workload.products))]
+        answers = [self.coordinates.rows(kron) @ self.values for kron in krons]
+        return Answers(workload, np.concatenate(answers), biased=True, simulation=self.simulation)
+
+    def __repr__(self) -> str:
+        mark = "Simulated tables" if self.simulation else "Tables"
+        return f"{mark}(nearest in {self.norm} to {self.moves.size:,} noisy answers)"
+
+
+@dataclass(frozen=True, eq=False)
+class _Coordinates:
+    """Where the coordinates of each set S of axes begin among all."""
+
+    shape: tuple[int, ...]
+    starts: dict[Axes, int]
+    count: int
+
+    @classmethod
+    def of(cls, estimate: LeastSquares) -> _Coordinates:
+        shape = estimate.domain.shape
+        starts: dict[Axes, int] = {}
+        count = 0
+        for block in estimate.blocks:
+            axes = tuple(i for i, _ in _active(block.matrix, shape))
+            for k in range(len(axes) + 1):
+                for s in combinations(axes, k):
+                    if s not in starts:
+                        starts[s] = count
+                        count += int(np.prod([shape[i] - 1 for i in s], dtype=np.int64))
+        return cls(shape, starts, count)
+
+    def rows(self, queries: Matrix) -> Any:
+        """Queries as a sparse matrix of the coordinates."""
+        active = _active(queries, self.shape)
+        inner = sp.csr_array(np.ones((1, 1)))
+        for i, factor in active:
+            inner = sp.kron(inner, factor.dense() @ _corner(self.shape[i]), format="csr")
+        places = self._places(tuple(i for i, _ in active))
+        rows = inner.tocoo()
+        return sp.csr_array(
+            (rows.data, (rows.row, places[rows.col])), shape=(inner.shape[0], self.count)
+        )
+
+    def _places(self, axes: Axes) -> Array:
+        """The coordinate of each column of ⊗T_i: 0 on an axis stands for its sum."""
+        sizes = [self.shape[i] for i in axes]
+        places = np.empty(sizes, dtype=np.int64)
+        for k in range(len(axes) + 1):
+            for s in combinations(range(len(axes)), k):
+                inside = tuple(axes[j] for j in s)
+                if inside not in self.starts:
+                    raise UnsupportedError("no measured table has all attributes of a query")
+                block = tuple(slice(1, None) if j in s else 0 for j in range(len(axes)))
+                part = places[block]
+                places[block] = self.starts[inside] + np.arange(part.size).reshape(part.shape)
+        return places.ravel()
+
+
+def _nearest(
+    coordinates: _Coordinates, blocks: Sequence[NoisyBlock], norm: ConsistencyNorm
+) -> Array:
+    """The coordinates whose tables are nearest to the noisy answers."""
+    scales = np.concatenate([np.full(len(b.values), b.variance**-0.5) for b in blocks])
+    matrix = sp.diags_array(scales) @ sp.vstack([coordinates.rows(b.matrix) for b in blocks])
+    values = scales * np.concatenate([np.asarray(b.values, dtype=float) for b in blocks])
+    largest = None if norm == "l1" else _least_largest(matrix, values) * (1 + MOVE_SLACK)
+    m, n = matrix.shape
+    # A g + up - down = y: what a number is moved by is split in its two directions.
+    equal = sp.hstack([matrix, sp.eye_array(m), -sp.eye_array(m)], format="csc")
+    cost = np.concatenate([np.zeros(n), np.ones(2 * m)])
+    bounds = [(None, None)] * n + [(0, largest)] * (2 * m)
+    return np.asarray(_solved(cost, A_eq=equal, b_eq=values, bounds=bounds)[:n])
+
+
+def _least_largest(matrix: Any, values: Array) -> float:
+    """The least t with |y - A g| ≤ t for all numbers."""
+    m, n = matrix.shape
+    t = sp.csc_array(np.ones((m, 1)))
+    within = sp.vstack([sp.hstack([matrix, -t]), sp.hstack([-matrix, -t])], format="csc")
+    cost = np.concatenate([np.zeros(n), [1.0]])
+    bounds = [(None, None)] * n + [(0, None)]
+    limits = np.concatenate([values, -values])
+    # A move of so many numbers at once is found sooner from inside.
+    return float(_solved(cost, "highs-ipm", A_ub=within, b_ub=limits, bounds=bounds)[-1])
+
+
+def _solved(cost: Array, method: str = "highs", **constraints: Any) -> Array:
+    from scipy.optimize import linprog
+
+    result = linprog(cost, method=method, **constraints)
+    if result.status != 0:
+        raise UnsupportedError(
+            f'the linear programme of consistency was not solved ({result.message}); use "l2"'
+        )
+    return np.asarray(result.x)
+
+
+def _active(queries: Matrix, shape: tuple[int, ...]) -> list[tuple[int, Matrix]]:
+    """The attributes that are not merely summed over, with their queries."""
+    kron = queries if isinstance(queries, Kron) else Kron((queries,))
+    if kron.grid != shape:
+        raise UnsupportedError(
+            f'consistency in "l1" and "linf" is for products over the attributes, and {queries} is '
+            'none; use "l2"'
+        )
+    return [(i, factor) for i, factor in kron.active if not is_total(factor)]
+
+
+def _corner(n: int) -> Array:
+    """T: the sum and all values but the last, to all values."""
+    corner = np.eye(n, k=1)
+    corner[-1] = -1
+    corner[-1, 0] = 1
+    return corner
