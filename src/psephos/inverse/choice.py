@@ -53,7 +53,7 @@ SECONDS_PER_FLOP = 1e-10
 """Seconds of an addition or a multiplication inside of a matrix product."""
 SECONDS_PER_EIGEN_FLOP = 4e-10
 """Seconds of the eigenvectors of n x n numbers, for each of n³."""
-SECONDS_PER_DRAW = {"laplace": 2.7e-7, "gaussian": 3.4e-7}
+SECONDS_PER_DRAW = {"laplace": 4e-8, "gaussian": 4e-8}
 """Seconds of a draw of exact noise."""
 SECONDS_PER_BLOCK = {"laplace": 1e-3, "gaussian": 3e-3}
 """Seconds that a block takes however small it is: checks, one call of a sampler, its fit."""
