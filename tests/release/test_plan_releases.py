@@ -407,3 +407,14 @@ def test_a_prior_needs_a_stand_in(tmp_path):
     place.write_text(PRIOR)
     with pytest.raises(ps.ReleaseError, match=r"stand_in: .*old\.csv"):
         ps.plan(place)
+
+
+def test_relative_errors_are_small_beside_the_numbers(tmp_path):
+    text = LINE.replace('name = "PLAN"', 'name = "measure"').replace('"identity"', '"opt0"')
+    plain = ps.plan(ready(tmp_path / "plain", "measure", text))
+    kind = '"opt0", restarts = 1, error = "relative"'
+    beside = ps.plan(ready(tmp_path / "beside", "measure", text.replace('"opt0"', kind)))
+    sizes = np.arange(1, 33)  # a prefix counts so many cells
+    shares = [np.mean((f.widths.stderr / sizes) ** 2) for f in (plain, beside)]
+    assert shares[1] < 0.9 * shares[0]
+    assert beside.rmse > plain.rmse

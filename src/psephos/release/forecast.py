@@ -374,8 +374,8 @@ def _rivals(
     # The search scored its rivals in its own weights, those of the targets if there are any.
     least = min((other.error for other in strategy.rivals), default=math.inf)
     for other in strategy.rivals:
-        if job.past:
-            break  # it scored them as if nothing were known yet
+        if job.past or job.file.selection.error == "relative":
+            break  # it scored them as if nothing were known yet, or beside the numbers' sizes
         if other.name not in ("identity", "workload") and least < other.error < math.inf:
             about = strategy_rmse * math.sqrt(other.error / least)  # as for continuous noise
             rivals[other.name] = RivalError(other.name, about)

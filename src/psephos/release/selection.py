@@ -14,11 +14,12 @@ from psephos.errors import PsephosError, ReleaseError, WorkloadError
 from psephos.kernel.budget import Budget
 from psephos.plans.registry import PLANS, NamedPlan
 from psephos.release.files import read_json, write_json
-from psephos.release.request import Job
+from psephos.release.request import Job, stand_in_counts
 from psephos.release.requests import spend_of
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.values import digest
+from psephos.workload.builders import relative
 from psephos.workload.workload import Workload
 
 STORE = ".psephos"
@@ -47,14 +48,32 @@ def strategy_for(
     if stored is not None and not thorough:
         return stored
     make_folder(place.parent)  # told before the search, which may take long
-    strategy = _search(job, workload, progress, thorough)
-    if stored is not None and not _is_better(strategy, stored, workload):
+    aim = _aim(job, workload)
+    strategy = _search(job, aim, progress, thorough)
+    if stored is not None and not _is_better(strategy, stored, aim):
         return stored
     try:
         select.save(strategy, place)
     except WorkloadError as error:
         raise ReleaseError(f"{error}; {ELSEWHERE}") from None
     return strategy
+
+
+def _aim(job: Job, workload: Workload) -> Workload:
+    """The workload whose squared errors a search makes small.
+
+    For relative errors every number is divided by its size: as many cells as it counts, or, with a
+    public stand-in, about as many rows as it would have there.
+    """
+    if job.file.selection.error == "absolute":
+        return workload
+    counts, guess = stand_in_counts(job), None
+    if counts is not None:
+        table, shape = counts.reshape(workload.domain.shape), workload.domain.shape
+        axes = range(len(shape))
+        margins = [table.sum(axis=tuple(j for j in axes if j != i)) for i in axes]
+        guess = {name: 1.0 + m for name, m in zip(workload.domain.names, margins, strict=True)}
+    return relative(workload, guess)
 
 
 def fixed_plan(job: Job) -> NamedPlan | None:

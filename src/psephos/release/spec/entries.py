@@ -314,6 +314,9 @@ class SelectionEntry(FileEntry):
         gt=0,
         description="how long to search: seconds of an ordinary core, counted, not measured",
     )
+    error: Literal["absolute", "relative"] = Field(
+        "absolute", description="what is made small: errors in rows, or beside a number's size"
+    )
 
 
 class MethodEntry(FileEntry):
