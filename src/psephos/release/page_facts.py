@@ -39,6 +39,7 @@ from psephos.report.page import (
 
 READOUT_DELTA = "1e-6"
 """The δ at which a guarantee in ρ is read out as ε."""
+CHARGE = "Charge in the ledger"
 CURRENCY_SYMBOLS = {"epsilon": "ε", "rho": "ρ"}
 NOISE_NAMES = {"laplace": "discrete Laplace", "gaussian": "discrete Gaussian"}
 UNKNOWN_ENTRIES = {
@@ -211,7 +212,7 @@ def ledger_facts(release: ReleaseFacts) -> Pairs:
         ("Data set", str(receipt["dataset"])),
         ("Budget for all its releases", amount_text(receipt["budget"])),
         ("Spent of it, this release included", amount_text(receipt["spent"])),
-        ("Charge in the ledger", f"{cost}, entry {charge['number']}, {charge['time']}"),
+        (CHARGE, f"{cost}, entry {charge['number']}, {charge['time']}"),
         ("Ledger's head after it", f"{anchor['entries']} entries, {str(anchor['head'])[:16]}…"),
     )
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from psephos.kernel.measurement import Measurement
+from psephos.release.labels import row_multiplicity
 from psephos.release.page import (
     CHARTED_ROWS,
     PAGE_ROWS,
@@ -17,6 +19,7 @@ from psephos.release.page import (
     rest_text,
 )
 from psephos.release.page_facts import (
+    CHARGE,
     NOISE_NAMES,
     ReleaseFacts,
     amount_text,
@@ -121,22 +124,33 @@ def _spending(
         *([("Edition of the data", edition)] if edition else []),
         ("Noise", f"{NOISE_NAMES[release.job.noise]}, exact, in whole numbers"),
         ("Plan", f"{forecast.method.name}{by}"),
-        *ledger_facts(release),
+        *(
+            (f"Last of {len(requests)} charges", words) if name == CHARGE else (name, words)
+            for name, words in ledger_facts(release)
+        ),
     )
+    measurements = iter(release.views.steps)
     rows: list[list[str | Cell]] = []
-    spreads = iter(release.views.blocks)
     for step, request in enumerate(requests):
         share = float(request.spend.amount / forecast.budget.amount)
-        spread = "–"
+        spread = answers = "–"
         if request.kind == "measure":
-            sizes = math.sqrt(next(spreads).noise.exact_variance)
-            spread = count_text(sizes, digits_for(sizes))
-        answers = f"{len(request.values):,}" if request.kind == "measure" else "–"
+            answers, spread = f"{len(request.values):,}", _spread(next(measurements))
         words = f"{step + 1}. {REQUEST_WORDS[request.kind]}"
         rows.append([words, answers, spread, f"{share * 100:.3g} %"])
     heads = ["Request", "Noisy numbers", "Standard deviation of the noise, in rows"]
     table = HtmlTable.of("Requests", [*heads, "Share of the budget"], rows)
     return Spending(facts, table, weighted=False)
+
+
+def _spread(measurement: Measurement) -> str:
+    """The standard deviation of its noise in rows, or from the least of its blocks to the most."""
+    spreads = [
+        math.sqrt(noise.exact_variance) / row_multiplicity(block.matrix)
+        for noise, block in zip(measurement.noise, measurement.query.blocks, strict=True)
+    ]
+    words = [count_text(size, digits_for(size)) for size in (min(spreads), max(spreads))]
+    return " to ".join(dict.fromkeys(words))
 
 
 def _result(release: ReleaseFacts, table: Table) -> Result:
