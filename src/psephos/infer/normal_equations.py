@@ -334,10 +334,22 @@ def conjugate_gradients(
     >>> conjugate_gradients(lambda v: d * v, np.ones(2), np.array([2.0, 8.0]), 1e-9)
     array([1., 2.])
     """
-    precondition = _preconditioner(diagonal, stiff)
-    r, p, scaled = r.copy(), np.zeros_like(r), np.empty_like(r)
-    precondition(r, scaled)
-    direction, size = scaled.copy(), float(r @ scaled)
+    return guided_gradients(apply, _preconditioner(diagonal, stiff), r, share, floor, most=most)
+
+
+def guided_gradients(
+    apply: LinearMap,
+    guide: Callable[[Array], Array],
+    r: Array,
+    share: float,
+    floor: float = 0.0,
+    *,
+    most: int = MOST_STEPS,
+) -> Array:
+    """The same with any guide, a positive definite map that is near the inverse of A."""
+    r, p = r.copy(), np.zeros_like(r)
+    direction = guide(r)
+    size = float(r @ direction)
     enough = max(share**2 * size, floor**2)
     for _ in range(min(most, 3 * r.size + 20)):
         if size <= enough:
@@ -351,29 +363,24 @@ def conjugate_gradients(
         r -= q
         np.multiply(direction, length, out=q)
         p += q
-        precondition(r, scaled)
+        scaled = guide(r)
         before, size = size, float(r @ scaled)
         direction *= size / before
         direction += scaled
     return p
 
 
-def _preconditioner(
-    diagonal: Array, stiff: tuple[float, Array] | None
-) -> Callable[[Array, Array], None]:
-    """Write M⁻¹r into the second array."""
+def _preconditioner(diagonal: Array, stiff: tuple[float, Array] | None) -> Callable[[Array], Array]:
+    """The map r ↦ M⁻¹r."""
     if stiff is None:
-
-        def divide(r: Array, out: Array) -> None:
-            np.divide(r, diagonal, out=out)
-
-        return divide
+        return lambda r: r / diagonal
     strength, u = stiff
     w = u / diagonal
     factor = strength / (1 + strength * float(u @ w))
 
-    def precondition(r: Array, out: Array) -> None:
-        np.divide(r, diagonal, out=out)
-        out -= factor * float(w @ r) * w
+    def precondition(r: Array) -> Array:
+        scaled = r / diagonal
+        scaled -= factor * float(w @ r) * w
+        return scaled
 
     return precondition
