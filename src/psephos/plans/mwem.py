@@ -12,6 +12,8 @@ MWEM (Hay et al. 2016), which goes from 8 at a thousand to 140 at ten million.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from psephos.errors import BudgetError, WorkloadError
@@ -154,7 +156,7 @@ def fitting_rounds(counts: float, wider: bool) -> int:
     [5, 8, 23, 40]
     """
     most = MOST_WIDE_ROUNDS if wider else MOST_ROUNDS
-    return min(max(LEAST_ROUNDS, round(float(counts) ** ROUNDS_POWER)), most)
+    return min(max(LEAST_ROUNDS, round(math.pow(counts, ROUNDS_POWER))), most)
 
 
 def _single(row: Array) -> Matrix:
