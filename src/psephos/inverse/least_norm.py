@@ -28,7 +28,7 @@ from psephos.inverse.form import FittedVector, Form, check_vector, multiply
 from psephos.inverse.merged_cells import FittedGroups, Merging
 from psephos.inverse.product import ProductForm
 from psephos.inverse.subspaces import FittedTables, Subspaces, is_commuting
-from psephos.matrix import Dense, Diagonal, Identity, Matrix, Scaled, Stack, compose
+from psephos.matrix import Dense, Diagonal, Identity, Kron, Matrix, Scaled, Stack, compose
 from psephos.values import Array
 
 WRITTEN_ROWS = 2000
@@ -54,6 +54,8 @@ def least_norm(
     array([1., 1., 3., 3., 2.])
     """
     check_vector(math.prod(shape))
+    if not any(isinstance(block, Kron) and len(block.factors) > 1 for block in blocks):
+        shape = (math.prod(shape),)  # no block knows of attributes: cells in a row
     components = Components.of(blocks, precisions)
     if components is not None:
 
