@@ -259,6 +259,7 @@ def test_unknown_plans_and_options_are_named():
         ("AHP", "share", "1", "shares leave something for the last step"),
         ("DAWA", "share", "2", "shares leave something for the last step"),
         ("DAWA", "lengths", "odd", "lengths are one of aligned"),
+        ("DAWA", "selector", "hb", "selector is one of greedy_h, hdmm, got 'hb'"),
         ("PrivBayes", "usefulness", 0, "usefulness is a finite number above 0"),
         ("HB-Striped", "attribute", "z", "no attribute 'z'"),
     ],

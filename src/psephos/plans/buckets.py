@@ -8,6 +8,7 @@ are sparse or smooth, the noise saved is worth far more.
 from __future__ import annotations
 
 import math
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -26,11 +27,14 @@ from psephos.plans.partitions import along_curve, boxes, clusters, grid, refined
 from psephos.plans.registry import plan
 from psephos.plans.session import PlanVector, known_rows, positive_option, shares
 from psephos.strategy import select
+from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.product import Product
 from psephos.workload.query_sets import MatrixQueries
 from psephos.workload.workload import Workload
 
+BucketSelector = Literal["greedy_h", "hdmm"]
+"""What decides on the measurement of buckets: a weighted tree, as in DAWA's paper, or HDMM."""
 AHP_SHARE, AHP_THRESHOLD = "17/20", 0.35
 """The share of the budget that finds clusters, and the threshold in units of ln(n)/ε."""
 DAWA_SHARE = "1/4"
@@ -86,16 +90,21 @@ def dawa(
     *,
     share: str = DAWA_SHARE,
     lengths: Lengths = "aligned",
+    selector: BucketSelector = "greedy_h",
 ) -> Estimate:
     """Ranges over sparse or smooth data: one long attribute, or a map."""
     first, second = shares(_epsilon(budget, "DAWA"), share)
+    if selector not in get_args(BucketSelector):
+        raise WorkloadError(
+            f"selector is one of {', '.join(get_args(BucketSelector))}, got {selector!r}"
+        )
     shape = vector.domain.shape
     line = along_curve(shape) if len(shape) == 2 else np.arange(vector.size)
     ordered = vector if len(shape) != 2 else vector.transform(Partition(np.argsort(line)))
     cuts = ordered.partition(_search(first, lengths), spend=first)
     buckets = _moved(cuts, line)
     if buckets.shape[0] * vector.size <= BUCKET_ENTRIES:
-        strategy = select.greedy_h(on_buckets(workload, buckets), NoiseKind.LAPLACE).query
+        strategy = _strategy_for(on_buckets(workload, buckets), selector).query
     else:  # the partition is paid for, so something has to serve it
         strategy = Query.of(hb_matrix(buckets.shape[0]))
     return expanded(vector.reduce(buckets).measure(strategy, spend=second))
@@ -227,6 +236,13 @@ def on_buckets(workload: Workload, buckets: Partition) -> Workload:
         rows = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
     queries = MatrixQueries(Dense(rows))
     return Workload(Domain.of(bucket=groups), [Product((("bucket", queries),))])
+
+
+def _strategy_for(questions: Workload, selector: BucketSelector) -> Strategy:
+    """What is measured of buckets: Greedy-H's tree, or what HDMM finds in one start."""
+    if selector == "hdmm":
+        return select.hdmm(questions, NoiseKind.LAPLACE, restarts=1)
+    return select.greedy_h(questions, NoiseKind.LAPLACE)
 
 
 def _for_each_stripe(
