@@ -26,7 +26,7 @@ SELECTORS = {
     "hb": {},
     "hdmm": ONCE,
     "identity": {},
-    "low_rank": {"rounds": 3, "steps": 3},
+    "low_rank": {"steps": 20},
     "matrix_mechanism": {"restarts": 0, "iterations": 30},
     "opt0": ONCE,
     "opt_marginals": ONCE,
