@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import psephos as ps
+from psephos.infer.agreeing_tables import AgreeingTables
 from psephos.infer.asked_risk import AskedRisk
-from psephos.infer.consistent_tables import ConsistentTables
 from psephos.infer.few_numbers import AnswerPairs, UnionTables
 from psephos.infer.measured_cells import MeasuredCells
 from psephos.infer.prior_model import PriorModel
@@ -37,17 +37,17 @@ def test_tables_are_projected_onto_those_that_agree(sets, seed):
     variances = np.repeat(rng.choice([0.5, 1.0, 3.0], len(sets)), tree.rows)
     a, scale = dense(tree), np.diag(1 / np.sqrt(variances))
     projection = a @ np.linalg.pinv(scale @ a) @ scale
-    consistent = ConsistentTables.of(tree, variances)
+    consistent = AgreeingTables.of(tree, variances)
     columns = [consistent.project(column) for column in np.eye(tree.size)]
     assert_allclose(np.column_stack(columns), projection, atol=1e-12)
 
 
 def test_other_blocks_have_no_such_projection():
     tree = TableTree.of([marginal((0,)), Kron((Ones(1, 3), Prefix(4), Ones(1, 2)))], SHAPE)
-    assert ConsistentTables.of(tree, np.ones(tree.size)) is None
+    assert AgreeingTables.of(tree, np.ones(tree.size)) is None
     assert UnionTables.of(tree) is None
     single = TableTree.of([marginal((0, 1))], SHAPE)
-    assert ConsistentTables.of(single, np.ones(single.size)) is None
+    assert AgreeingTables.of(single, np.ones(single.size)) is None
 
 
 @given(SETS, st.booleans(), st.integers(0, 99))

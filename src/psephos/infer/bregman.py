@@ -22,7 +22,7 @@ where they are marginals, which repeat each other, by
 
     Πᵀ diag⁻¹ Π + λ⁻¹(1 - Π),   Π the least-squares projection onto tables that agree
 
-(psephos.infer.consistent_tables): what contradicts itself in the tables is left alone by H, since
+(psephos.infer.agreeing_tables): what contradicts itself in the tables is left alone by H, since
 HΠ' = 0 for Π' = λ⁻¹(1 - Π), so that there the second term is exact. The parts on which tables agree
 are a few hundred where there are thousands of numbers, and far more alike.
 
@@ -47,7 +47,7 @@ from functools import cached_property
 
 import numpy as np
 
-from psephos.infer.consistent_tables import ConsistentTables
+from psephos.infer.agreeing_tables import AgreeingTables
 from psephos.infer.few_numbers import AnswerPairs, Factored, UnionTables, WrittenPairs
 from psephos.infer.normal_equations import guided_gradients
 from psephos.infer.table_tree import TableTree
@@ -146,9 +146,9 @@ class EntropyProblem:
         return UnionTables.of(self.tree) or AnswerPairs.of(self.tree)
 
     @cached_property
-    def consistent(self) -> ConsistentTables | None:
+    def consistent(self) -> AgreeingTables | None:
         """Π, where marginals were measured."""
-        return ConsistentTables.of(self.tree, self.variances)
+        return AgreeingTables.of(self.tree, self.variances)
 
     def factor(self, point: ExponentialPoint, strength: float) -> Factored | None:
         """The factor of H + λ; None where numbers are many."""

@@ -41,7 +41,7 @@ AUTO_PLANS = ("DAWA", "DAWA-Striped", "AHP", "AdaptiveGrid", "PrivBayes", "MWEM 
 """What `auto` tries beside measuring the best strategy."""
 AUTO_CELLS, AUTO_TRIALS = 200_000, 3
 """`auto` runs each of them so often, and only where there are no more cells."""
-WORTHWHILE_GAIN = 1.1
+PLAN_GAIN = 1.1
 """How many times closer a plan must be to be taken: what is known beforehand is worth something."""
 
 
@@ -204,7 +204,7 @@ def _closest(job: Job) -> ReleaseMethod:
         errors[name] = float(np.mean([weighted_rmse(job, gaps) for _, gaps in runs]))
     best = min(errors, key=errors.__getitem__, default=MEASURE)
     others = f"on the stand-in, in {AUTO_TRIALS} runs, its tables are off by"
-    if best == MEASURE or errors[best] * WORTHWHILE_GAIN > measured:
+    if best == MEASURE or errors[best] * PLAN_GAIN > measured:
         rivals = f", those of {best} by {errors[best]:,.4g}" if errors else ""
         return ReleaseMethod(MEASURE, {}, f"{others} {measured:,.4g}{rivals}")
     method = methods[best]

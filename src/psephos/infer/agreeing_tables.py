@@ -34,7 +34,7 @@ FEW_SUMS = 1 << 17
 
 
 @dataclass(frozen=True, eq=False)
-class ConsistentTables:
+class AgreeingTables:
     """Π = Pᵀ Z P, for numbers in the order of a tree."""
 
     sums: sp.csr_array
@@ -42,7 +42,7 @@ class ConsistentTables:
     mixing: sp.csr_array
 
     @classmethod
-    def of(cls, tree: TableTree, variances: Array) -> ConsistentTables | None:
+    def of(cls, tree: TableTree, variances: Array) -> AgreeingTables | None:
         """None where blocks are no marginals, agree anyway, or are too large for a gain."""
         sets = tree.marginals
         if sets is None or len(sets) == 1:
