@@ -186,6 +186,9 @@ def rich_reply(reply: Reply, *, simulation: bool, most: int = 200) -> Renderable
             "measurements allow. It is biased, and has no interval."
         )
         return Group(rich_numbers(title, reply.table.drop_columns("model"), most), Text(note))
+    if reply.view == "nearest":
+        note = "These tables are nearest to the noisy numbers in L1 or L∞: no interval is known."
+        return Group(rich_numbers(title, reply.table, most), Text(note))
     if reply.view == "plan":
         note = "These are a plan's estimates, biased by what it takes for granted: no interval."
         return Group(rich_numbers(title, reply.table, most), Text(note))

@@ -64,17 +64,24 @@ def consistent(
     estimate = least_squares(measurements)
     if norm == "l2":
         return estimate
-    numbers = sum(len(block.values) for block in estimate.blocks)
-    if numbers > LARGEST_PROGRAMME:
-        raise TooLargeError(
-            f'consistency in "{norm}" is a linear programme, and {numbers:,} noisy numbers are '
-            f'over its limit of {LARGEST_PROGRAMME:,}; use "l2"',
-            numbers,
-            LARGEST_PROGRAMME,
-        )
+    check_programme([block.matrix for block in estimate.blocks], estimate.domain.shape)
     coordinates = _Coordinates.of(estimate)
     values = _nearest(coordinates, estimate.blocks, norm)
     return ConsistentTables(estimate, norm, coordinates, values)
+
+
+def check_programme(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> None:
+    """Refuse what no linear programme is made of, or one of too many numbers; data play no part."""
+    numbers = sum(block.shape[0] for block in blocks)
+    if numbers > LARGEST_PROGRAMME:
+        raise TooLargeError(
+            f'consistency in "l1" or "linf" is a linear programme, and {numbers:,} noisy numbers '
+            f'are over its limit of {LARGEST_PROGRAMME:,}; use "l2"',
+            numbers,
+            LARGEST_PROGRAMME,
+        )
+    for block in blocks:
+        _active(block, shape)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,6 +111,12 @@ class ConsistentTables:
         rows = [self.coordinates.rows(block.matrix) @ self.values for block in blocks]
         moves = [(row - b.values) / b.variance**0.5 for row, b in zip(rows, blocks, strict=True)]
         return np.concatenate(moves)
+
+    @property
+    def size_of_moves(self) -> float:
+        """What was made small: the sum of all moves, or the largest."""
+        sizes = np.abs(self.moves)
+        return float(sizes.sum() if self.norm == "l1" else sizes.max(initial=0.0))
 
     def answer(self, workload: Workload) -> Answers:
         """The answers of a workload; their standard errors are not known."""

@@ -38,7 +38,7 @@ TOTAL_SHARE = "1/20"
 """What a noisy number of rows gets of the budget where none is declared."""
 
 RequestKind = Literal["measure", "choose", "partition"]
-SEARCHES: dict[str, Any] = {kind.__name__: kind for kind in (*SCORES, *PARTITIONS)}
+PRIVATE_SEARCHES: dict[str, Any] = {kind.__name__: kind for kind in (*SCORES, *PARTITIONS)}
 """Private searches by their names."""
 
 
@@ -81,7 +81,7 @@ def question_of(written: bytes) -> tuple[Any, ...]:
     whole = type(question) is tuple and len(question) >= 3 and type(question[-1]) is Budget
     if whole and question[0] == "measure" and len(question) == 3 and type(question[1]) is Query:
         return tuple(question)
-    if whole and question[0] in ("choose", "partition") and question[1] in SEARCHES:
+    if whole and question[0] in ("choose", "partition") and question[1] in PRIVATE_SEARCHES:
         return tuple(question)
     raise RefusedError("this is no request of a plan")
 
@@ -131,7 +131,7 @@ class Session:
         _, earlier, *parts = self._settled((kind, name, *admitted.parts[1:]), spend)
         if earlier != name:
             raise self._strange()
-        return SEARCHES[name](*parts)
+        return PRIVATE_SEARCHES[name](*parts)
 
     def _settled(self, question: tuple[Any, ...], spend: Budget) -> tuple[Any, ...]:
         if self.transcript is None:

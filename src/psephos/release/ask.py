@@ -47,6 +47,7 @@ from psephos.workload.workload import Workload
 MODEL = "a model: the estimate of all cells that published numbers are a rounding of"
 """What answers without an interval come from."""
 PLANNED = "the estimate of a plan that adapts to the data, which is biased"
+NEAREST = "the consistent tables nearest to the noisy numbers in L1 or L∞"
 NOTEBOOK_ROWS = 200
 """The most rows that a notebook shows."""
 
@@ -68,13 +69,14 @@ class Reply:
     @property
     def view(self) -> str:
         """What the answers come from: least squares, a model, or a plan's biased estimate."""
-        return {MODEL: "model", PLANNED: "plan"}.get(self.method, "consistent")
+        views = {MODEL: "model", PLANNED: "plan", NEAREST: "nearest"}
+        return views.get(self.method, "consistent")
 
     def __repr__(self) -> str:
         answers = self.table.num_rows
         plural = "s" if answers != 1 else ""
         if math.isinf(self.half_width):
-            by = "by a model" if self.is_model else "by a plan's estimate"
+            by = {"model": "by a model", "plan": "by a plan's estimate"}.get(self.view, "nearest")
             return f"Reply({answers:,} answer{plural}, free, {by}: without an interval)"
         return f"Reply({answers:,} answer{plural}, free, at most ± {self.half_width:,.4g})"
 
@@ -132,7 +134,7 @@ def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
     ]
     job = replace(bundle.job, workload=workload, past=tuple(past))
     steps = tuple(over_merged_domain(step, workload.domain) for step in views.steps)
-    return replace(views, job=job, steps=steps)
+    return replace(views, job=job, steps=steps, coordinates=None)
 
 
 def _opened(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
@@ -179,6 +181,9 @@ def ask(
             f"{error}. The old measurements cannot tell; --plus-minus N (in Python ps.price) says "
             "what it would cost, and --model answers by a model"
         ) from None
+    if views.nearest is not None:
+        values = views.nearest.answer(workload).values
+        return _without_errors(bundle, workload, values, NEAREST)
     widths = views.widths_of(workload)
     whole = Table("ask", "ask", range(len(workload.products)))
     numbers = {
@@ -196,9 +201,14 @@ def _plan_reply(bundle: Bundle, workload: Workload) -> Reply:
     if not isinstance(bundle.views, PlanViews):
         raise ReleaseError(f"{bundle.path} holds no plan")
     answers = workload.answer(bundle.views.vector.reshape(bundle.job.workload.domain.shape))
+    return _without_errors(bundle, workload, answers, PLANNED)
+
+
+def _without_errors(bundle: Bundle, workload: Workload, answers: Array, method: str) -> Reply:
+    """Answers whose errors are not known."""
     whole = Table("ask", "ask", range(len(workload.products)))
     table = marked(table_labels(workload, whole), {"count": answers}, bundle.simulation)
-    return Reply(workload, table, math.inf, PLANNED)
+    return Reply(workload, table, math.inf, method)
 
 
 def _model_reply(bundle: Bundle, workload: Workload) -> Reply:

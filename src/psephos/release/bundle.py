@@ -88,6 +88,8 @@ CELLS_FILE = f"{CELLS_STEM}.parquet"
 """Whole numbers for every cell, in row-major order: all published tables are sums of them."""
 ESTIMATE_FILE = f"estimate/{CELLS_STEM}.parquet"
 """The real numbers that they are a rounding of."""
+COORDINATES_FILE = "estimate/coordinates.parquet"
+"""What consistent tables are linear in, where they are not those of least squares."""
 PRIOR_FILE = "estimate/prior.parquet"
 """The counts of the public table that they are drawn towards, where there is one."""
 GROUPS_FOLDER = "groups"
@@ -198,7 +200,12 @@ class Bundle:
             retraced = retrace(self.job, self.method, self.planned)
             return PlanViews(self.job, retraced.measurements, retraced=retraced)
         steps = tuple(request.measurement for request in self.requests)
-        return Views(self.job, steps, self.manifest["draws"], self.manifest["format"])
+        views = Views(self.job, steps, self.manifest["draws"], self.manifest["format"])
+        if views.has_errors:
+            return views
+        file = COORDINATES_FILE
+        count = self.manifest.get("coordinates") or 0
+        return replace(views, coordinates=self._floats(file, count, "value"))
 
     @cached_property
     def estimate(self) -> Array:
@@ -221,10 +228,10 @@ class Bundle:
         vectors = (self._floats(n, size) for n, size in zip(names, sizes, strict=True))
         return GroupCells(grouping, tuple(vectors))
 
-    def _floats(self, name: str, count: int) -> Array:
+    def _floats(self, name: str, count: int, column: str = "count") -> Array:
         """Real numbers of a file, if it is as it was released."""
         place = self.path / name
-        cells = read_floats(place, "count", count)
+        cells = read_floats(place, column, count)
         if sha256_of(place) != self.manifest["files"].get(name):
             raise ReleaseError(f"{place} has changed since the release; get the bundle again")
         return cells
@@ -251,7 +258,7 @@ class Bundle:
             raise ReleaseError(f"table {name!r} has no published view: {why}")
         rows = table.rows(self.job.workload)
         count = rows.stop - rows.start
-        errors = self.method is None
+        errors = self.method is None and self.job.file.output.consistency == "l2"
         schema = table_schema(self.job.workload, table, view, self.simulation, errors)
         place = self.path / view / file_name(name)
         if "parquet" in self.job.file.output.formats:
@@ -289,6 +296,8 @@ class Bundle:
         """The answers of another workload over the same domain, free of charge."""
         if isinstance(self.views, PlanViews):
             return self.views.plan_answers(workload)
+        if self.views.nearest is not None:
+            return self.views.nearest.answer(workload)
         return self.views.estimate.answer(workload)
 
     def __repr__(self) -> str:
@@ -331,6 +340,7 @@ def write_bundle(
         say("tables")
         _write_inputs(draft, job, requests)
         tables = _write_views(draft, views, kinds)
+        _write_coordinates(draft, views)
         if report is not None:
             say("report")
             _write_report(report, views, draft / "report.html")
@@ -354,6 +364,8 @@ def write_bundle(
             "distance": views.distance()._asdict() if "published" in kinds else None,
             "published": views.published_facts if "published" in kinds else None,
         }
+        if views.nearest is not None:
+            manifest["coordinates"] = views.nearest.values.size
         manifest["files"] = {
             str(file.relative_to(draft)): sha256_of(file)
             for file in sorted(draft.rglob("*"))
@@ -443,7 +455,7 @@ def _write_inputs(
         request.write(folder)
     write_json(draft / "release.json", release_json(job))
     if job.prior is not None:
-        (draft / PRIOR_FILE).parent.mkdir()
+        (draft / PRIOR_FILE).parent.mkdir(exist_ok=True)
         counts = pa.array(job.prior, type=pa.int64())
         pa.parquet.write_table(pa.table({"count": counts}), draft / PRIOR_FILE)
 
@@ -483,6 +495,14 @@ def _write_cells(draft: Path, views: Views) -> None:
         cells = pa.table({"count": pa.array(whole, type=pa.int64())})
         pa.parquet.write_table(cells, draft / "published" / name)
         pa.parquet.write_table(pa.table({"count": real}), place)
+
+
+def _write_coordinates(draft: Path, views: Views) -> None:
+    """What consistent tables are linear in, where they are not those of least squares."""
+    if views.nearest is not None:
+        place = draft / COORDINATES_FILE
+        place.parent.mkdir(exist_ok=True)
+        pa.parquet.write_table(pa.table({"value": views.nearest.values}), place)
 
 
 def _write_table(folder: Path, name: str, table: pa.Table, job: Job) -> None:

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from psephos.errors import PsephosError, ReleaseError, TooLargeError, UnsupportedError
+from psephos.infer.consistency import check_programme
 from psephos.infer.intervals import Widths
 from psephos.infer.least_squares import block_answers
 from psephos.kernel.budget import Budget
@@ -282,6 +283,11 @@ def check_size(job: Job, strategy: Strategy, spend: Budget) -> None:
     Both before anything is charged.
     """
     try:
+        if job.file.output.consistency != "l2":
+            past = block_answers([request.measurement for request in job.past])
+            measured = [block.matrix for block in past]
+            measured += [block.matrix for block in strategy.query.blocks]
+            check_programme(measured, job.workload.domain.shape)
         strategy.check_reconstructible()
     except (TooLargeError, UnsupportedError) as error:
         raise ReleaseError(f"{strategy} could be paid for in vain: {error}") from None

@@ -112,6 +112,10 @@ def _check_adaptive(job: Job, plan: NamedPlan) -> None:
             f"method: {plan.name!r} does not build on earlier measurements; remove builds_on, or "
             'take name = "measure"'
         )
+    if job.file.output.consistency != "l2":
+        raise ReleaseError(
+            f"output.consistency: {plan.name!r} has an estimate of its own; leave consistency out"
+        )
     if job.file.output.prior == "stand_in":
         raise ReleaseError(
             f"output.prior: {plan.name!r} has an estimate of its own, which knows no prior; take "

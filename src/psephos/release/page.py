@@ -40,6 +40,7 @@ from psephos.version import __version__
 
 CHARTED_ROWS = 50_000
 """A table with more numbers than this has no chart, which could show but few of them."""
+NO_INTERVAL = "How far these numbers are off is not known, so no interval is printed."
 PAGE_ROWS = 200
 """The most rows of a table that the page shows."""
 
@@ -97,20 +98,21 @@ def _glance(release: ReleaseFacts) -> Pairs:
     if release.charge is not None:
         limit, sum_of_costs = (amount_text(release.receipt[key]) for key in ("budget", "spent"))
         cost += f"; with it {sum_of_costs} of {limit} that this data set may ever spend"
-    half = release.views.widths.per_query
-    digits = digits_for(float(half.min()))
-    typical, low, high = (
-        plus_minus(float(width), digits) for width in (np.median(half), half.min(), half.max())
-    )
+    noise: Pairs = ()
+    if release.views.has_errors:
+        half = release.views.widths.per_query
+        digits = digits_for(float(half.min()))
+        typical, low, high = (
+            plus_minus(float(width), digits) for width in (np.median(half), half.min(), half.max())
+        )
+        words = typical if low == high else f"{typical} (from {low} to {high})"
+        noise = ((f"Typical noise, {release.confidence} interval", words),)
     return (
         ("Tables", f"{len(release.job.tables):,}"),
         ("Numbers", f"{release.job.workload.shape[0]:,}"),
         ("Spent", cost),
         ("Unit of privacy", unit_text(release.job.unit)),
-        (
-            f"Typical noise, {release.confidence} interval",
-            typical if low == high else f"{typical} (from {low} to {high})",
-        ),
+        *noise,
         (
             "Numbers shown",
             _numbers_shown(release),
@@ -121,7 +123,7 @@ def _glance(release: ReleaseFacts) -> Pairs:
 def _numbers_shown(release: ReleaseFacts) -> str:
     """What the numbers on the page are like."""
     if release.view != "published":
-        return "unbiased, and they add up"
+        return "unbiased, and they add up" if release.views.has_errors else "they add up"
     groups = release.views.groups
     if groups is None or len(groups.rules) == 1:
         return "whole, never negative, and they add up"
@@ -143,7 +145,8 @@ def result_of(release: ReleaseFacts, number: int) -> Result:
         name=table.name,
         table=_count_table(release, table, data),
         chart=chart_of(release, table, data) if release.plots and few else None,
-        precision=_precision(release, number) + rest_text(release, table, data),
+        precision=(_precision(release, number) if release.views.has_errors else NO_INTERVAL)
+        + rest_text(release, table, data),
     )
 
 
@@ -152,6 +155,8 @@ def _count_table(release: ReleaseFacts, table: Table, data: pa.Table) -> HtmlTab
     published, bars = _view(release, table) == "published", not release.plots
     heads = column_heads(release, labels)
     heads += ["Published count", "Consistent"] if published else ["Count"]
+    if not release.views.has_errors:
+        return _table_without_errors(table, heads, labels, data)
     heads += ["Standard error", f"{release.confidence} noise interval", *(["Plot"] * bars)]
     page_data = data.slice(0, PAGE_ROWS)
     extent = Points.of(page_data).extent
@@ -164,6 +169,22 @@ def _count_table(release: ReleaseFacts, table: Table, data: pa.Table) -> HtmlTab
         cells += [count_text(row["stderr"], 2 if row["stderr"] < 10 else 1)]
         cells += [interval(row["low"], row["high"], digits)]
         cells += [Cell(bar=_bar(row, extent))] * bars
+        rows.append(cells)
+    text_columns = max(1, len(labels))
+    return HtmlTable.of(table.title, heads, rows, text_columns=text_columns, under_heading=True)
+
+
+def _table_without_errors(
+    table: Table, heads: list[str], labels: list[str], data: pa.Table
+) -> HtmlTable:
+    """Labels and numbers alone."""
+    rows: list[list[str | Cell]] = []
+    for row in data.slice(0, PAGE_ROWS).to_pylist():
+        cells: list[str | Cell] = [row[name] for name in labels] or ["all"]
+        if "consistent" in row:
+            cells += [count_text(int(row["count"])), count_text(row["consistent"], 1)]
+        else:
+            cells += [count_text(row["count"], 1)]
         rows.append(cells)
     text_columns = max(1, len(labels))
     return HtmlTable.of(table.title, heads, rows, text_columns=text_columns, under_heading=True)

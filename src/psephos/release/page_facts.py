@@ -359,8 +359,10 @@ def guarantee_of(budget: Budget) -> Guarantee:
     return Guarantee(concentrated, text, factor)
 
 
-def interval_method(release: ReleaseFacts) -> IntervalMethod:
-    """How the noise intervals were computed."""
+def interval_method(release: ReleaseFacts) -> IntervalMethod | None:
+    """How the noise intervals were computed; None where there are none."""
+    if not release.views.has_errors:
+        return None
     widths, misses = release.views.widths, 1 - float(release.file.output.confidence)
     return IntervalMethod(widths.method, widths.draws, f"{misses * 100:.3g}")
 

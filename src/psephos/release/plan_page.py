@@ -6,18 +6,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
 from psephos.kernel.measurement import Measurement
 from psephos.release.labels import row_multiplicity
-from psephos.release.page import (
-    CHARTED_ROWS,
-    PAGE_ROWS,
-    chart_of,
-    column_heads,
-    label_columns,
-    rest_text,
-)
+from psephos.release.page import result_of
 from psephos.release.page_facts import (
     CHARGE,
     NOISE_NAMES,
@@ -35,10 +26,9 @@ from psephos.release.page_facts import (
 from psephos.release.plan_forecast import PlanForecast
 from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PlannedRequest
-from psephos.release.spec.tables import Table
 from psephos.report import charts
 from psephos.report.html import Cell, HtmlTable
-from psephos.report.page import Page, Pairs, PlanFacts, Result, Spending, page_html
+from psephos.report.page import Page, Pairs, PlanFacts, Spending, page_html
 from psephos.version import __version__
 
 REQUEST_WORDS = {
@@ -78,7 +68,7 @@ def plan_page(forecast: PlanForecast, views: PlanViews, requests: Sequence[Plann
         glance=_glance(release, forecast),
         questions=questions_of(release),
         spending=_spending(release, forecast, requests),
-        results=tuple(_result(release, table) for table in release.job.tables),
+        results=tuple(result_of(release, k) for k in range(len(release.job.tables))),
         rivals=None,
         shifts=shifts_of(release) if "published" in release.bundle_views else None,
         groups=None,
@@ -151,37 +141,6 @@ def _spread(measurement: Measurement) -> str:
     ]
     words = [count_text(size, digits_for(size)) for size in (min(spreads), max(spreads))]
     return " to ".join(dict.fromkeys(words))
-
-
-def _result(release: ReleaseFacts, table: Table) -> Result:
-    data = release.views.table(table, release.view)
-    return Result(
-        title=table.title,
-        name=table.name,
-        table=_count_table(release, table, data),
-        chart=chart_of(release, table, data)
-        if release.plots and data.num_rows <= CHARTED_ROWS
-        else None,
-        precision="How far these numbers are off depends on the data, so no interval is printed."
-        + rest_text(release, table, data),
-    )
-
-
-def _count_table(release: ReleaseFacts, table: Table, data: pa.Table) -> HtmlTable:
-    labels = label_columns(data)
-    published = release.view == "published"
-    heads = column_heads(release, labels)
-    heads += ["Published count", "Estimate"] if published else ["Estimate"]
-    rows: list[list[str | Cell]] = []
-    for row in data.slice(0, PAGE_ROWS).to_pylist():
-        cells: list[str | Cell] = [row[name] for name in labels] or ["all"]
-        if published:
-            cells += [count_text(int(row["count"])), count_text(row["consistent"], 1)]
-        else:
-            cells += [count_text(row["count"], 1)]
-        rows.append(cells)
-    text_columns = max(1, len(labels))
-    return HtmlTable.of(table.title, heads, rows, text_columns=text_columns, under_heading=True)
 
 
 def _errors(forecast: PlanForecast) -> HtmlTable:

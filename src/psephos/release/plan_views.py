@@ -62,6 +62,11 @@ class PlanViews(Views):
             "`consistent` and `solution`"
         )
 
+    @property
+    def nearest(self) -> None:
+        """Its tables are sums of the plan's estimate."""
+        return None
+
     @cached_property
     def vector(self) -> Array:
         """The plan's estimate of every cell."""

@@ -32,7 +32,7 @@ from psephos.kernel.recorded_ledger import RecordedLedger, RequestRecord
 from psephos.kernel.replay import replayed
 from psephos.kernel.unit import Unit
 from psephos.plans.registry import PlanRun, run
-from psephos.plans.session import SEARCHES, PlanRequest, RequestKind, question_of, step_key
+from psephos.plans.session import PRIVATE_SEARCHES, PlanRequest, RequestKind, question_of, step_key
 from psephos.release.files import read_bytes, read_integers, report_damage, sync_folder, write_json
 from psephos.release.method import ReleaseMethod
 from psephos.release.request import Job
@@ -108,7 +108,7 @@ class PlannedRequest:
         """By which it is priced."""
         if self.kind == "measure":
             return "noise"
-        mechanism: Mechanism = SEARCHES[question_of(self.question)[1]].mechanism
+        mechanism: Mechanism = PRIVATE_SEARCHES[question_of(self.question)[1]].mechanism
         return mechanism
 
     def check_receipt(self, domain: Domain, unit: Unit) -> None:

@@ -490,6 +490,7 @@ class ManifestShape(ReleaseShape):
     requests: Annotated[list[RequestShape | PlannedRequestShape], Field(min_length=1)]
     builds_on: Annotated[int, Field(ge=0)]
     method: MethodShape | None = None
+    coordinates: Annotated[int, Field(ge=1, le=10**7)] | None = None
 
 
 class OldManifestShape(ReleaseShape, OldRequestShape):

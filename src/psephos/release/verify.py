@@ -8,9 +8,10 @@ How published numbers are compared says psephos.release.verify_published.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from psephos.errors import PsephosError, ReleaseError
+from psephos.infer.consistency import ConsistentTables
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
 from psephos.release.bundle import (
     CELLS_FILE,
+    COORDINATES_FILE,
     ESTIMATE_FILE,
     PRIOR_FILE,
     Bundle,
@@ -66,6 +69,8 @@ from psephos.values import Array
 
 TOLERANCE, ERRORS = 1e-9, "standard errors"
 """Of a standard error: how far a consistent number may be from its recomputation."""
+NEAREST_TOLERANCE = 1e-6
+"""How much further than the nearest consistent tables may be from the noisy numbers, as a share."""
 PLAN_TOLERANCE, LARGEST = 1e-6, "of the largest number"
 """Of the largest number: the same for the estimate of a plan, which has no standard errors."""
 CANNOT = (
@@ -183,6 +188,8 @@ def _expected(bundle: Bundle) -> Iterator[str]:
     yield from ("release.json", "report.html")
     if bundle.job.prior is not None:
         yield PRIOR_FILE
+    if bundle.views.nearest is not None:
+        yield COORDINATES_FILE
     job, old = bundle.job, bundle.manifest["format"] == OLDEST_FORMAT
     files = REQUEST_FILES if bundle.method is None else PLANNED_FILES
     for folder in request_folders(bundle.manifest):
@@ -345,9 +352,26 @@ def _consistent(bundle: Bundle) -> str:
     for table in bundle.job.tables:
         again = bundle.views.table(table, "consistent")
         worst = max(worst, _compare(bundle, "consistent", file_name(table.name), again))
+    if bundle.views.nearest is not None:
+        return _nearest(bundle.views, bundle.views.nearest)
     if bundle.method is not None:
         return f"within {worst:.1g} of the largest number of the plan's estimate, worked out again"
     return f"within {worst:.1g} standard errors of least squares on the noisy integers"
+
+
+def _nearest(views: Views, tables: ConsistentTables) -> str:
+    """Are tables as near to the noisy numbers as any can be? Others may be as near."""
+    best = replace(views, coordinates=None).nearest
+    size, least = tables.size_of_moves, math.inf if best is None else best.size_of_moves
+    if not size <= least * (1 + NEAREST_TOLERANCE):
+        raise WrongError(
+            f"the noisy numbers are moved by {size:.9g} standard deviations, and {least:.9g} is "
+            "enough for tables that add up"
+        )
+    words = "in all" if tables.norm == "l1" else "at most"
+    return (
+        f"they add up, and move noisy numbers by {size:,.6g} standard deviations {words}: the least"
+    )
 
 
 def _published(bundle: Bundle) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from psephos.errors import ReleaseError
 from psephos.infer.agreement import Agreement, agreement
+from psephos.infer.consistency import ConsistentTables, consistent
 from psephos.infer.entropy import MaximumEntropy
 from psephos.infer.group_cells import Disagreement, GroupCells, rounded
 from psephos.infer.intervals import Widths, half_widths
@@ -70,11 +71,13 @@ class Views:
     """Of the bundle whose numbers these are: older ones made intervals in other ways."""
     planned: Widths | None = None
     """The half-widths, where the plan of this very release worked them out."""
+    coordinates: Array | None = None
+    """Of consistent tables that a bundle holds, where they are not those of least squares."""
 
     @property
     def has_errors(self) -> bool:
-        """Are standard errors and intervals known? Estimates that are biased have none."""
-        return True
+        """Are standard errors and intervals known? Those of least squares are."""
+        return self.job.file.output.consistency == "l2"
 
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -97,9 +100,21 @@ class Views:
         return least_squares(self.measurements)
 
     @cached_property
+    def nearest(self) -> ConsistentTables | None:
+        """The consistent tables, where they are nearest in another norm than that of L2."""
+        norm = self.job.file.output.consistency
+        if norm == "l2":
+            return None
+        tables = consistent(self.measurements, norm)
+        if not isinstance(tables, ConsistentTables):
+            raise ReleaseError(f"there are no tables nearest in {norm}")
+        return tables if self.coordinates is None else replace(tables, values=self.coordinates)
+
+    @cached_property
     def consistent(self) -> Array:
-        """The answers of all tables, unbiased and adding up."""
-        return self.estimate.answer(self.job.workload).values
+        """The answers of all tables, adding up; unbiased if they are those of least squares."""
+        estimate = self.estimate if self.nearest is None else self.nearest
+        return estimate.answer(self.job.workload).values
 
     @cached_property
     def stderr(self) -> Array:

@@ -344,6 +344,9 @@ class OutputEntry(FileEntry):
     published: PublishedMethod | Literal["auto"] = Field(
         "auto", description="what the published view is rounded from"
     )
+    consistency: Literal["l2", "l1", "linf"] = Field(
+        "l2", description="in which norm consistent tables are nearest to the noisy numbers"
+    )
     prior: Literal["independent", "stand_in"] = Field(
         "independent", description="what an entropy estimate is drawn towards"
     )
@@ -415,6 +418,11 @@ class ReleaseFile(FileEntry):
             raise ValueError(
                 'output.prior: there is no stand-in; write stand_in = "2015.csv" at the top of the '
                 "file, a public table of the same columns"
+            )
+        if self.output.consistency != "l2" and any(table.target for table in self.tables):
+            raise ValueError(
+                'output.consistency: only tables of least squares ("l2") have intervals, which '
+                "targets are about"
             )
         if self.method.options and self.method.name in ("measure", "auto"):
             raise ValueError(

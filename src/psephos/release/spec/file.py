@@ -75,6 +75,7 @@ EXAMPLES = {
     "method": 'method = { name = "DAWA" }',
     "options": "options = { rounds = 8 }",
     "stand_in": 'stand_in = "2015.csv"',
+    "consistency": 'consistency = "l2", "l1" or "linf"',
     "prior": 'prior = "independent" or "stand_in"',
     "output": 'output = { bundle = "bundle" }',
     "views": 'views = ["consistent", "published"]',
