@@ -173,7 +173,7 @@ def rivals(folder: Path, sizes: list[int]) -> None:
             ratios = [math.sqrt(square / least) for square in runs.squares]
             lines.append([
                 row.name, row.data, plan, f"{math.sqrt(runs.mean / least):.3g}", paper,
-                f"{min(ratios):.3g} to {max(ratios):.3g}", f"{runs.seconds:.1f} s",
+                f"{min(ratios):.3g} to {max(ratios):.3g}", f"{runs.seconds:.2f} s",
             ])  # fmt: skip
             print(" | ".join(lines[-1]), file=sys.stderr, flush=True)
     head = ["workload", "data", "plan", "Err ratio to HDMM", "paper", "single draws", "CPU"]
