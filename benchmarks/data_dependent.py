@@ -222,7 +222,7 @@ def buckets(folder: Path, sizes: list[int]) -> None:
             errors = [bucket_errors(counts, workload, spend, seed) for seed in range(draws)]
             trees, searched = np.mean(errors, axis=0)
             ratios.append(math.sqrt(trees / searched))
-        seconds = (time.process_time() - begin) / (draws * len(sets))
+        seconds = (time.process_time() - begin) / (draws * len(TABLE_6_SETS))
         marks = ", ".join(f"{f(ratios):.2f}" for f in (min, np.median, max))
         lines.append([
             f"{n}", f"{rows:,}", marks, paper, *(f"{ratio:.2f}" for ratio in ratios), f"{draws}",
