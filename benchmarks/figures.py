@@ -320,7 +320,7 @@ def quality_over_time(limits: Sequence[float]) -> None:
     base = ps.select.identity(work).expected_error(work)
     rows, lines = [], []
     searches = [("OPT_⊗", f"{k} starts", {"restarts": k}) for k in (1, 2, 4, 8)]
-    searches += [("OPT_0", f"{t:g} s", {"restarts": 1, "time_limit": t}) for t in limits]
+    searches += [("OPT_0", f"limit {t:g} s", {"restarts": 1, "time_limit": t}) for t in limits]
     for name, given, options in searches:
         begin = time.process_time()
         selector = ps.select.opt_product if name == "OPT_⊗" else ps.select.opt0
