@@ -16,11 +16,16 @@ case). Every measured number counts by how many standard deviations it is moved:
 Under Laplace noise the first is the most likely set of tables. The second alone says little about
 most numbers; among its solutions the one with the least sum is taken. The moves are no larger, in
 the norm, than the noise was, so that consistency at most doubles the error of what was measured.
+
+What is looked for is the difference h to least squares, from its residuals r: they are a linear map
+of the noise alone. The nearest h(r) need not be unique. With it -h(-r) is as near, and so is the
+mean of both, which turns round with the noise. So errors are a function of the noise that is odd,
+noise is symmetric, and answers are unbiased.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, ClassVar, Literal
@@ -31,7 +36,7 @@ import scipy.sparse as sp
 from psephos.domain.domain import Domain
 from psephos.errors import RefusedError, TooLargeError, UnsupportedError
 from psephos.infer.estimate import Answers, Estimate
-from psephos.infer.least_squares import LeastSquares, NoisyBlock, least_squares
+from psephos.infer.least_squares import LeastSquares, least_squares
 from psephos.kernel.measurement import Measurement
 from psephos.matrix import Kron, Matrix, is_total
 from psephos.matrix.marginals import Axes
@@ -55,9 +60,7 @@ def consistent(
         norm: "l2" is least squares, unbiased and with the least variance; "l1" moves numbers by
             the least sum, "linf" the most moved number by the least
 
-    The last two have no standard errors. They treat noise and its opposite alike, so they are
-    unbiased where the nearest tables are unique; with noise of whole numbers they often are not,
-    and then it is not known which way the chosen ones lean: they say that they are biased.
+    All of them are unbiased; standard errors are known for "l2" alone.
     """
     if norm not in ("l2", "l1", "linf"):
         raise RefusedError(f'the norm is "l2", "l1" or "linf", got {norm!r}')
@@ -66,8 +69,9 @@ def consistent(
         return estimate
     check_programme([block.matrix for block in estimate.blocks], estimate.domain.shape)
     coordinates = _Coordinates.of(estimate)
-    values = _nearest(coordinates, estimate.blocks, norm)
-    return ConsistentTables(estimate, norm, coordinates, values)
+    problem = _Nearest.of(estimate, coordinates)
+    difference = (problem.solved(norm, 1) - problem.solved(norm, -1)) / 2
+    return ConsistentTables(estimate, norm, coordinates, difference)
 
 
 def check_programme(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> None:
@@ -86,13 +90,14 @@ def check_programme(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConsistentTables:
-    """Tables that add up, nearest to the noisy ones in L1 or L∞."""
+    """Tables that add up, nearest to the noisy ones in L1 or L∞: unbiased."""
 
     least_squares: LeastSquares
     norm: ConsistencyNorm
     coordinates: _Coordinates
-    values: Array
-    biased: ClassVar[bool] = True
+    difference: Array
+    """To least squares, in coordinates."""
+    biased: ClassVar[bool] = False
 
     @property
     def domain(self) -> Domain:
@@ -107,9 +112,12 @@ class ConsistentTables:
     @property
     def moves(self) -> Array:
         """By how many standard deviations every measured number was moved."""
-        blocks = self.least_squares.blocks
-        rows = [self.coordinates.rows(block.matrix) @ self.values for block in blocks]
-        moves = [(row - b.values) / b.variance**0.5 for row, b in zip(rows, blocks, strict=True)]
+        moves = []
+        for block, residuals in zip(
+            self.least_squares.blocks, _residuals(self.least_squares), strict=True
+        ):
+            rows = self.coordinates.rows(block.matrix)
+            moves.append((rows @ self.difference - residuals) / block.variance**0.5)
         return np.concatenate(moves)
 
     @property
@@ -120,11 +128,10 @@ class ConsistentTables:
 
     def answer(self, workload: Workload) -> Answers:
         """The answers of a workload; their standard errors are not known."""
-        Workload.require(workload, self.domain)
-        workload.check_covered(self.least_squares.form)
+        values = self.least_squares.answer(workload).values
         krons = [workload.kron(i) for i in range(len(workload.products))]
-        answers = [self.coordinates.rows(kron) @ self.values for kron in krons]
-        return Answers(workload, np.concatenate(answers), biased=True, simulation=self.simulation)
+        change = np.concatenate([self.coordinates.rows(k) @ self.difference for k in krons])
+        return Answers(workload, values + change, simulation=self.simulation)
 
     def __repr__(self) -> str:
         mark = "Simulated tables" if self.simulation else "Tables"
@@ -180,32 +187,52 @@ class _Coordinates:
         return places.ravel()
 
 
-def _nearest(
-    coordinates: _Coordinates, blocks: Sequence[NoisyBlock], norm: ConsistencyNorm
-) -> Array:
-    """The coordinates whose tables are nearest to the noisy answers."""
-    scales = np.concatenate([np.full(len(b.values), b.variance**-0.5) for b in blocks])
-    matrix = sp.diags_array(scales) @ sp.vstack([coordinates.rows(b.matrix) for b in blocks])
-    values = scales * np.concatenate([np.asarray(b.values, dtype=float) for b in blocks])
-    largest = None if norm == "l1" else _least_largest(matrix, values) * (1 + MOVE_SLACK)
-    m, n = matrix.shape
-    # A g + up - down = y: what a number is moved by is split in its two directions.
-    equal = sp.hstack([matrix, sp.eye_array(m), -sp.eye_array(m)], format="csc")
-    cost = np.concatenate([np.zeros(n), np.ones(2 * m)])
-    bounds = [(None, None)] * n + [(0, largest)] * (2 * m)
-    return np.asarray(_solved(cost, A_eq=equal, b_eq=values, bounds=bounds)[:n])
+@dataclass(frozen=True, eq=False)
+class _Nearest:
+    """min |r - A h| over h: residuals and rows in units of their noise."""
+
+    matrix: Any
+    residuals: Array
+
+    @classmethod
+    def of(cls, estimate: LeastSquares, coordinates: _Coordinates) -> _Nearest:
+        blocks = estimate.blocks
+        scales = np.concatenate([np.full(len(b.values), b.variance**-0.5) for b in blocks])
+        rows = sp.vstack([coordinates.rows(b.matrix) for b in blocks])
+        return cls(sp.diags_array(scales) @ rows, scales * np.concatenate(_residuals(estimate)))
+
+    def solved(self, norm: ConsistencyNorm, sign: int) -> Array:
+        """The coordinates nearest to the residuals, or to their opposites."""
+        residuals = sign * self.residuals
+        largest = None if norm == "l1" else self._least_largest(residuals) * (1 + MOVE_SLACK)
+        m, n = self.matrix.shape
+        # A h + up - down = r: what a number is moved by is split in its two directions.
+        equal = sp.hstack([self.matrix, sp.eye_array(m), -sp.eye_array(m)], format="csc")
+        cost = np.concatenate([np.zeros(n), np.ones(2 * m)])
+        bounds = [(None, None)] * n + [(0, largest)] * (2 * m)
+        return np.asarray(_solved(cost, A_eq=equal, b_eq=residuals, bounds=bounds)[:n])
+
+    def _least_largest(self, residuals: Array) -> float:
+        """The least t with |r - A h| ≤ t for all numbers."""
+        m, n = self.matrix.shape
+        t = sp.csc_array(np.ones((m, 1)))
+        within = sp.vstack(
+            [sp.hstack([self.matrix, -t]), sp.hstack([-self.matrix, -t])], format="csc"
+        )
+        cost = np.concatenate([np.zeros(n), [1.0]])
+        bounds = [(None, None)] * n + [(0, None)]
+        limits = np.concatenate([residuals, -residuals])
+        # A move of so many numbers at once is found sooner from inside.
+        return float(_solved(cost, "highs-ipm", A_ub=within, b_ub=limits, bounds=bounds)[-1])
 
 
-def _least_largest(matrix: Any, values: Array) -> float:
-    """The least t with |y - A g| ≤ t for all numbers."""
-    m, n = matrix.shape
-    t = sp.csc_array(np.ones((m, 1)))
-    within = sp.vstack([sp.hstack([matrix, -t]), sp.hstack([-matrix, -t])], format="csc")
-    cost = np.concatenate([np.zeros(n), [1.0]])
-    bounds = [(None, None)] * n + [(0, None)]
-    limits = np.concatenate([values, -values])
-    # A move of so many numbers at once is found sooner from inside.
-    return float(_solved(cost, "highs-ipm", A_ub=within, b_ub=limits, bounds=bounds)[-1])
+def _residuals(estimate: LeastSquares) -> list[Array]:
+    """What least squares leaves of every block's answers."""
+    residuals = []
+    for block in estimate.blocks:
+        kron = _product(block.matrix, estimate.domain.shape)
+        residuals.append(block.values - estimate.fitted.answers(kron.factors))
+    return residuals
 
 
 def _solved(cost: Array, method: str = "highs", **constraints: Any) -> Array:
@@ -221,13 +248,17 @@ def _solved(cost: Array, method: str = "highs", **constraints: Any) -> Array:
 
 def _active(queries: Matrix, shape: tuple[int, ...]) -> list[tuple[int, Matrix]]:
     """The attributes that are not merely summed over, with their queries."""
+    return [(i, factor) for i, factor in _product(queries, shape).active if not is_total(factor)]
+
+
+def _product(queries: Matrix, shape: tuple[int, ...]) -> Kron:
     kron = queries if isinstance(queries, Kron) else Kron((queries,))
     if kron.grid != shape:
         raise UnsupportedError(
             f'consistency in "l1" and "linf" is for products over the attributes, and {queries} is '
             'none; use "l2"'
         )
-    return [(i, factor) for i, factor in kron.active if not is_total(factor)]
+    return kron
 
 
 def _corner(n: int) -> Array:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -99,14 +99,26 @@ class SingleBlocks(Form):
     def best(self, axes: Axes) -> tuple[int, float]:
         """The block that tells the marginal on these axes best, and a cell's variance from it."""
         if axes not in self._best:
-            block, variance = -1, math.inf
-            for j, (inside, precision) in enumerate(zip(self.axes, self.precisions, strict=True)):
-                if set(axes) <= set(inside):
-                    summed = math.prod([float(self.shape[i]) for i in inside if i not in axes])
-                    if summed / precision < variance:
-                        block, variance = j, summed / precision
-            self._best[axes] = (block, variance)
+            inside = self._members[:, list(axes)].all(axis=1)
+            cells = math.prod([float(self.shape[i]) for i in axes])
+            variances = np.where(inside, self._total_variances / cells, math.inf)
+            block = int(variances.argmin())
+            self._best[axes] = (block, float(variances[block]))
         return self._best[axes]
+
+    @cached_property
+    def _members(self) -> Array:
+        """Is an axis (column) in a block (row)?"""
+        members = np.zeros((len(self.axes), len(self.shape)), dtype=bool)
+        for row, axes in zip(members, self.axes, strict=True):
+            row[list(axes)] = True
+        return members
+
+    @cached_property
+    def _total_variances(self) -> Array:
+        """The variance of each block's total: its cells over its precision."""
+        cells = [math.prod([float(self.shape[i]) for i in axes]) for axes in self.axes]
+        return np.asarray(np.array(cells) / np.array(self.precisions))
 
     def fit(self, values: Sequence[Array]) -> SummedTables:
         """The noisy marginals as they are."""

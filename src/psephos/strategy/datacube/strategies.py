@@ -52,7 +52,8 @@ def datacube(
 ) -> Strategy:
     """Marginals by one of the mechanisms I, Q, F, C of Yaroslavtsev et al. (2013).
 
-    The weights of the workload's products are the paper's a: a product of weight w has a = w².
+    The weights of the workload's products are the paper's a: a product of weight w has a = w². A
+    table gets one budget, so weights of its single queries would count by their mean.
     `select.hdmm` searches among more and is usually better; this is to be compared with.
 
     Args:
