@@ -261,6 +261,7 @@ def test_unknown_plans_and_options_are_named():
         ("DAWA", "search", "odd", "search is one of tree"),
         ("DAWA", "selector", "odd", "selector is one of greedy_h"),
         ("PrivBayes", "usefulness", 0, "usefulness is a finite number above 0"),
+        ("PrivBayesLS", "selector", "odd", "selector is one of tables"),
         ("HB-Striped", "attribute", "z", "no attribute 'z'"),
     ],
 )

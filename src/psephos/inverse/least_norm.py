@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, lsmr
 
-from psephos.inverse.axis import DenseInverse
+from psephos.inverse.axis import DENSE_AXIS, DenseInverse
 from psephos.inverse.block_diagonal import Components, Family, cells_of
 from psephos.inverse.choice import form_of
 from psephos.inverse.dense import DenseForm
@@ -33,8 +33,6 @@ from psephos.values import Array
 
 WRITTEN_ROWS = 2000
 """The most measured numbers that are written out as rows, where cells are more."""
-WRITTEN_ENTRIES = 50_000_000
-"""The most entries of these rows."""
 WRITTEN_CELLS = 1200
 """The most cells for which an undetermined problem is solved by eigenvectors."""
 LEAST_NORM_TOLERANCE = 1e-13
@@ -83,7 +81,7 @@ class _Distinct:
 
     def solve(self, values: Sequence[Array]) -> Array:
         rows, cells = sum(block.shape[0] for block in self.blocks), math.prod(self.shape)
-        few = rows <= min(cells, WRITTEN_ROWS) and rows * cells <= WRITTEN_ENTRIES
+        few = rows <= min(cells, WRITTEN_ROWS) and cells <= DENSE_AXIS
         closed = is_commuting(self.shape, self.blocks) or len(self.blocks) == 1
         if not few or (closed and self._even):
             form = form_of(self.blocks, self.precisions, self.shape)
@@ -135,7 +133,7 @@ class _Distinct:
     def _written(self, values: Sequence[Array]) -> Array:
         """By the inverse written out, and what rounding leaves fitted once more."""
         scaled = self._scaled
-        rows = Dense(scaled.dense(limit=max(WRITTEN_ENTRIES, scaled.shape[0] * WRITTEN_CELLS)))
+        rows = Dense(scaled.dense(limit=scaled.shape[0] * DENSE_AXIS))
         y = np.concatenate(self._scaled_values(values))
         inverse = DenseInverse.of(rows)
         z = multiply(inverse, multiply(rows.T, y))
