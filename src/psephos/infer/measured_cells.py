@@ -66,7 +66,7 @@ class MeasuredCells:
             shape, form, fitted = form.merging.shape, form.inner, fitted.inner
         tree = TableTree.of(blocks, shape)
         values = [tree.arrange_answers(b, a.values.astype(float)) for b, a in enumerate(answers)]
-        variances = np.repeat([max(a.variance, LEAST_VARIANCE) for a in answers], tree.rows)
+        variances = tree.repeated([max(a.variance, LEAST_VARIANCE) for a in answers])
         y = np.concatenate(values)
         return cls(shape, form, fitted, tuple(mergings), tree, y, variances)
 

@@ -93,6 +93,12 @@ class TableTree:
         """The number of all answers."""
         return self.starts[-1]
 
+    def repeated(self, values: Sequence[float]) -> Array:
+        """A number for each block, for each of its answers; without memory if all are the same."""
+        if len(set(values)) == 1:
+            return np.broadcast_to(np.float64(values[0]), self.size)
+        return np.repeat(np.asarray(values, dtype=float), self.rows)
+
     @property
     def cells(self) -> int:
         """The number of cells."""
