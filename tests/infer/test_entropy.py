@@ -342,7 +342,8 @@ def test_many_ranges_have_the_risk_of_as_many_numbers_as_cells():
     assert risk.tree.size == 9
     assert risk.numbers == 45
     assert_allclose((risk.answers(x) ** 2).sum(), (workload.answer(x) ** 2).sum())
-    changes = [risk.answers(probe.fitted.vector) for probe in cells.probes()]
+    cell_answers = [probe.fitted.answers((mx.Identity(9),)) for probe in cells.probes()]
+    changes = [risk.answers(vector) for vector in cell_answers]
     # Least squares itself has the risk that it is known to have.
     noise = estimate.variances(workload).sum()
     assert_allclose(risk.risk(risk.answers(estimate.vector), risk.passed(changes)), noise)

@@ -72,7 +72,7 @@ class AskedRisk:
         """Products of queries with their weights, least squares, and least squares of probes."""
         compact = [tuple(_compact(factor) for factor in factors) for factors, _ in products]
         tree = TableTree.of([Kron(factors) for factors in compact], shape, whole=whole)
-        weights = np.repeat([weight for _, weight in products], tree.rows)
+        weights = tree.repeated([weight for _, weight in products])
 
         def answers(fit: Fitted) -> Array:
             parts = [

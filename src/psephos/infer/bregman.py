@@ -107,11 +107,6 @@ class EntropyProblem:
         x *= self.total / mass
         return ExponentialPoint(theta, x, self.tree.apply(x), top + math.log(mass))
 
-    @cached_property
-    def deviations(self) -> Array:
-        """The standard deviation of the noise in every answer."""
-        return np.asarray(np.sqrt(self.variances))
-
     def first_strength(self) -> float:
         """A τ at which the first step goes a small part of the way: a power of two.
 
@@ -197,7 +192,7 @@ class EntropyProblem:
 
     def gap(self, gradient: Array) -> float:
         """The certificate: the root mean square of g/σ."""
-        return math.sqrt(float(np.mean((gradient / self.deviations) ** 2)))
+        return math.sqrt(float((gradient / self.variances) @ gradient) / gradient.size)
 
     def step(
         self, start: ExponentialPoint, strength: float, near: Factored | None = None

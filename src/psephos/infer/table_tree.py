@@ -93,6 +93,12 @@ class TableTree:
         """The number of all answers."""
         return self.starts[-1]
 
+    def repeated(self, values: Sequence[float]) -> Array:
+        """A number for each block, for each of its answers; without memory if all are the same."""
+        if len(set(values)) == 1:
+            return np.broadcast_to(np.float64(values[0]), self.size)
+        return np.repeat(np.asarray(values, dtype=float), self.rows)
+
     @property
     def cells(self) -> int:
         """The number of cells."""
@@ -216,11 +222,13 @@ class TableTree:
         return _transposed(values, self._unordered(rows), self.order)
 
     def restore_answers(self, b: int, values: Array) -> Array:
-        """The answers of a block in the tree's order, as the domain's axes order them."""
+        """Answers of a block in the tree's order, as the domain's axes order them; or columns."""
         if self.whole:
             return values
-        rows = [factor.shape[0] for factor in self.blocks[b]]
-        return _transposed(values, rows, np.argsort(self.order))
+        rows, columns = [factor.shape[0] for factor in self.blocks[b]], values.shape[1:]
+        places = [*np.argsort(self.order), *range(len(rows), len(rows) + len(columns))]
+        table = values.reshape(*rows, *columns).transpose(places)
+        return np.ascontiguousarray(table).reshape(values.shape)
 
     def _unordered(self, sizes: Sequence[int]) -> list[int]:
         """Sizes of the tree's axes, as the domain orders them."""
