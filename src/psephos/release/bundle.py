@@ -89,7 +89,7 @@ CELLS_FILE = f"{CELLS_STEM}.parquet"
 ESTIMATE_FILE = f"estimate/{CELLS_STEM}.parquet"
 """The real numbers that they are a rounding of."""
 COORDINATES_FILE = "estimate/coordinates.parquet"
-"""What consistent tables are linear in, where they are not those of least squares."""
+"""How consistent tables differ from least squares, where they are nearest in another norm."""
 PRIOR_FILE = "estimate/prior.parquet"
 """The counts of the public table that they are drawn towards, where there is one."""
 GROUPS_FOLDER = "groups"
@@ -365,7 +365,7 @@ def write_bundle(
             "published": views.published_facts if "published" in kinds else None,
         }
         if views.nearest is not None:
-            manifest["coordinates"] = views.nearest.values.size
+            manifest["coordinates"] = views.nearest.difference.size
         manifest["files"] = {
             str(file.relative_to(draft)): sha256_of(file)
             for file in sorted(draft.rglob("*"))
@@ -498,11 +498,11 @@ def _write_cells(draft: Path, views: Views) -> None:
 
 
 def _write_coordinates(draft: Path, views: Views) -> None:
-    """What consistent tables are linear in, where they are not those of least squares."""
+    """How consistent tables differ from least squares, where another norm was asked for."""
     if views.nearest is not None:
         place = draft / COORDINATES_FILE
         place.parent.mkdir(exist_ok=True)
-        pa.parquet.write_table(pa.table({"value": views.nearest.values}), place)
+        pa.parquet.write_table(pa.table({"value": views.nearest.difference}), place)
 
 
 def _write_table(folder: Path, name: str, table: pa.Table, job: Job) -> None:

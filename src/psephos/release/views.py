@@ -72,7 +72,7 @@ class Views:
     planned: Widths | None = None
     """The half-widths, where the plan of this very release worked them out."""
     coordinates: Array | None = None
-    """Of consistent tables that a bundle holds, where they are not those of least squares."""
+    """Of consistent tables that a bundle holds: how they differ from least squares."""
 
     @property
     def has_errors(self) -> bool:
@@ -108,7 +108,7 @@ class Views:
         tables = consistent(self.measurements, norm)
         if not isinstance(tables, ConsistentTables):
             raise ReleaseError(f"there are no tables nearest in {norm}")
-        return tables if self.coordinates is None else replace(tables, values=self.coordinates)
+        return tables if self.coordinates is None else replace(tables, difference=self.coordinates)
 
     @cached_property
     def consistent(self) -> Array:
