@@ -370,7 +370,7 @@ def compare(
     ] = None,
     stand_in: Annotated[
         Path | None,
-        typer.Option(help="A public table of the same columns; else rows are made up."),
+        typer.Option(help="A public table; else the file's `stand_in`, or made-up rows."),
     ] = None,
     rows: Annotated[int, typer.Option(help="Made-up rows, where there is no stand-in.")] = 10_000,
     trials: Annotated[int, typer.Option(help="Runs of each plan.")] = 5,

@@ -30,7 +30,8 @@ from psephos.release.simulated import MADE_UP_ROWS, made_up_counts
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array
 
-FORECAST_TRIALS = 5
+FORECAST_TRIALS, FEW_TRIALS, FEW_TRIAL_CELLS = 5, 2, 50_000
+"""Runs of a plan on a stand-in; fewer where there are more cells than this."""
 
 
 @dataclass(frozen=True)
@@ -120,12 +121,13 @@ def plan_forecast(job: Job, method: ReleaseMethod, measured: Forecast) -> PlanFo
     if budget is None:
         raise ReleaseError("a plan is tried at a budget; give [budget]")
     words, counts = stand_in_of(job)
+    trials = FORECAST_TRIALS if counts.size <= FEW_TRIAL_CELLS else FEW_TRIALS
     start = process_time()
     try:
-        runs = plan_errors(job, method, counts, FORECAST_TRIALS)
+        runs = plan_errors(job, method, counts, trials)
     except PsephosError as error:
         raise ReleaseError(f"method: {method.name} does not suit this release: {error}") from None
-    seconds = (process_time() - start) / FORECAST_TRIALS
+    seconds = (process_time() - start) / trials
     tables = []
     for table in job.tables:
         rows = table.rows(job.workload)
@@ -141,7 +143,7 @@ def plan_forecast(job: Job, method: ReleaseMethod, measured: Forecast) -> PlanFo
         method,
         budget,
         words,
-        FORECAST_TRIALS,
+        trials,
         tuple(tables),
         *_mean(totals),
         _mean(whole)[0],
