@@ -17,6 +17,7 @@ import psephos as ps
 from psephos.cli.app import app
 from psephos.kernel import gate
 from psephos.plans import PLANS
+from psephos.release.comparison import compare_plans
 from psephos.release.method import method_of
 from psephos.release.planned import QuestionFiles
 from psephos.release.preflight import check_release, create_ledger
@@ -418,3 +419,9 @@ def test_relative_errors_are_small_beside_the_numbers(tmp_path):
     shares = [np.mean((f.widths.stderr / sizes) ** 2) for f in (plain, beside)]
     assert shares[1] < 0.9 * shares[0]
     assert beside.rmse > plain.rmse
+
+
+def test_plans_are_compared_on_the_file_s_stand_in(tmp_path):
+    job = Job.read(with_stand_in(tmp_path / "job", LINE, [3] * 50))
+    table = compare_plans(job, plans=["Identity"], trials=1)
+    assert table.stand_in == "the public table old.csv"
