@@ -22,9 +22,9 @@ where they are marginals, which repeat each other, by
 
     Πᵀ diag⁻¹ Π + λ⁻¹(1 - Π),   Π the least-squares projection onto tables that agree
 
-(psephos.infer.consistent_tables): what contradicts itself in the tables is left alone by H, since
-HΠ' = 0 for Π' = λ⁻¹(1 - Π), so that there the second term is exact. The parts on which tables agree
-are a few hundred where there are thousands of numbers, and far more alike.
+(psephos.infer.consistent_tables). Where tables contradict each other H is zero, Hλ⁻¹(1 - Π) = 0, so
+there the second term is exact. The diagonal alone takes H for large counts there too, which was
+half of all directions and a condition number of 10⁴; with Π a quarter of the steps was enough.
 
 *Certificate.* KL(x(θ) ‖ x_{k-1}) = (Ax)·(θ - c) - T log(Z(θ)/Z(c)), so P(x(θ)) lies above the dual
 value -τ (D(θ) - D(c)) by exactly
