@@ -25,7 +25,7 @@ def error(name, **options):
 
 @pytest.mark.parametrize("name", ["PrivBayes", "PrivBayesLS"])
 def test_a_long_attribute_has_parents_by_its_pieces(name):
-    """Without them both groups would have the same incomes, 1,000 rows off; half is allowed."""
+    """Without them both groups would have the same incomes, 1,000 rows off. Half is allowed."""
     assert error(name) < 500
 
 

@@ -81,13 +81,13 @@ class _Distinct:
 
     def solve(self, values: Sequence[Array]) -> Array:
         rows, cells = sum(block.shape[0] for block in self.blocks), math.prod(self.shape)
-        few = rows <= min(cells, WRITTEN_ROWS) and cells <= DENSE_AXIS
+        few = rows <= min(cells, WRITTEN_ROWS)
         closed = is_commuting(self.shape, self.blocks) or len(self.blocks) == 1
         if not few or (closed and self._even):
             form = form_of(self.blocks, self.precisions, self.shape)
             if self._is_least_norm(form) or form.covers(tuple(map(Identity, self.shape))):
                 return self._cells(form, values)
-        if few or cells <= WRITTEN_CELLS:
+        if cells <= (DENSE_AXIS if few else WRITTEN_CELLS):
             return self._written(values)
         flat = np.concatenate(self._scaled_values(values))
         columns = flat.reshape(len(flat), -1).T
