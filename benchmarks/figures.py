@@ -39,7 +39,7 @@ from psephos.strategy.hdmm.opt0 import opt0, optimise
 
 FOLDER = Path("build/figures")
 Line = tuple[str, Sequence[float], Sequence[float]]
-COLOURS = ["#1b6ca8", "#c8553d", "#3f7d4e", "#7a5195", "#8a6d1d"]
+COLOURS = ["#1b6ca8", "#c8553d", "#3f7d4e", "#7a5195", "#8a6d1d", "#4c4c4c", "#c04c9e"]
 
 
 # ---- drawings ----------------------------------------------------------------------------------
