@@ -23,16 +23,17 @@ ALONE = r"(?<![\w.])-?\d{1,15}(?![\w.]\w)(?!\w)"
 COUNTED: set[tuple[int, ...]] = set()
 FORMATTED = [0]
 plain_raises = pytest.raises
-plain_counts = Vault.counts
+plain_tables = Vault.tables
 
 
-def remember(self, names, keep):
-    counts = plain_counts(self, names, keep)
-    start = tuple(int(count) for count in counts[:LENGTH])
-    # Few and small numbers, or those in a row, turn up by chance.
-    if len(set(start)) == LENGTH and set(np.diff(start)) != {1} and max(start) > 9:
-        COUNTED.add(start)
-    return counts
+def remember(self, tables, keep):
+    counted = plain_tables(self, tables, keep)
+    for counts in counted:
+        start = tuple(int(count) for count in counts[:LENGTH])
+        # Few and small numbers, or those in a row, turn up by chance.
+        if len(set(start)) == LENGTH and set(np.diff(start)) != {1} and max(start) > 9:
+            COUNTED.add(start)
+    return counted
 
 
 def frames(error):
@@ -94,4 +95,4 @@ def raises(*given, **named):
 
 def install():
     pytest.raises = raises
-    Vault.counts = remember
+    Vault.tables = remember

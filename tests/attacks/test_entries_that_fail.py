@@ -155,13 +155,13 @@ def test_a_failure_tells_nothing_of_what_was_counted(tmp_path, monkeypatch):
     path = file_of(pa.array(["F", "secret"] * 1234), tmp_path)
     source = as_source(path)
 
-    def fails(self, attributes, keep):
+    def fails(self, tables, keep):
         counts = np.array([1234, 1234])
         raise MemoryError(f"secret {counts}")
 
     failures = []
     source.count(WORDS, ("a",), (), None)
-    monkeypatch.setattr(RowCache, "count", fails)
+    monkeypatch.setattr(RowCache, "counts", fails)
     for spoil in (lambda: None, path.unlink):
         spoil()
         with pytest.raises(SourceError) as caught:

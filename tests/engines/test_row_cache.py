@@ -46,6 +46,30 @@ def test_many_counts_take_two_readings(monkeypatch):
     assert len(number) == 2
 
 
+TABLES = [(), ("a",), ("b",), ("a", "b"), ("b", "a"), ("b",)]
+
+
+@pytest.mark.parametrize("cap", [None, Cap("who", 1)])
+@pytest.mark.parametrize("kept", [True, False])
+def test_many_tables_take_one_reading(cap, kept, monkeypatch):
+    few = Conjunct(("b",), np.array([False, True]))
+    each = [
+        [as_source(pa.table(ROWS)).count(DOMAIN, names, keep, cap) for names in TABLES]
+        for keep in ((), (few,))
+    ]
+    monkeypatch.setattr(row_cache, "MOST_BYTES", 1 << 28 if kept else 0)
+    number = readings(monkeypatch)
+    for keep, expected in zip(((), (few,)), each, strict=True):
+        source = as_source(pa.table(ROWS))
+        del number[:]
+        for table, alone in zip(source.counts(DOMAIN, TABLES, keep, cap), expected, strict=True):
+            np.testing.assert_array_equal(table, alone)
+        assert len(number) == (1 if kept else 2)  # the first finds that they are too many
+        empty = as_source(pa.table(ROWS).slice(0, 0)).counts(DOMAIN, TABLES, keep, cap)
+        assert [table.shape for table in empty] == [table.shape for table in expected]
+        assert not any(table.any() for table in empty)
+
+
 def test_another_domain_or_cap_is_read_anew():
     source = as_source(pa.table(ROWS))
     small = Domain.of(b=["x", "y"])
@@ -112,9 +136,10 @@ def test_slices_count_every_row_once(monkeypatch):
     for size in (1, 7, 1000, 10_000):
         monkeypatch.setattr(row_cache, "SLICE", size)
         cache = row_cache.RowCache.of(domain, [rows])
-        np.testing.assert_array_equal(cache.count(("a", "b"), ()), expected)
-        np.testing.assert_array_equal(cache.count(("b",), (few,)), expected[1:].sum(axis=0))
-        assert cache.count((), ()) == 1000
+        both, total = cache.counts([("a", "b"), ()], ())
+        np.testing.assert_array_equal(both.reshape(expected.shape), expected)
+        np.testing.assert_array_equal(cache.counts([("b",)], (few,))[0], expected[1:].sum(axis=0))
+        assert total == 1000
 
 
 def test_counting_takes_little_memory_whatever_the_rows():
@@ -123,7 +148,7 @@ def test_counting_takes_little_memory_whatever_the_rows():
     cache = row_cache.RowCache(domain, (column, column))
     tracemalloc.start()
     few = Conjunct(("b",), np.array([True, False]))
-    assert cache.count(("a",), (few,))[0] == rows
+    assert cache.counts([("a",)], (few,))[0][0] == rows
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 48 * row_cache.SLICE  # and not of every row

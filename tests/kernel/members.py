@@ -22,6 +22,7 @@ MEMBERS = [
     mx.Marginals.of((2, 3), {(0,): 2, (): -1}),
     mx.Diagonal([3, -2]),
     mx.Dense([[1, -5], [0, 2]]),
+    mx.Dense(4 * np.eye(4, dtype=np.int16) - np.ones((4, 4), dtype=np.int16)),
     mx.Sparse(ENTRIES),
     mx.PIdentity([3, 1], [[2, -1], [0, 5]]),
     mx.Compose((mx.PIdentity([3, 1], [[2, -1]]), mx.Partition([0, 1, 1, 0]))),

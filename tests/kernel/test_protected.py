@@ -13,6 +13,7 @@ import psephos as ps
 from psephos import matrix as mx
 from psephos.errors import BudgetError, BudgetExceededError, RefusedError, ShapeError, TooLargeError
 from psephos.infer.least_squares import block_answers
+from psephos.kernel import protected, vault
 from psephos.kernel.budget import epsilon, rho
 from psephos.kernel.query import Query
 from psephos.kernel.scores.worst_approximated import WorstApproximated
@@ -85,9 +86,10 @@ def test_marginals_never_need_the_whole_vector():
     asked = []
 
     class Few:
-        def count(self, domain, attributes, keep, cap):
-            asked.append(attributes)
-            return np.zeros([domain[name].size for name in attributes], dtype=np.int64)
+        def counts(self, domain, tables, keep, cap):
+            asked.extend(tables)
+            shapes = [[domain[name].size for name in names] for names in tables]
+            return [np.zeros(shape, dtype=np.int64) for shape in shapes]
 
     table = simulation(Few(), wide, unit=add_remove_row(), budget=epsilon("1"), seed=0)
     factors = [mx.total(10)] * 30
@@ -100,6 +102,48 @@ def test_marginals_never_need_the_whole_vector():
     with pytest.raises(TooLargeError, match="over the limit"):
         table.vectorise().measure(mx.Kron((mx.Identity(10),) * 30), spend=epsilon("1/2"))
     assert table._vault.ledger.spent == Fraction(3, 4)
+
+
+@pytest.mark.parametrize("portion", [1, 40, 1 << 22])
+@pytest.mark.parametrize("huge", [False, True])
+def test_blocks_that_are_answered_together_keep_their_order(portion, huge, monkeypatch):
+    """Marginals and residuals of equal and of unlike attributes, in portions of any size."""
+    monkeypatch.setattr(protected, "PORTION", portion)
+    domain = ps.Domain.of(a=3, b=3, c=4, d=3)
+    counts = np.random.default_rng(0).integers(0, 9, domain.size)
+    if huge:  # beyond 64 bits after the products below
+        counts = counts + (1 << 55)
+    table = simulation(
+        counted(counts, domain), domain, unit=add_remove_row(), budget=rho("1"), seed=0
+    )
+    blocks = []
+    for axes in [(0, 1), (2,), (1, 3), (), (0, 1, 3), (0, 2), (3,), (0, 3)]:
+        for inside in (mx.Identity, lambda n: mx.Dense(n * np.eye(n, dtype=np.int64) - 1)):
+            factors = [inside(n) if i in axes else mx.total(n) for i, n in enumerate(domain.shape)]
+            blocks.append((mx.Kron(tuple(factors)), 1 + len(blocks) % 3))
+    noisy = table.vectorise().measure(Query.of(blocks), spend=rho("1"))
+    start = 0
+    for (matrix, _), law in zip(blocks, noisy.noise, strict=True):
+        true = matrix.matvec(counts.astype(object))
+        values = noisy.values[start : start + len(true)]
+        far = 9 * float(law.exact_variance) ** 0.5 + 9
+        assert all(abs(int(x) - int(y)) < far for x, y in zip(values, true, strict=True))
+        start += len(true)
+    assert start == len(noisy.values)
+
+
+def test_old_counts_are_made_anew(monkeypatch):
+    monkeypatch.setattr(vault, "MOST_KEPT", 10)
+    domain = ps.Domain.of(a=3, b=4)
+    table = simulation(
+        counted(np.arange(12), domain), domain, unit=add_remove_row(), budget=rho("4"), seed=0
+    )
+    vector = table.vectorise()
+    for _ in range(2):
+        for matrix in (mx.Identity(12), mx.Kron((mx.Identity(3), mx.total(4)))):
+            noisy = vector.measure(matrix, spend=rho("1"))
+            assert abs(noisy.values - matrix.matvec(np.arange(12))).max() < 9
+            assert sum(kept.size for kept in vector._vault.kept.values()) <= 12
 
 
 def test_what_does_not_fit_is_refused_before_it_is_charged():

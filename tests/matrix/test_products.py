@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psephos.matrix import explicit as products
-from psephos.matrix.explicit import times, weigh
+from psephos.matrix.explicit import Dense, times, weigh
 
 LIMITS = [2**k + d for k in (26, 31, 40, 51, 52, 53, 62) for d in (-1, 0, 1)]
 LIMITS += [2**63 - 1, 2**63 - 2]
@@ -91,3 +91,26 @@ def test_weights_go_along_the_middle(shape):
     weigh(w, x, out[:, :3])
     assert (out[:, :3] == exact).all()
     assert not out[:, 3:].any()
+
+
+@given(data=st.data())
+def test_even_arrays_multiply_as_any_do(data):
+    """a on the diagonal and b elsewhere, such as nI - 11ᵀ: to the last bit, transposed as well."""
+    n = data.draw(st.integers(1, 5))
+    apart, alike = data.draw(NUMBERS), data.draw(NUMBERS)
+    array = np.full((n, n), alike)
+    np.fill_diagonal(array, apart)
+    if data.draw(st.booleans()):
+        array[0, -1] = 7  # even no more, unless it was 7
+    x = arrays(data, (2, n, 3))
+    for kind in (np.int64, object):
+        given_x = x.astype(kind)
+        exact = np.einsum("mn,lnr->lmr", array.astype(object), x.astype(object))
+        exact = wrapped(exact) if kind is np.int64 else exact
+        turned = np.einsum("nm,lnr->lmr", array.astype(object), x.astype(object))
+        turned = wrapped(turned) if kind is np.int64 else turned
+        assert (Dense(array)._apply(given_x) == exact).all()
+        assert (Dense(array)._apply_t(given_x) == turned).all()
+        out = np.empty((2, n, 3), kind)
+        Dense(array)._apply_into(given_x, out)
+        assert (out == exact).all()

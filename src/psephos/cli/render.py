@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 MOST_LINES = 12
 """The most rows of a table in the terminal, and blocks of a plan in JSON."""
+MOST_LABELS = 8
+"""Tables with more columns of labels have one column instead, which names what is told apart."""
 SHOWN_GROUPS = 4
 """The most groups of tables that a plan names for one estimate."""
 LONG_BUDGET = re.compile(r"\b(epsilon|rho) (?=\S{10})(\d+/\d+) \(~[^)]*\)")
@@ -159,13 +161,18 @@ def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> Rende
     if labels != columns:
         title += f"\n{', '.join(_equation(name, str(numbers[name][0])) for name in constant)}"
     table = Table(title=title)
-    for name in labels:
+    wide = len(labels) > MOST_LABELS
+    totals = {name: _total_label(numbers[name]) for name in labels} if wide else {}
+    for name in ["which rows"] if wide else labels:
         table.add_column(name)
     heads = ("count", "standard error", "noise interval")
     for head in heads if "low" in numbers.column_names else heads[:1]:
         table.add_column(head, justify="right")
     for row in numbers.slice(0, most).to_pylist():
         words = [str(row[name]) for name in labels]
+        if wide:
+            told = [(name, str(row[name])) for name in labels if str(row[name]) != totals[name]]
+            words = [", ".join(_equation(*pair) for pair in told) or "all"]
         words.append(f"{row['count']:,.0f}")
         if "low" in row:
             words += [rows_text(row["stderr"]), f"{row['low']:,.0f} to {row['high']:,.0f}"]
@@ -174,6 +181,12 @@ def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> Rende
     if rest > 0:
         table.caption = f"and {rest:,} more rows in the files"
     return table
+
+
+def _total_label(column: pa.ChunkedArray) -> str:
+    """The label of all values together: of "total", "(total)" and so on the last that is there."""
+    words = [str(word) for word in column.unique().to_pylist()]
+    return max((word for word in words if word.strip("()") == "total"), key=len, default="total")
 
 
 def rich_reply(reply: Reply, *, simulation: bool, most: int = 200) -> RenderableType:

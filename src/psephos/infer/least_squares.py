@@ -70,8 +70,10 @@ class LeastSquares:
         """The answers of a workload, with the standard error of each."""
         Workload.require(workload, self.domain)
         workload.check_covered(self.form)
-        products = [workload.factors(i) for i in range(len(workload.products))]
-        values = np.concatenate([self.fitted.answers(factors) for factors in products])
+        values, start = np.empty(workload.shape[0]), 0
+        for i, count in enumerate(workload.query_counts):
+            values[start : start + count] = self.fitted.answers(workload.factors(i))
+            start += count
         return Answers(workload, values, self.variances, simulation=self.simulation)
 
     def variances(self, workload: Workload) -> Array:

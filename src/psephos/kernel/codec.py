@@ -23,6 +23,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,8 @@ class Term:
     def __post_init__(self) -> None:
         inside = tuple(_terms_in(self.fields))
         object.__setattr__(self, "inside", inside)
-        object.__setattr__(self, "depth", 1 + max([term.depth for term in inside], default=0))
-        object.__setattr__(self, "paths", 1 + sum([term.paths for term in inside]))
+        object.__setattr__(self, "depth", 1 + max(map(attrgetter("depth"), inside), default=0))
+        object.__setattr__(self, "paths", 1 + sum(map(attrgetter("paths"), inside)))
         if self.depth > DEEPEST or self.paths > MOST_PATHS:
             limits = f"{DEEPEST} deep or has over {MOST_PATHS:,} parts"
             raise RefusedError(f"{self.name} is nested over {limits}; ask for fewer at once")
@@ -65,7 +66,7 @@ def _terms_in(fields: tuple[Any, ...]) -> Iterator[Term]:
         if type(value) is Term:
             yield value
         elif type(value) is tuple:
-            yield from _terms_in(value)
+            yield from value if set(map(type, value)) == {Term} else _terms_in(value)
 
 
 def encode(value: Any) -> bytes:
@@ -104,12 +105,13 @@ class _Writer:
 
     terms: list[Any] = field(default_factory=list)
     numbers: dict[bytes, int] = field(default_factory=dict)
-    known: dict[int, tuple[Term, int]] = field(default_factory=dict)
+    known: dict[int, bytes] = field(default_factory=dict)
+    kept: list[Term] = field(default_factory=list)
 
     def value(self, value: Any) -> list[Any]:
         """The pieces of one value; only exact types have any."""
         if type(value) is Term:
-            return [b"t" + _size(self.number(value))]
+            return [self.reference(value)]
         if type(value) is int:
             length = value.bit_length() // 8 + 1
             if length > MOST_INTEGER_BYTES:
@@ -119,14 +121,16 @@ class _Writer:
             text = value.encode()
             return [b"s" + _size(len(text)) + text]
         if type(value) is tuple:
-            return [b"(" + _size(len(value)), *(part for v in value for part in self.value(v))]
+            known = list(map(self.known.get, map(id, value)))
+            parts = known if all(known) else [part for v in value for part in self.value(v)]
+            return [b"(" + _size(len(value)), *parts]
         if type(value) is np.ndarray and value.dtype in CODES:
             axes = [length.to_bytes(8) for length in value.shape]
             entries = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
             return [b"a" + CODES[value.dtype] + bytes([value.ndim]), *axes, entries.data]
         raise RefusedError(f"{type(value).__name__} is no plain value")
 
-    def number(self, term: Term) -> int:
+    def reference(self, term: Term) -> bytes:
         """The place of a term among those written, where it is put if it is new."""
         if id(term) not in self.known:
             name = term.name.encode()
@@ -138,8 +142,9 @@ class _Writer:
             if mark.digest() not in self.numbers:
                 self.numbers[mark.digest()] = len(self.numbers)
                 self.terms += body
-            self.known[id(term)] = term, self.numbers[mark.digest()]  # kept, so ids stay its own
-        return self.known[id(term)][1]
+            self.known[id(term)] = b"t" + _size(self.numbers[mark.digest()])
+            self.kept.append(term)  # so that ids stay its own
+        return self.known[id(term)]
 
 
 def decode(data: bytes) -> Any:

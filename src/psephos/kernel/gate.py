@@ -165,18 +165,20 @@ class _Taker:
 
     family: str = ""
     items: int = 0
-    taken: dict[int, tuple[Any, codec.Term]] = field(default_factory=dict)
+    terms: dict[int, codec.Term] = field(default_factory=dict)
+    taken: list[Any] = field(default_factory=list)
 
     def value(self, given: Any, depth: int = 0) -> Any:
-        if id(given) in self.taken:
-            return self.taken[id(given)][1]
+        if id(given) in self.terms:
+            return self.terms[id(given)]
         if type(given) is int or type(given) is str:
             return given
         if type(given) is tuple:
             self.items += len(given)
             if depth > DEEPEST_TUPLE or self.items > codec.MOST_PATHS:
                 raise RefusedError("tuples lie in tuples too deeply, or hold too much")
-            return tuple([self.value(item, depth + 1) for item in given])
+            terms = tuple(map(self.terms.get, map(id, given)))  # many products share their factors
+            return terms if all(terms) else tuple([self.value(v, depth + 1) for v in given])
         return _array(given) if type(given) is np.ndarray else self.term(given)
 
     def term(self, given: Any) -> codec.Term:
@@ -184,7 +186,8 @@ class _Taker:
         if form is None:
             raise _strange(type(given).__name__, self.family)
         term = codec.Term(name, tuple([self.value(value) for value in form.take(given)]))
-        self.taken[id(given)] = given, term  # kept, so that no other object gets its id
+        self.terms[id(given)] = term
+        self.taken.append(given)  # kept, so that no other object gets its id
         return term
 
 
@@ -209,7 +212,9 @@ class _Builder:
         if id(value) in self.objects:
             return self.objects[id(value)]
         if type(value) is tuple:
-            return tuple([self.value(item) for item in value])
+            objects = tuple(map(self.objects.get, map(id, value)))
+            known = type(None) not in set(map(type, objects))
+            return objects if known else tuple([self.value(item) for item in value])
         return self.built(value) if type(value) is codec.Term else value
 
     def built(self, term: codec.Term) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -69,9 +70,13 @@ def noise_for(query: Query, spend: Budget, unit: Unit, stability: int) -> tuple[
     """
     each = unit.per_distance(spend, stability)
     delta = sensitivity(query, NoiseKind.paid_in(spend.currency).norm)  # for norm 2, its square
-    if spend.currency == "epsilon":
-        return tuple(DiscreteLaplace(delta / (b.weight * each)) for b in query.blocks)
-    return tuple(DiscreteGaussian(delta / (2 * b.weight * each)) for b in query.blocks)
+    laws: dict[Fraction, Noise] = {}
+    for weight in {block.weight for block in query.blocks}:
+        if spend.currency == "epsilon":
+            laws[weight] = DiscreteLaplace(delta / (weight * each))
+        else:
+            laws[weight] = DiscreteGaussian(delta / (2 * weight * each))
+    return tuple([laws[block.weight] for block in query.blocks])
 
 
 def request_fingerprint(lineage: tuple[str, ...], query: Query, spend: Budget) -> str:

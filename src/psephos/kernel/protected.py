@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from operator import add
@@ -25,15 +26,18 @@ from psephos.kernel import gate, sensitivity
 from psephos.kernel.budget import Budget
 from psephos.kernel.lineage import Node
 from psephos.kernel.measurement import Measurement, noise_for, request_fingerprint
+from psephos.kernel.noise import Noise
 from psephos.kernel.query import Query
 from psephos.kernel.scores import PARTITIONS, SCORES, PrivateSearch, Score
-from psephos.kernel.source import Cells, Conjunct, Grouped
+from psephos.kernel.source import Cells, Conjunct, Grouped, Names
 from psephos.kernel.vault import Vault
 from psephos.matrix import Identity, Kron, Matrix, Partition, Sparse, is_total, total
 from psephos.matrix.combine import compose
 from psephos.values import Array
 
 CELLS_LIMIT = 10**9
+PORTION = 1 << 22
+"""Blocks are answered together up to this many answers."""
 
 
 class _Handle:
@@ -209,13 +213,23 @@ class ProtectedVector(_Handle):
         self._check(admitted)
         noise = noise_for(admitted, spend, self._vault.ledger.unit, self._node.stability)
 
+        sizes = [block.matrix.shape[0] for block in admitted.blocks]
+
+        def noisy(some: slice) -> Array:
+            true = _joined(self._answers([block.matrix for block in admitted.blocks[some]]))
+            return sensitivity.exactly(add, true, self._noise(noise[some], sizes[some]))
+
         def draw() -> Array:
-            noisy = []
-            for block, law in zip(admitted.blocks, noise, strict=True):
-                true = self._answers(block.matrix)
-                added = self._vault.draws.noise(law, len(true))
-                noisy.append(sensitivity.exactly(add, true, added))
-            return np.concatenate(noisy)
+            portions = _portions(sizes)
+            if len(portions) == 1:
+                return noisy(portions[0])
+            values, start = np.empty(sum(sizes), np.int64), 0
+            for some in portions:
+                part = noisy(some)
+                values = values.astype(object, copy=False) if part.dtype == object else values
+                values[start : start + part.size] = part
+                start += part.size
+            return values
 
         mark = request_fingerprint(self._node.path, admitted, spend)
         used, values = self._vault.request(self._node, mark, price, key, repr(admitted), draw)
@@ -278,7 +292,7 @@ class ProtectedVector(_Handle):
         each = self._vault.ledger.unit.per_distance(spend, self._node.stability)
 
         def draw() -> Array:
-            return admitted.draw([self._answers(t) for t in tables], each, self._vault.draws)
+            return admitted.draw(self._answers(tables), each, self._vault.draws)
 
         mark = gate.fingerprint(label, self._node.path, *admitted.parts, spend)
         _, result = self._vault.request(self._node, mark, price, key, label, draw)
@@ -294,35 +308,67 @@ class ProtectedVector(_Handle):
         rows, columns = query.shape
         if columns != self.size:
             raise ShapeError(f"the vector has {self.size:,} cells, the matrix {columns:,} columns")
-        looked_at = [self._counted(block.matrix)[0] for block in query.blocks]
+        looked_at = [self._looked_at(block.matrix)[0] for block in query.blocks]
         if max(map(len, looked_at)) > 64:  # axes of an array
             raise RefusedError("a block looks at over 64 attributes at once; ask about fewer")
-        cells = [math.prod(self._domain[name].size for name in names) for names in looked_at]
+        sizes = {name: self._domain[name].size for names in looked_at for name in names}
+        cells = [math.prod([sizes[name] for name in names]) for names in looked_at]
         _check_cells(max(rows, *cells))
 
-    def _counted(self, matrix: Matrix) -> tuple[tuple[str, ...], Matrix]:
-        """The attributes whose counts decide the answers, and the matrix over their cells.
+    def _looked_at(self, matrix: Matrix) -> tuple[Names, tuple[Matrix, ...]]:
+        """The attributes whose counts decide the answers, and the factors over their cells.
 
         Those that are summed over do not: their factor is a row of ones.
         """
-        names, factors = self._domain.names, matrix.factors if type(matrix) is Kron else ()
-        fits = tuple(f.shape[1] for f in factors) == self._domain.shape
-        if self._maps or not (fits or is_total(matrix)):
-            return names, matrix
-        left = {name: f for name, f in zip(names, factors, strict=fits) if not is_total(f)}
-        return tuple(left), Kron(tuple(left.values()) or (Identity(1),))
+        names = self._domain.names
+        if self._maps or not (is_total(matrix) or type(matrix) is Kron):
+            return names, (matrix,)
+        if type(matrix) is not Kron:
+            return (), ()
+        if matrix.grid != self._domain.shape:
+            return names, (matrix,)
+        return tuple([names[i] for i, _ in matrix.active]), tuple([f for _, f in matrix.active])
 
     def _mapped(self, matrix: Matrix, node: Node) -> ProtectedVector:
         maps = (matrix, *self._maps)
         return ProtectedVector(self._domain, self._vault, node, self._keep, maps)
 
-    def _answers(self, matrix: Matrix) -> Array:
-        """Exact answers, asked for only after the charge."""
-        names, last = self._counted(matrix)
-        x = self._vault.counts(names, self._keep)
-        for part in reversed((last, *self._maps)):
-            x = sensitivity.answers(part, x)
-        return x
+    def _answers(self, matrices: Sequence[Matrix]) -> list[Array]:
+        """Exact answers of each, asked for only after the charge.
+
+        Matrices with the same factors, on whatever attributes, are applied to all their counts at
+        once.
+        """
+        looked_at = [self._looked_at(matrix) for matrix in matrices]
+        tables = self._vault.tables([names for names, _ in looked_at], self._keep)
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for j, (_, factors) in enumerate(looked_at):
+            alike.setdefault(tuple(map(id, factors)), []).append(j)
+        answers: list[Array] = [np.zeros(0)] * len(tables)
+        for members in alike.values():
+            factors = looked_at[members[0]][1]
+            matrix = factors[0] if len(factors) == 1 else Kron(factors or (Identity(1),))
+            several = len(members) > 1
+            x = np.stack([tables[j] for j in members], 1) if several else tables[members[0]]
+            for part in reversed((matrix, *self._maps)):
+                x = sensitivity.answers(part, x)
+            for j, each in zip(members, np.atleast_2d(x.T), strict=True):
+                answers[j] = each
+        return answers
+
+    def _noise(self, laws: Sequence[Noise], sizes: Sequence[int]) -> Array:
+        """Independent draws, so many of each law in turn; equal laws are drawn together."""
+        totals: dict[Noise, int] = {}
+        for law, size in zip(laws, sizes, strict=True):
+            totals[law] = totals.get(law, 0) + size
+        left = {law: self._vault.draws.noise(law, size) for law, size in totals.items()}
+        if len(left) == 1:
+            return left[laws[0]]
+        parts = []
+        for law, size in zip(laws, sizes, strict=True):
+            parts.append(left[law][:size])
+            left[law] = left[law][size:]
+        return _joined(parts)
 
     def __repr__(self) -> str:
         return f"ProtectedVector({self.size:,} cells of {self._domain}; {self._vault.state()})"
@@ -333,6 +379,17 @@ def _texts(names: tuple[Any, ...]) -> tuple[str, ...]:
     if not all(type(name) is str for name in names):
         raise RefusedError(f"attributes are named by text, got {[type(n).__name__ for n in names]}")
     return names
+
+
+def _joined(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _portions(sizes: list[int]) -> list[slice]:
+    """Neighbouring blocks whose answers are made together."""
+    ends = np.searchsorted(np.cumsum(sizes), np.arange(PORTION, sum(sizes), PORTION), "right")
+    edges = sorted({0, *ends.tolist(), len(sizes)})
+    return [slice(start, end) for start, end in pairwise(edges)]
 
 
 def _check_cells(needed: int) -> None:

@@ -10,6 +10,7 @@ records do (tests/kernel/test_replay.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 from psephos.domain.domain import Domain
@@ -19,7 +20,7 @@ from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.recorded_ledger import RecordedLedger
 from psephos.kernel.scores.mechanisms import Draws
-from psephos.kernel.source import Cells
+from psephos.kernel.source import Cells, Names
 from psephos.kernel.unit import Cap
 from psephos.kernel.vault import Vault
 
@@ -27,8 +28,8 @@ from psephos.kernel.vault import Vault
 class NoSource:
     """Where the data would be."""
 
-    def count(
-        self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
+    def counts(
+        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
     ) -> NoReturn:
         """There are no counts."""
         raise RefusedError("there are no data behind records")

@@ -254,15 +254,16 @@ def _largest_on_grid(terms: list[Weighted], power: Norm) -> int | None:
 
 
 def answers(matrix: mx.Matrix, x: Array) -> Array:
-    """A x in integers, in 64 bits where they suffice and in Python's integers where not.
+    """A x in integers, x a vector or columns, in 64 bits where they suffice, else in Python's.
 
     Only the time this takes depends on the counts, never its success or its value: no number on
     the way exceeds `_growth` · Σ|x|, so that below 2⁶² nothing overflows; products of arrays
     through floats never round (proved at `matrix.products`)
     (tests/kernel/test_sensitivity.py::test_answers_never_wrap_around).
     """
-    fits = _growth(matrix) * _mass(x) < SAFE
-    return np.asarray(matrix.matvec(x if fits else x.astype(object)))
+    fits = _growth(matrix) * _mass(x.reshape(-1)) < SAFE
+    x = x if fits else x.astype(object)
+    return np.asarray(matrix.matvec(x) if x.ndim == 1 else matrix.matmat(x))
 
 
 def _growth(matrix: mx.Matrix) -> int:

@@ -7,6 +7,7 @@ is floating-point and repeatable: good for studying error, worthless for privacy
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -21,7 +22,7 @@ from psephos.kernel.noise import DiscreteLaplace, Noise
 from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.scores.mechanisms import Draws
-from psephos.kernel.source import Cells, Source, summed
+from psephos.kernel.source import Cells, Names, Source, summed
 from psephos.kernel.unit import Cap, Unit
 from psephos.kernel.vault import Vault
 from psephos.values import Array
@@ -59,13 +60,14 @@ class SeededDraws(Draws):
 class ArraySource:
     """Counts given as an array over the whole domain."""
 
-    counts: Array
+    cells: Array
 
-    def count(
-        self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
-    ) -> Array:
+    def counts(
+        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
+    ) -> list[Array]:
         """Sums over the attributes left out, of the cells that are kept."""
-        return summed(self.counts.reshape(domain.shape), domain, attributes, keep)
+        cells = self.cells.reshape(domain.shape)
+        return [summed(cells, domain, names, keep) for names in tables]
 
 
 def counted(counts: Array, domain: Domain) -> ArraySource:

@@ -18,7 +18,7 @@ Whether counting fails depends on the schema and on the file being there, never 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,15 +48,19 @@ class Conjunct(Value):
 
 
 Cells = tuple[Conjunct, ...]
+Names = tuple[str, ...]
 
 
 class Source(Protocol):
     """Where counts come from."""
 
-    def count(
-        self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
-    ) -> Array:
-        """How many rows lie in each cell of `attributes`: int64, one axis for each of them."""
+    def counts(
+        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
+    ) -> list[Array]:
+        """For each table of some attributes, how many rows lie in each of its cells.
+
+        They are int64, one axis for each attribute, of rows that are read once for all tables.
+        """
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,14 +73,14 @@ class Grouped:
     sizes: Callable[[], Array]
     most: int
 
-    def count(
-        self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
-    ) -> Array:
+    def counts(
+        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
+    ) -> list[Array]:
         """Counts of groups; `keep` masks them by their attributes and their sizes."""
         sizes = np.minimum(self.sizes(), self.most)
         table = np.zeros((sizes.size, self.most + 1), dtype=np.int64)
         table[np.arange(sizes.size), sizes] = 1
-        return summed(table.reshape(domain.shape), domain, attributes, keep)
+        return [summed(table.reshape(domain.shape), domain, names, keep) for names in tables]
 
 
 def summed(cells: Array, domain: Domain, attributes: tuple[str, ...], keep: Cells) -> Array:

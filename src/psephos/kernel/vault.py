@@ -6,7 +6,7 @@ then count, draw, store, and only then return what stands (see `Ledger._charge`)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import Any
 
@@ -29,10 +29,12 @@ from psephos.kernel.measurement import pack, unpack
 from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.recorded_ledger import RecordedLedger
 from psephos.kernel.scores.mechanisms import Draws
-from psephos.kernel.source import Cells, Source
+from psephos.kernel.source import Cells, Names, Source
 from psephos.values import Array, key_of
 
 Draw = Callable[[], Array]
+MOST_KEPT = 2 * 10**7
+"""Counts that are kept for later requests, beside the latest table; older ones are made anew."""
 
 
 class Vault:
@@ -56,13 +58,25 @@ class Vault:
         vault.turns = self.turns
         return vault
 
-    def counts(self, names: tuple[str, ...], keep: Cells) -> Array:
-        """Counts over some attributes, made once; asked for only after a charge."""
-        wanted = (names, tuple((c.names, key_of(c.mask)) for c in keep))
-        if wanted not in self.kept:
-            counts = self.source.count(self.domain, names, keep, self.ledger.unit.cap)
-            self.kept[wanted] = np.asarray(counts).reshape(-1)
-        return self.kept[wanted]
+    def counts(self, names: Names, keep: Cells) -> Array:
+        """Counts over some attributes; asked for only after a charge."""
+        return self.tables([names], keep)[0]
+
+    def tables(self, tables: Sequence[Names], keep: Cells) -> list[Array]:
+        """Counts over several sets of attributes, made together; the latest are kept."""
+        masks = tuple((c.names, key_of(c.mask)) for c in keep)
+        fresh = [names for names in dict.fromkeys(tables) if (names, masks) not in self.kept]
+        if fresh:
+            counts = self.source.counts(self.domain, fresh, keep, self.ledger.unit.cap)
+            for names, table in zip(fresh, counts, strict=True):
+                self.kept[names, masks] = np.asarray(table).reshape(-1)
+        wanted = [self.kept[names, masks] for names in tables]
+        numbers = sum(table.size for table in self.kept.values())
+        for oldest in list(self.kept)[:-1]:
+            if numbers <= MOST_KEPT:
+                break
+            numbers -= self.kept.pop(oldest).size
+        return wanted
 
     def state(self) -> str:
         """What is left to spend, for people."""

@@ -6,6 +6,7 @@ Their products run along the middle axis of an array, integers exactly and at th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 
 from psephos.errors import ShapeError
 from psephos.matrix.base import Matrix, first_appearance, square_size
+from psephos.matrix.core import totals
 from psephos.values import Array, absolute, frozen, key_of, largest, squared
 
 FLOAT = 1 << 53
@@ -54,20 +56,39 @@ class Dense(Matrix):
         return m, n
 
     def _apply(self, x: Array) -> Array:
-        return times(self.array, x)
+        if self._even is None or x.dtype.kind not in "iO":
+            return times(self.array, x)
+        apart, alike = self._even
+        wide = x.astype(np.int64) if x.dtype.kind == "i" else x
+        return np.asarray(apart * wide + alike * totals(wide))
 
     def _apply_t(self, y: Array) -> Array:
-        return times(self.array.T, y)
+        return self._apply(y) if self._even is not None else times(self.array.T, y)
+
+    @cached_property
+    def _even(self) -> tuple[int, int] | None:
+        """The whole a and b where the array is aI + b·11ᵀ, such as the residual nI - 11ᵀ.
+
+        A product then takes two passes over the numbers, however long the rows are. In 64 bits it
+        is exact modulo 2⁶⁴, as any product is; a·x is at most twice the largest entry times x.
+        """
+        m, n = self.shape
+        if m != n or n < 3 or self.array.dtype.kind != "i":
+            return None
+        alike, apart = int(self.array[0, 1]), int(self.array[0, 0]) - int(self.array[0, 1])
+        even = (self.array.diagonal() == self.array[0, 0]).all() and abs(apart) < 1 << 62
+        rest = int((self.array == alike).sum())
+        return (apart, alike) if even and rest == (n * n - n if apart else n * n) else None
 
     @property
     def _streams(self) -> bool:  # type: ignore[override]
         return self.array.dtype == np.float64
 
     def _apply_into(self, x: Array, out: Array) -> None:
-        if x.dtype == self.array.dtype == out.dtype:
+        if x.dtype == self.array.dtype == out.dtype and self._even is None:
             times(self.array, x, out)
         else:
-            out[...] = times(self.array, x)
+            out[...] = self._apply(x)
 
     def _transpose(self) -> Matrix:
         return Dense(self.array.T)

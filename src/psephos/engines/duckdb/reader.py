@@ -22,7 +22,7 @@ from psephos.engines.duckdb.row_cache import RowCache
 from psephos.engines.duckdb.rows import Rows, connect, first_of_each
 from psephos.engines.protocol import Batches, Columns, Engine, NativeRelation
 from psephos.errors import DomainError, PsephosError, ShapeError, SourceError
-from psephos.kernel.source import Cells
+from psephos.kernel.source import Cells, Names
 from psephos.kernel.unit import Cap
 from psephos.values import Array
 
@@ -57,46 +57,57 @@ class Reader:
     def count(
         self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
     ) -> Array:
-        """See `psephos.kernel.source.Source.count`."""
+        """How many rows lie in each cell of some attributes, of those that all of `keep` allow."""
+        return self.counts(domain, [attributes], keep, cap)[0]
+
+    def counts(
+        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
+    ) -> list[Array]:
+        """See `psephos.kernel.source.Source.counts`."""
         self.check_columns(needed_columns(domain, cap))
-        shape = tuple(domain[name].size for name in attributes)
         for conjunct in keep:
-            sizes = tuple(domain[name].size for name in conjunct.names)
-            if conjunct.mask.shape != sizes:
+            shape = tuple(domain[name].size for name in conjunct.names)
+            if conjunct.mask.shape != shape:
                 raise ShapeError(f"a mask over {conjunct.names} has shape {conjunct.mask.shape}")
-        counts = self._counts(domain, attributes, keep, cap)
+        counts = self._counts(domain, tables, keep, cap)
         if counts is None:  # told from a frame that holds no count, and without a context
             raise SourceError(UNCOUNTABLE)
-        return counts.reshape(shape)
+        sizes = {name: domain[name].size for name in {name for names in tables for name in names}}
+        shapes = [tuple([sizes[name] for name in names]) for names in tables]
+        return [table.reshape(shape) for table, shape in zip(counts, shapes, strict=True)]
 
     def _counts(
-        self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
-    ) -> Array | None:
+        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
+    ) -> list[Array] | None:
         """The counts, or None where they cannot be had."""
         try:
-            cache = self._row_cache(domain, cap)
+            cache = self._row_cache(domain, cap, at_once=len(tables) > 1)
             if cache is not None:
-                return cache.count(attributes, keep)
+                return cache.counts(tables, keep)
+
+            def counted(rows: Rows) -> list[Array]:
+                if len(tables) == 1:
+                    return [_add_up(rows, domain, tables[0], keep, cap)]
+                return _add_up_all(rows, domain, tables, keep, cap)
+
             with self.snapshot() as snapshot:
-                return snapshot.read(
-                    needed_columns(domain, cap),
-                    lambda rows: _add_up(rows, domain, attributes, keep, cap),
-                )
+                return snapshot.read(needed_columns(domain, cap), counted)
         except Exception:  # noqa: BLE001 - an engine's words may hold an entry
             pass
         return None
 
-    def _row_cache(self, domain: Domain, cap: Cap | None) -> RowCache | None:
-        """All rows as cells, from the second count of an unchanged table on, if they are few."""
+    def _row_cache(self, domain: Domain, cap: Cap | None, *, at_once: bool) -> RowCache | None:
+        """All rows as cells, if they are few: at once, or from the second count of a table on."""
         version = self.engine.version()
         if version is None:
             self._caches.clear()
             return None
         key = (domain, cap, version)
-        if key not in self._caches:
+        known = key in self._caches
+        if not known:
             self._caches.clear()
             self._caches[key] = None  # a table that is counted once is not kept
-        elif self._caches[key] is None:
+        if (known or at_once) and self._caches[key] is None:
 
             def cached(rows: Rows) -> RowCache | None:
                 text = rows.indices(domain, [(name,) for name in domain.names], cap)
@@ -189,6 +200,22 @@ def _add_up(
             weight = weight * mask[cell]
         np.add.at(counts, index, weight)
     return counts
+
+
+def _add_up_all(
+    rows: Rows, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
+) -> list[Array]:
+    """The same for several tables, in one reading of the rows."""
+    used = {name for names in (*tables, *(c.names for c in keep)) for name in names}
+    some = domain.project([name for name in domain.names if name in used] or domain.names[:1])
+    text = rows.indices(domain, [(name,) for name in some.names], cap)
+    no_rows = RowCache(some, tuple([np.zeros(0, dtype=np.int64)] * len(some.names)))
+    sums = no_rows.counts(tables, keep)
+    for columns in _index_columns(rows, text, cap):
+        counts = RowCache(some, tuple(columns)).counts(tables, keep)
+        for total, table in zip(sums, counts, strict=True):
+            total += table
+    return sums
 
 
 def _index_columns(rows: Rows, text: str, cap: Cap | None) -> Iterator[list[Array]]:

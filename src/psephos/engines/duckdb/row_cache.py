@@ -8,12 +8,12 @@ rows that stay, one small integer for each attribute, if they fit in memory; a c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.kernel.source import Cells
+from psephos.kernel.source import Cells, Names
 from psephos.values import Array
 
 MOST_BYTES = 1 << 28
@@ -28,11 +28,12 @@ class RowCache:
     No dataclass, and shown without what it holds, not even the number of rows.
     """
 
-    __slots__ = ("_columns", "_domain")
+    __slots__ = ("_axes", "_columns", "_domain")
 
     def __init__(self, domain: Domain, columns: tuple[Array, ...]) -> None:
         self._domain = domain
         self._columns = columns
+        self._axes = {name: axis for axis, name in enumerate(domain.names)}
 
     @classmethod
     def of(cls, domain: Domain, batches: Iterable[list[Array]]) -> RowCache | None:
@@ -50,29 +51,51 @@ class RowCache:
             return cls(domain, tuple(np.zeros(0, kind) for kind in kinds))
         return cls(domain, tuple(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def count(self, attributes: tuple[str, ...], keep: Cells) -> Array:
-        """How many rows lie in each cell of `attributes`, of those that all of `keep` allow."""
-        shape = tuple(self._domain[name].size for name in attributes)
-        counts = np.zeros(math.prod(shape), dtype=np.int64)
-        masks = [np.ravel(conjunct.mask) for conjunct in keep]
-        # Few slices of large tables of counts: adding a slice's counts takes a pass over all cells.
-        step = max(SLICE, counts.size)
-        for start in range(0, len(self._columns[0]), step):
-            rows = slice(start, start + step)
-            index = self._flat(attributes, rows)
-            inside = np.ones(index.size, dtype=bool)
-            for mask, conjunct in zip(masks, keep, strict=True):
-                inside &= mask[self._flat(conjunct.names, rows)]
-            counts += np.bincount(index[inside] if keep else index, minlength=counts.size)
-        return counts.reshape(shape)
+    def counts(self, tables: Sequence[Names], keep: Cells) -> list[Array]:
+        """How many rows lie in each cell of every table, of those that all of `keep` allow; flat.
 
-    def _flat(self, names: tuple[str, ...], rows: slice) -> Array:
-        """The row-major index of some rows in the cells of some attributes."""
-        flat = np.zeros(len(self._columns[0][rows]), dtype=np.int64)
-        for name in names:
-            flat *= self._domain[name].size
-            flat += self._columns[self._domain.axis(name)][rows]
-        return flat
+        Tables that begin with the same attributes share the indices of these.
+        """
+        sizes = [math.prod(self._domain[name].size for name in names) for names in tables]
+        counts = [np.zeros(size, dtype=np.int64) for size in sizes]
+        # Few slices of large tables of counts: adding a slice's counts takes a pass over all cells.
+        step = max(SLICE, max(sizes, default=0))
+        for start in range(0, len(self._columns[0]), step):
+            rows = self._slice(slice(start, start + step), keep)
+            beginning: list[tuple[str, Array]] = []
+            for table, names in zip(counts, tables, strict=True):
+                common = 0
+                while common < len(names) and beginning[common : common + 1]:
+                    if beginning[common][0] != names[common]:
+                        break
+                    common += 1
+                del beginning[common:]
+                for name in names[common:]:
+                    before = beginning[-1][1] if beginning else None
+                    beginning.append((name, self._further(before, name, rows)))
+                if names:
+                    table += np.bincount(beginning[-1][1], minlength=table.size)
+                else:
+                    table += len(rows[0])
+        return counts
+
+    def _slice(self, rows: slice, keep: Cells) -> list[Array]:
+        """The columns of some rows, of those that all of `keep` allow."""
+        columns = [column[rows] for column in self._columns]
+        for conjunct in keep:
+            index = np.zeros(len(columns[0]), dtype=np.int64)
+            for name in conjunct.names:
+                index = self._further(index, name, columns)
+            inside = np.ravel(conjunct.mask)[index]
+            columns = [column[inside] for column in columns]
+        return columns
+
+    def _further(self, before: Array | None, name: str, columns: Sequence[Array]) -> Array:
+        """Row-major indices with one more attribute."""
+        column = columns[self._axes[name]]
+        if before is None:
+            return column.astype(np.int64)
+        return np.asarray(before * self._domain[name].size + column)
 
     def __repr__(self) -> str:
         return f"RowCache({len(self._domain.names)} attributes)"
