@@ -78,7 +78,7 @@ def maximum_entropy(
     >>> estimate.vector.round(1)
     array([37., -3., 13., -7.,  1.,  3., -2., -8.])
     >>> maximum_entropy(estimate, W, total=51).vector.round(1)
-    array([35.9,  0.4, 11.4,  0. ,  2. ,  0.8,  0.6,  0. ])
+    array([35.9,  0.4, 11.4,  0. ,  1.9,  0.8,  0.6,  0. ])
     """
     cells = estimate.domain.size
     if cells > NONNEGATIVE_CELLS:
