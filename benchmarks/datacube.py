@@ -251,9 +251,12 @@ def curve(cube: Cube, workload: ps.Workload, name: str) -> Curve:
     if len(strategy.query.blocks) > MOST_BLOCKS:
         return Curve(None, exact, plain, selecting)
     measured, seconds = [], []
+    seed = 0
     for epsilon in EPSILONS:
-        total, numbers, seed, first = 0.0, 0, 0, time.process_time()
-        while numbers < LEAST_NUMBERS and (not seed or time.process_time() - first < MOST_SECONDS):
+        total, numbers, first = 0.0, 0, time.process_time()
+        while numbers < LEAST_NUMBERS and (
+            not numbers or time.process_time() - first < MOST_SECONDS
+        ):
             begin = time.process_time()
             budget = ps.epsilon(epsilon)
             data = ps.simulate(frame, asked.domain, unit=UNIT, budget=budget, seed=seed)
