@@ -45,13 +45,18 @@ from psephos.infer.least_squares import LeastSquares, least_squares
 from psephos.infer.nonnegative import nonnegative
 from psephos.infer.rounding import RoundingGaps, round_cells
 from psephos.kernel.measurement import noise_for
+from psephos.release.forecast import (
+    MOST_ROUNDING_SECONDS,
+    SECONDS_PER_CELL,
+    SECONDS_PER_ROUNDED_CELL,
+)
 from psephos.release.published import MOST_RANGES, RANGE_CELLS, share_of_ranges
 from psephos.release.request import Job
 from psephos.values import Array
 
 UNIT = ps.add_remove_row()
-DRAWS, CHEAP_DRAWS = 5, 20
-"""Draws of the noise for a row, and for a row of few cells."""
+DRAWS, CHEAP_DRAWS, FEW_DRAWS = 5, 20, 2
+"""Draws of the noise for a row, for a row of few cells, and where another takes minutes."""
 ADULT = ("workclass", "education-num", "marital-status", "occupation", "relationship", "race",
          "sex", "income>50K")  # fmt: skip
 NAMES = ("least squares", "non-negative", "in answers", "entropy", "published")
@@ -336,10 +341,12 @@ def ideal(folder: Path) -> None:
 
     For every asked number it knows which is nearer to the truth: the number of the independent
     attributes with the true tables of one attribute each, or least squares in the mean. "keep or
-    drop" takes the nearer of the two, "mixed" the best mixture of both, number by number.
+    drop" takes the nearer of the two, "mixed" the best mixture of both, number by number, and
+    "by table" the best mixture that is the same for all numbers of a table: no shrinkage by
+    tables can be closer, however it estimates its shares.
     """
-    heads = ["case", "least squares", "a 1.5th of it", "keep or drop", "mixed", "above the noise"]
-    rows = RowsAsTheyCome(heads, [20, 13, 13, 12, 8, 15])
+    heads = ["case", "least squares", "a 1.5th of it", "keep or drop", "mixed", "by table"]
+    rows = RowsAsTheyCome([*heads, "above the noise"], [20, 13, 13, 12, 8, 8, 15])
     cases = [*adult(folder), *releases(folder, ("population",)), *census(folder)]
     for case in (each for each in cases if each.name in IDEAL and each.epsilon == "1"):
         workload, axes = case.workload, range(len(case.workload.domain.shape))
@@ -356,9 +363,41 @@ def ideal(folder: Path) -> None:
         squares = np.array([each.weight**2 for each in workload.products])
         weights = np.repeat(squares, workload.query_counts) / (squares @ workload.query_counts)
         bounds = [noise, noise / 1.5**2, np.minimum(off, noise), off * noise / (off + noise)]
+        table = np.repeat(np.arange(len(squares)), workload.query_counts)
+        far, wide = (np.bincount(table, each)[table] for each in (off, noise))
+        bounds.append((noise * far**2 + off * wide**2) / (far + wide) ** 2)
         figures = [f"{math.sqrt(float(weights @ each)):.2f}" for each in bounds]
         rows.add([case.name, *figures, f"{float((off > noise).mean()):.0%}"])
     print("\nAbove the noise: numbers further from the independent ones than noise is wide.\n")
+
+
+COST_SHAPES = {
+    "500,000": (10, 10, 10, 10, 10, 5),
+    "1,451,520": (16, 15, 9, 7, 6, 4, 2, 2),
+    "10,000,000": (10, 10, 10, 10, 10, 10, 10),
+}
+
+
+def cost(_: Path) -> None:
+    """Processor time of one estimate and its rounding, beside what plans predict."""
+    heads = ["asked", "cells", "ε", "steps", "entropy", "whole", "predicted: entropy", "whole"]
+    rows = RowsAsTheyCome(heads, [12, 10, 3, 5, 8, 8, 18, 8])
+    for name, shape in COST_SHAPES.items():
+        domain = ps.Domain.of({f"a{i}": n for i, n in enumerate(shape)})
+        workload = ps.marginals(domain, up_to=3)
+        strategy = ps.select.hdmm(workload)
+        counts = mixture(shape, 48_842, 12, 5)
+        estimate = Case(name, workload, strategy, counts, "1").estimate(0)
+        begin = time.process_time()
+        fit = maximum_entropy(estimate, workload)
+        middle = time.process_time()
+        round_cells(fit.vector, workload)
+        seconds = [middle - begin, time.process_time() - middle]
+        seconds.append(counts.size * SECONDS_PER_CELL["entropy"])
+        seconds.append(min(counts.size * SECONDS_PER_ROUNDED_CELL, MOST_ROUNDING_SECONDS))
+        times = [f"{each:.1f} s" for each in seconds]
+        rows.add(["up to 3-way", name, "1", str(fit.steps), *times])
+    print()
 
 
 CLASSES = ((0, 0), (1, 10), (11, 100), (101, 1000), (1001, 10**9))
@@ -410,6 +449,7 @@ def coverage(_: Path, draws: int = DRAWS) -> None:
 
 
 MBI_ATTRIBUTES = ("workclass", "marital-status", "relationship", "race", "sex", "income>50K")
+MORE_MBI_ATTRIBUTES = ("education-num", *MBI_ATTRIBUTES)
 MBI_ITERATIONS = 1000
 
 
@@ -418,9 +458,9 @@ def beside_mbi(folder: Path) -> None:
     if find_spec("mbi") is None:
         print("mbi is not installed\n")
         return
-    domain, counts = adult_counts(folder, MBI_ATTRIBUTES)
     heads = [
         "asked and measured",
+        "cells",
         "ε",
         "draws",
         "least squares",
@@ -428,33 +468,39 @@ def beside_mbi(folder: Path) -> None:
         "mbi",
         "CPU of entropy",
     ]
-    rows = RowsAsTheyCome([*heads, "of mbi", "compiling"], [18, 4, 5, 15, 15, 15, 14, 8, 9])
-    for order in (2, 3):
-        workload = ps.marginals(domain, up_to=order)
-        strategy = ps.Strategy(domain, "laplace", workload.query, "what is asked")
-        truth = workload.answer(counts)
-        for epsilon in ("0.1", "1", "10"):
-            case = Case(f"up to {order}-way", workload, strategy, counts, epsilon)
-            errors, seconds, compiling = [], [], 0.0
-            for seed in range(case.draws):
-                estimate = case.estimate(seed)
-                if seed == 0:  # the first call compiles, the others find it done
-                    compiling = mbi_answers(estimate, workload)[1]
-                begin = time.process_time()
-                vector = maximum_entropy(estimate, workload).vector
-                taken = time.process_time() - begin
-                values, others = mbi_answers(estimate, workload)
-                seconds.append((taken, others))
-                answers = (estimate.answer(workload).values, workload.answer(vector), values)
-                errors.append([math.sqrt(np.mean((each - truth) ** 2)) for each in answers])
-            means, spreads = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1)
-            ours, theirs = np.mean(seconds, axis=0)
-            rows.add(
-                [case.name, epsilon, str(case.draws)]
-                + [f"{m:.4g} ± {s:.2g}" for m, s in zip(means, spreads, strict=True)]
-                + [f"{ours:.2f} s", f"{theirs:.1f} s", f"{max(compiling - theirs, 0):.0f} s"]
-            )
-    print(f"\n{domain.size:,} cells; mbi took {MBI_ITERATIONS:,} iterations.\n")
+    rows = RowsAsTheyCome([*heads, "of mbi", "compiling"], [18, 7, 4, 5, *[15] * 3, 14, 8, 9])
+    for attributes, draws in ((MBI_ATTRIBUTES, DRAWS), (MORE_MBI_ATTRIBUTES, FEW_DRAWS)):
+        domain, counts = adult_counts(folder, attributes)
+        for order in (2, 3):
+            workload = ps.marginals(domain, up_to=order)
+            strategy = ps.Strategy(domain, "laplace", workload.query, "what is asked")
+            for epsilon in ("0.1", "1", "10"):
+                case = Case(f"up to {order}-way", workload, strategy, counts, epsilon, draws)
+                rows.add(_mbi_row(case))
+    print(f"\nmbi took {MBI_ITERATIONS:,} iterations.\n")
+
+
+def _mbi_row(case: Case) -> list[str]:
+    workload, errors, seconds, compiling = case.workload, [], [], 0.0
+    truth = workload.answer(case.counts)
+    for seed in range(case.draws):
+        estimate = case.estimate(seed)
+        if seed == 0:  # the first call compiles, the others find it done
+            compiling = mbi_answers(estimate, workload)[1]
+        begin = time.process_time()
+        vector = maximum_entropy(estimate, workload).vector
+        taken = time.process_time() - begin
+        values, others = mbi_answers(estimate, workload)
+        seconds.append((taken, others))
+        answers = (estimate.answer(workload).values, workload.answer(vector), values)
+        errors.append([math.sqrt(np.mean((each - truth) ** 2)) for each in answers])
+    means, spreads = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1)
+    ours, theirs = np.mean(seconds, axis=0)
+    return (
+        [case.name, f"{case.counts.size:,}", case.epsilon, str(case.draws)]
+        + [f"{m:.4g} ± {s:.2g}" for m, s in zip(means, spreads, strict=True)]
+        + [f"{ours:.2f} s", f"{theirs:.1f} s", f"{max(compiling - theirs, 0):.0f} s"]
+    )
 
 
 def mbi_answers(estimate: LeastSquares, workload: ps.Workload) -> tuple[Array, float]:
@@ -499,6 +545,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Case]]] = {
 
 def main(arguments: list[str]) -> None:
     others = {"coverage": coverage, "mbi": beside_mbi, "ideal": ideal, "memory": memory}
+    others["cost"] = cost
     chosen = [word for word in arguments if word in PARTS or word in others]
     folders = [Path(word) for word in arguments if word not in chosen]
     folder = folders[0] if folders else Path(__file__).parents[2] / "shared"

@@ -64,6 +64,7 @@ RIVALS: dict[str, Callable[[ps.Workload], float]] = {
     "H2": lambda w: ps.select.h2(w).expected_error(w),
     "QuadTree": lambda w: ps.select.quadtree(w).expected_error(w),
     "GreedyH": lambda w: ps.select.greedy_h(w).expected_error(w),
+    "LRM": lambda w: ps.select.low_rank(w).expected_error(w),
     "DataCube": lambda w: ps.select.datacube(w).expected_error(w),
 }
 
@@ -127,25 +128,37 @@ def lines(quick: bool) -> Iterator[Case]:
     ]
     seconds = {1024: 6.0, 8192: 180.0}
     direct = {("Prefix", 1024): "151"}
+    low_rank = {("Prefix", 128): "", ("Prefix", 1024): "2.44", ("AllRange", 128): ""}
     for name, queries, n, paper, known, rivals in rows:
         if n > 1024 and quick:
             continue
         limit = seconds.get(n)
         beside = {"LM": direct.get((name, n), ""), **dict(zip(of, rivals, strict=True)), "H2": ""}
+        if (name, n) in low_rank:
+            beside["LRM"] = low_rank[name, n]
         starts = 1 if n > 256 else 4
         yield Case(
             f"{name} {n}", line(n, queries), opt0(starts), paper, known, limit, rivals=beside
         )
-    order = np.random.default_rng(0).permutation(1024)
+    beside = {"LM": "7.06", "Privelet": "2.59", "HB": "1.48", "GreedyH": "1.25", "LRM": "3.21"}
     yield Case(
         "Width-32 1024", line(1024, ps.width_range(32)), opt0(1), "1.25", 1.2495, 6.0,
-        rivals={"LM": "7.06", "Privelet": "2.59", "HB": "1.48", "GreedyH": "1.25", "H2": ""},
+        rivals={**beside, "H2": ""},
     )  # fmt: skip
-    yield Case(
-        "Permuted AllRange 1024", line(1024, ps.permuted(ps.all_range(), order)), opt0(1),
-        "2.36", 2.3724, 6.0,
-        rivals={"LM": "877000", "Privelet": "10.57", "HB": "3.35", "GreedyH": "2.16", "H2": ""},
-    )  # fmt: skip
+    permuted: list[tuple[int, str, float, tuple[str, ...]]] = [
+        (128, "1.38", 1.3853, ("4.67", "1.38", "1.35")),
+        (1024, "2.36", 2.3724, ("10.57", "3.35", "2.16")),
+        (8192, "4.52", 4.518, ("25.85", "9.34", "3.82")),
+    ]
+    for n, paper, known, rivals in permuted:
+        if n > 1024 and quick:
+            continue
+        order = np.random.default_rng(0).permutation(n)
+        beside = {"LM": "877000" if n == 1024 else "", **dict(zip(of, rivals, strict=True))}
+        yield Case(
+            f"Permuted AllRange {n}", line(n, ps.permuted(ps.all_range(), order)),
+            opt0(1 if n > 256 else 4), paper, known, seconds.get(n), rivals=beside,
+        )  # fmt: skip
 
 
 def grids(quick: bool) -> Iterator[Case]:

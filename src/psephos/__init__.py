@@ -65,7 +65,11 @@ if TYPE_CHECKING:
     from psephos.release import spec
     from psephos.release.ask import Price, Reply, ask, price
     from psephos.release.bundle import Bundle
-    from psephos.release.forecast import Forecast, RivalError, TableError, plan
+    from psephos.release.forecast import Forecast, RivalError, TableError
+    from psephos.release.method import ReleaseMethod
+    from psephos.release.plan_forecast import PlanForecast, SimulatedTable, plan
+    from psephos.release.plan_views import PlanViews
+    from psephos.release.planned import PlannedRequest, Retraced
     from psephos.release.preflight import check_release
     from psephos.release.published import PublishedRule
     from psephos.release.published_groups import GroupedFit, PublishedGroups
@@ -73,7 +77,7 @@ if TYPE_CHECKING:
     from psephos.release.requests import MeasuredRequest
     from psephos.release.run import rehearse, release
     from psephos.release.verify import Check, Verification, verify
-    from psephos.release.views import Shift, Views
+    from psephos.release.views import Distance, Shift, Views
     from psephos.strategy import select
     from psephos.strategy.strategy import Strategy
     from psephos.workload import census
@@ -194,6 +198,9 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "Forecast",
     "TableError",
     "RivalError",
+    "PlanForecast",
+    "SimulatedTable",
+    "ReleaseMethod",
     "Widths",
     "Job",
     "spec",
@@ -201,7 +208,11 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "release",
     "Bundle",
     "MeasuredRequest",
+    "PlannedRequest",
+    "Retraced",
     "Views",
+    "PlanViews",
+    "Distance",
     "PublishedRule",
     "PublishedGroups",
     "GroupedFit",
@@ -279,7 +290,11 @@ _NAMES_OF = {
     "psephos.protect": "check protect simulate",
     "psephos.release.ask": "Price Reply ask price",
     "psephos.release.bundle": "Bundle",
-    "psephos.release.forecast": "Forecast RivalError TableError plan",
+    "psephos.release.forecast": "Forecast RivalError TableError",
+    "psephos.release.method": "ReleaseMethod",
+    "psephos.release.plan_forecast": "PlanForecast SimulatedTable plan",
+    "psephos.release.plan_views": "PlanViews",
+    "psephos.release.planned": "PlannedRequest Retraced",
     "psephos.release.preflight": "check_release",
     "psephos.release.request": "Job",
     "psephos.release.requests": "MeasuredRequest",
@@ -287,7 +302,7 @@ _NAMES_OF = {
     "psephos.release.verify": "Check Verification verify",
     "psephos.release.published": "PublishedRule",
     "psephos.release.published_groups": "GroupedFit PublishedGroups",
-    "psephos.release.views": "Shift Views",
+    "psephos.release.views": "Distance Shift Views",
     "psephos.strategy.strategy": "Strategy",
     "psephos.workload.builders": "marginals prefix_product range_marginals range_product relative",
     "psephos.workload.product": "Product product",

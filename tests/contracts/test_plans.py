@@ -258,8 +258,10 @@ def test_unknown_plans_and_options_are_named():
         ("AHP", "threshold", -1, "threshold is a finite number above 0"),
         ("AHP", "share", "1", "shares leave something for the last step"),
         ("DAWA", "share", "2", "shares leave something for the last step"),
-        ("DAWA", "lengths", "odd", "lengths are one of aligned"),
+        ("DAWA", "search", "odd", "search is one of tree"),
+        ("DAWA", "selector", "odd", "selector is one of greedy_h"),
         ("PrivBayes", "usefulness", 0, "usefulness is a finite number above 0"),
+        ("PrivBayesLS", "selector", "odd", "selector is one of tables"),
         ("HB-Striped", "attribute", "z", "no attribute 'z'"),
     ],
 )

@@ -151,6 +151,21 @@ def test_a_total_that_nobody_measured_is_spread_over_what_is_open():
     assert_allclose(x[4:], (102 - known) / 8)
 
 
+def test_few_tables_over_more_cells_than_are_written_out(monkeypatch):
+    """They are fitted by iterations, whatever their forms; what was paid for must not be lost."""
+    module = importlib.import_module("psephos.inverse.least_norm")
+    vector = vector_of(COUNTS)
+    measured = [
+        vector.transform(mx.Kron((mx.Identity(3), mx.total(4))))
+        .reduce(mx.Partition([0, 1, 1]))
+        .measure(mx.Identity(2), spend=ps.epsilon(1)),
+        vector.measure(mx.Kron((mx.total(3), mx.Identity(4))), spend=ps.epsilon(2)),
+    ]
+    written = ps.infer.expanded(measured).vector
+    monkeypatch.setattr(module, "DENSE_AXIS", 0)
+    assert_allclose(ps.infer.expanded(measured).vector, written, atol=1e-8)
+
+
 # ---- multiplicative weights ----------------------------------------------------------------------
 
 

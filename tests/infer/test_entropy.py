@@ -13,6 +13,7 @@ import psephos as ps
 from psephos import matrix as mx
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.infer import bregman, entropy
+from psephos.infer import tangents as tangents_module
 from psephos.infer.asked_risk import AskedRisk
 from psephos.infer.entropy import maximum_entropy
 from psephos.infer.measured_cells import MeasuredCells
@@ -279,7 +280,7 @@ def test_the_derivative_is_that_of_the_whole_iteration(query, counts, steps, tot
     (m,) = estimate.measurements
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bregman, "GAP_TOLERANCE", 1e-9)
-        patch.setattr(bregman, "TANGENT_SHARE", 1e-10)
+        patch.setattr(tangents_module, "TANGENT_SHARE", 1e-10)
         _, problem, point, tangents = after(estimate, steps, total=total)
         tree, move = problem.tree, tangents[0].values
         starts = tree.starts
@@ -324,7 +325,7 @@ def test_the_estimated_risk_is_unbiased():
             moves = [risk.answers(t.cells(problem, point)) for t in tangents]
             truth = weights * workload.answer(problem.tree.restore(point.x) - counts)
             loss = (truth**2).sum()
-            gaps.append((risk.risk(risk.answers(point.x), moves) - loss, loss))
+            gaps.append((risk.risk(risk.answers(point.x), risk.passed(moves)) - loss, loss))
         bias, loss = np.mean(gaps, axis=0)
         error = np.std([gap for gap, _ in gaps]) / np.sqrt(len(gaps))
         assert abs(bias) < 5 * error
@@ -341,10 +342,11 @@ def test_many_ranges_have_the_risk_of_as_many_numbers_as_cells():
     assert risk.tree.size == 9
     assert risk.numbers == 45
     assert_allclose((risk.answers(x) ** 2).sum(), (workload.answer(x) ** 2).sum())
-    changes = [risk.answers(probe.fitted.vector) for probe in cells.probes()]
+    cell_answers = [probe.fitted.answers((mx.Identity(9),)) for probe in cells.probes()]
+    changes = [risk.answers(vector) for vector in cell_answers]
     # Least squares itself has the risk that it is known to have.
     noise = estimate.variances(workload).sum()
-    assert_allclose(risk.risk(risk.answers(estimate.vector), changes), noise)
+    assert_allclose(risk.risk(risk.answers(estimate.vector), risk.passed(changes)), noise)
 
 
 def test_queries_that_are_not_determined_leave_the_judgement_to_the_measured():

@@ -68,7 +68,7 @@ CALLS = [
     (lambda b: ps.select.cached(5, WORKLOAD), "folder of kept strategies is a path, got 5"),
     (lambda b: ps.select.cached(b.report, WORKLOAD), "cannot be made"),
     (lambda b: ps.select.low_rank(WORKLOAD, share="a"), "share is a number above 0"),
-    (lambda b: ps.select.low_rank(WORKLOAD, rounds=1.5), "rounds is a whole number"),
+    (lambda b: ps.select.low_rank(WORKLOAD, steps=1.5), "steps is a whole number"),
     (lambda b: ps.select.matrix_mechanism(WORKLOAD, restarts=-1), "restarts is a whole number"),
     (lambda b: simulate(b, seed="a"), "seed is a whole number from 0, got 'a'"),
     (lambda b: simulate(b, seed=-1), "seed is a whole number from 0, got -1"),

@@ -12,7 +12,8 @@ from psephos.errors import ReleaseError
 from psephos.release.ask import ask
 from psephos.release.bundle import ESTIMATE_FILE, Bundle
 from psephos.release.files import read_floats, sha256_of
-from psephos.release.forecast import plan, published_seconds
+from psephos.release.forecast import forecast_measured as plan
+from psephos.release.forecast import published_seconds
 from psephos.release.published import PublishedRule, share_of_ranges
 from psephos.release.request import Job
 from psephos.release.run import rehearse

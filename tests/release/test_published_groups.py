@@ -19,7 +19,7 @@ from psephos.release import published, published_groups
 from psephos.release.ask import ask
 from psephos.release.bundle import Bundle
 from psephos.release.files import sha256_of
-from psephos.release.forecast import plan
+from psephos.release.forecast import forecast_measured as plan
 from psephos.release.page_facts import ReleaseFacts, groups_of
 from psephos.release.published_groups import NOT_TOLD, PublishedGroups
 from psephos.release.request import Job

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import psephos as ps
 from psephos.infer.quantiles import noise_quantile
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
+from psephos.release import targets
 from psephos.release.forecast import shortage
 from psephos.release.request import Job
 from psephos.release.targets import FLOOR, amount_of, reached_at, rounded_up, step_of
@@ -233,3 +234,21 @@ def test_the_noise_of_the_budget_is_the_noise_of_the_release(tmp_path):
     forecast = ps.plan(written(tmp_path / "job", (*CELLS, "plus_minus = 1")))
     assert forecast.budget == ps.epsilon("1.77")
     assert noise_quantile(DiscreteLaplace(1 / forecast.budget.amount), 0.95) == 1
+
+
+@pytest.mark.parametrize("currency", [pytest.param("epsilon", marks=pytest.mark.slow), "rho"])
+def test_marginals_are_made_for_their_targets(tmp_path, monkeypatch, currency):
+    """Less is spent than by two searches, the second with more weight on what is too wide."""
+    monkeypatch.setattr(targets, "ROUNDS", 2)
+    tables = [
+        (*CELLS, "plus_minus = 60"),
+        (*REGIONS, "plus_minus = 5"),
+        ("ages", 'queries = { age = "identity" }', "plus_minus = 25"),
+        (*TOTAL, "plus_minus = 30"),
+    ]
+    options = {"strategy": "hdmm", "currency": currency}
+    aimed = ps.plan(written(tmp_path / "aimed", *tables, **options))
+    monkeypatch.setattr(targets, "_balanced", lambda trials, draws: [])
+    searched = ps.plan(written(tmp_path / "searched", *tables, **options))
+    assert aimed.strategy.name.endswith("largest variance")
+    assert aimed.budget < searched.budget

@@ -20,7 +20,7 @@ from numpy.random import default_rng
 import psephos as ps
 from psephos.infer.rounding import round_cells
 from psephos.kernel.measurement import pack
-from psephos.release.bundle import Bundle, distance, release_json
+from psephos.release.bundle import Bundle, release_json
 from psephos.release.files import (
     FREE_BYTES,
     JSON_BYTES,
@@ -200,7 +200,7 @@ def publish(bundle, cells):
     shifts = [[asdict(s) for s in views.shifts(t, published)] for t in bundle.job.tables]
 
     def follow(manifest):
-        manifest["distance"] = distance(views, published)
+        manifest["distance"] = views.distance(published)._asdict()
         for entry, own in zip(manifest["tables"], shifts, strict=True):
             entry["shifts"] = own
 
@@ -466,7 +466,7 @@ def test_a_csv_file_with_more_in_it_is_found(bundle):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('"format": 6, "format": 6', "a key is there twice"),
+        ('"format": 7, "format": 7', "a key is there twice"),
         ('"format": NaN', "NaN is no number"),
         ('"format": 1e999', "is no number of a release"),
         (f'"format": {"9" * 9999}', "a number has 9,999 digits"),
@@ -475,7 +475,7 @@ def test_a_csv_file_with_more_in_it_is_found(bundle):
 )
 def test_json_is_read_strictly(bundle, text, said):
     place = bundle.path / "manifest.json"
-    place.write_text(place.read_text().replace('"format": 6', text, 1))
+    place.write_text(place.read_text().replace('"format": 7', text, 1))
     with pytest.raises(ps.ReleaseError, match=said):
         verify(bundle.path)
 

@@ -19,9 +19,11 @@ from psephos.engines import owner_check
 from psephos.engines.protocol import Mismatch
 from psephos.errors import ShapeError
 from psephos.release.ask import ask
-from psephos.release.forecast import plan
+from psephos.release.forecast import forecast_measured as plan
+from psephos.release.method import ReleaseMethod
 from psephos.release.page import page_of
 from psephos.release.page_facts import ReleaseFacts
+from psephos.release.plan_forecast import plan_forecast
 from psephos.release.run import rehearse
 from psephos.release.verify import Check, Verification
 from psephos.report import charts
@@ -178,6 +180,9 @@ NOTEBOOK_VALUES = {
     "CheckReport": lambda bundle: owner_check.CheckReport(3, (MISMATCH,)),
     "Domain": lambda bundle: PETS,
     "Forecast": lambda bundle: plan(bundle.job, draws=19),
+    "PlanForecast": lambda bundle: plan_forecast(
+        bundle.job, ReleaseMethod("Uniform", {}, HOSTILE), plan(bundle.job, draws=19)
+    ),
     "Reply": lambda bundle: ask(bundle, SQL.replace("<> '&<i>'", "= 'dog'"), draws=19),
     "Strategy": lambda bundle: replace(bundle.strategy, name=HOSTILE),
     "Verification": lambda bundle: Verification("b", (Check(HOSTILE, True, HOSTILE),)),

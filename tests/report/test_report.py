@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from psephos.errors import ReleaseError, UnsupportedError
-from psephos.release.forecast import plan
+from psephos.release.forecast import forecast_measured as plan
 from psephos.release.page import PAGE_ROWS, write_report
 from psephos.release.preflight import create_ledger
 from psephos.release.request import Job

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console, RenderableType
 
-from psephos.cli import render
+from psephos.cli import render, render_plans
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, SourceError
 from psephos.version import __version__
 
@@ -135,14 +135,24 @@ def plan(
 ) -> None:
     """The error of every table and of rival strategies, before anything is spent; no data."""
     with _report_errors(as_json):
-        from psephos.release.forecast import budget_shortage, cell_rmse, compare, shortage
-        from psephos.release.forecast import plan as plan_job
+        from psephos.release.forecast import (
+            Forecast,
+            budget_shortage,
+            cell_rmse,
+            compare,
+            shortage,
+        )
+        from psephos.release.method import method_of
+        from psephos.release.plan_forecast import PlanForecast
+        from psephos.release.plan_forecast import plan as plan_job
         from psephos.release.request import Job
         from psephos.release.simulated import is_quick, simulated_error
 
         job = Job.read(release)
         budgets = _amounts(epsilons, rhos)
         if budgets:
+            if method_of(job).adaptive:
+                plan_job(job, budget=budgets[0])  # which says why not
             forecasts, rest = compare(job, budgets), _remaining(job)
             plans = [
                 {**render.plain_plan(forecast), "shortage": budget_shortage(forecast, rest)}
@@ -159,9 +169,15 @@ def plan(
                 thorough=thorough,
             )
             simulated = None
-            if is_quick(forecast):
+            if isinstance(forecast, Forecast) and is_quick(forecast):
                 say("the published view on made-up rows")
                 simulated = simulated_error(forecast)
+        if isinstance(forecast, PlanForecast):
+            rest = _remaining(job)
+            plain = render_plans.plain_plan_forecast(forecast)
+            plain["left"] = None if rest is None else render.plain_budget(rest)
+            _show(as_json, plain, render_plans.rich_plan_forecast(forecast))
+            return
         plain = render.plain_plan(forecast, simulated)
         rest, budget = _remaining(job), forecast.budget
         plain["left"] = None if rest is None else render.plain_budget(rest)
@@ -257,8 +273,7 @@ def ask(
             _show(as_json, render.plain_price(past, cost), render.price_words(past, sql, cost))
             return
         reply = ask_bundle(past, sql, dialect=dialect, model=model)
-        view = "model" if reply.is_model else "consistent"
-        plain = {"cost": 0, "view": view, "rows": reply.table.to_pylist()}
+        plain = {"cost": 0, "view": reply.view, "rows": reply.table.to_pylist()}
         _show(as_json, plain, render.rich_reply(reply, simulation=past.simulation))
 
 
@@ -308,7 +323,7 @@ def demo(
         from threadpoolctl import threadpool_limits
 
         from psephos.cli.demo import prepare
-        from psephos.release.forecast import plan as plan_job
+        from psephos.release.forecast import forecast_measured as plan_job
         from psephos.release.preflight import check_release, create_ledger, is_checked
         from psephos.release.request import Job
 
@@ -340,7 +355,11 @@ def plans(as_json: Json = False) -> None:
     with _report_errors(as_json):
         from psephos.plans import PLANS
 
-        _show(as_json, render.plain_plans(PLANS.values()), render.rich_plans(PLANS.values()))
+        _show(
+            as_json,
+            render_plans.plain_plans(PLANS.values()),
+            render_plans.rich_plans(PLANS.values()),
+        )
 
 
 @app.command()
@@ -351,7 +370,7 @@ def compare(
     ] = None,
     stand_in: Annotated[
         Path | None,
-        typer.Option(help="A public table of the same columns; else rows are made up."),
+        typer.Option(help="A public table; else the file's `stand_in`, or made-up rows."),
     ] = None,
     rows: Annotated[int, typer.Option(help="Made-up rows, where there is no stand-in.")] = 10_000,
     trials: Annotated[int, typer.Option(help="Runs of each plan.")] = 5,
@@ -365,7 +384,7 @@ def compare(
         table = compare_plans(
             release, plans=chosen, stand_in=stand_in, rows=rows, trials=trials, progress=say
         )
-        _show(as_json, render.plain_plan_errors(table), render.rich_plan_errors(table))
+        _show(as_json, render_plans.plain_plan_errors(table), render_plans.rich_plan_errors(table))
 
 
 @app.command()

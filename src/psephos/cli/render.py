@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -21,10 +20,8 @@ if TYPE_CHECKING:
     from psephos.kernel.budget import Budget
     from psephos.kernel.ledger import Ledger
     from psephos.kernel.storage import Entry
-    from psephos.plans import NamedPlan
     from psephos.release.ask import Price, Reply
     from psephos.release.bundle import Bundle
-    from psephos.release.comparison import PlanComparison
     from psephos.release.forecast import Forecast, TableError
     from psephos.release.published import PublishedRule
     from psephos.release.published_groups import PublishedGroups
@@ -38,7 +35,7 @@ MOST_LABELS = 8
 SHOWN_GROUPS = 4
 """The most groups of tables that a plan names for one estimate."""
 LONG_BUDGET = re.compile(r"\b(epsilon|rho) (?=\S{10})(\d+/\d+) \(~[^)]*\)")
-RELEASE_KEY = re.compile(r"release (.*) [0-9a-f]{24}", re.DOTALL)
+RELEASE_KEY = re.compile(r"release (.*) [0-9a-f]{24}( step \d+)?", re.DOTALL)
 QUERY_LABEL = re.compile(r"Query\(([\d,]+) answers .*\)")
 UNLABELLED_COLUMNS = ("part", "count", "consistent", "stderr", "low", "high", "made_up")
 
@@ -124,22 +121,22 @@ def search_words(name: str, gain: float, cell_rmse: float | None) -> str:
 def rich_plan(plan: Forecast, simulated: SimulatedError | None = None) -> RenderableType:
     """A plan for people: tables, rivals, what is measured and what it takes."""
     percent = f"{plan.widths.confidence:.0%}"
-    spend = _with_epsilon(plan.budget)
+    spend = budget_with_epsilon(plan.budget)
     tables = Table(title=f"Error of every table at {spend}, before anything is spent")
     tables.add_column("table", min_width=14)
     for head in ("numbers", "error", "worst", f"± {percent}", "± all", "share"):
         tables.add_column(head, justify="right", no_wrap=True)
     for table in plan.tables:
         sizes = (table.rmse, table.worst, table.half_width, table.simultaneous)
-        row = [table.name, f"{table.queries:,}", *map(_rows, sizes), f"{table.share:.0%}"]
+        row = [table.name, f"{table.queries:,}", *map(rows_text, sizes), f"{table.share:.0%}"]
         tables.add_row(*row)
     rivals = Table(title="The same budget, spent in other ways")
     rivals.add_column("what is measured")
     rivals.add_column("root mean squared error", justify="right")
     rivals.add_column("beside the chosen one", justify="right")
-    rivals.add_row(f"chosen: {plan.strategy.name}", _rows(plan.rmse), "1.00×", style="bold")
+    rivals.add_row(f"chosen: {plan.strategy.name}", rows_text(plan.rmse), "1.00×", style="bold")
     for rival in plan.rivals:
-        rivals.add_row(rival.name, _rows(rival.rmse), f"{rival.rmse / plan.rmse:.2f}×")
+        rivals.add_row(rival.name, rows_text(rival.rmse), f"{rival.rmse / plan.rmse:.2f}×")
     notes = f"{_notes(plan)}\n{_published_notes(plan, simulated)}".rstrip()
     return Group(tables, *_targets(plan), rivals, Text(notes))
 
@@ -150,71 +147,10 @@ def rich_comparison(plans: Sequence[Forecast]) -> RenderableType:
     table = Table(title=f"± at {first.widths.confidence:.0%} for every number, by budget")
     table.add_column("table")
     for plan in plans:
-        table.add_column(_with_epsilon(plan.budget), justify="right")
+        table.add_column(budget_with_epsilon(plan.budget), justify="right")
     for i, row in enumerate(first.tables):
-        table.add_row(row.name, *(_rows(plan.tables[i].half_width) for plan in plans))
+        table.add_row(row.name, *(rows_text(plan.tables[i].half_width) for plan in plans))
     return table
-
-
-def plain_plans(plans: Iterable[NamedPlan]) -> list[dict[str, Any]]:
-    """The list of plans."""
-    return [
-        {
-            "name": plan.name,
-            "signature": plan.signature,
-            "reference": plan.reference,
-            "when": plan.when,
-            "adaptive": plan.adaptive,
-            "options": {name: str(default) for name, default in plan.options.items()},
-        }
-        for plan in plans
-    ]
-
-
-def rich_plans(plans: Iterable[NamedPlan]) -> RenderableType:
-    """The same as a table; a star marks plans that adapt to the data."""
-    table = Table("plan", "operators", "when to use it", "by", title="plans", title_justify="left")
-    for plan in plans:
-        mark = "*" if plan.adaptive else ""
-        table.add_row(f"{plan.name}{mark}", plan.signature, plan.when, plan.reference)
-    note = "* adapts to the data: its error is not known beforehand (psephos compare tries it)"
-    return Group(table, Text(note))
-
-
-def plain_plan_errors(comparison: PlanComparison) -> dict[str, Any]:
-    """Plans side by side; errors are simulated on a stand-in."""
-    return {
-        "simulated_on": comparison.stand_in,
-        "spend": plain_budget(comparison.spend),
-        "trials": comparison.trials,
-        "plans": [
-            {
-                "name": row.name,
-                "rmse": None if math.isnan(row.rmse) else row.rmse,
-                "spread": None if math.isnan(row.spread) else row.spread,
-                "seconds": row.seconds,
-                "adaptive": row.adaptive,
-                "reason": row.reason or None,
-            }
-            for row in comparison.errors
-        ],
-    }
-
-
-def rich_plan_errors(comparison: PlanComparison) -> RenderableType:
-    """The same as a table, the best first."""
-    title = f"root mean squared error, simulated on {comparison.stand_in} at {comparison.spend}"
-    table = Table(title=title, title_justify="left")
-    for name in ("plan", "± rows", "from run to run", "seconds"):
-        table.add_column(name, justify="left" if name == "plan" else "right")
-    for row in comparison.errors:
-        if not math.isnan(row.rmse):
-            mark = "*" if row.adaptive else ""
-            numbers = (f"{row.rmse:,.1f}", f"± {row.spread:,.1f}", f"{row.seconds:.2f}")
-            table.add_row(f"{row.name}{mark}", *numbers)
-    notes = [f"{row.name}: {row.reason}" for row in comparison.errors if row.reason]
-    words = "* adapts to the data: another table may have another error"
-    return Group(table, Text("\n".join([words, *notes])))
 
 
 def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> RenderableType:
@@ -239,7 +175,7 @@ def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> Rende
             words = [", ".join(_equation(*pair) for pair in told) or "all"]
         words.append(f"{row['count']:,.0f}")
         if "low" in row:
-            words += [_rows(row["stderr"]), f"{row['low']:,.0f} to {row['high']:,.0f}"]
+            words += [rows_text(row["stderr"]), f"{row['low']:,.0f} to {row['high']:,.0f}"]
         table.add_row(*words)
     rest = numbers.num_rows - most
     if rest > 0:
@@ -263,6 +199,12 @@ def rich_reply(reply: Reply, *, simulation: bool, most: int = 200) -> Renderable
             "measurements allow. It is biased, and has no interval."
         )
         return Group(rich_numbers(title, reply.table.drop_columns("model"), most), Text(note))
+    if reply.view == "nearest":
+        note = "These tables are nearest to the noisy numbers in L1 or L∞: no interval is known."
+        return Group(rich_numbers(title, reply.table, most), Text(note))
+    if reply.view == "plan":
+        note = "These are a plan's estimates, biased by what it takes for granted: no interval."
+        return Group(rich_numbers(title, reply.table, most), Text(note))
     note = (
         "These are numbers of the consistent view: unbiased, so they may be negative or "
         "fractional, and published tables differ from them by their rounding."
@@ -354,7 +296,7 @@ def rich_ledger(ledger: Ledger) -> RenderableType:
 
 def ledger_words(ledger: Ledger) -> str:
     """What was spent and what is left, in one line; of rho also what it means in epsilon."""
-    budget, rest = _with_epsilon(ledger.budget), _with_epsilon(ledger.remaining())
+    budget, rest = budget_with_epsilon(ledger.budget), budget_with_epsilon(ledger.remaining())
     return shorten(f"spent {ledger.spent()} of {budget}; left {rest}")
 
 
@@ -368,7 +310,7 @@ def _targets(plan: Forecast) -> list[RenderableType]:
     for table in plan.tables:
         if table.target is not None and table.reached is not None:
             needs = "" if table.needs is None else f"{float(table.needs.amount):.3g}"
-            reached = f"± {_rows(table.reached)}"
+            reached = f"± {rows_text(table.reached)}"
             targets.add_row(
                 table.name, _target(table.target), reached, needs, escape(_bottleneck(table))
             )
@@ -396,7 +338,7 @@ def _plain_target(target: TargetEntry) -> dict[str, Any]:
 def _target(target: TargetEntry) -> str:
     """A target in short: ± 50 of all numbers at once, at 90 %."""
     together = ", all" if target.simultaneous else ""
-    return f"± {_rows(target.half_width)} at {float(target.confidence) * 100:g}%{together}"
+    return f"± {rows_text(target.half_width)} at {float(target.confidence) * 100:g}%{together}"
 
 
 def _later_steps(plan: Forecast) -> str:
@@ -421,8 +363,8 @@ def _published_notes(plan: Forecast, simulated: SimulatedError | None) -> str:
     if simulated is not None:
         text += (
             f" On {simulated.rows:,} made-up rows its error, before rounding, was "
-            f"{_rows(simulated.published)}, and that of the consistent view "
-            f"{_rows(simulated.consistent)}; on real rows it may be more or less."
+            f"{rows_text(simulated.published)}, and that of the consistent view "
+            f"{rows_text(simulated.consistent)}; on real rows it may be more or less."
         )
     return text
 
@@ -543,7 +485,8 @@ def _equation(name: str, label: str) -> str:
     return label if label.startswith(name) else f"{name} = {label}"
 
 
-def _with_epsilon(budget: Budget) -> str:
+def budget_with_epsilon(budget: Budget) -> str:
+    """A budget, and for rho about which epsilon that is."""
     text = str(budget)
     if budget.currency == "rho" and budget.amount:
         text += f" (at delta 1e-6: {budget.at_delta('1e-6')})"
@@ -553,9 +496,9 @@ def _with_epsilon(budget: Budget) -> str:
 def _release(entry: Entry) -> str | None:
     """The name of the release that a charge was made for, if it was one."""
     match = RELEASE_KEY.fullmatch(entry.key)
-    return match[1] if match else None
+    return f"{match[1]}{match[2] or ''}" if match else None
 
 
-def _rows(number: float) -> str:
+def rows_text(number: float) -> str:
     """A number of rows with about three digits."""
     return f"{number:,.0f}" if number >= 100 else f"{number:,.3g}"

@@ -1,5 +1,6 @@
 """From noisy measurements to estimates: unbiased by least squares, or closer and not negative."""
 
+from psephos.infer.consistency import ConsistentTables, consistent
 from psephos.infer.entropy import MaximumEntropy, maximum_entropy
 from psephos.infer.estimate import Answers, CellEstimate, Estimate
 from psephos.infer.expanded import expanded
@@ -8,6 +9,7 @@ from psephos.infer.least_squares import BlockAnswers, LeastSquares, NoisyBlock, 
 from psephos.infer.local_tables import Inconsistency, LocalTables, local_tables
 from psephos.infer.multiplicative_weights import multiplicative_weights
 from psephos.infer.nonnegative import NonNegative, nonnegative
+from psephos.infer.plain_recovery import PlainRecovery, plain_recovery
 from psephos.infer.table_groups import CommonTable, Grouping, SharedTable, TableGroup
 from psephos.infer.thresholded import thresholded
 
@@ -16,6 +18,7 @@ __all__ = [
     "BlockAnswers",
     "CellEstimate",
     "CommonTable",
+    "ConsistentTables",
     "Disagreement",
     "Estimate",
     "GroupCells",
@@ -26,13 +29,16 @@ __all__ = [
     "MaximumEntropy",
     "NoisyBlock",
     "NonNegative",
+    "PlainRecovery",
     "SharedTable",
     "TableGroup",
+    "consistent",
     "expanded",
     "least_squares",
     "local_tables",
     "maximum_entropy",
     "multiplicative_weights",
     "nonnegative",
+    "plain_recovery",
     "thresholded",
 ]

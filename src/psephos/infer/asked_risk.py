@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -71,7 +72,7 @@ class AskedRisk:
         """Products of queries with their weights, least squares, and least squares of probes."""
         compact = [tuple(_compact(factor) for factor in factors) for factors, _ in products]
         tree = TableTree.of([Kron(factors) for factors in compact], shape, whole=whole)
-        weights = np.repeat([weight for _, weight in products], tree.rows)
+        weights = tree.repeated([weight for _, weight in products])
 
         def answers(fit: Fitted) -> Array:
             parts = [
@@ -101,13 +102,24 @@ class AskedRisk:
         """The weighted answers of some cells."""
         return np.asarray(self.weights * self.tree.apply(cells))
 
-    def risk(self, answers: Array, derivatives: Sequence[Array]) -> float:
-        """SURE of an estimate, from its answers and from their derivatives along the probes."""
-        pairs = list(zip(self.probes, derivatives, strict=True))
-        length = sum(float(image @ image) for image in self.probes)
-        covariance = sum(float(image @ change) for image, change in pairs) / max(length, 1e-300)
+    def spread(self, answers: Array) -> Array:
+        """The cells Wᵀv of weighted answers v."""
+        return self.tree.transpose(self.weights * answers)
+
+    @cached_property
+    def probed_noise(self) -> float:
+        """|L dy|², in sum over the probes."""
+        return max(sum(float(image @ image) for image in self.probes), 1e-300)
+
+    def passed(self, derivatives: Sequence[Array]) -> float:
+        """The share of the noise that an estimate lets through, by derivatives along the probes."""
+        pairs = zip(self.probes, derivatives, strict=True)
+        return sum(float(image @ change) for image, change in pairs) / self.probed_noise
+
+    def risk(self, answers: Array, passed: float) -> float:
+        """SURE of an estimate, from its answers and the share of the noise that it lets through."""
         distance = float(((answers - self.unbiased) ** 2).sum())
-        return distance + self.noise * (2 * covariance - 1)
+        return distance + self.noise * (2 * passed - 1)
 
     def margin(self, answers: Array, others: Array) -> float:
         """By how much the risks of two estimates have to differ to be told apart."""

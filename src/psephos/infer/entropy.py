@@ -26,19 +26,20 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.errors import UnsupportedError
 from psephos.infer.asked_risk import AskedRisk
-from psephos.infer.bregman import GAP_TOLERANCE, EntropyProblem, Tangent
+from psephos.infer.bregman import GAP_TOLERANCE, EntropyProblem
 from psephos.infer.estimate import Answers, answers_of_cells
 from psephos.infer.least_squares import LeastSquares
 from psephos.infer.measured_cells import MeasuredCells
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS, check_zeros
 from psephos.infer.prior_model import PriorModel, check_prior
+from psephos.infer.tangents import FewTangents, Tangents
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
 STRENGTH_RATIO = 0.7
 """Each step's strength, as a share of that of the step before."""
 MOST_ENTROPY_STEPS = 60
-IDLE_STEPS = 3
+IDLE_STEPS = 2
 """How many steps in a row may fail to improve the estimated risk before the rest are left out."""
 LEAST_GAIN = 0.002
 """What counts as an improvement once the estimate is better than least squares, as a share."""
@@ -77,7 +78,7 @@ def maximum_entropy(
     >>> estimate.vector.round(1)
     array([37., -3., 13., -7.,  1.,  3., -2., -8.])
     >>> maximum_entropy(estimate, W, total=51).vector.round(1)
-    array([35.9,  0.4, 11.4,  0. ,  2. ,  0.8,  0.6,  0. ])
+    array([35.9,  0.4, 11.4,  0. ,  1.9,  0.8,  0.6,  0. ])
     """
     cells = estimate.domain.size
     if cells > NONNEGATIVE_CELLS:
@@ -96,7 +97,9 @@ def maximum_entropy(
         return MaximumEntropy(estimate.domain, empty, 0, 0.0, 0.0, math.nan, estimate.simulation)
     problem = model.problem
     if steps is None:
-        chosen = _path(problem, measured.risk(workload, probes), model.tangents, progress)
+        risk = measured.risk(workload, probes)
+        tangents = FewTangents.of(problem, model.tangents, risk) or Tangents(risk, model.tangents)
+        chosen = _path(problem, risk, tangents, progress)
     else:
         chosen = _after(problem, steps)
     x = model.spread(problem.point(chosen.theta).x)
@@ -150,9 +153,10 @@ class _Stop:
 
 def _after(problem: EntropyProblem, steps: int) -> _Stop:
     """A number of steps that was chosen before."""
-    point, gap, strength = problem.start(), 0.0, problem.first_strength()
+    point, gap, strength, near = problem.start(), 0.0, problem.first_strength(), None
     for _ in range(steps):
-        point, gap = problem.step(point, strength)
+        point, gap = problem.step(point, strength, near)
+        near = problem.factor(point, strength)
         strength *= STRENGTH_RATIO
     return _Stop(point.theta, steps, gap, math.nan, math.nan)
 
@@ -160,7 +164,7 @@ def _after(problem: EntropyProblem, steps: int) -> _Stop:
 def _path(
     problem: EntropyProblem,
     asked_risk: AskedRisk,
-    tangents: tuple[Tangent, ...],
+    tangents: Tangents | FewTangents,
     progress: Report | None,
 ) -> _Stop:
     """Steps of falling strength until the risk stops falling; the stop of least risk."""
@@ -169,19 +173,14 @@ def _path(
     idle = 0
     for steps in range(MOST_ENTROPY_STEPS + 1):
         if steps:
-            point, gap = problem.step(point, strength)
+            point, gap = problem.step(point, strength, tangents.near)
             if gap > GAP_TOLERANCE:
                 break  # cells run to zero faster than floats can follow
-            tangents = tuple(tangent.step(problem, point, strength) for tangent in tangents)
+            tangents = tangents.step(problem, point, strength)
             strength *= STRENGTH_RATIO
         answers = asked_risk.answers(point.x)
-        derivatives, traces = [], []
-        for tangent in tangents:  # one after the other: each is a vector of cells
-            move = tangent.cells(problem, point)
-            derivatives.append(asked_risk.answers(move))
-            traces.append(tangent.values @ (problem.tree.apply(move) / problem.variances))
-            del move
-        risk = asked_risk.risk(answers, derivatives)
+        passed, freedom = tangents.passed(problem, point)
+        risk = asked_risk.risk(answers, passed)
         if progress is not None:
             progress(steps, risk / asked_risk.numbers)
         gain = math.inf if best is None else best[0] - risk - asked_risk.margin(answers, best[1])
@@ -189,7 +188,6 @@ def _path(
         worse = best is None or best[0] > asked_risk.noise  # than least squares: no place to stop
         idle = 0 if gain > small or worse else idle + 1
         if gain > 0:
-            freedom = float(np.mean(traces))  # the trace of d(Ax)/dy, by the probes
             stop = _Stop(point.theta, steps, gap, freedom, risk / asked_risk.numbers)
             best = risk, answers, stop
         if idle >= IDLE_STEPS:

@@ -7,7 +7,7 @@ fixed seed: they are public, and the same on every machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -42,6 +42,22 @@ class Probe:
 
 
 @dataclass(frozen=True, eq=False)
+class ProbedFit:
+    """The fit of one probe of several, which are fitted and answer at once."""
+
+    several: Fitted
+    column: int
+    known: dict[Factors, Array] = field(repr=False)
+    """What several probes answered before, a column for each."""
+
+    def answers(self, factors: Factors) -> Array:
+        """The answers of ⊗ W_i, in the order of its rows."""
+        if factors not in self.known:
+            self.known[factors] = self.several.answers(factors)
+        return np.ascontiguousarray(self.known[factors][:, self.column])
+
+
+@dataclass(frozen=True, eq=False)
 class MeasuredCells:
     """Noisy answers and their least squares, on cells that some measured block tells apart."""
 
@@ -66,7 +82,7 @@ class MeasuredCells:
             shape, form, fitted = form.merging.shape, form.inner, fitted.inner
         tree = TableTree.of(blocks, shape)
         values = [tree.arrange_answers(b, a.values.astype(float)) for b, a in enumerate(answers)]
-        variances = np.repeat([max(a.variance, LEAST_VARIANCE) for a in answers], tree.rows)
+        variances = tree.repeated([max(a.variance, LEAST_VARIANCE) for a in answers])
         y = np.concatenate(values)
         return cls(shape, form, fitted, tuple(mergings), tree, y, variances)
 
@@ -93,7 +109,7 @@ class MeasuredCells:
         return sizes
 
     def fit(self, values: Array) -> Fitted:
-        """Least squares from other numbers in place of the measured ones."""
+        """Least squares from other numbers in place of the measured ones; columns are as many."""
         tree, starts = self.tree, self.tree.starts
         parts = [values[starts[b] : starts[b + 1]] for b in range(len(tree.blocks))]
         return self.form.fit([tree.restore_answers(b, part) for b, part in enumerate(parts)])
@@ -104,7 +120,10 @@ class MeasuredCells:
         generator, deviations = default_rng(PROBE_SEED), np.sqrt(self.variances)
         signs = (generator.integers(0, 2, self.tree.size) * 2.0 - 1 for _ in range(count))
         moves = [deviations * sign for sign in signs]
-        return [Probe(move, self.fit(move)) for move in moves]
+        if count == 1:
+            return [Probe(moves[0], self.fit(moves[0]))]
+        fitted, known = self.fit(np.column_stack(moves)), dict[Factors, Array]()
+        return [Probe(move, ProbedFit(fitted, j, known)) for j, move in enumerate(moves)]
 
     def axis_factors(self, axis: int | None) -> Factors:
         """The table of one attribute; of none, the total."""

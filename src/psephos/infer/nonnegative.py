@@ -111,6 +111,29 @@ def nonnegative(
     return NonNegative(estimate.domain, vector, estimate.simulation, fit.steps, fit.gap)
 
 
+def nearest_nonnegative(
+    cells: Array,
+    workload: Workload,
+    *,
+    zeros: Array | None = None,
+    total: float | None = None,
+) -> Array:
+    """The cells x ≥ 0 whose answers are nearest to those of any estimate of the cells.
+
+    With the truth among them, and so with a total that is the true one, their squared error over
+    the workload is never above that of the estimate (see above), to within the gap.
+
+    >>> import psephos as ps
+    >>> W = ps.Workload(ps.Domain.of(a=4), [ps.product(a=ps.prefix())])
+    >>> nearest_nonnegative(np.array([3.0, -1.0, 2.0, 4.0]), W, total=8).round(2)
+    array([2.5, 0. , 1.5, 4. ])
+    """
+    normal = NormalEquations.of_cells(np.asarray(cells, dtype=float), workload)
+    zeros = None if zeros is None else check_zeros(zeros, workload.domain.size)
+    region = Region(~normal.merged_zeros(zeros), check_total(total))
+    return normal.spread(_nearest(normal, region, in_workload=True).cells, zeros)
+
+
 def best_nonnegative(
     measurements: Sequence[Measurement], *, total: float | None = None
 ) -> NonNegative:

@@ -141,23 +141,52 @@ class NormalEquations:
         """The same with G = WᵀW in place of X: distances are those of the workload's answers."""
         Workload.require(workload, estimate.domain)
         workload.check_covered(estimate.form)
+
+        def cells() -> Array:
+            base = cls.of(estimate)
+            return base.spread(base.solution(), None)
+
+        products = [workload.factors(i) for i in range(len(workload.products))]
+        squares = [float(product.weight) ** 2 for product in workload.products]
+        weights = [w / max(squares) for w in squares]
+        noise = math.sqrt(_expected_square(estimate, products, weights))
+        return cls._of_answers(workload, cells, noise)
+
+    @classmethod
+    def of_cells(cls, cells: Array, workload: Workload) -> NormalEquations:
+        """The same for cells of any origin; what stands for noise is what their negatives move.
+
+        That is the length of W(x - x₊), with x₊ the cells cut at zero.
+        """
+        cut = cells - np.maximum(cells, 0)
+        answers = [
+            product.weight * (Kron(workload.factors(i)) @ cut)
+            for i, product in enumerate(workload.products)
+        ]
+        largest = max(float(product.weight) for product in workload.products)
+        moved = math.sqrt(sum(float(each @ each) for each in answers)) / largest
+        return cls._of_answers(workload, lambda: cells, moved)
+
+    @classmethod
+    def _of_answers(
+        cls, workload: Workload, cells: Callable[[], Array], noise: float
+    ) -> NormalEquations:
+        """For the distance |W(x - cells)|, which noise of this length stands beside."""
         products = [workload.factors(i) for i in range(len(workload.products))]
         blocks: list[Matrix] = [Kron(factors) for factors in products]
         squares = [float(product.weight) ** 2 for product in workload.products]
-        shape = estimate.domain.shape
+        shape = workload.domain.shape
         merging, groups = Merging.of(blocks, shape), None
         if merging is not None:
             blocks, shape = list(merging.blocks(blocks)), merging.shape
             groups = merged_cells(merging)
 
         def solution() -> Array:
-            base = cls.of(estimate)
-            vector = base.spread(base.solution(), None)
+            vector = cells()
             return vector if groups is None else np.bincount(groups, vector, math.prod(shape))
 
         weights = [w / max(squares) for w in squares]
         apply = gram_map(blocks, weights, shape)
-        noise = math.sqrt(_expected_square(estimate, products, weights))
         target = apply(solution())
         return cls(tuple(blocks), tuple(weights), shape, apply, target, solution, noise, groups)
 
@@ -305,10 +334,22 @@ def conjugate_gradients(
     >>> conjugate_gradients(lambda v: d * v, np.ones(2), np.array([2.0, 8.0]), 1e-9)
     array([1., 2.])
     """
-    precondition = _preconditioner(diagonal, stiff)
-    r, p, scaled = r.copy(), np.zeros_like(r), np.empty_like(r)
-    precondition(r, scaled)
-    direction, size = scaled.copy(), float(r @ scaled)
+    return guided_gradients(apply, _preconditioner(diagonal, stiff), r, share, floor, most=most)
+
+
+def guided_gradients(
+    apply: LinearMap,
+    guide: Callable[[Array], Array],
+    r: Array,
+    share: float,
+    floor: float = 0.0,
+    *,
+    most: int = MOST_STEPS,
+) -> Array:
+    """The same with any guide, a positive definite map that is near the inverse of A."""
+    r, p = r.copy(), np.zeros_like(r)
+    direction = guide(r)
+    size = float(r @ direction)
     enough = max(share**2 * size, floor**2)
     for _ in range(min(most, 3 * r.size + 20)):
         if size <= enough:
@@ -322,29 +363,24 @@ def conjugate_gradients(
         r -= q
         np.multiply(direction, length, out=q)
         p += q
-        precondition(r, scaled)
+        scaled = guide(r)
         before, size = size, float(r @ scaled)
         direction *= size / before
         direction += scaled
     return p
 
 
-def _preconditioner(
-    diagonal: Array, stiff: tuple[float, Array] | None
-) -> Callable[[Array, Array], None]:
-    """Write M⁻¹r into the second array."""
+def _preconditioner(diagonal: Array, stiff: tuple[float, Array] | None) -> Callable[[Array], Array]:
+    """The map r ↦ M⁻¹r."""
     if stiff is None:
-
-        def divide(r: Array, out: Array) -> None:
-            np.divide(r, diagonal, out=out)
-
-        return divide
+        return lambda r: r / diagonal
     strength, u = stiff
     w = u / diagonal
     factor = strength / (1 + strength * float(u @ w))
 
-    def precondition(r: Array, out: Array) -> None:
-        np.divide(r, diagonal, out=out)
-        out -= factor * float(w @ r) * w
+    def precondition(r: Array) -> Array:
+        scaled = r / diagonal
+        scaled -= factor * float(w @ r) * w
+        return scaled
 
     return precondition

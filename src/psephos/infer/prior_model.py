@@ -18,9 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from psephos.errors import ShapeError
-from psephos.infer.bregman import EntropyProblem, Tangent
+from psephos.infer.bregman import EntropyProblem
 from psephos.infer.measured_cells import MeasuredCells, Probe
 from psephos.infer.table_tree import TableTree
+from psephos.infer.tangents import Tangent
 from psephos.matrix import Kron
 from psephos.values import Array
 

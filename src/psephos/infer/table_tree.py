@@ -34,11 +34,12 @@ from psephos.errors import UnsupportedError
 from psephos.inverse.form import Factors
 from psephos.matrix import Dense, Identity, Kron, Matrix, is_total
 from psephos.matrix.core import totals
+from psephos.matrix.marginals import Axes
 from psephos.values import Array
 
 WRITTEN_FACTOR_ENTRIES = 1 << 24
 """The most entries of a factor that is written out for the squares of its entries."""
-SPARSE_ENTRIES = 1 << 18
+SPARSE_ENTRIES = 400_000
 """The most entries of a stack that is written out as a sparse matrix: more leave the cache."""
 ENTRIES_PER_BRANCH = 10_000
 """Entries of a sparse matrix that take about as long as one branch of the tree."""
@@ -92,6 +93,12 @@ class TableTree:
         """The number of all answers."""
         return self.starts[-1]
 
+    def repeated(self, values: Sequence[float]) -> Array:
+        """A number for each block, for each of its answers; without memory if all are the same."""
+        if len(set(values)) == 1:
+            return np.broadcast_to(np.float64(values[0]), self.size)
+        return np.repeat(np.asarray(values, dtype=float), self.rows)
+
     @property
     def cells(self) -> int:
         """The number of cells."""
@@ -107,6 +114,17 @@ class TableTree:
             return self
         blocks = tuple(tuple(known[factor] for factor in factors) for factors in self.blocks)
         return TableTree(self.shape, self.order, blocks)
+
+    @cached_property
+    def marginals(self) -> tuple[Axes, ...] | None:
+        """The axes that each block keeps, in the tree's order; None where some are no marginals."""
+        factors = {factor for block in self.blocks for factor in block}
+        if not all(is_total(factor) or isinstance(factor, Identity) for factor in factors):
+            return None
+        return tuple(
+            tuple(i for i, factor in enumerate(block) if not is_total(factor))
+            for block in self.blocks
+        )
 
     # ---- products ------------------------------------------------------------------------------
 
@@ -126,18 +144,26 @@ class TableTree:
         times = self.cells // table.size
         return table.reshape(-1) if times == 1 else np.repeat(table.reshape(-1), times)
 
+    @property
+    def written(self) -> sp.csr_array | None:
+        """Aᵀ written out, a row for each cell; None where the tree is quicker."""
+        return None if self._sparse is None else self._sparse[1]
+
     @cached_property
     def _sparse(self) -> tuple[sp.csr_array, sp.csr_array] | None:
         """The stack written out, and its transpose; None where the tree is quicker."""
         different = {factor for factors in self.blocks for factor in factors}
         if max(math.prod(factor.shape) for factor in different) > SPARSE_ENTRIES:
             return None
-        written = {factor: _written(factor) for factor in different}
-        entries = sum(math.prod(written[f].nnz for f in factors) for factors in self.blocks)
+        written = {factor: _Entries.of(factor) for factor in different}
+        entries = sum(math.prod(written[f].values.size for f in factors) for factors in self.blocks)
         if entries > min(SPARSE_ENTRIES, ENTRIES_PER_BRANCH * self._root.branch_count):
             return None
-        rows = [reduce(sp.kron, [written[f] for f in factors]) for factors in self.blocks]
-        stack = sp.csr_array(sp.vstack(rows))
+        parts = [reduce(_Entries.kron, [written[f] for f in factors]) for factors in self.blocks]
+        rows = [start + part.rows for start, part in zip(self.starts, parts, strict=False)]
+        places = np.concatenate(rows), np.concatenate([part.columns for part in parts])
+        values = np.concatenate([part.values for part in parts])
+        stack = sp.csr_array((values, places), shape=(self.size, self.cells))
         return stack, sp.csr_array(stack.T)
 
     @cached_property
@@ -196,15 +222,44 @@ class TableTree:
         return _transposed(values, self._unordered(rows), self.order)
 
     def restore_answers(self, b: int, values: Array) -> Array:
-        """The answers of a block in the tree's order, as the domain's axes order them."""
+        """Answers of a block in the tree's order, as the domain's axes order them; or columns."""
         if self.whole:
             return values
-        rows = [factor.shape[0] for factor in self.blocks[b]]
-        return _transposed(values, rows, np.argsort(self.order))
+        rows, columns = [factor.shape[0] for factor in self.blocks[b]], values.shape[1:]
+        places = [*np.argsort(self.order), *range(len(rows), len(rows) + len(columns))]
+        table = values.reshape(*rows, *columns).transpose(places)
+        return np.ascontiguousarray(table).reshape(values.shape)
 
     def _unordered(self, sizes: Sequence[int]) -> list[int]:
         """Sizes of the tree's axes, as the domain orders them."""
         return [sizes[place] for place in np.argsort(self.order)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Entries:
+    """The entries of a matrix that are not zero, and where they stand."""
+
+    shape: tuple[int, int]
+    rows: Array
+    columns: Array
+    values: Array
+
+    @classmethod
+    def of(cls, factor: Matrix) -> _Entries:
+        if isinstance(factor, Identity):
+            return cls(factor.shape, np.arange(factor.n), np.arange(factor.n), np.ones(factor.n))
+        array = factor.dense(limit=SPARSE_ENTRIES)
+        rows, columns = np.nonzero(array)
+        return cls(factor.shape, rows, columns, array[rows, columns].astype(float))
+
+    def kron(self, other: _Entries) -> _Entries:
+        rows, columns = (self.shape[axis] * other.shape[axis] for axis in (0, 1))
+        return _Entries(
+            (rows, columns),
+            np.add.outer(self.rows * other.shape[0], other.rows).ravel(),
+            np.add.outer(self.columns * other.shape[1], other.columns).ravel(),
+            np.multiply.outer(self.values, other.values).ravel(),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,16 +288,25 @@ class _Node:
         return cls(axis, tuple(ended), tuple(children))
 
 
+def places(shape: Sequence[int], axes: Axes, subset: Axes) -> Array:
+    """For every cell of the table of some axes, the cell of a smaller one that it is summed into.
+
+    >>> places((2, 3), (0, 1), (1,))
+    array([0, 1, 2, 0, 1, 2])
+    """
+    cells: Array = np.zeros(1, dtype=np.int64)
+    for i in axes:
+        if i in subset:
+            cells = np.add.outer(cells * shape[i], np.arange(shape[i])).ravel()
+        else:
+            cells = np.repeat(cells, shape[i])
+    return cells
+
+
 def _factors(block: Matrix, shape: tuple[int, ...]) -> Factors | None:
     """One factor for each axis; None for a block that is no such product."""
     factors = block.factors if isinstance(block, Kron) else (block,)
     return factors if tuple(factor.shape[1] for factor in factors) == shape else None
-
-
-def _written(factor: Matrix) -> sp.csr_array:
-    if isinstance(factor, Identity):
-        return sp.eye_array(factor.n, format="csr")
-    return sp.csr_array(factor.dense(limit=SPARSE_ENTRIES))
 
 
 def _squared(factor: Matrix) -> Matrix:

@@ -28,11 +28,16 @@ STACKED_CELLS = 1 << 18
 
 @dataclass(frozen=True)
 class MarginalBlock:
-    """One block: the axes it does not sum over, the residual ones of them, its λ on every S."""
+    """One block: the axes it does not sum over, the residual ones of them, its λ on every S.
+
+    Of a residual axis with two values one row, x₀ - x₁, may be measured in place of both: these
+    are the axes of contrasts.
+    """
 
     axes: Axes
     residual: Axes = ()
     strength: float = 1.0
+    contrasts: Axes = ()
 
     @property
     def count(self) -> int:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, lsmr
 
-from psephos.inverse.axis import DenseInverse
+from psephos.inverse.axis import DENSE_AXIS, DenseInverse
 from psephos.inverse.block_diagonal import Components, Family, cells_of
 from psephos.inverse.choice import form_of
 from psephos.inverse.dense import DenseForm
@@ -28,13 +28,11 @@ from psephos.inverse.form import FittedVector, Form, check_vector, multiply
 from psephos.inverse.merged_cells import FittedGroups, Merging
 from psephos.inverse.product import ProductForm
 from psephos.inverse.subspaces import FittedTables, Subspaces, is_commuting
-from psephos.matrix import Dense, Diagonal, Identity, Matrix, Scaled, Stack, compose
+from psephos.matrix import Dense, Diagonal, Identity, Kron, Matrix, Scaled, Stack, compose
 from psephos.values import Array
 
 WRITTEN_ROWS = 2000
 """The most measured numbers that are written out as rows, where cells are more."""
-WRITTEN_ENTRIES = 50_000_000
-"""The most entries of these rows."""
 WRITTEN_CELLS = 1200
 """The most cells for which an undetermined problem is solved by eigenvectors."""
 LEAST_NORM_TOLERANCE = 1e-13
@@ -54,6 +52,8 @@ def least_norm(
     array([1., 1., 3., 3., 2.])
     """
     check_vector(math.prod(shape))
+    if not any(isinstance(block, Kron) and len(block.factors) > 1 for block in blocks):
+        shape = (math.prod(shape),)  # no block knows of attributes: cells in a row
     components = Components.of(blocks, precisions)
     if components is not None:
 
@@ -81,13 +81,13 @@ class _Distinct:
 
     def solve(self, values: Sequence[Array]) -> Array:
         rows, cells = sum(block.shape[0] for block in self.blocks), math.prod(self.shape)
-        few = rows <= min(cells, WRITTEN_ROWS) and rows * cells <= WRITTEN_ENTRIES
+        few = rows <= min(cells, WRITTEN_ROWS)
         closed = is_commuting(self.shape, self.blocks) or len(self.blocks) == 1
         if not few or (closed and self._even):
             form = form_of(self.blocks, self.precisions, self.shape)
             if self._is_least_norm(form) or form.covers(tuple(map(Identity, self.shape))):
                 return self._cells(form, values)
-        if few or cells <= WRITTEN_CELLS:
+        if cells <= (DENSE_AXIS if few else WRITTEN_CELLS):
             return self._written(values)
         flat = np.concatenate(self._scaled_values(values))
         columns = flat.reshape(len(flat), -1).T
@@ -133,7 +133,7 @@ class _Distinct:
     def _written(self, values: Sequence[Array]) -> Array:
         """By the inverse written out, and what rounding leaves fitted once more."""
         scaled = self._scaled
-        rows = Dense(scaled.dense(limit=max(WRITTEN_ENTRIES, scaled.shape[0] * WRITTEN_CELLS)))
+        rows = Dense(scaled.dense(limit=scaled.shape[0] * DENSE_AXIS))
         y = np.concatenate(self._scaled_values(values))
         inverse = DenseInverse.of(rows)
         z = multiply(inverse, multiply(rows.T, y))

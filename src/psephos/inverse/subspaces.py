@@ -1,8 +1,9 @@
 """Least squares through residual subspaces, for measurements that all commute.
 
 A set S of axes stands for the subspace of tables that are orthogonal to 1 along S and constant
-along the other axes. A block ⊗ Bᵢ whose factors are Identity (axes a), the residual nI - 11ᵀ
-(axes b) or the total sees exactly the S with b ⊆ S ⊆ a ∪ b, and its noise is independent between
+along the other axes. A block ⊗ Bᵢ whose factors are Identity (axes a), the residual nI - 11ᵀ, for
+which one row x₀ - x₁ is enough if n = 2 (axes b), or the total sees exactly the S with
+b ⊆ S ⊆ a ∪ b, and its noise is independent between
 them. So generalised least squares falls apart into one average per S: the component
 
     c_S = ⊗_{i∈S} (I - 11ᵀ/nᵢ) ⊗_{i∉S} 1ᵀ x
@@ -267,14 +268,27 @@ class Subspaces(Form):
 
     def fit(self, values: Sequence[Array]) -> FittedTables:
         """The least-squares estimate from the noisy answers to every block."""
-        sizes = [math.prod(self.shape[i] for i in block.axes) for block in self.blocks]
+        sizes = [self._answers(block) for block in self.blocks]
         lengths = [len(v) for v in values]
         if lengths != sizes:
             raise ShapeError(f"the blocks have {sizes[:9]} answers, got {lengths[:9]}")
         single = all(np.ndim(v) == 1 for v in values)
         rows = [np.asarray(v)[None] if single else np.ascontiguousarray(v.T) for v in values]
-        averages = ComponentAverages.of(self.shape, self.information, self.blocks, rows)
+        tables = [self._both_signs(*pair) for pair in zip(self.blocks, rows, strict=True)]
+        averages = ComponentAverages.of(self.shape, self.information, self.blocks, tables)
         return FittedTables(self, averages, single)
+
+    def _answers(self, block: MarginalBlock) -> int:
+        """How many numbers were measured."""
+        return math.prod([self.shape[i] for i in block.axes]) >> len(block.contrasts)
+
+    def _both_signs(self, block: MarginalBlock, rows: Array) -> Array:
+        """Answers x₀ - x₁ along an axis, written as those to the residual: (x₀ - x₁, x₁ - x₀)."""
+        for i in block.contrasts:
+            before = [self.shape[j] for j in block.axes if j < i]
+            cube = rows.reshape(len(rows) * math.prod(before), 1, -1)
+            rows = np.concatenate([cube, -cube], axis=1).reshape(len(rows), -1)
+        return rows
 
     @cached_property
     def work(self) -> int:
@@ -351,6 +365,16 @@ def is_commuting(shape: tuple[int, ...], blocks: Sequence[Matrix]) -> bool:
     return True
 
 
+def marginal_axes(shape: tuple[int, ...], matrix: Matrix) -> Axes | None:
+    """The axes of a marginal; None for anything else, residuals too.
+
+    >>> marginal_axes((2, 3), Kron((Identity(2), Ones(1, 3))))
+    (0,)
+    """
+    block = _marginal_block(shape, matrix, 1.0, {})
+    return None if block is None or block.residual else block.axes
+
+
 def _marginal_block(
     shape: tuple[int, ...], matrix: Matrix, precision: float, kinds: dict[int, str]
 ) -> MarginalBlock | None:
@@ -362,7 +386,7 @@ def _marginal_block(
     kron = matrix if isinstance(matrix, Kron) else Kron((matrix,))
     if kron.grid != shape:
         return None
-    axes, residual = [], []
+    axes, residual, contrasts = [], [], []
     for i, factor in kron.active:
         if id(factor) not in kinds:  # the blocks hold it, so no other gets its id
             kinds[id(factor)] = _kind(factor)
@@ -371,12 +395,14 @@ def _marginal_block(
             return None
         if kind != "total":
             axes.append(i)
-        if kind == "residual":
+        if kind in ("residual", "contrast"):
             residual.append(i)
+        if kind == "contrast":
+            contrasts.append(i)
     eigenvalue = _cells(shape) / math.prod([float(shape[i]) for i in axes])
     if residual:
-        eigenvalue *= math.prod([float(shape[i]) ** 2 for i in residual])
-    return MarginalBlock(tuple(axes), tuple(residual), eigenvalue * precision)
+        eigenvalue *= math.prod([float(shape[i]) ** 2 for i in residual]) / (1 << len(contrasts))
+    return MarginalBlock(tuple(axes), tuple(residual), eigenvalue * precision, tuple(contrasts))
 
 
 @lru_cache(maxsize=64)
@@ -385,7 +411,7 @@ def _cells(shape: tuple[int, ...]) -> float:
 
 
 def _kind(factor: Matrix) -> str:
-    """The kind of a factor: total, identity, residual or other."""
+    """The kind of a factor: total, identity, residual, contrast (one row of it) or other."""
     n = factor.shape[1]
     if isinstance(factor, Ones) and factor.m == 1:
         return "total"
@@ -395,4 +421,6 @@ def _kind(factor: Matrix) -> str:
         array = factor.array
         if (array.diagonal() == n - 1).all() and (array == -1).sum() == n * n - n:
             return "residual"
+    if isinstance(factor, Dense) and factor.shape == (1, 2):
+        return "contrast" if factor.array.tolist() == [[1, -1]] else "other"
     return "other"

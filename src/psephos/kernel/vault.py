@@ -27,6 +27,7 @@ from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import Node, count, process, withdraw
 from psephos.kernel.measurement import pack, unpack
 from psephos.kernel.play_money import PlayMoney
+from psephos.kernel.recorded_ledger import RecordedLedger
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.source import Cells, Names, Source
 from psephos.values import Array, key_of
@@ -40,7 +41,11 @@ class Vault:
     """A source, the ledger that pays for looking at it, and counts kept from earlier looks."""
 
     def __init__(
-        self, source: Source, domain: Domain, ledger: Ledger | PlayMoney, draws: Draws
+        self,
+        source: Source,
+        domain: Domain,
+        ledger: Ledger | PlayMoney | RecordedLedger,
+        draws: Draws,
     ) -> None:
         self.source, self.domain, self.ledger, self.draws = source, domain, ledger, draws
         self.schema = gate.fingerprint(domain)

@@ -8,24 +8,27 @@ are sparse or smooth, the noise saved is worth far more.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from typing import Literal, get_args
 
 import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.errors import BudgetError, TooLargeError, WorkloadError
+from psephos.errors import BudgetError, TooLargeError, WorkloadError, name_list
 from psephos.infer import expanded, least_squares, thresholded
 from psephos.infer.estimate import CellEstimate, Estimate
 from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.query import Query
-from psephos.kernel.scores import WholePartitions
-from psephos.kernel.scores.deviations import LARGEST_PENALTY, Lengths
+from psephos.kernel.scores import PrivTree, WholePartitions
+from psephos.kernel.scores.deviations import LARGEST_PENALTY
 from psephos.matrix import Compose, Dense, DirectSum, Identity, Matrix, Partition, Scaled
 from psephos.plans.fixed import hb_matrix, longest_attribute
 from psephos.plans.partitions import along_curve, boxes, clusters, grid, refined, stripes
 from psephos.plans.registry import plan
 from psephos.plans.session import PlanVector, known_rows, positive_option, shares
 from psephos.strategy import select
+from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.product import Product
 from psephos.workload.query_sets import MatrixQueries
@@ -34,6 +37,16 @@ from psephos.workload.workload import Workload
 AHP_SHARE, AHP_THRESHOLD = "17/20", 0.35
 """The share of the budget that finds clusters, and the threshold in units of ln(n)/ε."""
 DAWA_SHARE = "1/4"
+BucketSearch = Literal["tree", "aligned", "dyadic", "all"]
+"""How buckets are looked for: `ps.PrivTree`, along a Hilbert curve a quadtree, or
+`ps.WholePartitions` into intervals of these lengths. The tree was best on most public data."""
+BucketSelector = Literal["greedy_h", "hdmm"]
+SELECTORS: Mapping[BucketSelector, Callable[[Workload], Strategy]] = {
+    "greedy_h": lambda workload: select.greedy_h(workload, NoiseKind.LAPLACE),
+    "hdmm": lambda workload: select.hdmm(workload, NoiseKind.LAPLACE, restarts=1),
+}
+"""What is measured of buckets: DAWA's own choice, or one that errs a little less and takes seconds
+from a thousand buckets on."""
 CUT_PENALTY = 1.4
 """What an aligned interval costs, in units of 2/ε: hardly above ln 4, from where on the whole of
 equal counts is likelier than all ways to cut it (`kernel/scores/whole_partitions`)."""
@@ -41,9 +54,9 @@ GRID_CELLS, FINE_CELLS = 10.0, 5.0
 """Qardaji, Yang and Li 2013: a grid has N·ε/10 cells, a part of one n·ε/5."""
 BUCKET_ENTRIES = 3 * 10**7
 """The most entries of a workload on buckets that is written out."""
-STRIPE_PIECES = 64
+STRIPE_PIECES = 32
 """Into how many pieces of one length stripes are cut at least: a cut has its price in rows, so that
-stripes of a few hundred rows would be one bucket. 32 and 64 did best on made-up incomes."""
+stripes of a few hundred rows would be one bucket. 16 to 64 did well on made-up incomes."""
 NORM_STEPS = 64
 """Norms of stripes are equal up to this share of the largest."""
 GREEDY_BUCKETS = 256
@@ -85,17 +98,20 @@ def dawa(
     budget: Budget,
     *,
     share: str = DAWA_SHARE,
-    lengths: Lengths = "aligned",
+    search: BucketSearch = "tree",
+    selector: BucketSelector = "greedy_h",
 ) -> Estimate:
     """Ranges over sparse or smooth data: one long attribute, or a map."""
     first, second = shares(_epsilon(budget, "DAWA"), share)
+    cutting = _search(first, search)
+    if selector not in SELECTORS:
+        raise WorkloadError(f"selector is one of {name_list(list(SELECTORS))}, got {selector!r}")
     shape = vector.domain.shape
     line = along_curve(shape) if len(shape) == 2 else np.arange(vector.size)
     ordered = vector if len(shape) != 2 else vector.transform(Partition(np.argsort(line)))
-    cuts = ordered.partition(_search(first, lengths), spend=first)
-    buckets = _moved(cuts, line)
+    buckets = _moved(ordered.partition(cutting, spend=first), line)
     if buckets.shape[0] * vector.size <= BUCKET_ENTRIES:
-        strategy = select.greedy_h(on_buckets(workload, buckets), NoiseKind.LAPLACE).query
+        strategy = SELECTORS[selector](on_buckets(workload, buckets)).query
     else:  # the partition is paid for, so something has to serve it
         strategy = Query.of(hb_matrix(buckets.shape[0]))
     return expanded(vector.reduce(buckets).measure(strategy, spend=second))
@@ -114,6 +130,7 @@ def dawa_striped(
     *,
     attribute: str | None = None,
     share: str = DAWA_SHARE,
+    search: BucketSearch = "tree",
     pieces: int = STRIPE_PIECES,
 ) -> Estimate:
     """Ranges of one attribute within combinations of the others, over sparse data."""
@@ -121,7 +138,8 @@ def dawa_striped(
     name = longest_attribute(workload) if attribute is None else attribute
     striped = stripes(vector.domain, name)
     line = np.argsort(striped.groups, kind="stable")  # stripe after stripe
-    cuts = vector.transform(Partition(np.argsort(line))).partition(_search(first), spend=first)
+    cutting = _search(first, search)
+    cuts = vector.transform(Partition(np.argsort(line))).partition(cutting, spend=first)
     buckets = refined(_moved(cuts, line), striped, _pieces(vector.domain, name, pieces))
     strategy = _for_each_stripe(workload, name, buckets, striped)
     return expanded(vector.reduce(buckets).measure(strategy, spend=second))
@@ -159,8 +177,8 @@ def uniform_grid(
     side = max(
         1, math.floor(math.sqrt(math.prod(shape) / max(1.0, size * _rate(budget) / GRID_CELLS)))
     )
-    squares = grid(shape, side)
-    counts = vector.reduce(squares).measure(Identity(squares.shape[0]), spend=budget)
+    squares = vector if side == 1 else vector.reduce(grid(shape, side))
+    counts = squares.measure(Identity(squares.size), spend=budget)
     return expanded([*measured, counts])
 
 
@@ -311,10 +329,16 @@ def _averaged(cells: Measurement, counts: Measurement, groups: Partition) -> Est
     )
 
 
-def _search(spend: Budget, lengths: Lengths = "aligned") -> WholePartitions:
-    """Whole partitions into intervals of these lengths."""
+def _search(spend: Budget, cuts: BucketSearch) -> PrivTree | WholePartitions:
+    """What looks for buckets: halving where rows are, or whole partitions into such intervals."""
+    if cuts not in get_args(BucketSearch):
+        raise WorkloadError(
+            f"search is one of {name_list(list(get_args(BucketSearch)))}, got {cuts!r}"
+        )
+    if cuts == "tree":
+        return PrivTree()
     penalty = min(math.ceil(CUT_PENALTY * 2 / _rate(spend)), LARGEST_PENALTY)
-    return WholePartitions(penalty if lengths == "aligned" else None, lengths)
+    return WholePartitions(penalty if cuts == "aligned" else None, cuts)
 
 
 def _moved(cuts: Partition, line: Array) -> Partition:

@@ -22,8 +22,8 @@ from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedTable
-from psephos.kernel.scores import WholePartitions
-from psephos.matrix import Identity, Kron, total
+from psephos.kernel.scores import PrivTree
+from psephos.matrix import Identity, Kron, Partition, total
 from psephos.plans.partitions import clusters
 from psephos.plans.registry import PlanRun, plan, run
 from psephos.plans.session import PlanVector, shares
@@ -103,10 +103,18 @@ def select_ls(vector: PlanVector, workload: Workload, budget: Budget) -> Estimat
             measured.append(vector.measure(table, spend=each))
             continue
         first, second = shares(each, "1/4")
-        counts = vector.transform(table)
-        buckets = counts.partition(WholePartitions(), spend=first)
+        counts = vector.transform(table).transform(_along_longest(workload, i))
+        buckets = counts.partition(PrivTree(), spend=first)
         measured.append(counts.reduce(buckets).measure(Identity(buckets.shape[0]), spend=second))
     return expanded(measured)
+
+
+def _along_longest(workload: Workload, i: int) -> Partition:
+    """The cells of a product's table in runs along its longest attribute: neighbours are alike."""
+    names = dict(workload.products[i].items)
+    shape = [workload.domain[name].size for name in workload.domain.names if name in names]
+    cells = np.arange(int(np.prod(shape))).reshape(shape)
+    return Partition(np.argsort(np.moveaxis(cells, int(np.argmax(shape)), -1).ravel()))
 
 
 def _cells_of(workload: Workload, i: int) -> Kron:

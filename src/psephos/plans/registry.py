@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import Any
@@ -11,9 +12,17 @@ from typing import Any
 from psephos.errors import RefusedError, TooLargeError, WorkloadError, name_list
 from psephos.infer.estimate import Answers, Estimate
 from psephos.inverse.form import VECTOR_LIMIT
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.protected import ProtectedVector
-from psephos.plans.session import PlanRequest, PlanVector, Session
+from psephos.plans.session import (
+    FirstMeasurement,
+    PlanRequest,
+    PlanVector,
+    QuestionVector,
+    Session,
+    Transcript,
+)
+from psephos.strategy.strategy import Strategy
 from psephos.workload.workload import Workload
 
 Body = Callable[..., Estimate]
@@ -47,6 +56,32 @@ class NamedPlan:
         """The options, each with its default."""
         parameters = signature(self.body).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is Parameter.KEYWORD_ONLY}
+
+    def check_options(self, options: Iterable[str]) -> None:
+        """Refuse an option that the plan does not have."""
+        strange = sorted(set(options) - set(self.options))
+        if strange:
+            have = name_list(list(self.options)) if self.options else "none"
+            raise WorkloadError(f"plan {self.name!r} has no option {strange[0]!r}; it has {have}")
+
+    def strategy(self, workload: Workload, noise: NoiseKind, **options: Any) -> Strategy:
+        """What a plan that does not adapt measures, whatever the data are.
+
+        >>> import psephos as ps
+        >>> ages = ps.Workload(ps.Domain.of(age=64), [ps.product(age=ps.prefix())])
+        >>> ps.plans.PLANS["H2"].strategy(ages, ps.NoiseKind.LAPLACE).query.shape
+        (127, 64)
+        """
+        if self.adaptive:
+            raise WorkloadError(f"what plan {self.name!r} measures depends on the data")
+        self.check_options(options)
+        spend = Budget(noise.currency, Fraction(1))
+        look = QuestionVector(workload.domain)
+        try:
+            self.body(look, workload, spend, **options)
+        except FirstMeasurement as first:
+            return Strategy(workload.domain, noise, first.query, self.name)
+        raise WorkloadError(f"plan {self.name!r} measures nothing")
 
 
 @dataclass(frozen=True)
@@ -96,7 +131,7 @@ def plan(
 
 def forget(name: str) -> None:
     """Take a plan off the list."""
-    _PLANS.pop(_known(name).name)
+    _PLANS.pop(named(name).name)
 
 
 def names() -> list[str]:
@@ -116,12 +151,14 @@ def run(
     *,
     spend: Budget,
     key: str | None = None,
+    transcript: Transcript | None = None,
     **options: Any,
 ) -> PlanRun:
     """Run a plan on a protected vector, at a cost of exactly `spend`.
 
     The ledger must be able to pay all of it, or nothing is asked. With a key the run can be taken
-    up after a crash: what was answered stays as it was and costs nothing.
+    up after a crash: what was answered stays as it was and costs nothing. A transcript keeps what
+    was asked, for a run on another machine, and for whoever takes the same steps again.
 
     >>> import numpy as np
     >>> import psephos as ps
@@ -132,11 +169,8 @@ def run(
     >>> ps.plans.run("DAWA", table.vectorise(), ages, spend=ps.epsilon("1")).answer(ages)
     Simulated biased answers(64 of Workload(64 queries in 1 product over 64 cells))
     """
-    chosen = _known(name)
-    strange = sorted(set(options) - set(chosen.options))
-    if strange:
-        have = name_list(list(chosen.options)) if chosen.options else "none"
-        raise WorkloadError(f"plan {name!r} has no option {strange[0]!r}; it has {have}")
+    chosen = named(name)
+    chosen.check_options(options)
     if not isinstance(vector, ProtectedVector):
         raise RefusedError(
             f"a plan runs on a protected vector, got {type(vector).__name__}; write "
@@ -151,13 +185,14 @@ def run(
             chosen.most_cells,
         )
     vector.check_budget(spend, key=key)
-    session = Session(name, spend, key)
+    session = Session(name, spend, key, transcript)
     estimate = chosen.body(PlanVector(vector, session), workload, spend, **options)
     session.check_spent()
     return PlanRun(name, estimate, tuple(session.requests))
 
 
-def _known(name: str) -> NamedPlan:
+def named(name: str) -> NamedPlan:
+    """The plan of a name."""
     if not isinstance(name, str) or name not in _PLANS:
         raise WorkloadError(f"there is no plan called {name!r}; there are {name_list(names())}")
     return _PLANS[name]

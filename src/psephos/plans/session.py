@@ -5,6 +5,8 @@ own, made of the plan's key and the request's number, so that a run that was cut
 where it stopped: what was paid for is replayed by the ledger, in the order in which it was asked.
 The whole price is looked at before the first request, and no request goes beyond it. Whatever a
 plan decides at random and in public follows from its key, so that a second run decides the same.
+What it works out in floats may differ in the last digit from machine to machine; so a transcript
+keeps each question as it was before it is charged, and a later run asks that very question again.
 
 Nothing here is trusted: the vector behind it charges for every request and decides what is shown.
 """
@@ -15,25 +17,36 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 from numpy.random import Generator, default_rng
 
 from psephos.domain.domain import Domain
-from psephos.errors import BudgetError, WorkloadError
+from psephos.errors import BudgetError, RefusedError, WorkloadError
+from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedVector
 from psephos.kernel.query import Query
-from psephos.kernel.scores import PrivateSearch, Score
+from psephos.kernel.scores import PARTITIONS, SCORES, PrivateSearch, Score
 from psephos.matrix import Matrix, Partition, total
 from psephos.strategy.strategy import Strategy
+from psephos.values import Array
 
 TOTAL_SHARE = "1/20"
 """What a noisy number of rows gets of the budget where none is declared."""
 
 RequestKind = Literal["measure", "choose", "partition"]
+PRIVATE_SEARCHES: dict[str, Any] = {kind.__name__: kind for kind in (*SCORES, *PARTITIONS)}
+"""Private searches by their names."""
+
+
+class Transcript(Protocol):
+    """The questions of a run, step by step, in the kernel's canonical bytes."""
+
+    def settled(self, step: int, question: bytes) -> bytes:
+        """The question of a step as it was first written down: this one, if none was."""
 
 
 class PlanRequest(NamedTuple):
@@ -42,6 +55,15 @@ class PlanRequest(NamedTuple):
     kind: RequestKind
     spend: Budget
     result: Measurement | Partition | int
+
+    @property
+    def values(self) -> Array:
+        """The result as the ledger stores it: noisy integers, a number, or lengths."""
+        if isinstance(self.result, Measurement):
+            return self.result.values
+        if isinstance(self.result, Partition):  # of intervals, one after the other
+            return np.bincount(self.result.groups).astype(np.int64)
+        return np.array([self.result], dtype=np.int64)
 
 
 def step_key(key: str, step: int) -> str:
@@ -53,6 +75,17 @@ def step_key(key: str, step: int) -> str:
     return key if step == 0 else f"{key} step {step + 1}"
 
 
+def question_of(written: bytes) -> tuple[Any, ...]:
+    """The kind of a request, what it asks, and its spend, from a transcript; or it is refused."""
+    question = gate.from_bytes(written)
+    whole = type(question) is tuple and len(question) >= 3 and type(question[-1]) is Budget
+    if whole and question[0] == "measure" and len(question) == 3 and type(question[1]) is Query:
+        return tuple(question)
+    if whole and question[0] in ("choose", "partition") and question[1] in PRIVATE_SEARCHES:
+        return tuple(question)
+    raise RefusedError("this is no request of a plan")
+
+
 @dataclass
 class Session:
     """The requests of one run of a plan, in order, and what they may cost together."""
@@ -60,6 +93,7 @@ class Session:
     plan: str
     budget: Budget
     key: str | None
+    transcript: Transcript | None = None
     requests: list[PlanRequest] = field(default_factory=list)
 
     @property
@@ -78,6 +112,44 @@ class Session:
                 f"{spend}; its steps must add up to its budget"
             )
         return None if self.key is None else step_key(self.key, len(self.requests))
+
+    def settled_query(self, query: Query, spend: Budget) -> Query:
+        """The query that this step measures: as an earlier run wrote it down, or as it is now."""
+        if self.transcript is None:
+            return query
+        settled: Query = self._settled(("measure", query), spend)[1]
+        if settled.shape[1] != query.shape[1]:
+            raise self._strange()
+        return settled
+
+    def settled_search(self, kind: RequestKind, search: Any, cells: int, spend: Budget) -> Any:
+        """The private search of this step, in the same way."""
+        if self.transcript is None:
+            return search
+        admitted = type(search).admitted(search, cells)
+        name = type(search).__name__
+        _, earlier, *parts = self._settled((kind, name, *admitted.parts[1:]), spend)
+        if earlier != name:
+            raise self._strange()
+        return PRIVATE_SEARCHES[name](*parts)
+
+    def _settled(self, question: tuple[Any, ...], spend: Budget) -> tuple[Any, ...]:
+        if self.transcript is None:
+            return question
+        step = len(self.requests)
+        written = gate.to_bytes((*question, spend))
+        settled = self.transcript.settled(step, written)
+        *parts, amount = question_of(settled)
+        if parts[0] != question[0] or amount != spend:
+            raise self._strange()
+        return tuple(parts)
+
+    def _strange(self) -> RefusedError:
+        return RefusedError(
+            f"step {len(self.requests) + 1} of plan {self.plan!r} was written down as another kind "
+            "of request than the plan makes now; run the release as it was begun, with the same "
+            "file and version"
+        )
 
     def check_spent(self) -> None:
         """A plan that leaves some of its budget has not done what it was paid for."""
@@ -106,20 +178,27 @@ class PlanVector:
 
     def measure(self, queries: Strategy | Query | Matrix, *, spend: Budget) -> Measurement:
         """Noisy answers (EKTELO's Vector Laplace)."""
-        query = queries.query if isinstance(queries, Strategy) else queries
-        result = self._vector.measure(query, spend=spend, key=self._session.next_key(spend))
+        given = queries.query if isinstance(queries, Strategy) else queries
+        key = self._session.next_key(spend)
+        query = given if isinstance(given, Query) else Query.of(given)
+        query = self._session.settled_query(query, spend)
+        result = self._vector.measure(query, spend=spend, key=key)
         self._note("measure", spend, result)
         return result
 
     def choose(self, score: Score, *, spend: Budget) -> int:
         """The number of a candidate that scores high."""
-        result = self._vector.choose(score, spend=spend, key=self._session.next_key(spend))
+        key = self._session.next_key(spend)
+        score = self._session.settled_search("choose", score, self.size, spend)
+        result = self._vector.choose(score, spend=spend, key=key)
         self._note("choose", spend, result)
         return result
 
     def partition(self, search: PrivateSearch, *, spend: Budget) -> Partition:
         """The cells in intervals of like counts."""
-        result = self._vector.partition(search, spend=spend, key=self._session.next_key(spend))
+        key = self._session.next_key(spend)
+        search = self._session.settled_search("partition", search, self.size, spend)
+        result = self._vector.partition(search, spend=spend, key=key)
         self._note("partition", spend, result)
         return result
 
@@ -144,6 +223,36 @@ class PlanVector:
     def __repr__(self) -> str:
         session = self._session
         return f"PlanVector({self.size:,} cells; {session.spent} of {session.budget} spent)"
+
+
+class FirstMeasurement(Exception):
+    """Ends a plan at its first measurement, of which only the question was wanted."""
+
+    def __init__(self, query: Query) -> None:
+        super().__init__("what a plan measures first")
+        self.query = query
+
+
+class QuestionVector(PlanVector):
+    """A vector without counts: it tells what a plan would measure first."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+
+    @property
+    def domain(self) -> Domain:
+        """The public schema of the cells."""
+        return self._domain
+
+    @property
+    def size(self) -> int:
+        """How many counts there would be."""
+        return self._domain.size
+
+    def measure(self, queries: Strategy | Query | Matrix, *, spend: Budget) -> NoReturn:
+        """The plan ends here."""
+        query = queries.query if isinstance(queries, Strategy) else queries
+        raise FirstMeasurement(query if isinstance(query, Query) else Query.of(query))
 
 
 def shares(budget: Budget, *parts: Any) -> Sequence[Budget]:

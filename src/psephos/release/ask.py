@@ -25,13 +25,16 @@ from psephos.infer.least_squares import over_merged_domain
 from psephos.kernel.budget import Budget
 from psephos.release.bundle import Bundle
 from psephos.release.files import report_damage, sha256_of
+from psephos.release.labels import marked, table_labels
+from psephos.release.plan_views import PlanViews
+from psephos.release.planned import PLANNED_FILES
 from psephos.release.published import all_cells_fit
 from psephos.release.request import Job
 from psephos.release.requests import REQUEST_FILES, request_folders
 from psephos.release.spec.entries import TargetEntry
 from psephos.release.spec.tables import Table
 from psephos.release.targets import cheapest_strategy, check_draw_count
-from psephos.release.views import Views, marked, table_labels
+from psephos.release.views import Views
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
@@ -43,6 +46,8 @@ from psephos.workload.workload import Workload
 
 MODEL = "a model: the estimate of all cells that published numbers are a rounding of"
 """What answers without an interval come from."""
+PLANNED = "the estimate of a plan that adapts to the data, which is biased"
+NEAREST = "the consistent tables nearest to the noisy numbers in L1 or L∞"
 NOTEBOOK_ROWS = 200
 """The most rows that a notebook shows."""
 
@@ -61,11 +66,18 @@ class Reply:
         """Do answers rest on a model where measurements do not tell?"""
         return self.method == MODEL
 
+    @property
+    def view(self) -> str:
+        """What the answers come from: least squares, a model, or a plan's biased estimate."""
+        views = {MODEL: "model", PLANNED: "plan", NEAREST: "nearest"}
+        return views.get(self.method, "consistent")
+
     def __repr__(self) -> str:
         answers = self.table.num_rows
         plural = "s" if answers != 1 else ""
-        if self.is_model:
-            return f"Reply({answers:,} answer{plural}, free, by a model: without an interval)"
+        if math.isinf(self.half_width):
+            by = {"model": "by a model", "plan": "by a plan's estimate"}.get(self.view, "nearest")
+            return f"Reply({answers:,} answer{plural}, free, {by}: without an interval)"
         return f"Reply({answers:,} answer{plural}, free, at most ± {self.half_width:,.4g})"
 
     def _repr_html_(self) -> str:
@@ -122,17 +134,15 @@ def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
     ]
     job = replace(bundle.job, workload=workload, past=tuple(past))
     steps = tuple(over_merged_domain(step, workload.domain) for step in views.steps)
-    return replace(views, job=job, steps=steps)
+    return replace(views, job=job, steps=steps, coordinates=None)
 
 
 def _opened(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
     """The bundle, if what answers come from is as it was released."""
     bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
     folders = [Path(folder) for folder in request_folders(bundle.manifest)]
-    for name in (
-        "release.json",
-        *((f / name).as_posix() for f in folders for name in REQUEST_FILES),
-    ):
+    files = REQUEST_FILES if bundle.method is None else PLANNED_FILES
+    for name in ("release.json", *((f / name).as_posix() for f in folders for name in files)):
         with report_damage(bundle.path / name):
             digest = sha256_of(bundle.path / name)
         if digest != bundle.manifest["files"].get(name):
@@ -161,6 +171,8 @@ def ask(
     workload = question_workload(bundle, sql, dialect)
     if model:
         return _model_reply(bundle, workload)
+    if bundle.method is not None:
+        return _plan_reply(bundle, workload)
     try:
         views = _over(bundle, workload, draws)
         answers = views.estimate.answer(workload)
@@ -169,6 +181,9 @@ def ask(
             f"{error}. The old measurements cannot tell; --plus-minus N (in Python ps.price) says "
             "what it would cost, and --model answers by a model"
         ) from None
+    if views.nearest is not None:
+        values = views.nearest.answer(workload).values
+        return _without_errors(bundle, workload, values, NEAREST)
     widths = views.widths_of(workload)
     whole = Table("ask", "ask", range(len(workload.products)))
     numbers = {
@@ -179,6 +194,21 @@ def ask(
     }
     table = marked(table_labels(workload, whole), numbers, bundle.simulation)
     return Reply(workload, table, float(widths.per_query.max()), widths.method)
+
+
+def _plan_reply(bundle: Bundle, workload: Workload) -> Reply:
+    """Answers of the plan's estimate of all cells."""
+    if not isinstance(bundle.views, PlanViews):
+        raise ReleaseError(f"{bundle.path} holds no plan")
+    answers = workload.answer(bundle.views.vector.reshape(bundle.job.workload.domain.shape))
+    return _without_errors(bundle, workload, answers, PLANNED)
+
+
+def _without_errors(bundle: Bundle, workload: Workload, answers: Array, method: str) -> Reply:
+    """Answers whose errors are not known."""
+    whole = Table("ask", "ask", range(len(workload.products)))
+    table = marked(table_labels(workload, whole), {"count": answers}, bundle.simulation)
+    return Reply(workload, table, math.inf, method)
 
 
 def _model_reply(bundle: Bundle, workload: Workload) -> Reply:
@@ -239,6 +269,11 @@ def price(
     """
     bundle = _opened(bundle)
     check_draw_count(draws)
+    if bundle.method is not None:
+        raise ReleaseError(
+            f"{bundle.path} was made by {bundle.method.name!r}, which adapts to the data: nothing "
+            "builds on it, and what it errs by is not known, so there is no price on top of it"
+        )
     workload = (
         question if isinstance(question, Workload) else question_workload(bundle, question, dialect)
     )

@@ -3,12 +3,14 @@
     manifest.json          what this is, versions, and the hash of every other file
     release.json           schema, tables, unit of privacy and budget, as they were asked
     requests/1/ …          of each request, those that it builds on first and then its own:
-      strategy.bin           what was measured: integer queries and their weights
+      strategy.bin           what was measured: integer queries and their weights; question.bin
+                             for each step of a plan that adapts (psephos.release.planned)
       measurements.parquet   the noisy integers
       receipt.json           the charge in the ledger, and how far the ledger had come
     raw/ consistent/ published/    tables, as CSV and Parquet; published/cells.parquet adds up
                                    to every published table
     estimate/cells.parquet         the real numbers that the published cells are a rounding of
+    estimate/prior.parquet         the public table that they are drawn towards, if one is declared
     report.html            the same for people
 
 Where a vector of all cells does not fit, published/groups/1.parquet … and estimate/groups/1.parquet
@@ -30,15 +32,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 from psephos.errors import ReleaseError, a_path
 from psephos.infer.estimate import Answers
-from psephos.infer.group_cells import Disagreement, GroupCells
-from psephos.infer.intervals import Widths
+from psephos.infer.group_cells import GroupCells
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.release.files import (
@@ -46,6 +46,7 @@ from psephos.release.files import (
     file_name,
     read_csv,
     read_floats,
+    read_integers,
     read_json,
     read_parquet,
     report_damage,
@@ -54,6 +55,10 @@ from psephos.release.files import (
     sync_folder,
     write_json,
 )
+from psephos.release.labels import table_schema
+from psephos.release.method import ReleaseMethod
+from psephos.release.plan_views import PlanViews
+from psephos.release.planned import PlannedRequest, retrace
 from psephos.release.request import Job, column_titles, ordered_columns
 from psephos.release.requests import (
     BUNDLE_FORMAT,
@@ -70,7 +75,7 @@ from psephos.release.requests import (
 from psephos.release.spec.entries import View
 from psephos.release.spec.file import checked_release
 from psephos.release.spec.tables import Table
-from psephos.release.views import Views, require_agreement, table_schema
+from psephos.release.views import Views, require_agreement
 from psephos.report import charts
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.report.points import Points
@@ -83,6 +88,10 @@ CELLS_FILE = f"{CELLS_STEM}.parquet"
 """Whole numbers for every cell, in row-major order: all published tables are sums of them."""
 ESTIMATE_FILE = f"estimate/{CELLS_STEM}.parquet"
 """The real numbers that they are a rounding of."""
+COORDINATES_FILE = "estimate/coordinates.parquet"
+"""How consistent tables differ from least squares, where they are nearest in another norm."""
+PRIOR_FILE = "estimate/prior.parquet"
+"""The counts of the public table that they are drawn towards, where there is one."""
 GROUPS_FOLDER = "groups"
 """Cells of groups of tables lie in it, below published/ and estimate/."""
 
@@ -123,10 +132,36 @@ class Bundle:
             job = Job.alone(file, self.path)
             requests = self._requests(job)[: len(earlier)]
             check_edition(requests, self.path, file.edition)
-            return replace(job, past=tuple(requests))
+            return replace(job, past=tuple(requests), prior=self._prior(job))
+
+    def _prior(self, job: Job) -> Array | None:
+        """The public table that the published view is drawn towards, if it is as it was."""
+        if job.file.output.prior != "stand_in":
+            return None
+        place = self.path / PRIOR_FILE
+        counts = read_integers(place, "count", job.workload.domain.size)
+        if sha256_of(place) != self.manifest["files"].get(PRIOR_FILE):
+            raise ReleaseError(f"{place} has changed since the release; get the bundle again")
+        return counts
 
     def _requests(self, job: Job) -> list[MeasuredRequest]:
+        if self.method is not None:
+            return []
         return read_requests(self.path, self.manifest, job.workload.domain, job.unit)
+
+    @property
+    def method(self) -> ReleaseMethod | None:
+        """The plan that adapts to the data, by which it was made; None if a strategy was."""
+        facts = self.manifest.get("method")
+        return None if facts is None else ReleaseMethod(**facts)
+
+    @cached_property
+    def planned(self) -> tuple[PlannedRequest, ...]:
+        """The requests of its plan, each with its receipt, where the plan adapts to the data."""
+        if self.method is None:
+            return ()
+        places = zip(request_folders(self.manifest), self.manifest["requests"], strict=True)
+        return tuple(PlannedRequest.open(self.path / name, facts) for name, facts in places)
 
     @cached_property
     def spend(self) -> Budget:
@@ -135,8 +170,13 @@ class Bundle:
 
     @cached_property
     def requests(self) -> tuple[MeasuredRequest, ...]:
-        """What was measured for this release, with receipts: one for each step of its plan."""
+        """What was measured for this release, with receipts; those of a plan are `planned`."""
         return tuple(self._requests(self.job)[self.manifest["builds_on"] :])
+
+    @property
+    def all_requests(self) -> tuple[MeasuredRequest | PlannedRequest, ...]:
+        """What it builds on, then its own."""
+        return (*self.job.past, *self.requests, *self.planned)
 
     @property
     def strategy(self) -> Strategy:
@@ -146,7 +186,7 @@ class Bundle:
     @property
     def receipt(self) -> dict[str, Any]:
         """The last charge, as the ledger has it."""
-        return self.requests[-1].receipt
+        return (self.planned or self.requests)[-1].receipt
 
     @property
     def measurement(self) -> Measurement:
@@ -156,8 +196,16 @@ class Bundle:
     @cached_property
     def views(self) -> Views:
         """The numbers, worked out again from the noisy integers."""
+        if self.method is not None:
+            retraced = retrace(self.job, self.method, self.planned)
+            return PlanViews(self.job, retraced.measurements, retraced=retraced)
         steps = tuple(request.measurement for request in self.requests)
-        return Views(self.job, steps, self.manifest["draws"], self.manifest["format"])
+        views = Views(self.job, steps, self.manifest["draws"], self.manifest["format"])
+        if views.has_errors:
+            return views
+        file = COORDINATES_FILE
+        count = self.manifest.get("coordinates") or 0
+        return replace(views, coordinates=self._floats(file, count, "value"))
 
     @cached_property
     def estimate(self) -> Array:
@@ -180,10 +228,10 @@ class Bundle:
         vectors = (self._floats(n, size) for n, size in zip(names, sizes, strict=True))
         return GroupCells(grouping, tuple(vectors))
 
-    def _floats(self, name: str, count: int) -> Array:
+    def _floats(self, name: str, count: int, column: str = "count") -> Array:
         """Real numbers of a file, if it is as it was released."""
         place = self.path / name
-        cells = read_floats(place, "count", count)
+        cells = read_floats(place, column, count)
         if sha256_of(place) != self.manifest["files"].get(name):
             raise ReleaseError(f"{place} has changed since the release; get the bundle again")
         return cells
@@ -210,7 +258,8 @@ class Bundle:
             raise ReleaseError(f"table {name!r} has no published view: {why}")
         rows = table.rows(self.job.workload)
         count = rows.stop - rows.start
-        schema = table_schema(self.job.workload, table, view, self.simulation)
+        errors = self.method is None and self.job.file.output.consistency == "l2"
+        schema = table_schema(self.job.workload, table, view, self.simulation, errors)
         place = self.path / view / file_name(name)
         if "parquet" in self.job.file.output.formats:
             return read_parquet(place.with_name(f"{place.name}.parquet"), (schema,), count)
@@ -245,6 +294,10 @@ class Bundle:
 
     def answer(self, workload: Workload) -> Answers:
         """The answers of another workload over the same domain, free of charge."""
+        if isinstance(self.views, PlanViews):
+            return self.views.plan_answers(workload)
+        if self.views.nearest is not None:
+            return self.views.nearest.answer(workload)
         return self.views.estimate.answer(workload)
 
     def __repr__(self) -> str:
@@ -264,27 +317,22 @@ class Bundle:
 
 
 def write_bundle(
-    job: Job,
-    requests: Sequence[MeasuredRequest],
+    views: Views,
+    requests: Sequence[MeasuredRequest | PlannedRequest],
     place: Path,
     *,
-    widths: Widths | None = None,
+    method: ReleaseMethod | None = None,
     report: Callable[[Views, Path], None] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Bundle:
-    """All files of a release, at their place in one step.
-
-    `widths` are those of its plan, if the plan knew of all that was measured.
-    """
-    say = progress or (lambda _: None)
+    """All files of a release, at their place in one step; `method` is a plan that adapts."""
+    job, say = views.job, progress or (lambda _: None)
     draft = place.parent
     try:
         # A name of its own: two runs at once never write into one another's bundle.
         draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.draft-", dir=place.parent))
         draft.chmod(0o755)
         say("estimating")
-        measured = tuple(request.measurement for request in requests)
-        views = Views(job, measured, planned=widths)
         if not views.simulation:
             require_agreement(views)
         kinds = views.kinds
@@ -292,6 +340,7 @@ def write_bundle(
         say("tables")
         _write_inputs(draft, job, requests)
         tables = _write_views(draft, views, kinds)
+        _write_coordinates(draft, views)
         if report is not None:
             say("report")
             _write_report(report, views, draft / "report.html")
@@ -307,14 +356,16 @@ def write_bundle(
             "psephos": __version__,
             "title": job.file.title or job.file.name,
             "fingerprint": job.fingerprint,
-            **strategy_facts(requests),
+            **(strategy_facts(requests) if method is None else method_facts(job, method)),
             "tables": tables,
             "views": list(kinds),
             "draws": views.draws,
-            "interval": interval_of(views),
-            "distance": distance(views) if "published" in kinds else None,
-            "published": published_facts(views) if "published" in kinds else None,
+            "interval": views.interval_facts,
+            "distance": views.distance()._asdict() if "published" in kinds else None,
+            "published": views.published_facts if "published" in kinds else None,
         }
+        if views.nearest is not None:
+            manifest["coordinates"] = views.nearest.difference.size
         manifest["files"] = {
             str(file.relative_to(draft)): sha256_of(file)
             for file in sorted(draft.rglob("*"))
@@ -357,36 +408,6 @@ def _write_report(report: Callable[[Views, Path], None], views: Views, place: Pa
         place.write_text(f"<!DOCTYPE html><title>No report</title><p>{why}</p>\n", encoding="utf-8")
 
 
-def distance(views: Views, published: Array | None = None) -> dict[str, float]:
-    """How far the published numbers are from the consistent ones."""
-    whole = views.published if published is None else published
-    rows = views.published_rows
-    gap = whole[rows] - views.consistent[rows]
-    return {
-        "largest": float(np.abs(gap).max()),
-        "root_mean_square": float(np.sqrt((gap**2).mean())),
-        "in_standard_errors": float(np.abs(gap / np.maximum(views.stderr[rows], 1e-12)).max()),
-    }
-
-
-def published_facts(views: Views) -> dict[str, Any]:
-    """What the published view was rounded from, and how that was reached."""
-    if views.groups is not None:
-        return {
-            **views.groups.facts(views.grouped_fit),
-            "disagreement": disagreement_facts(views.group_cells),
-            "left_out": views.groups.left_out,
-        }
-    fit = views.fit
-    return {**asdict(views.rule), "steps": fit.steps, "gap": fit.gap}
-
-
-def disagreement_facts(whole: GroupCells) -> dict[str, Any]:
-    """How far apart whole numbers of different groups are, as the manifest has it."""
-    facts = asdict(Disagreement.of(whole))
-    return {**facts, "attributes": list(facts["attributes"])}
-
-
 def group_file(group: int) -> str:
     """Where the cells of a group lie, below published/ and estimate/."""
     return f"{GROUPS_FOLDER}/{group + 1}.parquet"
@@ -400,30 +421,43 @@ def release_json(job: Job, folder: str = REQUESTS_FOLDER) -> dict[str, Any]:
     content = job.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     content.pop("source", None)
     content["ledger"] = {**content["ledger"], "path": "-"}
+    if "stand_in" in content:
+        content["stand_in"] = "-"
     if job.past:
         content["builds_on"] = [f"{folder}/{i + 1}" for i in range(len(job.past))]
     return content
 
 
-def strategy_facts(requests: Sequence[MeasuredRequest]) -> dict[str, Any]:
+def method_facts(job: Job, method: ReleaseMethod) -> dict[str, Any]:
+    """What the manifest says of a release that was made by a plan which adapts."""
+    return {"noise": str(job.noise), "strategy": method.name, "method": asdict(method)}
+
+
+def strategy_facts(requests: Sequence[MeasuredRequest | PlannedRequest]) -> dict[str, Any]:
     """What the manifest says of how the release was measured."""
-    strategies = [request.strategy for request in requests]
+    strategies = [r.strategy for r in requests if isinstance(r, MeasuredRequest)]
     names = dict.fromkeys(strategy.name for strategy in strategies)
     return {"noise": str(strategies[0].noise), "strategy": ", then ".join(names)}
 
 
-def _total(requests: Sequence[MeasuredRequest]) -> list[str]:
+def _total(requests: Sequence[MeasuredRequest | PlannedRequest]) -> list[str]:
     """The spend of all steps."""
     total = sum(request.spend.amount for request in requests)
     return [requests[0].spend.currency, str(total)]
 
 
-def _write_inputs(draft: Path, job: Job, requests: Sequence[MeasuredRequest]) -> None:
+def _write_inputs(
+    draft: Path, job: Job, requests: Sequence[MeasuredRequest | PlannedRequest]
+) -> None:
     for i, request in enumerate((*job.past, *requests)):
         folder = draft / REQUESTS_FOLDER / str(i + 1)
         folder.mkdir(parents=True)
         request.write(folder)
     write_json(draft / "release.json", release_json(job))
+    if job.prior is not None:
+        (draft / PRIOR_FILE).parent.mkdir(exist_ok=True)
+        counts = pa.array(job.prior, type=pa.int64())
+        pa.parquet.write_table(pa.table({"count": counts}), draft / PRIOR_FILE)
 
 
 def _write_views(draft: Path, views: Views, kinds: tuple[View, ...]) -> list[dict[str, Any]]:
@@ -463,17 +497,16 @@ def _write_cells(draft: Path, views: Views) -> None:
         pa.parquet.write_table(pa.table({"count": real}), place)
 
 
+def _write_coordinates(draft: Path, views: Views) -> None:
+    """How consistent tables differ from least squares, where another norm was asked for."""
+    if views.nearest is not None:
+        place = draft / COORDINATES_FILE
+        place.parent.mkdir(exist_ok=True)
+        pa.parquet.write_table(pa.table({"value": views.nearest.difference}), place)
+
+
 def _write_table(folder: Path, name: str, table: pa.Table, job: Job) -> None:
     if "csv" in job.file.output.formats:
         pa.csv.write_csv(table, folder / f"{name}.csv")
     if "parquet" in job.file.output.formats:
         pa.parquet.write_table(table, folder / f"{name}.parquet")
-
-
-def interval_of(views: Views) -> dict[str, Any]:
-    """What the intervals are, for the manifest."""
-    return {
-        "confidence": float(views.job.file.output.confidence),
-        "method": views.widths.method,
-        "draws": views.widths.draws,
-    }

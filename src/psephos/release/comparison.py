@@ -11,7 +11,7 @@ from psephos.engines.registry import as_source
 from psephos.errors import ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.plans.comparison import PlanError, compare
-from psephos.release.request import Job
+from psephos.release.request import Job, stand_in_counts
 from psephos.release.synthetic_rows import SYNTHETIC_CELLS, synthetic_rows
 
 
@@ -42,7 +42,8 @@ def compare_plans(
     Args:
         path: a release file, or the folder of one called release.toml
         plans: names of plans; all if left out
-        stand_in: a public table, e.g. of an earlier year; never the data themselves
+        stand_in: a public table, e.g. of an earlier year, never the data themselves; the release
+            file's if left out
         rows: how many rows to make up where there is no stand-in
         trials: runs of each plan
         seed: of the made-up rows and of the noise
@@ -55,7 +56,10 @@ def compare_plans(
             f"plans are tried on a vector of all cells, at most {SYNTHETIC_CELLS:,}, and the "
             f"tables of this release span {domain.size:,}; HDMM serves so many (psephos plan)"
         )
-    if stand_in is None:
+    declared = stand_in_counts(job) if stand_in is None else None
+    if declared is not None:
+        words, counts = f"the public table {job.file.stand_in}", declared
+    elif stand_in is None:
         words, counts = f"{rows:,} made-up rows", synthetic_rows(job, rows, seed)
     else:
         words = Path(stand_in).name

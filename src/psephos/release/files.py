@@ -38,6 +38,8 @@ NAME_BYTES = 80
 """Bytes of a table's name in the name of its file; disks have room for 255."""
 JSON_BYTES = 2**24
 """The longest JSON file."""
+BINARY_BYTES = 2**30
+"""The longest question of a plan."""
 NUMBER_DIGITS = 400
 """The longest number in a JSON file; floats have at most 309 digits before the point."""
 FREE_BYTES = 2**24
@@ -136,6 +138,15 @@ def read_json(place: Path) -> Any:
         why = f": {error}" if isinstance(error, _FlawError) else ""
         raise ReleaseError(f"{place} is damaged{why}; {REMEDY}") from None
     return content
+
+
+def read_bytes(place: Path) -> bytes:
+    """The bytes of a file that the kernel's gate reads."""
+    try:
+        _check_size(place, BINARY_BYTES)
+        return place.read_bytes()
+    except OSError:
+        raise ReleaseError(f"{place} is missing or damaged; {REMEDY}") from None
 
 
 def read_parquet(place: Path, schemas: tuple[pa.Schema, ...], rows: int) -> pa.Table:

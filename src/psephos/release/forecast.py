@@ -12,6 +12,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from psephos.errors import PsephosError, ReleaseError, TooLargeError, UnsupportedError
+from psephos.infer.consistency import check_programme
 from psephos.infer.intervals import Widths
 from psephos.infer.least_squares import block_answers
 from psephos.kernel.budget import Budget
@@ -44,7 +45,7 @@ SECONDS_PER_ENTRY, REPORT_SECONDS = 1e-6, 3.0
 SECONDS_PER_DRAWN_ANSWER, SECONDS_PER_WIDTH, MOST_INTERVAL_SECONDS = 1e-8, 1e-6, 10.0
 """What a number costs in every format of every view, and in every draw of its interval, about;
 simulations are bounded in all."""
-SECONDS_PER_CELL = {"entropy": 4e-6, "least squares": 4e-5}
+SECONDS_PER_CELL = {"entropy": 2e-6, "least squares": 4e-5}
 SECONDS_PER_ROUNDED_CELL, MOST_ROUNDING_SECONDS = 8e-6, 60.0
 """What a published cell costs, by the estimate that is rounded, and its bounded rounding."""
 SECONDS_PER_GROUPED_CELL = {"entropy": 1.5e-5, "least squares": 4e-5}
@@ -196,7 +197,7 @@ class Forecast:
         )
 
 
-def plan(
+def forecast_measured(
     path: str | os.PathLike[str] | Job,
     *,
     budget: Budget | None = None,
@@ -204,7 +205,7 @@ def plan(
     progress: Progress | None = None,
     thorough: bool = False,
 ) -> Forecast:
-    """The error of every table of a release file, and of rival strategies; no data are touched.
+    """The error of every table if the best strategy is measured, and of rivals; no data.
 
     Args:
         path: a release file, its folder, or a job
@@ -282,6 +283,11 @@ def check_size(job: Job, strategy: Strategy, spend: Budget) -> None:
     Both before anything is charged.
     """
     try:
+        if job.file.output.consistency != "l2":
+            past = block_answers([request.measurement for request in job.past])
+            measured = [block.matrix for block in past]
+            measured += [block.matrix for block in strategy.query.blocks]
+            check_programme(measured, job.workload.domain.shape)
         strategy.check_reconstructible()
     except (TooLargeError, UnsupportedError) as error:
         raise ReleaseError(f"{strategy} could be paid for in vain: {error}") from None
@@ -374,8 +380,8 @@ def _rivals(
     # The search scored its rivals in its own weights, those of the targets if there are any.
     least = min((other.error for other in strategy.rivals), default=math.inf)
     for other in strategy.rivals:
-        if job.past:
-            break  # it scored them as if nothing were known yet
+        if job.past or job.file.selection.error == "relative":
+            break  # it scored them as if nothing were known yet, or beside the numbers' sizes
         if other.name not in ("identity", "workload") and least < other.error < math.inf:
             about = strategy_rmse * math.sqrt(other.error / least)  # as for continuous noise
             rivals[other.name] = RivalError(other.name, about)

@@ -40,6 +40,7 @@ from psephos.version import __version__
 
 CHARTED_ROWS = 50_000
 """A table with more numbers than this has no chart, which could show but few of them."""
+NO_INTERVAL = "How far these numbers are off is not known, so no interval is printed."
 PAGE_ROWS = 200
 """The most rows of a table that the page shows."""
 
@@ -97,20 +98,21 @@ def _glance(release: ReleaseFacts) -> Pairs:
     if release.charge is not None:
         limit, sum_of_costs = (amount_text(release.receipt[key]) for key in ("budget", "spent"))
         cost += f"; with it {sum_of_costs} of {limit} that this data set may ever spend"
-    half = release.views.widths.per_query
-    digits = digits_for(float(half.min()))
-    typical, low, high = (
-        plus_minus(float(width), digits) for width in (np.median(half), half.min(), half.max())
-    )
+    noise: Pairs = ()
+    if release.views.has_errors:
+        half = release.views.widths.per_query
+        digits = digits_for(float(half.min()))
+        typical, low, high = (
+            plus_minus(float(width), digits) for width in (np.median(half), half.min(), half.max())
+        )
+        words = typical if low == high else f"{typical} (from {low} to {high})"
+        noise = ((f"Typical noise, {release.confidence} interval", words),)
     return (
         ("Tables", f"{len(release.job.tables):,}"),
         ("Numbers", f"{release.job.workload.shape[0]:,}"),
         ("Spent", cost),
         ("Unit of privacy", unit_text(release.job.unit)),
-        (
-            f"Typical noise, {release.confidence} interval",
-            typical if low == high else f"{typical} (from {low} to {high})",
-        ),
+        *noise,
         (
             "Numbers shown",
             _numbers_shown(release),
@@ -121,7 +123,7 @@ def _glance(release: ReleaseFacts) -> Pairs:
 def _numbers_shown(release: ReleaseFacts) -> str:
     """What the numbers on the page are like."""
     if release.view != "published":
-        return "unbiased, and they add up"
+        return "unbiased, and they add up" if release.views.has_errors else "they add up"
     groups = release.views.groups
     if groups is None or len(groups.rules) == 1:
         return "whole, never negative, and they add up"
@@ -142,18 +144,19 @@ def result_of(release: ReleaseFacts, number: int) -> Result:
         title=table.title,
         name=table.name,
         table=_count_table(release, table, data),
-        chart=_chart(release, table, data) if release.plots and few else None,
-        precision=_precision(release, number) + _rest(release, table, data),
+        chart=chart_of(release, table, data) if release.plots and few else None,
+        precision=(_precision(release, number) if release.views.has_errors else NO_INTERVAL)
+        + rest_text(release, table, data),
     )
 
 
 def _count_table(release: ReleaseFacts, table: Table, data: pa.Table) -> HtmlTable:
-    labels = data.column_names[: data.column_names.index("count")]
-    if len(labels) > 1:  # what a part asks about shows in its labels
-        labels = [name for name in labels if name != PART]
+    labels = label_columns(data)
     published, bars = _view(release, table) == "published", not release.plots
-    heads = [_column_head(release, name) for name in labels] or ["Rows"]
+    heads = column_heads(release, labels)
     heads += ["Published count", "Consistent"] if published else ["Count"]
+    if not release.views.has_errors:
+        return _table_without_errors(table, heads, labels, data)
     heads += ["Standard error", f"{release.confidence} noise interval", *(["Plot"] * bars)]
     page_data = data.slice(0, PAGE_ROWS)
     extent = Points.of(page_data).extent
@@ -169,6 +172,34 @@ def _count_table(release: ReleaseFacts, table: Table, data: pa.Table) -> HtmlTab
         rows.append(cells)
     text_columns = max(1, len(labels))
     return HtmlTable.of(table.title, heads, rows, text_columns=text_columns, under_heading=True)
+
+
+def _table_without_errors(
+    table: Table, heads: list[str], labels: list[str], data: pa.Table
+) -> HtmlTable:
+    """Labels and numbers alone."""
+    rows: list[list[str | Cell]] = []
+    for row in data.slice(0, PAGE_ROWS).to_pylist():
+        cells: list[str | Cell] = [row[name] for name in labels] or ["all"]
+        if "consistent" in row:
+            cells += [count_text(int(row["count"])), count_text(row["consistent"], 1)]
+        else:
+            cells += [count_text(row["count"], 1)]
+        rows.append(cells)
+    text_columns = max(1, len(labels))
+    return HtmlTable.of(table.title, heads, rows, text_columns=text_columns, under_heading=True)
+
+
+def label_columns(data: pa.Table) -> list[str]:
+    """The columns of labels that a page shows."""
+    labels = data.column_names[: data.column_names.index("count")]
+    # What a part asks about shows in its labels.
+    return [name for name in labels if name != PART] if len(labels) > 1 else labels
+
+
+def column_heads(release: ReleaseFacts, labels: list[str]) -> list[str]:
+    """What they are called."""
+    return [_column_head(release, name) for name in labels] or ["Rows"]
 
 
 def _column_head(release: ReleaseFacts, column: str) -> str:
@@ -187,12 +218,13 @@ def _bar(row: Mapping[str, Any], extent: tuple[float, float]) -> IntervalBar:
     return IntervalBar(min(zero, number), max(zero, number), lower, upper)
 
 
-def _chart(release: ReleaseFacts, table: Table, data: pa.Table) -> TableChart:
+def chart_of(release: ReleaseFacts, table: Table, data: pa.Table) -> TableChart:
     """What the chart of a table shows."""
     extremes = _extremes(Points.of(data))
     words = f"Plot of “{table.title}”: {extremes}. The table holds the same numbers."
     ordered = ordered_columns(release.job, table)
-    return TableChart(data, ordered, release.titles, words, release.confidence)
+    confidence = release.confidence if release.views.has_errors else None
+    return TableChart(data, ordered, release.titles, words, confidence)
 
 
 def _extremes(points: Points) -> str:
@@ -234,7 +266,7 @@ def _target_reached(release: ReleaseFacts, table: Table, digits: int) -> str:
     )
 
 
-def _rest(release: ReleaseFacts, table: Table, data: pa.Table) -> str:
+def rest_text(release: ReleaseFacts, table: Table, data: pa.Table) -> str:
     """Where the rows are that the page leaves out."""
     if data.num_rows <= PAGE_ROWS:
         return ""

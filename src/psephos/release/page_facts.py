@@ -18,11 +18,11 @@ from psephos.infer.group_cells import Disagreement
 from psephos.kernel.budget import Budget
 from psephos.kernel.unit import Unit
 from psephos.matrix import Identity, Kron, Matrix, Ones
-from psephos.release.bundle import distance
 from psephos.release.forecast import Forecast, TableError
+from psephos.release.labels import row_multiplicity
 from psephos.release.request import Job, column_titles
 from psephos.release.spec.entries import ReleaseFile, TableEntry, View
-from psephos.release.views import Views, row_multiplicity
+from psephos.release.views import Views
 from psephos.report import charts
 from psephos.report.html import Cell, HtmlTable
 from psephos.report.page import (
@@ -39,6 +39,7 @@ from psephos.report.page import (
 
 READOUT_DELTA = "1e-6"
 """The δ at which a guarantee in ρ is read out as ε."""
+CHARGE = "Charge in the ledger"
 CURRENCY_SYMBOLS = {"epsilon": "ε", "rho": "ρ"}
 NOISE_NAMES = {"laplace": "discrete Laplace", "gaussian": "discrete Gaussian"}
 UNKNOWN_ENTRIES = {
@@ -193,13 +194,14 @@ def spending_of(release: ReleaseFacts) -> Spending:
         ("Noise", f"{NOISE_NAMES[forecast.strategy.noise]}, exact, in whole numbers"),
         ("Chosen strategy", forecast.strategy.name),
         *([("Builds on measurements of", f"{names}, each charged when it was made")] * bool(past)),
-        *_ledger_facts(release),
+        *ledger_facts(release),
     ]
     weighted = any(row_multiplicity(block.matrix) > 1 for block in release.views.blocks)
     return Spending(tuple(facts), _blocks(release), weighted)
 
 
-def _ledger_facts(release: ReleaseFacts) -> Pairs:
+def ledger_facts(release: ReleaseFacts) -> Pairs:
+    """The charge, and what the data set has spent in all."""
     if release.simulation:
         return (("Ledger", "none: a rehearsal costs nothing"),)
     charge, receipt = release.charge, release.receipt
@@ -210,7 +212,7 @@ def _ledger_facts(release: ReleaseFacts) -> Pairs:
         ("Data set", str(receipt["dataset"])),
         ("Budget for all its releases", amount_text(receipt["budget"])),
         ("Spent of it, this release included", amount_text(receipt["spent"])),
-        ("Charge in the ledger", f"{cost}, entry {charge['number']}, {charge['time']}"),
+        (CHARGE, f"{cost}, entry {charge['number']}, {charge['time']}"),
         ("Ledger's head after it", f"{anchor['entries']} entries, {str(anchor['head'])[:16]}…"),
     )
 
@@ -292,12 +294,14 @@ def shifts_of(release: ReleaseFacts) -> Shifts:
         for shift in release.views.shifts(table)
     ]
     heads = ["Table", "Counts by", "Numbers", "Mean shift (estimate)"]
-    gaps = distance(release.views)
-    distances = (
-        ("Largest distance between the two views", _gap_text(gaps["largest"])),
-        ("Root mean square distance", _gap_text(gaps["root_mean_square"])),
-        ("Largest distance, in standard errors", count_text(gaps["in_standard_errors"], 2)),
+    gaps = release.views.distance()
+    distances: Pairs = (
+        ("Largest distance between the two views", _gap_text(gaps.largest)),
+        ("Root mean square distance", _gap_text(gaps.root_mean_square)),
     )
+    if gaps.in_standard_errors is not None:
+        words = count_text(gaps.in_standard_errors, 2)
+        distances = (*distances, ("Largest distance, in standard errors", words))
     caption = "Estimated shift of the published view, in rows"
     return Shifts(HtmlTable.of(caption, heads, rows), distances)
 
@@ -355,8 +359,10 @@ def guarantee_of(budget: Budget) -> Guarantee:
     return Guarantee(concentrated, text, factor)
 
 
-def interval_method(release: ReleaseFacts) -> IntervalMethod:
-    """How the noise intervals were computed."""
+def interval_method(release: ReleaseFacts) -> IntervalMethod | None:
+    """How the noise intervals were computed; None where there are none."""
+    if not release.views.has_errors:
+        return None
     widths, misses = release.views.widths, 1 - float(release.file.output.confidence)
     return IntervalMethod(widths.method, widths.draws, f"{misses * 100:.3g}")
 

@@ -51,6 +51,8 @@ class PublishedRule:
         chosen = job.file.output.published
         if chosen != "auto":
             return cls(chosen, "as the release file says")
+        if job.prior is not None:
+            return cls("entropy", "a public table stands in for the data, and it is drawn to that")
         workload = job.workload if workload is None else workload
         share, cells = share_of_ranges(workload), workload.domain.size
         if share <= MOST_RANGES:
@@ -64,7 +66,8 @@ class PublishedRule:
         self, job: Job, estimate: LeastSquares, steps: int | None = None
     ) -> MaximumEntropy | NonNegative:
         """The cells before they are rounded; by so many steps of entropy, if these are known."""
-        return self.fit_tables(job.workload, estimate, job.zeros, job.file.total, steps)
+        limits = job.zeros, job.file.total
+        return self.fit_tables(job.workload, estimate, *limits, steps, job.prior)
 
     def fit_tables(
         self,
@@ -73,10 +76,13 @@ class PublishedRule:
         zeros: Array | None,
         total: float | None,
         steps: int | None = None,
+        prior: Array | None = None,
     ) -> MaximumEntropy | NonNegative:
         """The same for some tables, over the domain of their own attributes."""
         if self.method == "entropy":
-            return maximum_entropy(estimate, workload, zeros=zeros, total=total, steps=steps)
+            return maximum_entropy(
+                estimate, workload, zeros=zeros, total=total, prior=prior, steps=steps
+            )
         return nonnegative(estimate, workload=workload, zeros=zeros, hold_total=True, total=total)
 
 

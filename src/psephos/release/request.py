@@ -9,8 +9,11 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
+from psephos.engines.registry import as_source
 from psephos.errors import PsephosError, ReleaseError, TooLargeError
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget, NoiseKind
@@ -57,6 +60,8 @@ class Job:
     tables: tuple[Table, ...]
     past: tuple[MeasuredRequest, ...] = ()
     impossible: tuple[Impossible, ...] = ()
+    prior: Array | None = None
+    """The counts of a public table that the published view is drawn towards, if one is."""
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Job:
@@ -72,7 +77,8 @@ class Job:
         for name in file.builds_on:
             past = read_past(folder / name, job.workload.domain, job.unit, file.edition)
             requests |= {request.measurement.key: request for request in past}
-        return replace(job, past=tuple(requests.values()))
+        prior = stand_in_counts(job) if file.output.prior == "stand_in" else None
+        return replace(job, past=tuple(requests.values()), prior=prior)
 
     @classmethod
     def alone(cls, file: ReleaseFile, folder: Path) -> Job:
@@ -194,7 +200,34 @@ class Job:
         spend = None if self.budget is None else (self.budget.currency, str(self.budget.amount))
         questions = (self.domain, self.workload.domain, self.workload.products, spend, targets)
         facts = (self.file.name, self.file.edition, str(self.unit), self.file.zeros)
-        return digest((*facts, *questions))
+        method = self.file.method
+        plan = () if method.name == "measure" else (method.model_dump_json(), self.file.total)
+        return digest((*facts, *questions, *plan))
+
+
+def stand_in_counts(job: Job) -> Array | None:
+    """The counts of the public table that stands in for the data; None if none is declared."""
+    if job.file.stand_in is None:
+        return None
+    domain = job.workload.domain
+    if domain.size > NONNEGATIVE_CELLS:
+        raise ReleaseError(
+            f"stand_in: it is counted cell by cell, at most {NONNEGATIVE_CELLS:,}, and these "
+            f"tables span {domain.size:,}; leave it out"
+        )
+    place = job.folder / job.file.stand_in
+    if job.file.source is not None and place.resolve() == (job.folder / job.file.source).resolve():
+        raise ReleaseError(
+            "stand_in: this is the source itself; a stand-in is a public table, since what is "
+            "decided by it costs no budget"
+        )
+    try:
+        counts = as_source(place).count(domain, domain.names, (), None)
+    except PsephosError as error:
+        raise ReleaseError(f"stand_in: {error}") from None
+    if not counts.any():
+        raise ReleaseError(f"stand_in: no row of {place.name} has a declared cell")
+    return np.asarray(counts).reshape(-1)
 
 
 def ordered_columns(job: Job, table: Table) -> list[str]:

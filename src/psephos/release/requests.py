@@ -19,7 +19,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -40,13 +40,15 @@ from psephos.release.spec.entries import PublishedMethod, View
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 
-BUNDLE_FORMAT = 6
+BUNDLE_FORMAT = 7
 LATTICE_FORMAT = 4
 """From this format on, half-widths know the exact steps of noise."""
 ESTIMATE_FORMAT = 5
 """From this format on, bundles hold the cells that published ones were rounded from."""
 GROUPS_FORMAT = 6
 """From this format on, domains of too many cells are published in groups of tables."""
+METHOD_FORMAT = 7
+"""From this format on, releases may be made by plans of several requests, and towards a prior."""
 OLDEST_FORMAT = 2
 REQUESTS_FOLDER = "requests"
 REQUEST_FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
@@ -79,7 +81,7 @@ class MeasuredRequest:
         cls, folder: Path, facts: dict[str, Any], domain: Domain, unit: Unit
     ) -> MeasuredRequest:
         spend = spend_of(facts)
-        receipt = _receipt(folder)
+        receipt = read_receipt(folder)
         strategy = select.load(folder / "strategy.bin", domain)
         query = strategy.query
         values = read_integers(folder / "measurements.parquet", "value", query.shape[0])
@@ -141,31 +143,58 @@ class MeasuredRequest:
             raise ReleaseError(f"the receipt of {self.name!r} is damaged") from None
 
     def _check_receipt(self, unit: Unit) -> None:
-        receipt, charge = self.receipt, self.receipt["charge"]
         schema = gate.fingerprint(self.measurement.domain)
         lineage = (root_name(schema, self.edition), "vectorise")
-        fingerprint = request_fingerprint(lineage, self.strategy.query, self.spend)
-        if self.measurement.lineage != lineage or charge["schema"] != schema:
+        if self.measurement.lineage != lineage:
             raise ReleaseError("the charge was made for another schema")
-        if charge["fingerprint"] != fingerprint or charge["key"] != self.measurement.key:
+        fingerprint = request_fingerprint(lineage, self.strategy.query, self.spend)
+        if self.receipt["charge"]["fingerprint"] != fingerprint:
             raise ReleaseError("the charge was made for another query, or at another spend")
-        if not self.measurement.key.startswith(f"release {self.name[:200]} "):
-            raise ReleaseError(f"the charge was not made for a release called {self.name!r}")
-        price = self.spend.booked(receipt["budget"][0])
-        written = [price.currency, str(price.amount)]
-        if [charge["price"], charge["booked"]] != [written, written]:
-            amount = " ".join(charge["booked"])
-            raise ReleaseError(f"the charge is {amount}, the noise is that of {self.spend}")
-        if charge["values_hash"] != self.values_hash:
-            raise ReleaseError("the noisy integers are not those that the ledger stored")
-        if receipt["unit"] != str(unit):
-            raise ReleaseError(f"the ledger protects by {receipt['unit']}")
+        check_charge(
+            self.receipt,
+            name=self.name,
+            key=self.measurement.key,
+            schema=schema,
+            spend=self.spend,
+            price=self.spend.booked(self.receipt["budget"][0]),
+            values_hash=self.values_hash,
+            unit=unit,
+        )
 
     def check_ledger(self, ledger: Ledger) -> None:
         """Refuse a receipt that is not, to the letter, what the ledger holds."""
         receipt = receipt_of(ledger, self.measurement.key)
         if {**receipt, "anchor": None} != {**self.receipt, "anchor": None}:
             raise ReleaseError("the receipt is not what the ledger holds under this key")
+
+
+def check_charge(
+    receipt: dict[str, Any],
+    *,
+    name: str,
+    key: str,
+    schema: str,
+    spend: Budget,
+    price: Budget,
+    values_hash: str,
+    unit: Unit,
+) -> None:
+    """Refuse a receipt whose charge is not for this key, schema, price and result."""
+    charge = receipt["charge"]
+    if charge["schema"] != schema:
+        raise ReleaseError("the charge was made for another schema")
+    if charge["key"] != key:
+        raise ReleaseError("the charge was made for another query, or at another spend")
+    if not key.startswith(f"release {name[:200]} "):
+        raise ReleaseError(f"the charge was not made for a release called {name!r}")
+    written = [price.currency, str(price.amount)]
+    if [charge["price"], charge["booked"]] != [written, written]:
+        amount = " ".join(charge["booked"])
+        raise ReleaseError(f"the charge is {amount}, the noise is that of {spend}")
+    if charge["values_hash"] != values_hash:
+        raise ReleaseError("the noisy integers are not those that the ledger stored")
+    if receipt["unit"] != str(unit):
+        raise ReleaseError(f"the ledger protects by {receipt['unit']}")
 
 
 def read_requests(
@@ -191,9 +220,14 @@ def read_past(folder: Path, domain: Domain, unit: Unit, edition: str) -> list[Me
             f"builds_on: there is no bundle at {folder}; correct the path, or put the bundle back"
         )
     manifest = read_manifest(folder)
+    if manifest.get("method") is not None:
+        raise ReleaseError(
+            f"builds_on: {folder} was made by {manifest['method']['name']!r}, a plan that adapts "
+            "to the data; only releases that measure a strategy can be built on"
+        )
     schema = gate.fingerprint(domain)
     newest = folder / request_folders(manifest)[-1]
-    if _receipt(newest)["charge"].get("schema", schema) != schema:
+    if read_receipt(newest)["charge"].get("schema", schema) != schema:
         raise ReleaseError(
             f"builds_on: {folder} was measured under another schema, or with columns looked at "
             "together in another way; only releases with the same schema can build on each other"
@@ -216,7 +250,7 @@ def check_edition(requests: Sequence[MeasuredRequest], folder: Path, edition: st
             )
 
 
-def _receipt(folder: Path) -> dict[str, Any]:
+def read_receipt(folder: Path) -> dict[str, Any]:
     """The receipt; a rehearsal's has no charge."""
     place = folder / "receipt.json"
     receipt = read_json(place)
@@ -306,7 +340,9 @@ def check_shape(content: Any, shape: type[JsonShape], place: Path) -> None:
         shape.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])[:80]
+        # Of a union of shapes pydantic names the one it tried too.
+        parts = [str(part) for part in first["loc"] if not str(part).endswith("Shape")]
+        key = ".".join(parts)[:80]
         reasons = {"extra_forbidden": "does not belong there", "missing": "is missing"}
         why = reasons.get(first["type"], "makes no sense")
         raise ReleaseError(f"{place} is damaged: {key!r} {why}; get the bundle again") from None
@@ -327,6 +363,26 @@ class RequestShape(JsonShape):
     key: str
     lineage: Annotated[list[str], Field(min_length=1)]
     spend: AmountShape
+
+
+class PlannedRequestShape(JsonShape):
+    """What a manifest says of one request of a plan that adapts to the data."""
+
+    name: str
+    simulation: bool
+    edition: str
+    key: str
+    kind: Literal["measure", "choose", "partition"]
+    answers: Annotated[int, Field(ge=1, le=10**9)]
+    spend: AmountShape
+
+
+class MethodShape(JsonShape):
+    """The plan that adapts to the data, and why it was taken."""
+
+    name: str
+    options: dict[str, bool | int | float | str]
+    reason: str
 
 
 class OldRequestShape(RequestShape):
@@ -364,13 +420,13 @@ class DistanceShape(JsonShape):
 
     largest: float
     root_mean_square: float
-    in_standard_errors: float
+    in_standard_errors: float | None
 
 
 class PublishedShape(JsonShape):
     """What the published view was rounded from."""
 
-    method: PublishedMethod
+    method: PublishedMethod | Literal["plan"]
     reason: str
     steps: Annotated[int, Field(ge=0, le=10_000)]
     gap: float
@@ -417,7 +473,7 @@ class ReleaseShape(JsonShape):
     tables: list[TableShape]
     views: list[View]
     draws: int
-    interval: IntervalShape
+    interval: IntervalShape | None
     distance: DistanceShape | None
     published: PublishedShape | GroupedShape | None = None
     files: dict[str, str]
@@ -431,8 +487,10 @@ class ManifestShape(ReleaseShape):
     simulation: bool
     edition: str
     spend: AmountShape
-    requests: Annotated[list[RequestShape], Field(min_length=1)]
+    requests: Annotated[list[RequestShape | PlannedRequestShape], Field(min_length=1)]
     builds_on: Annotated[int, Field(ge=0)]
+    method: MethodShape | None = None
+    coordinates: Annotated[int, Field(ge=1, le=10**7)] | None = None
 
 
 class OldManifestShape(ReleaseShape, OldRequestShape):

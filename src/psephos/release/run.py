@@ -14,15 +14,28 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from psephos.errors import ReleaseError
+from psephos.errors import BudgetExceededError, ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
+from psephos.plans.registry import run as run_plan
 from psephos.plans.static import Static
 from psephos.protect import protect, simulate
 from psephos.release.bundle import Bundle, write_bundle
-from psephos.release.forecast import Forecast, forecast_paid, plan
+from psephos.release.forecast import Forecast, forecast_measured, forecast_paid
+from psephos.release.method import ReleaseMethod, method_of
 from psephos.release.page import write_report
+from psephos.release.plan_forecast import PlanForecast, plan_forecast
+from psephos.release.plan_page import write_plan_report
+from psephos.release.plan_views import PlanViews
+from psephos.release.planned import (
+    HeldQuestions,
+    PlannedRequest,
+    QuestionFiles,
+    planned_requests,
+    retrace,
+)
 from psephos.release.preflight import (
     check_affordable,
     check_ledger,
@@ -38,6 +51,8 @@ from psephos.release.views import Views
 from psephos.strategy.strategy import Strategy
 
 Say = Callable[[str], None]
+REHEARSAL = "rehearsal"
+"""The key of what is measured on made-up data."""
 
 
 def release(
@@ -69,6 +84,9 @@ def release(
     check_ledger(job, ledger)
     if not charged and not unchecked:
         require_check(job)
+    method = method_of(job)
+    if method.adaptive:
+        return _adapted(job, method, ledger, say)
     forecast = _forecast(job, charged, say)
     if not charged:
         check_affordable(forecast, ledger)
@@ -102,6 +120,9 @@ def rehearse(
     place = job.bundle.with_name(f"{job.bundle.name}.rehearsal")
     if place.exists():
         _remove_rehearsal(place)
+    method = method_of(job)
+    if method.adaptive:
+        return _rehearsed_plan(job, method, place, rows, seed, say)
     forecast = _forecast(job, False, say)
     say("making up data")
     source = synthetic_rows(job, rows, seed)
@@ -118,7 +139,7 @@ def rehearse(
         edition=job.file.edition,
     )
 
-    receipt = {"dataset": "made up", "dataset_id": "simulation", "rows": rows}
+    receipt = _made_up(rows)
 
     def rehearsed(name: str, strategy: Strategy, spend: Budget, key: str) -> list[MeasuredRequest]:
         steps = Static(strategy).steps(data.vectorise(), spend=spend, key=key)
@@ -129,9 +150,85 @@ def rehearse(
         rehearsed(request.name, request.strategy, request.spend, f"rehearsal of past {i + 1}")
         for i, request in enumerate(job.past)
     ]
-    requests = rehearsed(job.file.name, forecast.strategy, forecast.budget, "rehearsal")
+    requests = rehearsed(job.file.name, forecast.strategy, forecast.budget, REHEARSAL)
     job = replace(job, past=tuple(request for steps in past for request in steps))
     return _written(replace(forecast, job=job), requests, place, say)
+
+
+def _adapted(job: Job, method: ReleaseMethod, ledger: Ledger, say: Say) -> Bundle:
+    """The run of a plan that adapts to the data; each question is on disk before it is charged."""
+    say("what the plan would err by, on a stand-in")
+    forecast = plan_forecast(job, method, forecast_measured(job))
+    check_room(forecast.measured)
+    questions = QuestionFiles.of(job, lambda step: say(f"{method.name}: request {step + 1}"))
+    data = protect(job.source, job.workload.domain, ledger=ledger, edition=job.file.edition)
+    try:
+        done = run_plan(
+            method.name,
+            data.vectorise(),
+            job.workload,
+            spend=forecast.budget,
+            key=job.key,
+            transcript=questions,
+            **method.options,
+        )
+    except BudgetExceededError as error:
+        text = f"{error}. Nothing was charged that was not paid before; lower [budget]"
+        raise BudgetExceededError(text, error.requested, error.remaining) from None
+    written = [questions.settled(step, b"") for step in range(len(done.requests))]
+    requests = planned_requests(
+        job, done.requests, written, job.key, lambda key: receipt_of(ledger, key), False
+    )
+    return _written_plan(forecast, requests, job.bundle, say)
+
+
+def _rehearsed_plan(
+    job: Job, method: ReleaseMethod, place: Path, rows: int, seed: int, say: Say
+) -> Bundle:
+    """The same on made-up data."""
+    say("what the plan would err by, on a stand-in")
+    forecast = plan_forecast(job, method, forecast_measured(job))
+    say("making up data")
+    data = simulate(
+        synthetic_rows(job, rows, seed),
+        job.workload.domain,
+        unit=job.unit,
+        budget=forecast.budget.booked(job.file.ledger.budget().currency),
+        seed=seed,
+        edition=job.file.edition,
+    )
+    questions = HeldQuestions()
+    done = run_plan(
+        method.name,
+        data.vectorise(),
+        job.workload,
+        spend=forecast.budget,
+        key=REHEARSAL,
+        transcript=questions,
+        **method.options,
+    )
+    requests = planned_requests(
+        job, done.requests, questions.questions, REHEARSAL, lambda _: _made_up(rows), True
+    )
+    return _written_plan(forecast, requests, place, say)
+
+
+def _made_up(rows: int) -> dict[str, Any]:
+    """What stands for a receipt in a rehearsal; its charge is empty."""
+    return {"dataset": "made up", "dataset_id": "simulation", "rows": rows}
+
+
+def _written_plan(
+    forecast: PlanForecast, requests: list[PlannedRequest], place: Path, say: Say
+) -> Bundle:
+    job, method = forecast.job, forecast.method
+    retraced = retrace(job, method, requests)
+    views = PlanViews(job, retraced.measurements, retraced=retraced)
+
+    def report(_: Views, where: Path) -> None:
+        write_plan_report(forecast, views, where, requests)
+
+    return write_bundle(views, requests, place, method=method, report=report, progress=say)
 
 
 def _forecast(job: Job, charged: bool, say: Say) -> Forecast:
@@ -140,7 +237,9 @@ def _forecast(job: Job, charged: bool, say: Say) -> Forecast:
     if request is not None:
         return forecast_paid(job, *request)
     say("looking for the best strategy")
-    return plan(job, progress=lambda name, gain: say(f"{name}: {gain:.2f}× better than cells"))
+    return forecast_measured(
+        job, progress=lambda name, gain: say(f"{name}: {gain:.2f}× better than cells")
+    )
 
 
 def _written(forecast: Forecast, requests: list[MeasuredRequest], place: Path, say: Say) -> Bundle:
@@ -149,7 +248,9 @@ def _written(forecast: Forecast, requests: list[MeasuredRequest], place: Path, s
 
     # Past measurements come with noise of their own, which a rehearsal draws anew.
     widths = None if forecast.job.past else forecast.widths
-    return write_bundle(forecast.job, requests, place, widths=widths, report=report, progress=say)
+    steps = tuple(request.measurement for request in requests)
+    views = Views(forecast.job, steps, planned=widths)
+    return write_bundle(views, requests, place, report=report, progress=say)
 
 
 def _same(job: Job, bundle: Bundle) -> Bundle:

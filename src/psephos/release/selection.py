@@ -12,15 +12,19 @@ from pathlib import Path
 
 from psephos.errors import PsephosError, ReleaseError, WorkloadError
 from psephos.kernel.budget import Budget
+from psephos.plans.registry import PLANS, NamedPlan
 from psephos.release.files import read_json, write_json
-from psephos.release.request import Job
+from psephos.release.request import Job, stand_in_counts
 from psephos.release.requests import spend_of
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.values import digest
+from psephos.workload.builders import relative
 from psephos.workload.workload import Workload
 
 STORE = ".psephos"
+MEASURE, AUTO = "measure", "auto"
+"""Names of methods that are no plans: the best strategy, and what a stand-in speaks for."""
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, PsephosError)
 ELSEWHERE = "copy the release file to a folder you can write to"
 THOROUGH_RESTARTS, THOROUGH_SECONDS = 25, 600.0
@@ -36,14 +40,17 @@ def strategy_for(
     A thorough search takes its time, and what it finds is stored in the same place if it is better.
     """
     selection = job.file.selection.model_dump_json(exclude={"effort"})
-    name = digest((workload.domain, workload.products, job.noise.value, selection))
+    plan = fixed_plan(job)
+    way = selection if plan is None else (plan.name, job.file.method.model_dump_json())
+    name = digest((workload.domain, workload.products, job.noise.value, way))
     place = selection_folder(job) / f"{name[:32]}.strategy"
     stored = select.load(place, workload.domain) if place.exists() else None
     if stored is not None and not thorough:
         return stored
-    _make_folder(place.parent)  # told before the search, which may take long
-    strategy = _search(job, workload, progress, thorough)
-    if stored is not None and not _is_better(strategy, stored, workload):
+    make_folder(place.parent)  # told before the search, which may take long
+    aim = _aim(job, workload)
+    strategy = _search(job, aim, progress, thorough)
+    if stored is not None and not _is_better(strategy, stored, aim):
         return stored
     try:
         select.save(strategy, place)
@@ -52,11 +59,36 @@ def strategy_for(
     return strategy
 
 
+def _aim(job: Job, workload: Workload) -> Workload:
+    """The workload whose squared errors a search makes small.
+
+    For relative errors every number is divided by its size: as many cells as it counts, or, with a
+    public stand-in, about as many rows as it would have there.
+    """
+    if job.file.selection.error == "absolute":
+        return workload
+    counts, guess = stand_in_counts(job), None
+    if counts is not None:
+        table, shape = counts.reshape(workload.domain.shape), workload.domain.shape
+        axes = range(len(shape))
+        margins = [table.sum(axis=tuple(j for j in axes if j != i)) for i in axes]
+        guess = {name: 1.0 + m for name, m in zip(workload.domain.names, margins, strict=True)}
+    return relative(workload, guess)
+
+
+def fixed_plan(job: Job) -> NamedPlan | None:
+    """The plan of the release file, if it is one that does not adapt to the data."""
+    name = job.file.method.name
+    plan = PLANS.get(name) if name not in (MEASURE, AUTO) else None
+    return None if plan is None or plan.adaptive else plan
+
+
 def _is_better(strategy: Strategy, stored: Strategy, workload: Workload) -> bool:
     return strategy.expected_error(workload) < stored.expected_error(workload)
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """The folder in which things are stored, if it can be made."""
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -70,7 +102,7 @@ def store_request(job: Job, strategy: Strategy, spend: Budget) -> None:
     also when it is released without them.
     """
     place = selection_folder(job) / f"{job.request[:32]}.request"
-    _make_folder(place.parent)
+    make_folder(place.parent)
     try:
         select.save(strategy, place)
     except WorkloadError as error:
@@ -101,7 +133,12 @@ def selectable() -> list[str]:
 
 
 def _search(job: Job, workload: Workload, progress: Progress | None, thorough: bool) -> Strategy:
-    selection, names = job.file.selection, selectable()
+    selection, names, plan = job.file.selection, selectable(), fixed_plan(job)
+    if plan is not None:
+        try:
+            return plan.strategy(workload, job.noise, **job.file.method.options)
+        except PsephosError as error:
+            raise ReleaseError(f"method: no {plan.name} for these tables: {error}") from None
     if selection.strategy not in names:
         raise ReleaseError(
             f"selection.strategy: no {selection.strategy!r}; have {', '.join(names)}"

@@ -9,7 +9,7 @@ exactly, since precision grows like ε² or like ρ, on top of what past measure
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property, partial
@@ -24,6 +24,7 @@ from psephos.inverse.choice import form_of, precision
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
 from psephos.release.request import Job
+from psephos.strategy.goals import balanced_marginals
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.workload import Workload
@@ -39,6 +40,10 @@ REFERENCE = Fraction(1, 1000)
 LEAST_AMOUNT = Fraction(1, 10**9)
 LARGEST_AMOUNT = Fraction(10**6)
 """Between these budgets are searched for."""
+BALANCINGS = 2
+"""How often marginals are balanced, each time with the widths of the strategy before."""
+UNAIMED = 1e3
+"""Tables without a target may be so many times as wide as the widest with one."""
 TIE = 1 - 1e-6
 """Half-widths of at least this share of the largest are as wide."""
 Search = Callable[[Job, Workload], Strategy]
@@ -236,7 +241,8 @@ class PricedStrategy:
 def cheapest_strategy(job: Job, draws: int, search: Search) -> PricedStrategy:
     """The strategy that meets all targets at the least budget; at none, if the past meets them.
 
-    Tables far better than they must be lose weight and the search for a strategy is repeated. The
+    Tables far better than they must be lose weight and the search for a strategy is repeated. Where
+    all tables are marginals, one is made for the targets besides (`goals.balanced_marginals`). The
     one that is cheapest, as far as wide noise tells, is kept, and its least budget searched for.
     """
     if not any(table.target for table in job.tables):
@@ -253,12 +259,41 @@ def cheapest_strategy(job: Job, draws: int, search: Search) -> PricedStrategy:
         estimates = trials.estimates()
         spend = max(estimates.values())
         ways.append((spend, trials))
+        if len(ways) == 1:
+            ways += [(max(b.estimates().values()), b) for b in _balanced(trials, draws)]
         ratios = [estimates.get(table.name, 0.0) / spend for table in job.tables]
         if min(ratio for ratio in ratios if ratio > 0) > 0.97:
             break
         shares = shares * np.maximum(ratios, 1e-3)
     spend, trials = min(ways, key=lambda way: way[0])
     return trials.price(spend)
+
+
+def _balanced(trials: _Trials, draws: int) -> Iterator[_Trials]:
+    """Strategies of marginals made for the targets, where the file names no other selection.
+
+    A half-width is so many standard errors, more where a table must be covered at once; how many
+    is taken from the strategy before.
+    """
+    job = trials.job
+    if job.file.selection.strategy != "hdmm":
+        return
+    for _ in range(BALANCINGS):
+        worst = trials.strategy.worst_errors(job.workload)
+        goals = np.full(len(worst), np.inf)
+        for table in job.tables:
+            if table.target is not None:
+                products, confidence = list(table.products), trials.confidences[table.name]
+                width = trials.fresh(step_of(REFERENCE), confidence)[table.name].width
+                goals[products] = table.target.half_width * np.sqrt(worst[products].max()) / width
+        aimed = np.isfinite(goals)
+        goals[~aimed] = UNAIMED * goals[aimed].max()
+        seed = job.file.selection.seed
+        strategy = balanced_marginals(job.workload, job.noise, goals, seed=seed)
+        if strategy is None:
+            return
+        trials = _Trials.of(job, strategy, draws, trials.known)
+        yield trials
 
 
 def _known(job: Job, strategy: Strategy, draws: int) -> dict[str, Reached]:

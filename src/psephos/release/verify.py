@@ -8,9 +8,10 @@ How published numbers are compared says psephos.release.verify_published.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,17 @@ import numpy as np
 import pyarrow as pa
 
 from psephos.errors import PsephosError, ReleaseError
+from psephos.infer.consistency import ConsistentTables
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
 from psephos.release.bundle import (
     CELLS_FILE,
+    COORDINATES_FILE,
     ESTIMATE_FILE,
+    PRIOR_FILE,
     Bundle,
-    distance,
     group_file,
-    interval_of,
+    method_facts,
     release_json,
     strategy_facts,
 )
@@ -41,6 +44,8 @@ from psephos.release.files import (
     read_parquet,
     sha256_of,
 )
+from psephos.release.plan_views import PlanViews
+from psephos.release.planned import PLANNED_FILES, PlannedRequest
 from psephos.release.published_groups import grouped_answers
 from psephos.release.requests import (
     ESTIMATE_FORMAT,
@@ -49,10 +54,12 @@ from psephos.release.requests import (
     REQUESTS_FOLDER,
     request_folders,
 )
+from psephos.release.selection import AUTO
 from psephos.release.verify_published import (
     WrongError,
     check_estimate,
     check_groups,
+    check_plan_estimate,
     check_rounding,
     read_groups,
 )
@@ -60,8 +67,12 @@ from psephos.release.views import Shift, Views, compare_past, worst_of
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array
 
-TOLERANCE = 1e-9
+TOLERANCE, ERRORS = 1e-9, "standard errors"
 """Of a standard error: how far a consistent number may be from its recomputation."""
+NEAREST_TOLERANCE = 1e-6
+"""How much further than the nearest consistent tables may be from the noisy numbers, as a share."""
+PLAN_TOLERANCE, LARGEST = 1e-6, "of the largest number"
+"""Of the largest number: the same for the estimate of a plan, which has no standard errors."""
 CANNOT = (
     "that the noisy integers came from the data, and that their noise was drawn as it should be",
     "what report.html says: it is hashed, not read again; the tables are what counts; titles, the "
@@ -131,7 +142,7 @@ def verify(
         ("files", _files),
         ("request", _request),
         ("receipt", _receipt),
-        ("past", _past),
+        ("past" if bundle.method is None else "plan", _past),
         ("raw view", _raw),
         ("consistent view", _consistent),
         ("published view", _published),
@@ -175,9 +186,14 @@ def _files(bundle: Bundle) -> str:
 def _expected(bundle: Bundle) -> Iterator[str]:
     """The files that a release of this job has, besides the manifest."""
     yield from ("release.json", "report.html")
+    if bundle.job.prior is not None:
+        yield PRIOR_FILE
+    if bundle.views.nearest is not None:
+        yield COORDINATES_FILE
     job, old = bundle.job, bundle.manifest["format"] == OLDEST_FORMAT
+    files = REQUEST_FILES if bundle.method is None else PLANNED_FILES
     for folder in request_folders(bundle.manifest):
-        names = ("manifest.json", *REQUEST_FILES) if old and folder != "." else REQUEST_FILES
+        names = ("manifest.json", *files) if old and folder != "." else files
         yield from ((Path(folder) / name).as_posix() for name in names)
     views = bundle.views
     for view in views.kinds:
@@ -199,14 +215,15 @@ def _expected(bundle: Bundle) -> Iterator[str]:
 
 def _request(bundle: Bundle) -> str:
     """Does the manifest speak of what release.json asks?"""
-    job, manifest = bundle.job, bundle.manifest
+    job, manifest, method = bundle.job, bundle.manifest, bundle.method
+    if method is not None and method.name != job.file.method.name != AUTO:
+        raise WrongError(f"release.json asks for the plan {job.file.method.name!r}")
     folder = "past" if manifest["format"] == OLDEST_FORMAT else REQUESTS_FOLDER
     if json_text(read_json(bundle.path / "release.json")) != json_text(release_json(job, folder)):
         raise WrongError("release.json holds something that a release does not write")
-    requests = (*job.past, *bundle.requests)
-    if manifest["requests"] != [request.facts() for request in requests]:
+    if manifest["requests"] != [request.facts() for request in bundle.all_requests]:
         raise WrongError("the manifest says something else of the requests than their files")
-    spends = [request.spend for request in bundle.requests]
+    spends = [request.spend for request in bundle.planned or bundle.requests]
     if sum(spends[1:], start=spends[0]) != bundle.spend:
         raise WrongError(f"the requests did not spend {bundle.spend} together")
     if manifest["views"] != list(bundle.views.kinds):
@@ -218,17 +235,18 @@ def _request(bundle: Bundle) -> str:
     _listed(bundle)
     facts = {"title": job.file.title or job.file.name, "name": job.file.name}
     facts |= {"edition": job.file.edition}
-    facts |= strategy_facts(bundle.requests)
+    facts |= strategy_facts(bundle.requests) if method is None else method_facts(job, method)
     for key, fact in facts.items():
         if manifest.get(key) != fact:
             raise WrongError(f"the manifest's {key} is not {fact!r}")
     if manifest["draws"] != Views.draws:
         raise WrongError(f"intervals are made from {Views.draws:,} draws")
-    if manifest["interval"] != interval_of(bundle.views):
+    if manifest["interval"] != bundle.views.interval_facts:
         raise WrongError("the manifest's words on intervals are not those of these numbers")
     if bundle.simulation:
         return "a rehearsal of what release.json asks"
-    if [r.measurement.key for r in bundle.requests] != job.step_keys(len(bundle.requests)):
+    keys = [r.measurement.key for r in bundle.requests] + [r.key for r in bundle.planned]
+    if keys != job.step_keys(len(keys)):
         raise WrongError("the key is not that of this request")
     receipt, limit = bundle.receipt, job.file.ledger.budget()
     if [receipt["dataset"], receipt["budget"]] != [
@@ -261,13 +279,17 @@ def _receipt(bundle: Bundle) -> str:
     if bundle.simulation:
         return "a rehearsal on made-up data: nothing was charged"
     past, facts = bundle.job.past, ("dataset", "dataset_id", "budget", "unit")
-    requests = (*past, *bundle.requests)
+    requests = bundle.all_requests
     for request in requests:
-        request.measurement.require_release()
-        request.check_receipt(bundle.job.unit)
+        if isinstance(request, PlannedRequest):
+            request.check_receipt(bundle.job.workload.domain, bundle.job.unit)
+        else:
+            request.measurement.require_release()
+            request.check_receipt(bundle.job.unit)
         if any(request.receipt[fact] != bundle.receipt[fact] for fact in facts):
             raise WrongError(f"{request.name!r} was measured on another data set")
-    for fact in ("number", "values_hash", "key"):
+    # Choices of a plan may come out alike; measurements hardly ever do.
+    for fact in ("number", "key") if bundle.planned else ("number", "values_hash", "key"):
         if len({request.receipt["charge"][fact] for request in requests}) < len(requests):
             raise WrongError("one charge is counted twice")
     text = f"{bundle.spend} was charged for these very queries, and these integers stored for it"
@@ -277,6 +299,8 @@ def _receipt(bundle: Bundle) -> str:
 
 def _past(bundle: Bundle) -> str:
     """Do the noisy integers that were combined agree, as far as noise allows?"""
+    if bundle.method is not None:
+        return _retraced(bundle)
     comparisons = compare_past(bundle.views)
     if not comparisons:
         return "builds on no earlier release"
@@ -286,10 +310,26 @@ def _past(bundle: Bundle) -> str:
     return str(worst)
 
 
+def _retraced(bundle: Bundle) -> str:
+    """Is each request what the plan asks, given what came of those before it?"""
+    if not isinstance(bundle.views, PlanViews) or bundle.views.retraced is None:
+        raise WrongError("the plan's steps are missing")
+    same = bundle.views.retraced.same
+    name, count = bundle.views.retraced.run.name, len(same)
+    paid = "asks what was asked" if bundle.simulation else "asks what was paid for"
+    if all(same):
+        return f"{name}, taken again step by step, {paid} in all {count} requests, to the letter"
+    other = ", ".join(str(i + 1) for i, equal in enumerate(same) if not equal)
+    return (
+        f"{name} makes {count} requests of these kinds and spends; what request {other} asks is "
+        "worked out in floats and comes out otherwise here: that it is the plan's was NOT checked"
+    )
+
+
 def _ledger(bundle: Bundle, ledger: Ledger | str | os.PathLike[str]) -> str:
     """Are the receipts, to the letter, what the ledger holds?"""
     ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-    for request in (*bundle.job.past, *bundle.requests):
+    for request in bundle.all_requests:
         ledger.verify(anchor=Anchor.from_dict(request.receipt["anchor"]))
         request.check_ledger(ledger)
     number = bundle.receipt["charge"]["number"]
@@ -312,7 +352,26 @@ def _consistent(bundle: Bundle) -> str:
     for table in bundle.job.tables:
         again = bundle.views.table(table, "consistent")
         worst = max(worst, _compare(bundle, "consistent", file_name(table.name), again))
+    if bundle.views.nearest is not None:
+        return _nearest(bundle.views, bundle.views.nearest)
+    if bundle.method is not None:
+        return f"within {worst:.1g} of the largest number of the plan's estimate, worked out again"
     return f"within {worst:.1g} standard errors of least squares on the noisy integers"
+
+
+def _nearest(views: Views, tables: ConsistentTables) -> str:
+    """Are tables as near to the noisy numbers as any can be? Others may be as near."""
+    best = replace(views, coordinates=None).nearest
+    size, least = tables.size_of_moves, math.inf if best is None else best.size_of_moves
+    if not size <= least * (1 + NEAREST_TOLERANCE):
+        raise WrongError(
+            f"the noisy numbers are moved by {size:.9g} standard deviations, and {least:.9g} is "
+            "enough for tables that add up"
+        )
+    words = "in all" if tables.norm == "l1" else "at most"
+    return (
+        f"they add up, and move noisy numbers by {size:,.6g} standard deviations {words}: the least"
+    )
 
 
 def _published(bundle: Bundle) -> str:
@@ -336,7 +395,10 @@ def _published(bundle: Bundle) -> str:
     if bundle.manifest["format"] < ESTIMATE_FORMAT:
         return f"{text}; {check_rounding(views, cells)}"
     stored = read_floats(bundle.path / ESTIMATE_FILE, "count", cells.size)
-    near = check_estimate(views, stored, facts)
+    if isinstance(views, PlanViews):
+        near = check_plan_estimate(views, stored, facts)
+    else:
+        near = check_estimate(views, stored, facts)
     return f"{text}; {check_rounding(views, cells, stored)}; {near}"
 
 
@@ -349,13 +411,14 @@ def _check_tables(bundle: Bundle, published: Array) -> str:
         written = views.table(table, "published", published)
         _compare(bundle, "published", file_name(table.name), written)
         _check_shifts(facts, table.name, views.shifts(table, published))
-    sizes, recorded = distance(views, published), bundle.manifest["distance"]
-    for key, size in sizes.items():
-        if not abs(size - recorded[key]) <= 1e-6 * max(1.0, size):
+    sizes, recorded = views.distance(published), bundle.manifest["distance"]
+    for key, size in sizes._asdict().items():
+        if (size is None) != (recorded[key] is None):
+            raise WrongError(f"distance: {key} is recorded where it is not known, or left out")
+        if size is not None and not abs(size - recorded[key]) <= 1e-6 * max(1.0, size):
             raise WrongError(f"distance: {key} is {size:.6g}, {recorded[key]:.6g} is recorded")
     return (
-        f"add up to every table; at most {sizes['largest']:,.1f} from the consistent view, as "
-        "recorded"
+        f"add up to every table; at most {sizes.largest:,.1f} from the consistent view, as recorded"
     )
 
 
@@ -374,7 +437,11 @@ def _check_shifts(facts: dict[str, Any], name: str, shifts: list[Shift]) -> None
 def _compare(bundle: Bundle, view: str, name: str, again: pa.Table) -> float:
     """How far, in standard errors, files are from what is recomputed; labels to the letter."""
     worst = 0.0
-    scale = np.maximum(again["stderr"].to_numpy(), 1e-9)
+    if "stderr" in again.column_names:
+        scale, tolerance, unit = np.maximum(again["stderr"].to_numpy(), 1e-9), TOLERANCE, ERRORS
+    else:  # a plan's estimate may have been reached by iterations
+        numbers = again["count"].to_numpy().astype(float)
+        scale, tolerance, unit = np.abs(numbers).max(initial=1.0), PLAN_TOLERANCE, LARGEST
     for kind in bundle.job.file.output.formats:
         place = f"{view}/{name}.{kind}"
         if kind == "csv":
@@ -387,10 +454,9 @@ def _compare(bundle: Bundle, view: str, name: str, again: pa.Table) -> float:
                     raise WrongError(f"{place}: {column} is not what was written")
                 continue
             gap = np.abs(written[column].to_numpy() - again[column].to_numpy()) / scale
-            if not gap.max(initial=0) <= TOLERANCE:
+            if not gap.max(initial=0) <= tolerance:
                 raise WrongError(
-                    f"{place}: {column} is up to {gap.max():.2g} standard errors from its "
-                    "recomputation"
+                    f"{place}: {column} is up to {gap.max():.2g} {unit} from its recomputation"
                 )
             worst = max(worst, float(gap.max(initial=0)))
     return worst

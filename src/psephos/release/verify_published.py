@@ -26,10 +26,11 @@ from psephos.errors import PsephosError, ReleaseError
 from psephos.infer.group_cells import GroupCells, rounded
 from psephos.infer.rounding import RoundingGaps, round_cells
 from psephos.matrix import Identity, Kron, Matrix
-from psephos.release.bundle import disagreement_facts, group_file
+from psephos.release.bundle import group_file
 from psephos.release.files import read_integers
+from psephos.release.plan_views import PlanViews
 from psephos.release.published_groups import GroupedFit, PublishedGroups, grouped_answers, total_of
-from psephos.release.views import Views
+from psephos.release.views import Views, disagreement_facts
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
@@ -43,6 +44,8 @@ TYPICAL, NUMBER = 0.5, 2.0
 """What is allowed on top, for the root mean square of the gaps and for the largest of a table."""
 ESTIMATE_TOLERANCE = 0.02
 """Of standard errors, as a root mean square: how far tables of the estimate may be from theirs."""
+CELL_TOLERANCE = 1e-6
+"""Of the largest cell: how far those of a plan may be from their recomputation."""
 TOTAL_TOLERANCE = 1e-6
 """How far beyond a half a total may be from that of least squares, whose last digits may differ."""
 
@@ -75,6 +78,22 @@ def check_estimate(views: Views, stored: Array, facts: dict[str, Any] | None) ->
         f"the {facts['method']} estimate, worked out again in {facts['steps']} steps, is typically "
         f"within {typical:.1g} standard errors (allowed: {ESTIMATE_TOLERANCE})"
     )
+
+
+def check_plan_estimate(views: PlanViews, stored: Array, facts: dict[str, Any] | None) -> str:
+    """Refuse cells that are not what the plan's steps, taken again, give."""
+    if facts != views.published_facts:
+        raise WrongError("the manifest says something else of the published view than its plan")
+    if (stored < 0).any() or (views.job.zeros is not None and stored[views.job.zeros].any()):
+        raise WrongError("the estimate is below zero somewhere, or not zero where no row can be")
+    scale = max(1.0, float(np.abs(views.solution).max()))
+    gap = float(np.abs(stored - views.solution).max()) / scale
+    if not gap <= CELL_TOLERANCE:
+        raise WrongError(
+            f"the estimate is up to {gap:.2g} of its largest cell from what the plan's steps give; "
+            f"{CELL_TOLERANCE} is allowed"
+        )
+    return f"the plan's estimate, worked out again, is within {gap:.1g} of its largest cell"
 
 
 def check_rounding(views: Views, cells: Array, stored: Array | None = None) -> str:

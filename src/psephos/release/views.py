@@ -18,28 +18,26 @@ a function of what was paid for, so it costs nothing, and whoever has the bundle
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from psephos.domain.attribute import Attribute
-from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError
 from psephos.infer.agreement import Agreement, agreement
+from psephos.infer.consistency import ConsistentTables, consistent
 from psephos.infer.entropy import MaximumEntropy
-from psephos.infer.group_cells import GroupCells, rounded
+from psephos.infer.group_cells import Disagreement, GroupCells, rounded
 from psephos.infer.intervals import Widths, half_widths
 from psephos.infer.least_squares import BlockAnswers, LeastSquares, block_answers, least_squares
 from psephos.infer.nonnegative import NonNegative, nonnegative
 from psephos.infer.quantiles import noise_quantile
 from psephos.infer.rounding import round_cells
 from psephos.kernel.measurement import Measurement
-from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition
+from psephos.release.labels import block_labels, marked, table_labels
 from psephos.release.published import PublishedRule
 from psephos.release.published_groups import (
     GroupedFit,
@@ -55,19 +53,10 @@ from psephos.release.requests import (
     LATTICE_FORMAT,
 )
 from psephos.release.spec.entries import View
-from psephos.release.spec.tables import Table, column_name
+from psephos.release.spec.tables import Table
 from psephos.report.points import TOTAL
 from psephos.values import Array
-from psephos.workload.query_sets import (
-    IdentityQueries,
-    JointQueries,
-    QuerySet,
-    TotalQueries,
-)
 from psephos.workload.workload import Workload
-
-FACTOR_ENTRIES = 2_000_000
-"""The most entries of a factor that are looked at one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +71,13 @@ class Views:
     """Of the bundle whose numbers these are: older ones made intervals in other ways."""
     planned: Widths | None = None
     """The half-widths, where the plan of this very release worked them out."""
+    coordinates: Array | None = None
+    """Of consistent tables that a bundle holds: how they differ from least squares."""
+
+    @property
+    def has_errors(self) -> bool:
+        """Are standard errors and intervals known? Those of least squares are."""
+        return self.job.file.output.consistency == "l2"
 
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -104,9 +100,21 @@ class Views:
         return least_squares(self.measurements)
 
     @cached_property
+    def nearest(self) -> ConsistentTables | None:
+        """The consistent tables, where they are nearest in another norm than that of L2."""
+        norm = self.job.file.output.consistency
+        if norm == "l2":
+            return None
+        tables = consistent(self.measurements, norm)
+        if not isinstance(tables, ConsistentTables):
+            raise ReleaseError(f"there are no tables nearest in {norm}")
+        return tables if self.coordinates is None else replace(tables, difference=self.coordinates)
+
+    @cached_property
     def consistent(self) -> Array:
-        """The answers of all tables, unbiased and adding up."""
-        return self.estimate.answer(self.job.workload).values
+        """The answers of all tables, adding up; unbiased if they are those of least squares."""
+        estimate = self.estimate if self.nearest is None else self.nearest
+        return estimate.answer(self.job.workload).values
 
     @cached_property
     def stderr(self) -> Array:
@@ -158,6 +166,39 @@ class Views:
     def solution(self) -> Array:
         """The cells that are rounded."""
         return self.fit.vector
+
+    @property
+    def published_facts(self) -> dict[str, Any]:
+        """What the published view was rounded from, and how that was reached."""
+        if self.groups is not None:
+            return {
+                **self.groups.facts(self.grouped_fit),
+                "disagreement": disagreement_facts(self.group_cells),
+                "left_out": self.groups.left_out,
+            }
+        return {**asdict(self.rule), "steps": self.fit.steps, "gap": self.fit.gap}
+
+    @property
+    def interval_facts(self) -> dict[str, Any] | None:
+        """What the intervals are; None where there are none."""
+        if not self.has_errors:
+            return None
+        return {
+            "confidence": float(self.job.file.output.confidence),
+            "method": self.widths.method,
+            "draws": self.widths.draws,
+        }
+
+    def distance(self, published: Array | None = None) -> Distance:
+        """How far the published numbers are from the consistent ones."""
+        whole = self.published if published is None else published
+        rows = self.published_rows
+        gap = whole[rows] - self.consistent[rows]
+        in_errors = None
+        if self.has_errors:
+            in_errors = float(np.abs(gap / np.maximum(self.stderr[rows], 1e-12)).max())
+        largest, typical = float(np.abs(gap).max()), float(np.sqrt((gap**2).mean()))
+        return Distance(largest, typical, in_errors)
 
     @cached_property
     def cells(self) -> Array:
@@ -214,7 +255,8 @@ class Views:
         if "raw" in kinds:
             _ = self.raw_widths
         if {"consistent", "published"} & set(kinds):
-            _ = self.consistent, self.widths
+            _ = self.consistent
+            _ = self.widths if self.has_errors else None
         if "published" in kinds:
             _ = self.published
 
@@ -231,17 +273,22 @@ class Views:
                 "see `raw(block)`"
             )
         rows = table.rows(self.job.workload)
-        centre, half = self.consistent[rows], self.widths.per_query[rows]
-        labels = table_labels(self.job.workload, table)
-        numbers: dict[str, Array] = {"count": centre}
-        low, high = centre - half, centre + half
+        numbers: dict[str, Array] = {"count": self.consistent[rows]}
         if view == "published":
             whole = (self.published if published is None else published)[rows]
-            numbers = {"count": whole, "consistent": centre}
-            if self.bundle_format >= ESTIMATE_FORMAT:
-                low, high = np.maximum(np.minimum(low, whole), 0), np.maximum(high, whole)
-        numbers |= {"stderr": self.stderr[rows], "low": low, "high": high}
-        return marked(labels, numbers, self.simulation)
+            numbers = {"count": whole, "consistent": self.consistent[rows]}
+        if self.has_errors:
+            numbers |= self._errors(rows, numbers)
+        return marked(table_labels(self.job.workload, table), numbers, self.simulation)
+
+    def _errors(self, rows: slice, numbers: dict[str, Array]) -> dict[str, Array]:
+        """Standard errors and intervals of some numbers; `consistent` stands beside whole ones."""
+        centre, half = self.consistent[rows], self.widths.per_query[rows]
+        low, high = centre - half, centre + half
+        if "consistent" in numbers and self.bundle_format >= ESTIMATE_FORMAT:
+            whole = numbers["count"]
+            low, high = np.maximum(np.minimum(low, whole), 0), np.maximum(high, whole)
+        return {"stderr": self.stderr[rows], "low": low, "high": high}
 
     def raw(self, number: int) -> pa.Table:
         """The noisy integers of one measured block; their intervals are exact quantiles."""
@@ -273,6 +320,20 @@ class Views:
         return shifts
 
 
+def disagreement_facts(whole: GroupCells) -> dict[str, Any]:
+    """How far apart whole numbers of different groups are, as the manifest has it."""
+    facts = asdict(Disagreement.of(whole))
+    return {**facts, "attributes": list(facts["attributes"])}
+
+
+class Distance(NamedTuple):
+    """How far apart the published and the consistent view are, in rows and in standard errors."""
+
+    largest: float
+    root_mean_square: float
+    in_standard_errors: float | None
+
+
 @dataclass(frozen=True)
 class Shift:
     """The mean shift of a table's numbers that tell these columns apart and sum over the others."""
@@ -280,201 +341,6 @@ class Shift:
     by: tuple[str, ...]
     numbers: int
     mean: float
-
-
-def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
-    """The labels of a table's queries: one column for each attribute that it asks about.
-
-    Attributes that were merged have their columns back, unless the table itself looks at them
-    together: then its queries have one label for all of them.
-    """
-    domain = workload.domain
-    lists = _table_lists(workload, table)
-    parts = [_combined(labels) for labels in lists]
-    counts = [workload.query_counts[p] for p in table.products]
-    names = [name for name in _column_order(domain) if any(name in part for part in lists)]
-    named = (domain.origin or domain).names
-    columns: dict[str, list[str]] = {column_name(name): [] for name in names}
-    if len(parts) > 1:
-        columns = {"part": [], **columns}
-    for p, part, count in zip(table.products, parts, counts, strict=True):
-        for name in names:
-            whole = (domain.origin or domain)[name].total_label if name in named else TOTAL
-            columns[column_name(name)] += part.get(name, [whole] * count)
-        if len(parts) > 1:
-            title = workload.products[p].title
-            columns["part"] += [title.removeprefix(f"{table.name}: ")] * count
-    return columns
-
-
-def table_schema(workload: Workload, table: Table, view: View, simulation: bool) -> pa.Schema:
-    """The columns of a table in a view, and their types."""
-    lists = _table_lists(workload, table)
-    order = _column_order(workload.domain)
-    labels = ["part"] if len(lists) > 1 else []
-    labels += [column_name(name) for name in order if any(name in labels_of for labels_of in lists)]
-    numbers = [("count", pa.int64() if view == "published" else pa.float64())]
-    names = ["consistent"] if view == "published" else []
-    numbers += [(name, pa.float64()) for name in (*names, "stderr", "low", "high")]
-    numbers += [("made_up", pa.bool_())] if simulation else []
-    return pa.schema([*((label, pa.string()) for label in labels), *numbers])
-
-
-def _table_lists(workload: Workload, table: Table) -> list[dict[str, list[str]]]:
-    """The labels along each column, for each product of a table."""
-    domain = workload.domain
-    products = [workload.products[p].factors for p in table.products]
-    together = {
-        name
-        for factors in products
-        for name, queries in factors.items()
-        if domain[name].parts and _of_parts(domain[name], queries) is None
-    }
-    return [_product_lists(domain, factors, together) for factors in products]
-
-
-def _of_parts(merged: Attribute, queries: QuerySet) -> tuple[QuerySet, ...] | None:
-    """The query sets of a merged attribute's parts; None if they are asked about together."""
-    if isinstance(queries, JointQueries):
-        return queries.parts
-    if isinstance(queries, IdentityQueries | TotalQueries):
-        return (queries,) * len(merged.parts)
-    return None
-
-
-def _product_lists(
-    domain: Domain, factors: dict[str, QuerySet], together: set[str]
-) -> dict[str, list[str]]:
-    """The labels of one product's factors, merged attributes in parts if not `together`."""
-    lists: dict[str, list[str]] = {}
-    for name in domain.names:
-        if name not in factors:
-            continue
-        attribute, queries = domain[name], factors[name]
-        split = _of_parts(attribute, queries) if attribute.parts else None
-        if split is None or name in together:
-            lists[name] = _bare(name, queries.labels(attribute))
-            continue
-        for (part, attribute_of_part), set_of_part in zip(attribute.parts, split, strict=True):
-            if not isinstance(set_of_part, TotalQueries):
-                lists[part] = _bare(part, set_of_part.labels(attribute_of_part))
-    return lists
-
-
-def _bare(name: str, words: list[str]) -> list[str]:
-    """Labels in a column that has the attribute's name already."""
-    return [word.removeprefix(f"{name} = ") for word in words]
-
-
-def _column_order(domain: Domain) -> list[str]:
-    """All names a column can have, in the order of the domain before attributes were merged."""
-    if domain.origin is None:
-        return list(domain.names)
-    first = {domain[n].parts[0][0]: n for n in domain.names if domain[n].parts}
-    order: list[str] = []
-    for name in domain.origin.names:
-        order += [first[name], name] if name in first else [name]
-    return order
-
-
-def _combined(lists: dict[str, list[str]]) -> dict[str, list[str]]:
-    """All combinations of labels, the last column fastest."""
-    grids = [grid.ravel() for grid in np.indices([len(words) for words in lists.values()])]
-    pairs = zip(lists.items(), grids, strict=True)
-    return {name: [words[k] for k in grid] for (name, words), grid in pairs}
-
-
-def block_labels(matrix: Matrix, domain: Domain) -> dict[str, list[str]]:
-    """What each answer of a measured block counts."""
-    lists = block_lists(matrix, domain)
-    if lists is None:
-        return {"answer": [f"combination {i + 1}" for i in range(matrix.shape[0])]}
-    named = {column_name(name): words for name, words in lists.items()}
-    return _combined(named) if named else {"answer": [TOTAL]}
-
-
-def block_lists(matrix: Matrix, domain: Domain) -> dict[str, list[str]] | None:
-    """Words for the rows of every factor, by attribute; None if it is no product of attributes."""
-    fits = isinstance(matrix, Kron) and tuple(f.shape[1] for f in matrix.factors) == domain.shape
-    if not fits or not isinstance(matrix, Kron):
-        return None
-    lists: dict[str, list[str]] = {}
-    for name, factor in zip(domain.names, matrix.factors, strict=True):
-        parts = domain[name].parts
-        if isinstance(factor, Ones):
-            continue
-        if isinstance(factor, Identity) and parts:
-            lists |= {part: list(attribute.labels) for part, attribute in parts}
-        else:
-            lists[name] = row_words(factor, domain[name].labels)
-    return lists
-
-
-def row_words(factor: Matrix, labels: Sequence[str]) -> list[str]:
-    """A label, a range of them, some times a label, or else the number of a weighted sum.
-
-    >>> from psephos.matrix import Dense
-    >>> row_words(Dense([[1, 1, 0], [0, 0, 3], [2, 1, 1]]), ["a", "b", "c"])
-    ['a to b', '3 × c', 'weighted sum 1']
-    """
-    if isinstance(factor, Identity):
-        return list(labels)
-    if isinstance(factor, Compose) and isinstance(factor.parts[-1], Partition):
-        inner = factor.parts[0] if len(factor.parts) == 2 else Compose(factor.parts[:-1])
-        return row_words(inner, row_words(factor.parts[-1], labels))
-    if isinstance(factor, Partition):
-        members = [np.flatnonzero(factor.groups == g) for g in range(factor.shape[0])]
-        return [_label_range(cells, labels) or f"group {g + 1}" for g, cells in enumerate(members)]
-    rows, cells = factor.shape
-    if rows * cells > FACTOR_ENTRIES:
-        return [f"combination {i + 1}" for i in range(rows)]
-    words, sums = [], 0
-    for row in factor.dense(limit=FACTOR_ENTRIES):
-        text = _row_text(row, labels)
-        sums += text is None
-        words.append(f"weighted sum {sums}" if text is None else text)
-    return words
-
-
-def _row_text(row: Array, labels: Sequence[str]) -> str | None:
-    """The cells that a row counts, and how often; None if some count more often than others."""
-    cells = np.flatnonzero(row)
-    if cells.size == 0 or np.ptp(row[cells]):
-        return None
-    text, times = _label_range(cells, labels), row[cells[0]]
-    return text if text is None or times == 1 else f"{times:,.0f} × {text}"
-
-
-def _label_range(cells: Array, labels: Sequence[str]) -> str | None:
-    """The first and last label of neighbouring cells; None if they are no neighbours."""
-    first, last = int(cells[0]), int(cells[-1])
-    if cells.size == len(labels) > 1:
-        return TOTAL
-    if cells.size == 1:
-        return labels[first]
-    return f"{labels[first]} to {labels[last]}" if last - first == cells.size - 1 else None
-
-
-def row_multiplicity(matrix: Matrix) -> float:
-    """How often a block counts a row at most; 1 for what is too large to look at."""
-    if isinstance(matrix, Kron):
-        return math.prod(row_multiplicity(factor) for factor in matrix.factors)
-    if isinstance(matrix, Compose) and isinstance(matrix.parts[-1], Partition):
-        return math.prod(row_multiplicity(part) for part in matrix.parts[:-1])
-    if isinstance(matrix, Identity | Ones | Partition) or math.prod(matrix.shape) > FACTOR_ENTRIES:
-        return 1.0
-    return float(np.abs(matrix.dense(limit=FACTOR_ENTRIES)).max())
-
-
-def marked(labels: dict[str, list[str]], numbers: dict[str, Any], simulation: bool) -> pa.Table:
-    """Labels and numbers as one table; made-up numbers say so in every row."""
-    columns: dict[str, Any] = dict(labels)
-    for name, values in numbers.items():
-        wide = values.dtype == object
-        columns[name] = [str(value) for value in values] if wide else values
-    if simulation:
-        columns["made_up"] = [True] * len(next(iter(columns.values())))
-    return pa.table(columns)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from psephos.errors import ReleaseError, UnsupportedError
-from psephos.report.points import PART, TOTAL, Points, shape_of
+from psephos.report.points import NUMBER_COLUMNS, PART, TOTAL, Points, shape_of
 
 MOST_BARS = 40
 MOST_PANELS = 6
@@ -42,6 +42,7 @@ class Style:
     extent: tuple[float, float] | None = None
     width: int = WIDTH
     order: Mapping[str, list[str]] = field(default_factory=dict)
+    numbers: Sequence[str] = NUMBER_COLUMNS
 
     def title(self, name: str) -> str | None:
         return self.titles.get(name, name) or None
@@ -78,8 +79,9 @@ def table_chart(
         ordered: attributes whose values follow each other, such as ages
         titles: what to call attributes
     """
-    style = Style(_module("altair"), tuple(ordered), titles or {})
     points = Points.of(table)
+    numbers = NUMBER_COLUMNS if points.has_errors else NUMBER_COLUMNS[:1]
+    style = Style(_module("altair"), tuple(ordered), titles or {}, numbers=numbers)
     if PART not in points.labels:
         return _configured(_titled_chart(points.without_totals().distinct(), title, style))
     parts = list(points.split([PART]))
@@ -372,9 +374,7 @@ def _rules(base: Any, alt: Any) -> Any:
 
 def _tooltip(alt: Any, names: Sequence[str], style: Style) -> list[Any]:
     labels = [alt.Tooltip(f"a{k}:N", title=style.title(n) or "") for k, n in enumerate(names)]
-    return labels + [
-        alt.Tooltip(f"{name}:Q", format=",.1f") for name in ("count", "low", "high", "stderr")
-    ]
+    return labels + [alt.Tooltip(f"{name}:Q", format=",.1f") for name in style.numbers]
 
 
 def _title(text: str, note: str) -> dict[str, Any]:

@@ -59,7 +59,8 @@ class TableChart:
     ordered: Sequence[str]
     titles: Mapping[str, str]
     description: str
-    confidence: str
+    confidence: str | None
+    """Of the intervals; None where there are none."""
 
     def svg(self, prefix: str) -> str:
         """The chart; ids in it begin with the prefix."""
@@ -69,6 +70,8 @@ class TableChart:
     @property
     def caption(self) -> str:
         """How to read the chart."""
+        if self.confidence is None:
+            return "Counts without intervals: how far they are off is not known."
         points = Points.of(self.data)
         if PART in points.labels:
             return CHART_CAPTIONS["panels"].format(self.confidence)
@@ -145,6 +148,16 @@ class IntervalMethod:
 
 
 @dataclass(frozen=True)
+class PlanFacts:
+    """The plan that adapts to the data, why it was taken, and what it erred by in simulation."""
+
+    name: str
+    reason: str
+    stand_in: str
+    errors: HtmlTable
+
+
+@dataclass(frozen=True)
 class Page:
     """Everything on the page that depends on the release; all of it is public."""
 
@@ -169,12 +182,14 @@ class Page:
     questions: Questions
     spending: Spending
     results: tuple[Result, ...]
-    rivals: Rivals
+    rivals: Rivals | None
     shifts: Shifts | None
     groups: Groups | None
     """Where there are too many cells for all published tables to be sums of them."""
     guarantee: Guarantee
-    intervals: IntervalMethod
+    intervals: IntervalMethod | None
+    plan: PlanFacts | None = None
+    """Where a plan was run that adapts to the data; there are no intervals and rivals then."""
 
 
 def page_html(page: Page) -> str:

@@ -35,8 +35,16 @@ class Points:
         """The rows of a view's table; labels are the columns before the count."""
         names = table.column_names[: table.column_names.index("count")]
         labels = {name: [str(label) for label in table[name].to_pylist()] for name in names}
-        numbers = {name: [float(x) for x in table[name].to_pylist()] for name in NUMBER_COLUMNS}
+        shown = [name for name in NUMBER_COLUMNS if name in table.column_names]
+        numbers = {name: [float(x) for x in table[name].to_pylist()] for name in shown}
+        # Where no interval is known, it ends where it begins, and nothing is drawn of it.
+        numbers |= {name: numbers["count"] for name in ("low", "high") if name not in numbers}
         return cls(labels, numbers)
+
+    @property
+    def has_errors(self) -> bool:
+        """Are standard errors and intervals known?"""
+        return "stderr" in self.numbers
 
     def __len__(self) -> int:
         return len(self.numbers["count"])

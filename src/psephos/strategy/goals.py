@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.random import default_rng
 
-from psephos.errors import BudgetError, TooLargeError
+from psephos.errors import BudgetError, TooLargeError, WorkloadError
 from psephos.inverse.axis import DENSE_AXIS
 from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.unit import Unit
 from psephos.matrix import Identity, Matrix, Ones, is_total
-from psephos.strategy.build import residual_strategy
+from psephos.strategy.build import marginals_strategy, residual_strategy
 from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.gram_terms import GramTerms, is_identity
+from psephos.strategy.hdmm.largest_variance import largest_variance_marginals
 from psephos.strategy.hdmm.residual import largest_variance_weights
 from psephos.strategy.hdmm.search import hdmm
 from psephos.strategy.strategy import Strategy
@@ -87,13 +89,27 @@ def least_budget(
     return Budget(currency, count * step)
 
 
-def smallest_largest(workload: Workload, noise: NoiseName = "laplace", **options: Any) -> Strategy:
+def smallest_largest(
+    workload: Workload,
+    noise: NoiseName = "laplace",
+    *,
+    targets: Sequence[float] | None = None,
+    **options: Any,
+) -> Strategy:
     """A strategy whose worst answer is as good as can be, rather than the sum of all.
 
     Products with large worst variances are given more weight, a few times over, and the selection
-    is repeated. Marginals under Gaussian noise are a convex problem besides, and solved as such.
-    What has the smallest largest variance, as exact integers, wins. Weights of the workload's
-    products do not count: every answer is worth the same.
+    is repeated. Marginals have searches of their own besides: under Gaussian noise the problem is
+    convex, and solved as such; under Laplace noise weights on marginals are balanced. What has the
+    smallest largest variance, as exact integers, wins. Weights of the workload's products do not
+    count: every answer is worth the same.
+
+    Args:
+        workload: what is asked
+        noise: "laplace" or "gaussian"
+        targets: standard errors that the products should have, up to a common factor: then the
+            largest ratio of variance to target² is small. Any scale will do
+        options: as those of `hdmm`
 
     >>> from psephos import Domain, marginals
     >>> W = marginals(Domain.of(a=2, b=10), k=1)
@@ -101,18 +117,26 @@ def smallest_largest(workload: Workload, noise: NoiseName = "laplace", **options
     2.927
     >>> float(smallest_largest(W, "gaussian").worst_errors(W).max().round(3))
     1.826
+    >>> smallest_largest(W, "gaussian", targets=[1, 2]).worst_errors(W).round(3)
+    array([1.204, 4.814])
     """
     kind = checked_selection(workload, noise)
-    searched = reweighted(workload, kind, **options)
-    direct = convex(workload) if kind is NoiseKind.GAUSSIAN else None
+    goals = _checked_targets(workload, targets)
+    direct = balanced_marginals(workload, kind, goals, seed=options.get("seed", 0))
+    if direct is not None and kind is NoiseKind.GAUSSIAN:
+        return direct
+    searched = reweighted(workload, kind, goals, **options)
     if direct is None:
         return searched
-    return min(direct, searched, key=lambda s: float(s.worst_errors(workload).max()))
+    return min(direct, searched, key=lambda s: float((s.worst_errors(workload) / goals**2).max()))
 
 
-def reweighted(workload: Workload, noise: NoiseName, **options: Any) -> Strategy:
+def reweighted(
+    workload: Workload, noise: NoiseName, targets: Array | None = None, **options: Any
+) -> Strategy:
     """The best of a few selections, each with more weight where the last one was worst."""
-    shares = np.ones(len(workload.products))
+    squares = np.ones(len(workload.products)) if targets is None else targets**2
+    shares = squares.min() / squares
     candidates: list[tuple[float, Strategy]] = []
     for _ in range(REWEIGHTINGS):
         products = [
@@ -120,7 +144,7 @@ def reweighted(workload: Workload, noise: NoiseName, **options: Any) -> Strategy
             for product, share in zip(workload.products, shares, strict=True)
         ]
         strategy = hdmm(Workload(workload.domain, products), noise, **options)
-        worst = strategy.worst_errors(workload)
+        worst = strategy.worst_errors(workload) / squares
         candidates.append((float(worst.max()), strategy))
         shares = shares * worst / worst.max()
         shares = np.maximum(shares / shares.max(), 1e-6)
@@ -129,11 +153,13 @@ def reweighted(workload: Workload, noise: NoiseName, **options: Any) -> Strategy
     return min(candidates, key=lambda pair: pair[0])[1]
 
 
-def convex(workload: Workload) -> Strategy | None:
-    """Residuals with the least largest variance of a cell; None if not all asked is marginals.
+def balanced_marginals(
+    workload: Workload, noise: NoiseKind, targets: Array | None = None, *, seed: int = 0
+) -> Strategy | None:
+    """Marginals or residuals with a small largest variance, or ratio to targets².
 
-    The best for Gaussian noise by any strategy: averaged over all orders of the values of each
-    attribute, a strategy is one of residuals, and no worse.
+    None if not all asked is marginals. For Gaussian noise it is the best by any strategy: averaged
+    over all orders of the values of each attribute, a strategy is one of residuals, and no worse.
     """
     shape = workload.domain.shape
     sets = []
@@ -141,11 +167,33 @@ def convex(workload: Workload) -> Strategy | None:
         if not all(is_identity(w) or is_total(w) for w in factors):
             return None
         sets.append(tuple(i for i, w in enumerate(factors) if is_identity(w)))
-    pairs, _ = largest_variance_weights(shape, sets)
-    weights = np.array([weight for _, weight in pairs])
-    axes = [each for each, _ in pairs]
     cells = [Identity(n) for n in shape]
-    return residual_strategy(workload.domain, axes, weights, cells, "residual, largest variance")
+    goals = None if targets is None else targets.tolist()
+    if noise is NoiseKind.GAUSSIAN:
+        pairs, _ = largest_variance_weights(shape, sets, goals)
+        weights = np.array([weight for _, weight in pairs])
+        axes = [each for each, _ in pairs]
+        name = "residual, largest variance"
+        return residual_strategy(workload.domain, axes, weights, cells, name)
+    best = largest_variance_marginals(shape, sets, goals, rng=default_rng(seed))
+    name = "OPT_M, largest variance"
+    return marginals_strategy(workload.domain, noise, best.sets, best.weights, cells, name)
+
+
+def _checked_targets(workload: Workload, targets: Any) -> Array:
+    """A positive number for every product."""
+    count = len(workload.products)
+    if targets is None:
+        return np.ones(count)
+    try:
+        goals = np.asarray(targets, dtype=float)
+    except (TypeError, ValueError):
+        goals = np.empty(0)
+    if goals.shape != (count,) or not np.isfinite(goals).all() or (goals <= 0).any():
+        raise WorkloadError(
+            f"targets are {count} positive numbers, one for each product, got {targets!r}"
+        )
+    return goals
 
 
 def svd_bound(workload: Workload) -> float:

@@ -12,7 +12,8 @@ from typing import TypedDict, Unpack
 
 from psephos.errors import WorkloadError, a_path, checked_whole
 from psephos.inverse.choice import Cost
-from psephos.strategy.datacube.cuboids import datacube
+from psephos.strategy.datacube.budgets import budgeted
+from psephos.strategy.datacube.strategies import datacube
 from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.fixed.baselines import h2, hb, identity, privelet, quadtree
 from psephos.strategy.fixed.baselines import workload_itself as workload
@@ -29,6 +30,7 @@ __all__ = [
     "Cost",
     "Rival",
     "Strategy",
+    "budgeted",
     "cached",
     "datacube",
     "greedy_h",

@@ -173,8 +173,7 @@ class Strategy(Value):
         if not isinstance(unit, Unit):
             raise BudgetError(f"a unit is written add_remove_row() or person(...), got {unit!r}")
         noises = noise_for(self.query, budget, unit, 1)
-        precisions = [precision(noise.exact_variance) for noise in noises]
-        return form_of([b.matrix for b in self.query.blocks], precisions, self.domain.shape)
+        return self._inverse([precision(noise.exact_variance) for noise in noises])
 
     @cached_property
     def cost(self) -> Cost:
@@ -202,7 +201,12 @@ class Strategy(Value):
         """The inverse at unit noise: precision w²/Δ₁² or w/Δ₂²."""
         # In the L2 norm `sensitivity` is the square, as weights are.
         whole = sensitivity(self.query, self.noise.norm)
-        precisions = [float((b.weight / whole) ** self.noise.power) for b in self.query.blocks]
+        return self._inverse(
+            [float((b.weight / whole) ** self.noise.power) for b in self.query.blocks]
+        )
+
+    def _inverse(self, precisions: Sequence[float]) -> Form:
+        """How answers follow from the blocks, measured with these precisions."""
         return form_of([b.matrix for b in self.query.blocks], precisions, self.domain.shape)
 
     def __repr__(self) -> str:

@@ -25,18 +25,32 @@ def marginals(
     k: int | None = None,
     up_to: int | None = None,
     of: Iterable[Sequence[str]] | None = None,
-    weight: float = 1.0,
+    half_above: bool = False,
+    above_with: str | None = None,
+    weight: float | Mapping[tuple[str, ...], float] = 1.0,
 ) -> Workload:
     """Marginal tables: all of k attributes, all of at most `up_to`, or those listed in `of`.
 
-    `up_to` includes the 0-way total.
+    Args:
+        domain: of the table
+        k: all marginals of k attributes, Q_k of Yaroslavtsev et al. (2013)
+        up_to: all of at most so many, the 0-way total included
+        of: those listed
+        half_above: with k, every second of the marginals of k + 1 attributes too: Q_k*
+        above_with: with k, also those of k + 1 attributes that have this attribute: Q_k^a
+        weight: of every table; or by its attributes, and 1 for those left out. A table of weight
+            w counts w² times in the sum of variances: the paper's a
 
     >>> marginals(Domain.of(a=2, b=3, c=4), k=2)
     Workload(26 queries in 3 products over 24 cells)
     >>> marginals(Domain.of(a=2, b=3, c=4), up_to=1)
     Workload(10 queries in 4 products over 24 cells)
+    >>> [p.title for p in marginals(Domain.of(a=2, b=3, c=4), k=1, above_with="b").products]
+    ['a', 'b', 'c', 'a × b', 'b × c']
     """
     sets = _sets(domain, k, up_to, of)
+    if half_above or above_with is not None:
+        sets += _above(domain, k, half_above, above_with)
     return _over_sets(domain, dict.fromkeys(domain.names, identity()), sets, weight)
 
 
@@ -120,12 +134,48 @@ def _one_product(domain: Domain, names: Sequence[str] | None, queries: QuerySet)
 
 
 def _over_sets(
-    domain: Domain, queries: dict[str, QuerySet], sets: Iterable[tuple[str, ...]], weight: float
+    domain: Domain,
+    queries: dict[str, QuerySet],
+    sets: Sequence[tuple[str, ...]],
+    weight: float | Mapping[tuple[str, ...], float],
 ) -> Workload:
-    weight = checked_weight(weight)
+    weights = _weights(domain, sets, weight)
     return Workload(
-        domain, tuple(Product(tuple((n, queries[n]) for n in names), weight) for names in sets)
+        domain,
+        tuple(
+            Product(tuple((n, queries[n]) for n in names), each)
+            for names, each in zip(sets, weights, strict=True)
+        ),
     )
+
+
+def _weights(
+    domain: Domain,
+    sets: Sequence[tuple[str, ...]],
+    weight: float | Mapping[tuple[str, ...], float],
+) -> list[float]:
+    """The weight of every table, by its attributes in any order."""
+    if not isinstance(weight, Mapping):
+        return [checked_weight(weight)] * len(sets)
+    by_set = {}
+    for names, each in weight.items():
+        table = (names,) if isinstance(names, str) else tuple(names)
+        by_set[tuple(sorted(table, key=domain.axis))] = checked_weight(each)
+    unknown = [names for names in by_set if names not in set(sets)]
+    if unknown:
+        raise WorkloadError(f"a weight is given for {unknown[0]}, which is no table of these")
+    return [by_set.get(names, 1.0) for names in sets]
+
+
+def _above(domain: Domain, k: int | None, half: bool, name: str | None) -> list[tuple[str, ...]]:
+    """Marginals of k + 1 attributes: every second one, or those with one attribute."""
+    if k is None or (half and name is not None):
+        raise WorkloadError("half_above=True or above_with='sex' goes with k=..., one of them")
+    larger = list(combinations(domain.names, k + 1))
+    if name is None:
+        return larger[::2]
+    domain.axis(name)
+    return [names for names in larger if name in names]
 
 
 def _sets(

@@ -314,6 +314,20 @@ class SelectionEntry(FileEntry):
         gt=0,
         description="how long to search: seconds of an ordinary core, counted, not measured",
     )
+    error: Literal["absolute", "relative"] = Field(
+        "absolute", description="what is made small: errors in rows, or beside a number's size"
+    )
+
+
+class MethodEntry(FileEntry):
+    """By which plan tables are measured and estimated (`psephos plans` lists them)."""
+
+    name: str = Field(
+        "measure",
+        min_length=1,
+        description='"measure": the best strategy, errors known beforehand; "auto"; or a plan',
+    )
+    options: dict[str, Scalar] = Field(default={}, description="options of the plan, by name")
 
 
 class OutputEntry(FileEntry):
@@ -329,6 +343,12 @@ class OutputEntry(FileEntry):
     confidence: Number = Field(0.95, gt=0, lt=1)
     published: PublishedMethod | Literal["auto"] = Field(
         "auto", description="what the published view is rounded from"
+    )
+    consistency: Literal["l2", "l1", "linf"] = Field(
+        "l2", description="in which norm consistent tables are nearest to the noisy numbers"
+    )
+    prior: Literal["independent", "stand_in"] = Field(
+        "independent", description="what an entropy estimate is drawn towards"
     )
 
 
@@ -358,7 +378,11 @@ class ReleaseFile(FileEntry):
     total: int | None = Field(
         None, ge=0, le=10**15, description="how many rows there are, if that number is public"
     )
+    stand_in: str | None = Field(
+        None, description="a public table of the same columns, such as an earlier year's"
+    )
     tables: tuple[TableEntry, ...] = Field(min_length=1)
+    method: MethodEntry = Field(default_factory=lambda: MethodEntry.model_validate({}))
     selection: SelectionEntry = Field(default_factory=lambda: SelectionEntry.model_validate({}))
     output: OutputEntry = Field(default_factory=lambda: OutputEntry.model_validate({}))
 
@@ -390,6 +414,20 @@ class ReleaseFile(FileEntry):
             )
         if self.budget is not None:
             self._check_affordable(self.budget.budget(), self.ledger.budget())
+        if self.output.prior == "stand_in" and self.stand_in is None:
+            raise ValueError(
+                'output.prior: there is no stand-in; write stand_in = "2015.csv" at the top of the '
+                "file, a public table of the same columns"
+            )
+        if self.output.consistency != "l2" and any(table.target for table in self.tables):
+            raise ValueError(
+                'output.consistency: only tables of least squares ("l2") have intervals, which '
+                "targets are about"
+            )
+        if self.method.options and self.method.name in ("measure", "auto"):
+            raise ValueError(
+                f"method.options: {self.method.name!r} has none; they go with a plan's name"
+            )
         return self
 
     @staticmethod

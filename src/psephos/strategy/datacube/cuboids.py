@@ -1,4 +1,4 @@
-"""DataCube: a few marginals, from which all that are asked for can be summed (Ding et al. 2011).
+"""Which marginals to measure, so that all that are asked for can be summed from them.
 
 If s marginals D are measured with equal noise and every asked marginal C is summed from the best
 single one that contains it, the total squared error is
@@ -6,42 +6,27 @@ single one that contains it, the total squared error is
     s² Σ_C w_C² min_{D ⊇ C} cells(D)
 
 under Laplace noise, with s in place of s² under Gaussian noise. Marginals are chosen greedily for
-that; what is published then is the least squares estimate from all of them, which is better.
+that, as Ding et al. (2011) do; least squares on all of them is better still.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
 
-from psephos.errors import WorkloadError
-from psephos.kernel.query import Query
-from psephos.matrix import Identity, Kron, Matrix, is_total, total
+from psephos.errors import TooLargeError, WorkloadError
+from psephos.matrix import is_total
 from psephos.matrix.marginals import Axes
-from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.gram_terms import is_identity
-from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
 CUBE_AXES = 10
 """Up to this many attributes all 2^d marginals are looked at."""
 MOST_CUBOIDS = 4096
-
-
-def datacube(workload: Workload, noise: NoiseName = "laplace") -> Strategy:
-    """Greedily chosen marginals with equal noise; for workloads of marginals alone."""
-    kind = checked_selection(workload, noise)
-    requests = requested_marginals(workload)
-    chosen = choose(workload.domain.shape, requests, kind.power)
-    blocks: list[tuple[Matrix, int]] = []
-    for axes in chosen:
-        factors = (Identity(n) if i in axes else total(n) for i, n in _axes(workload))
-        blocks.append((Kron(tuple(factors)), 1))
-    return Strategy(workload.domain, kind, Query.of(blocks), "datacube")
 
 
 def requested_marginals(workload: Workload) -> dict[Axes, float]:
@@ -61,7 +46,7 @@ def requested_marginals(workload: Workload) -> dict[Axes, float]:
     return weights
 
 
-def choose(shape: Sequence[int], requests: dict[Axes, float], power: int) -> list[Axes]:
+def choose(shape: Sequence[int], requests: Mapping[Axes, float], power: int) -> list[Axes]:
     """The marginals to measure: the best of a way up from nothing and a way down from all asked.
 
     >>> choose((2, 2, 2), {(): 1.0, (0,): 1.0, (1,): 1.0, (0, 1): 1.0}, 2)
@@ -70,26 +55,37 @@ def choose(shape: Sequence[int], requests: dict[Axes, float], power: int) -> lis
     marginals = list(requests)
     weights = np.array([requests[axes] for axes in marginals])
     candidates = _candidates(len(shape), marginals)
-    costs = np.full((len(candidates), len(marginals)), np.inf)
-    for i, axes in enumerate(candidates):
-        inside = [j for j, each in enumerate(marginals) if set(each) <= set(axes)]
-        costs[i, inside] = math.prod(float(shape[a]) for a in axes)
+    inside, lengths = _members(len(shape), marginals), [len(axes) for axes in marginals]
+    contains = _members(len(shape), candidates) @ inside.T == np.array(lengths)
+    cells = np.array([math.prod(float(shape[a]) for a in axes) for axes in candidates])
+    costs = np.where(contains, cells[:, None], np.inf)
 
     def error(chosen: Sequence[int]) -> float:
         return float(len(chosen) ** power) * float(weights @ costs[list(chosen)].min(axis=0))
 
-    direct = [candidates.index(axes) for axes in marginals]
-    ways = [_upwards(costs, weights, power), _pruned(direct, error)]
-    best = min((_pruned(way, error) for way in ways), key=error)
+    place = {axes: i for i, axes in enumerate(candidates)}
+    ways = [_upwards(costs, weights, power), [place[axes] for axes in marginals]]
+    best = min((_pruned(costs, weights, power, way) for way in ways), key=error)
     return sorted(candidates[i] for i in best)
 
 
-def _axes(workload: Workload) -> list[tuple[int, int]]:
-    return list(enumerate(workload.domain.shape))
+def _members(d: int, sets: Sequence[Axes]) -> Array:
+    """A row of zeros and ones for each set."""
+    members = np.zeros((len(sets), d), dtype=np.float32)
+    for row, axes in zip(members, sets, strict=True):
+        row[list(axes)] = 1
+    return members
 
 
 def _candidates(d: int, marginals: Sequence[Axes]) -> list[Axes]:
     """All marginals over few attributes; over many the asked ones, unions of two, and the union."""
+    if len(marginals) > MOST_CUBOIDS:
+        raise TooLargeError(
+            f"{len(marginals):,} marginals are too many to choose among, over the limit of "
+            f'{MOST_CUBOIDS:,}; measure them as they are by strategy="Q", or use select.hdmm',
+            len(marginals),
+            MOST_CUBOIDS,
+        )
     top = tuple(sorted(set().union(*marginals)))
     if len(top) <= CUBE_AXES:
         return [axes for k in range(len(top), -1, -1) for axes in combinations(top, k)]
@@ -121,13 +117,18 @@ def _upwards(costs: Array, weights: Array, power: int) -> list[int]:
     return best
 
 
-def _pruned(chosen: Sequence[int], error: Callable[[Sequence[int]], float]) -> list[int]:
-    """Without the marginals that cost more than they help, the worst first."""
-    remaining = list(dict.fromkeys(chosen))
+def _pruned(costs: Array, weights: Array, power: int, chosen: Sequence[int]) -> list[int]:
+    """Without the marginals that cost more than they help, the worst first.
+
+    What is lost with a marginal is what its tables cost more when they come from the next best.
+    """
+    remaining = np.array(list(dict.fromkeys(chosen)))
     while len(remaining) > 1:
-        smaller = [remaining[:i] + remaining[i + 1 :] for i in range(len(remaining))]
-        best = min(smaller, key=error)
-        if error(best) >= error(remaining):
+        some = costs[remaining]
+        first, second = np.partition(some, 1, axis=0)[:2]
+        losses = np.bincount(some.argmin(axis=0), weights * (second - first), len(remaining))
+        worst, now, fewer = int(losses.argmin()), float(weights @ first), len(remaining) - 1
+        if fewer**power * (now + losses[worst]) >= (fewer + 1) ** power * now:
             break
-        remaining = best
-    return remaining
+        remaining = np.delete(remaining, worst)
+    return [int(i) for i in remaining]

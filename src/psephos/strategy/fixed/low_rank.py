@@ -1,39 +1,49 @@
-"""The low-rank mechanism: W ≈ B L, where L is measured and B says how answers follow from it.
+"""The low-rank mechanism: W = B L, where L is measured and B says how answers follow from it.
 
-    minimise ½‖B‖²  subject to  W = B L,  every column of L of norm at most one
+    minimise ‖B‖²  subject to  W = B L,  every column of L of norm at most one
 
-(Yuan et al. 2012), by an augmented Lagrangian: B in closed form, L by accelerated gradients and
-projections onto the ball, column by column. Only WᵀW matters, so W is replaced by a root of it. The
-L that is found is rounded to integers, and B is W L⁺. Where rounding leaves something asked outside
-the span of L, every cell is asked once more, at the best of a few weights.
+(Yuan et al. 2012). Beside L every cell is asked at a small weight δ, so that whatever L is, W can
+be answered. The best B is then least squares, and what is left to search is L alone:
+
+    minimise tr(G (LᵀL + δ²I)⁻¹)  with G = WᵀW,
+
+by projected gradients with steps of Barzilai and Borwein, on the columns' balls (Birgin, Martínez
+and Raydan 2000). That takes one Cholesky factor a step, where alternating between B and L takes
+dozens of steps for the same gain. The L that is found is rounded to integers; the weight of the
+cells is the best of a few, and nothing where L spans W by itself.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.random import default_rng
-from scipy.linalg import qr
+from scipy.linalg import lapack, qr
 
 from psephos.errors import WorkloadError, checked_whole
 from psephos.kernel.query import Query
 from psephos.strategy.factors import NoiseName, checked_selection
-from psephos.strategy.fixed.matrix_mechanism import (
-    error_of,
-    merged_gram,
-    round_signed,
-    spread_columns,
-)
-from psephos.strategy.gram_terms import GramOperator
+from psephos.strategy.fixed.matrix_mechanism import merged_gram, round_signed, spread_columns
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-LOW_RANK_CELLS = 512
+LOW_RANK_CELLS = 1024
 """The most different cells that are factorised."""
 LOW_RANK_BITS = 12
 """Bits of the largest column."""
-FIT_TOLERANCE = 1e-4
-"""The share of W's length by which B L may miss it."""
+WEIGHTS_OF_FEW, WEIGHTS_OF_MANY = (1 / 8, 1 / 128), (1 / 64,)
+"""Weights of the cells, one after the other. Fewer rows than cells have to find W's span first: a
+large weight lets them. Rows as many as cells span it from the start, and a large weight would let
+them give it up."""
+MORE_ROWS = 2.0
+"""What a column has at the start outside of its own cell: with little of it the search ends at
+single cells, with much of it late."""
+STEPS_COMPARED = 8
+"""A step may be worse than the one before, but not than all of so many."""
+LARGEST_CHANGE = 1e3
+"""The most that a step may add to an entry before it is projected: columns have norm one."""
+WORTHWHILE_GAIN = 1e-4
+"""The search ends when ten steps gain less than this share."""
 
 
 def low_rank(
@@ -41,105 +51,104 @@ def low_rank(
     noise: NoiseName = "laplace",
     *,
     share: float = 1.2,
-    rounds: int = 25,
-    steps: int = 12,
+    steps: int = 150,
     seed: int = 0,
 ) -> Strategy:
-    """The low-rank mechanism, for at most 512 cells that the workload tells apart.
+    """The low-rank mechanism, for at most 1,024 cells that the workload tells apart.
 
     Args:
         workload: what is to be answered
         noise: "laplace" (L1 norms) or "gaussian" (L2 norms)
         share: the rows of L for each dimension of the workload's span
-        rounds: the most steps of the multiplier
-        steps: alternations between B and L in each of them
+        steps: the most gradients of a search, of which there are at most four
         seed: of the small noise at the start
     """
     kind = checked_selection(workload, noise)
     number = isinstance(share, int | float | np.number) and not isinstance(share, bool)
     if not number or not 0 < share <= 10:
         raise WorkloadError(f"share is a number above 0, at most 10, got {share!r}")
-    rounds, steps = checked_whole(rounds, "rounds", 1), checked_whole(steps, "steps", 1)
-    seed = checked_whole(seed, "seed", 0)
+    steps, seed = checked_whole(steps, "steps", 1), checked_whole(seed, "seed", 0)
     gram, groups = merged_gram(workload, LOW_RANK_CELLS, "the low-rank mechanism")
     values, vectors = np.linalg.eigh(gram.times(np.eye(gram.n)))
     spanned = values > values[-1] * gram.n * 1e-14
     root = np.sqrt(values[spanned])[:, None] * vectors[:, spanned].T
-    left = factorise(root, round(share * len(root) + 0.5), kind.norm, rounds, steps, seed)
+    left = factorise(root, round(share * len(root) + 0.5), kind.norm, steps, seed)
     array = round_signed(left, LOW_RANK_BITS) if kind.norm == 1 else _round_squares(left)
-    array = completed(array, root, gram, kind.norm)
-    loss = (error_of(array, gram, kind.norm) / error_of(left, gram, kind.norm)) ** 0.5 - 1
-    query = Query.of(spread_columns(array, groups))
-    return Strategy(workload.domain, kind, query, "low_rank", max(0.0, loss))
+    loss = np.sqrt(errors_with_cells(array, root, kind.norm).min())
+    loss /= np.sqrt(errors_with_cells(left * (1 << LOW_RANK_BITS), root, kind.norm).min())
+    query = Query.of(spread_columns(completed(array, root, kind.norm), groups))
+    return Strategy(workload.domain, kind, query, "low_rank", max(0.0, float(loss) - 1))
 
 
-def factorise(w: Array, rows: int, norm: int, rounds: int, steps: int, seed: int) -> Array:
-    """The best L for W ≈ B L from several starts: the problem is not convex."""
-    w = w / np.linalg.norm(w)
-    candidates = [_descent(w, start, norm, rounds, steps) for start in _starts(w, rows, seed)]
-    return min(candidates, key=lambda left: _error(left, w, norm))
+def factorise(root: Array, rows: int, norm: int, steps: int, seed: int) -> Array:
+    """The best L from several starts: the problem is not convex."""
+    n = root.shape[1]
+    gram = root.T @ root / (root**2).sum()
+    weights = WEIGHTS_OF_MANY if rows >= n else WEIGHTS_OF_FEW
+    candidates = []
+    for left in _starts(root, rows, seed):
+        for weight in weights:
+            left = descend(left, gram, weight, norm, steps)
+        candidates.append(left)
+    size = 1 << LOW_RANK_BITS
+    return min(candidates, key=lambda left: errors_with_cells(left * size, root, norm).min())
 
 
-def _starts(w: Array, rows: int, seed: int) -> list[Array]:
-    """Singular vectors; a triangle or, if there are rows enough, cells and a symmetric root."""
-    n = w.shape[1]
+def _starts(root: Array, rows: int, seed: int) -> list[Array]:
+    """Single cells if there are rows enough, else singular vectors and a triangle; noise beside."""
+    n = root.shape[1]
     rng = default_rng(seed)
-    _, values, right = np.linalg.svd(w, full_matrices=False)
-    _, triangle, order = qr(w, mode="economic", pivoting=True)
-    starts = [right, triangle[:, np.argsort(order)]]
-    if rows >= n:
-        starts = [right, np.eye(n), (right.T * np.sqrt(values)) @ right]
+    starts = [np.eye(n)]
+    if rows < n:
+        _, triangle, order = qr(root, mode="economic", pivoting=True)
+        starts = [np.linalg.svd(root, full_matrices=False)[2], triangle[:, np.argsort(order)]]
     padded = []
     for start in starts:
-        more = 0.05 * np.abs(start).max() * rng.normal(size=(rows - len(start), n))
-        padded.append(np.vstack([start, more]))
+        start = start[:rows] / np.maximum(np.abs(start[:rows]).sum(axis=0), 1e-12)
+        more = rng.normal(size=(rows - len(start), n)) ** 6  # few large entries: no two rows alike
+        share = MORE_ROWS if rows >= n else MORE_ROWS / 10
+        more *= share / np.maximum(more.sum(axis=0), 1e-12)
+        padded.append(np.vstack([start, more]) / (1 + share))
     return padded
 
 
-def _descent(w: Array, start: Array, norm: int, rounds: int, steps: int) -> Array:
-    """Augmented Lagrangian: B and L in turn, then the multiplier; the penalty grows."""
-    left = start / np.maximum((np.abs(start) ** norm).sum(axis=0), 1e-12) ** (1 / norm)
-    multiplier, beta = np.zeros_like(w), 10.0
-    best, least = left, _error(left, w, norm)
-    for _ in range(rounds):
-        for _ in range(steps):
-            inner = beta * left @ left.T
-            inner.flat[:: len(inner) + 1] += 1
-            b = np.linalg.solve(inner, left @ (beta * w + multiplier).T).T
-            left = _improved(left, b, w + multiplier / beta, norm)
-        error = _error(left, w, norm)
-        if error < least:
-            best, least = left.copy(), error
-        residual = w - b @ left
-        if np.linalg.norm(residual) < FIT_TOLERANCE:
-            break
-        multiplier = multiplier + beta * residual
-        beta *= 1.5
-    return np.asarray(best)
-
-
-def _error(left: Array, w: Array, norm: int) -> float:
-    """‖L‖²‖W L⁺‖², infinite if L does not span W."""
-    longest = (np.abs(left) ** norm).sum(axis=0).max() ** (1 / norm)
-    b = np.linalg.lstsq(left.T, w.T, rcond=None)[0].T
-    if np.linalg.norm(w - b @ left) > 1e-6:
-        return float("inf")
-    return float(longest**2 * (b**2).sum())
-
-
-def _improved(left: Array, b: Array, target: Array, norm: int, steps: int = 6) -> Array:
-    """A few accelerated projected gradients of ½‖T - B L‖² in L."""
-    square, cross = b.T @ b, b.T @ target
-    slope = float(np.linalg.norm(square, 2))
-    if slope == 0:
-        return left
-    ahead, before, t = left, left, 1.0
+def descend(left: Array, gram: Array, weight: float, norm: int, steps: int) -> Array:
+    """The best L of some projected gradients, the length of each step from the one before."""
+    left = project(left, norm)
+    error, slope = _error_and_slope(left, gram, weight)
+    best, history = left, [error]
+    length = 1 / np.abs(slope).max()
     for _ in range(steps):
-        now = project(ahead - (square @ ahead - cross) / slope, norm)
-        after = (1 + np.sqrt(1 + 4 * t * t)) / 2
-        ahead = now + (t - 1) / after * (now - before)
-        before, t = now, after
-    return before
+        way = project(left - length * slope, norm) - left
+        falls = float((way * slope).sum())
+        part = 1.0
+        while True:
+            ahead = left + part * way
+            error, ahead_slope = _error_and_slope(ahead, gram, weight)
+            if error <= max(history[-STEPS_COMPARED:]) + 1e-4 * part * falls or part < 1e-6:
+                break
+            part *= min(0.5, max(0.1, -0.5 * part * falls / (error - history[-1] - part * falls)))
+        moved, bent = ahead - left, ahead_slope - slope
+        curve = float((moved * bent).sum())
+        length = float((moved**2).sum()) / curve if curve > 0 else 10 * length
+        length = min(length, LARGEST_CHANGE / max(float(np.abs(ahead_slope).max()), 1e-300))
+        left, slope = ahead, ahead_slope
+        if error < min(history):
+            best = left
+        history.append(error)
+        if len(history) > 20 and min(history[-10:]) > min(history[:-10]) * (1 - WORTHWHILE_GAIN):
+            break
+    return best
+
+
+def _error_and_slope(left: Array, gram: Array, weight: float) -> tuple[float, Array]:
+    """tr(G X⁻¹) with X = LᵀL + δ²I, and its gradient -2 L X⁻¹ G X⁻¹."""
+    square = left.T @ left
+    square.flat[:: len(square) + 1] += weight**2
+    inverse = lapack.dpotri(lapack.dpotrf(square, lower=1)[0], lower=1)[0]
+    inverse = np.tril(inverse) + np.tril(inverse, -1).T
+    solved = inverse @ gram
+    return float(np.trace(solved)), -2 * (left @ (solved @ inverse))
 
 
 def project(a: Array, norm: int) -> Array:
@@ -165,13 +174,27 @@ def _round_squares(a: Array) -> Array:
     return np.asarray(np.rint(a * ((1 << LOW_RANK_BITS) / largest)).astype(np.int64))
 
 
-def completed(array: Array, root: Array, gram: GramOperator, norm: int) -> Array:
-    """With every cell asked once more, at the best weight 2^b, if W is not in the span of L."""
-    rows = array[array.any(axis=1)].astype(float)
-    inside = np.linalg.lstsq(rows.T, root.T, rcond=None)[0]
-    missed = np.linalg.norm(root.T - rows.T @ inside)
-    if missed <= 1e-8 * np.linalg.norm(root):
+def errors_with_cells(array: Array, root: Array, norm: int) -> Array:
+    """The error of A alone, infinite if W is not in its span, and with all cells at weights 2^b."""
+    a = array.astype(float)
+    longest = float((np.abs(a) ** norm).sum(axis=0).max())
+    values, vectors = np.linalg.eigh(a.T @ a)
+    needs = ((root @ vectors) ** 2).sum(axis=0)
+    seen = values > values[-1] * len(values) * np.finfo(float).eps
+    missed = needs[~seen].sum() > 1e-16 * needs.sum()
+    alone = np.inf if missed else longest ** (2 / norm) * (needs[seen] / values[seen]).sum()
+    weights = 2.0 ** np.arange(LOW_RANK_BITS + 1)
+    with_cells = [
+        (longest + w**norm) ** (2 / norm) * (needs / (np.maximum(values, 0) + w**2)).sum()
+        for w in weights
+    ]
+    return np.array([alone, *with_cells])
+
+
+def completed(array: Array, root: Array, norm: int) -> Array:
+    """With every cell asked once more, at the best weight 2^b, unless A does better alone."""
+    best = int(errors_with_cells(array, root, norm).argmin())
+    if best == 0:
         return array
     cells = np.eye(array.shape[1], dtype=np.int64)
-    candidates = [np.vstack([array, cells << b]) for b in range(LOW_RANK_BITS + 1)]
-    return min(candidates, key=lambda a: error_of(a, gram, norm))
+    return np.vstack([array, cells << (best - 1)])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, repeat
 
 import numpy as np
 
@@ -50,9 +50,16 @@ def residual_error(shape: Sequence[int], traces: Array | Mapping[Axes, float]) -
 
 
 def largest_variance_weights(
-    shape: Sequence[int], sets: Iterable[Axes], *, tolerance: float = 1e-7, steps: int = 20_000
+    shape: Sequence[int],
+    sets: Iterable[Axes],
+    targets: Iterable[float] | None = None,
+    *,
+    tolerance: float = 1e-7,
+    steps: int = 20_000,
 ) -> tuple[list[tuple[Axes, float]], float]:
     """Weights w_S for the least largest variance of a cell of the marginals asked, and that x 2ρ.
+
+    Where marginals have targets t_a, which are one when left out, it is V_a/t_a² that is least.
 
     With shares μ_S = λ_S m_S / Π nᵢ of the budget, a cell of the marginal on a has variance
     V_a = Σ_{S⊆a} m_S² / (μ_S Π_{i∈a} nᵢ²). For mixing weights q_a, Σ_a q_a V_a is least at
@@ -64,18 +71,12 @@ def largest_variance_weights(
     1.4571
     """
     shape = tuple(shape)
-    # An attribute of one value has no residual.
-    marginals = list(dict.fromkeys(tuple(i for i in a if shape[i] > 1) for a in sets))
-    if not marginals:
-        raise ShapeError("the largest variance of no marginals: list at least one set of axes")
-    spaces = list(dict.fromkeys(s for a in marginals for s in _subsets(a)))
+    goals = targets_of(shape, sets, targets)
+    marginals = list(goals)
+    spaces, sizes = closure_of(shape, marginals)
     contained = incidence(len(shape), marginals, spaces)
     contains = contained.T.tocsr()
-    sizes = _sizes(shape, spaces)
-    inside = np.ones(len(marginals))
-    for rows, axes in by_length(marginals):
-        inside[rows] = np.prod(np.array(shape, dtype=float)[axes], axis=1)
-    prices = inside**-2
+    prices = (table_cells(shape, marginals) * np.array(list(goals.values()))) ** -2
     mixing = np.full(len(marginals), 1 / len(marginals))
     least, best = math.inf, np.ones(len(spaces))
     for _ in range(steps):
@@ -90,6 +91,36 @@ def largest_variance_weights(
         mixing /= mixing.sum()
     # λ_S ∝ μ_S / m_S = √B_S / m_S, and √B_S is m_S times the root.
     return _blocks(shape, spaces, best), least
+
+
+def targets_of(
+    shape: Sequence[int], sets: Iterable[Axes], targets: Iterable[float] | None
+) -> dict[Axes, float]:
+    """The target of every marginal asked, the strictest where one is asked more than once.
+
+    An attribute of one value has no residual, and is left out.
+    """
+    goals: dict[Axes, float] = {}
+    for axes, target in zip(sets, repeat(1.0) if targets is None else targets, strict=False):
+        some = tuple(i for i in axes if shape[i] > 1)
+        goals[some] = min(float(target), goals.get(some, math.inf))
+    if not goals:
+        raise ShapeError("the largest variance of no marginals: list at least one set of axes")
+    return goals
+
+
+def closure_of(shape: Sequence[int], marginals: Sequence[Axes]) -> tuple[list[Axes], Array]:
+    """Every S inside of some marginal, and its dimension m_S."""
+    spaces = list(dict.fromkeys(s for axes in marginals for s in _subsets(axes)))
+    return spaces, _sizes(shape, spaces)
+
+
+def table_cells(shape: Sequence[int], marginals: Sequence[Axes]) -> Array:
+    """How many cells each marginal has."""
+    cells = np.ones(len(marginals))
+    for rows, axes in by_length(marginals):
+        cells[rows] = np.prod(np.array(shape, dtype=float)[axes], axis=1)
+    return cells
 
 
 def residual_matrix(shape: Sequence[int], axes: Axes) -> Kron:

@@ -1,0 +1,164 @@
+"""The derivative of entropy steps, by which their risk counts what they take from the noise.
+
+Let y move by dy, log q by s and T by dT. From g = 0 at every step (psephos.infer.bregman),
+
+    (H + λ) dθ_k = dy + λ dθ_{k-1} - b,   b = A(x (s - x·s/T)) + Ax dT/T,
+    dx_k = x (Aᵀdθ_k + s - their x-weighted mean) + x dT/T,
+
+which is the derivative of the whole iteration, one linear system for every step.
+
+*Derivatives without cells.* Prior and asked queries are told by what was measured, so that there
+are S and V with Aᵀ S = s, the moves of the prior's logarithm, and AᵀV = Wᵀ L dy, the queries along
+the probes. With Θ = dθ + S the derivative of a step becomes
+
+    (H + λ) Θ_k = dy + λ Θ_{k-1} - Ax dT/T,   A dx = H Θ_k + Ax dT/T,   (L dy)·(W dx) = V·(A dx),
+
+in which no cell is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from psephos.infer.asked_risk import AskedRisk
+from psephos.infer.bregman import EntropyProblem, ExponentialPoint
+from psephos.infer.few_numbers import Factored, WrittenPairs
+from psephos.infer.table_tree import TableTree
+from psephos.values import Array
+
+RIDGE = 1e-11
+"""What is added to AAᵀ, as a share of its mean, so that it has a factor."""
+SAME_CELLS = 1e-5
+"""How far cells may be from those that they stand for, as a share of the largest."""
+TANGENT_SHARE = 0.02
+"""The share of a derivative that conjugate gradients leave."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tangents:
+    """Derivatives along all probes, one after the other: each is a vector of cells."""
+
+    risk: AskedRisk
+    several: tuple[Tangent, ...]
+
+    near: ClassVar[Factored | None] = None
+    """No system of all numbers is written out."""
+
+    def step(self, problem: EntropyProblem, point: ExponentialPoint, strength: float) -> Tangents:
+        """The derivatives after one step more, which ended at this point."""
+        several = tuple(each.step(problem, point, strength) for each in self.several)
+        return replace(self, several=several)
+
+    def passed(self, problem: EntropyProblem, point: ExponentialPoint) -> tuple[float, float]:
+        """What share of the noise in the asked numbers is let through; degrees of freedom."""
+        changes, traces = [], []
+        for tangent in self.several:
+            move = tangent.cells(problem, point)
+            changes.append(self.risk.answers(move))
+            traces.append(tangent.values @ (problem.tree.apply(move) / problem.variances))
+            del move
+        return self.risk.passed(changes), float(np.mean(traces))
+
+
+@dataclass(frozen=True, eq=False)
+class Tangent:
+    """The derivative of the iteration along one move of y, log q and T; dθ so far."""
+
+    values: Array
+    """dy, in the order of the tree."""
+    prior_tables: Array
+    """s, as a table for each axis: s = Bᵀ of these with B the tree of one-way tables."""
+    prior_tree: TableTree
+    total: float
+    theta: Array
+
+    def cells(self, problem: EntropyProblem, point: ExponentialPoint) -> Array:
+        """The move dx at a point, by the dθ so far."""
+        change = problem.tree.transpose(self.theta)
+        change += self.prior_tree.transpose(self.prior_tables)
+        return _reweighted(change, problem, point, self.total)
+
+    def step(self, problem: EntropyProblem, point: ExponentialPoint, strength: float) -> Tangent:
+        """The derivative after one step more, which ended at this point."""
+        change = self.prior_tree.transpose(self.prior_tables)
+        rest = self.values - problem.tree.apply(_reweighted(change, problem, point, self.total))
+        rest -= problem.curvature(point, self.theta)
+        # (H + λ)(dθ_k - dθ_{k-1}) = dy - b - H dθ_{k-1}
+        move = problem.solve(point, strength, rest, TANGENT_SHARE)
+        return replace(self, theta=self.theta + move)
+
+
+def _reweighted(
+    change: Array, problem: EntropyProblem, point: ExponentialPoint, total: float
+) -> Array:
+    """The move x (change - its x-weighted mean) + x dT/T of cells whose logarithms move."""
+    change -= (float(point.x @ change) - total) / problem.total
+    change *= point.x
+    return change
+
+
+@dataclass(frozen=True, eq=False)
+class FewTangents:
+    """Derivatives of the iteration along all probes, a column for each."""
+
+    risk: AskedRisk
+    values: Array
+    """dy."""
+    totals: Array
+    """dT."""
+    queries: Array
+    """V."""
+    theta: Array
+    """Θ so far."""
+    pairs: WrittenPairs
+    near: Factored
+    """H + λ where the last step ended."""
+
+    @classmethod
+    def of(
+        cls, problem: EntropyProblem, tangents: Sequence[Tangent], risk: AskedRisk
+    ) -> FewTangents | None:
+        """None where numbers are many, or do not tell the prior and what is asked."""
+        pairs, tree = problem.pairs, problem.tree
+        if pairs is None:
+            return None
+        gram = pairs.weighted(np.ones(tree.cells))
+        ridge = np.full(tree.size, RIDGE * float(gram.trace()) / tree.size)
+        inverse = Factored.of(gram, ridge)
+
+        def numbers(cells: Array) -> Array | None:
+            """Numbers θ with Aᵀθ = these cells, a column for each; None if there are none."""
+            theta = inverse.solve(np.column_stack([tree.apply(column) for column in cells]))
+            images = np.array([tree.transpose(np.ascontiguousarray(t)) for t in theta.T])
+            off, size = float(np.abs(images - cells).max()), float(np.abs(cells).max())
+            return theta if off <= SAME_CELLS * size else None
+
+        moves = numbers(np.array([t.prior_tree.transpose(t.prior_tables) for t in tangents]))
+        queries = numbers(np.array([risk.spread(image) for image in risk.probes]))
+        if moves is None or queries is None:
+            return None
+        values = np.column_stack([tangent.values for tangent in tangents])
+        totals = np.array([tangent.total for tangent in tangents])
+        near = problem.factored(pairs, problem.start(), problem.first_strength())
+        return cls(risk, values, totals, queries, moves, pairs, near)
+
+    def step(
+        self, problem: EntropyProblem, point: ExponentialPoint, strength: float
+    ) -> FewTangents:
+        """The derivatives after one step more, which ended at this point."""
+        near = problem.factored(self.pairs, point, strength)
+        rest = self.values - np.outer(point.answers, self.totals / problem.total)
+        rest -= near.curvature @ self.theta
+        return replace(self, theta=self.theta + near.solve(rest), near=near)
+
+    def passed(self, problem: EntropyProblem, point: ExponentialPoint) -> tuple[float, float]:
+        """What share of the noise in the asked numbers is let through; degrees of freedom."""
+        moves = self.near.curvature @ self.theta
+        moves += np.outer(point.answers, self.totals / problem.total)
+        share = float((self.queries * moves).sum()) / self.risk.probed_noise
+        freedom = float((self.values * moves / problem.variances[:, None]).sum())
+        return share, freedom / self.totals.size

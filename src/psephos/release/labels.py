@@ -1,0 +1,226 @@
+"""What each number of a view counts, in words: the labels of tables and of measured blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
+from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition
+from psephos.release.spec.entries import View
+from psephos.release.spec.tables import Table, column_name
+from psephos.report.points import TOTAL
+from psephos.values import Array
+from psephos.workload.query_sets import (
+    IdentityQueries,
+    JointQueries,
+    QuerySet,
+    TotalQueries,
+)
+from psephos.workload.workload import Workload
+
+FACTOR_ENTRIES = 2_000_000
+"""The most entries of a factor that are looked at one by one."""
+
+
+def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
+    """The labels of a table's queries: one column for each attribute that it asks about.
+
+    Attributes that were merged have their columns back, unless the table itself looks at them
+    together: then its queries have one label for all of them.
+    """
+    domain = workload.domain
+    lists = _table_lists(workload, table)
+    parts = [_combined(labels) for labels in lists]
+    counts = [workload.query_counts[p] for p in table.products]
+    names = [name for name in _column_order(domain) if any(name in part for part in lists)]
+    named = (domain.origin or domain).names
+    columns: dict[str, list[str]] = {column_name(name): [] for name in names}
+    if len(parts) > 1:
+        columns = {"part": [], **columns}
+    for p, part, count in zip(table.products, parts, counts, strict=True):
+        for name in names:
+            whole = (domain.origin or domain)[name].total_label if name in named else TOTAL
+            columns[column_name(name)] += part.get(name, [whole] * count)
+        if len(parts) > 1:
+            title = workload.products[p].title
+            columns["part"] += [title.removeprefix(f"{table.name}: ")] * count
+    return columns
+
+
+def table_schema(
+    workload: Workload, table: Table, view: View, simulation: bool, errors: bool = True
+) -> pa.Schema:
+    """The columns of a table in a view, and their types."""
+    lists = _table_lists(workload, table)
+    order = _column_order(workload.domain)
+    labels = ["part"] if len(lists) > 1 else []
+    labels += [column_name(name) for name in order if any(name in labels_of for labels_of in lists)]
+    numbers = [("count", pa.int64() if view == "published" else pa.float64())]
+    names = ["consistent"] if view == "published" else []
+    names += ["stderr", "low", "high"] if errors else []
+    numbers += [(name, pa.float64()) for name in names]
+    numbers += [("made_up", pa.bool_())] if simulation else []
+    return pa.schema([*((label, pa.string()) for label in labels), *numbers])
+
+
+def _table_lists(workload: Workload, table: Table) -> list[dict[str, list[str]]]:
+    """The labels along each column, for each product of a table."""
+    domain = workload.domain
+    products = [workload.products[p].factors for p in table.products]
+    together = {
+        name
+        for factors in products
+        for name, queries in factors.items()
+        if domain[name].parts and _of_parts(domain[name], queries) is None
+    }
+    return [_product_lists(domain, factors, together) for factors in products]
+
+
+def _of_parts(merged: Attribute, queries: QuerySet) -> tuple[QuerySet, ...] | None:
+    """The query sets of a merged attribute's parts; None if they are asked about together."""
+    if isinstance(queries, JointQueries):
+        return queries.parts
+    if isinstance(queries, IdentityQueries | TotalQueries):
+        return (queries,) * len(merged.parts)
+    return None
+
+
+def _product_lists(
+    domain: Domain, factors: dict[str, QuerySet], together: set[str]
+) -> dict[str, list[str]]:
+    """The labels of one product's factors, merged attributes in parts if not `together`."""
+    lists: dict[str, list[str]] = {}
+    for name in domain.names:
+        if name not in factors:
+            continue
+        attribute, queries = domain[name], factors[name]
+        split = _of_parts(attribute, queries) if attribute.parts else None
+        if split is None or name in together:
+            lists[name] = _bare(name, queries.labels(attribute))
+            continue
+        for (part, attribute_of_part), set_of_part in zip(attribute.parts, split, strict=True):
+            if not isinstance(set_of_part, TotalQueries):
+                lists[part] = _bare(part, set_of_part.labels(attribute_of_part))
+    return lists
+
+
+def _bare(name: str, words: list[str]) -> list[str]:
+    """Labels in a column that has the attribute's name already."""
+    return [word.removeprefix(f"{name} = ") for word in words]
+
+
+def _column_order(domain: Domain) -> list[str]:
+    """All names a column can have, in the order of the domain before attributes were merged."""
+    if domain.origin is None:
+        return list(domain.names)
+    first = {domain[n].parts[0][0]: n for n in domain.names if domain[n].parts}
+    order: list[str] = []
+    for name in domain.origin.names:
+        order += [first[name], name] if name in first else [name]
+    return order
+
+
+def _combined(lists: dict[str, list[str]]) -> dict[str, list[str]]:
+    """All combinations of labels, the last column fastest."""
+    grids = [grid.ravel() for grid in np.indices([len(words) for words in lists.values()])]
+    pairs = zip(lists.items(), grids, strict=True)
+    return {name: [words[k] for k in grid] for (name, words), grid in pairs}
+
+
+def block_labels(matrix: Matrix, domain: Domain) -> dict[str, list[str]]:
+    """What each answer of a measured block counts."""
+    lists = block_lists(matrix, domain)
+    if lists is None:
+        return {"answer": [f"combination {i + 1}" for i in range(matrix.shape[0])]}
+    named = {column_name(name): words for name, words in lists.items()}
+    return _combined(named) if named else {"answer": [TOTAL]}
+
+
+def block_lists(matrix: Matrix, domain: Domain) -> dict[str, list[str]] | None:
+    """Words for the rows of every factor, by attribute; None if it is no product of attributes."""
+    fits = isinstance(matrix, Kron) and tuple(f.shape[1] for f in matrix.factors) == domain.shape
+    if not fits or not isinstance(matrix, Kron):
+        return None
+    lists: dict[str, list[str]] = {}
+    for name, factor in zip(domain.names, matrix.factors, strict=True):
+        parts = domain[name].parts
+        if isinstance(factor, Ones):
+            continue
+        if isinstance(factor, Identity) and parts:
+            lists |= {part: list(attribute.labels) for part, attribute in parts}
+        else:
+            lists[name] = row_words(factor, domain[name].labels)
+    return lists
+
+
+def row_words(factor: Matrix, labels: Sequence[str]) -> list[str]:
+    """A label, a range of them, some times a label, or else the number of a weighted sum.
+
+    >>> from psephos.matrix import Dense
+    >>> row_words(Dense([[1, 1, 0], [0, 0, 3], [2, 1, 1]]), ["a", "b", "c"])
+    ['a to b', '3 × c', 'weighted sum 1']
+    """
+    if isinstance(factor, Identity):
+        return list(labels)
+    if isinstance(factor, Compose) and isinstance(factor.parts[-1], Partition):
+        inner = factor.parts[0] if len(factor.parts) == 2 else Compose(factor.parts[:-1])
+        return row_words(inner, row_words(factor.parts[-1], labels))
+    if isinstance(factor, Partition):
+        members = [np.flatnonzero(factor.groups == g) for g in range(factor.shape[0])]
+        return [_label_range(cells, labels) or f"group {g + 1}" for g, cells in enumerate(members)]
+    rows, cells = factor.shape
+    if rows * cells > FACTOR_ENTRIES:
+        return [f"combination {i + 1}" for i in range(rows)]
+    words, sums = [], 0
+    for row in factor.dense(limit=FACTOR_ENTRIES):
+        text = _row_text(row, labels)
+        sums += text is None
+        words.append(f"weighted sum {sums}" if text is None else text)
+    return words
+
+
+def _row_text(row: Array, labels: Sequence[str]) -> str | None:
+    """The cells that a row counts, and how often; None if some count more often than others."""
+    cells = np.flatnonzero(row)
+    if cells.size == 0 or np.ptp(row[cells]):
+        return None
+    text, times = _label_range(cells, labels), row[cells[0]]
+    return text if text is None or times == 1 else f"{times:,.0f} × {text}"
+
+
+def _label_range(cells: Array, labels: Sequence[str]) -> str | None:
+    """The first and last label of neighbouring cells; None if they are no neighbours."""
+    first, last = int(cells[0]), int(cells[-1])
+    if cells.size == len(labels) > 1:
+        return TOTAL
+    if cells.size == 1:
+        return labels[first]
+    return f"{labels[first]} to {labels[last]}" if last - first == cells.size - 1 else None
+
+
+def row_multiplicity(matrix: Matrix) -> float:
+    """How often a block counts a row at most; 1 for what is too large to look at."""
+    if isinstance(matrix, Kron):
+        return math.prod(row_multiplicity(factor) for factor in matrix.factors)
+    if isinstance(matrix, Compose) and isinstance(matrix.parts[-1], Partition):
+        return math.prod(row_multiplicity(part) for part in matrix.parts[:-1])
+    if isinstance(matrix, Identity | Ones | Partition) or math.prod(matrix.shape) > FACTOR_ENTRIES:
+        return 1.0
+    return float(np.abs(matrix.dense(limit=FACTOR_ENTRIES)).max())
+
+
+def marked(labels: dict[str, list[str]], numbers: dict[str, Any], simulation: bool) -> pa.Table:
+    """Labels and numbers as one table; made-up numbers say so in every row."""
+    columns: dict[str, Any] = dict(labels)
+    for name, values in numbers.items():
+        wide = values.dtype == object
+        columns[name] = [str(value) for value in values] if wide else values
+    if simulation:
+        columns["made_up"] = [True] * len(next(iter(columns.values())))
+    return pa.table(columns)

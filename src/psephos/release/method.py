@@ -1,0 +1,233 @@
+"""By which plan a release is measured and estimated: decided from public facts alone.
+
+    measure      the best strategy for the tables, measured once: errors are known beforehand
+    a plan       one of `psephos plans`; those that adapt to the data have simulated errors only
+    auto         the plan that errs least on a declared public table, or `measure` without one
+
+A plan that does not adapt is a way to choose a strategy, and everything else goes on as with
+`measure`. One that adapts makes several requests, and its estimate has no intervals, so that no
+target can be promised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from psephos.errors import PsephosError, ReleaseError, TooLargeError, WorkloadError
+from psephos.infer.nonnegative import NONNEGATIVE_CELLS, nearest_nonnegative
+from psephos.plans.registry import NamedPlan, named, run
+from psephos.plans.static import Static
+from psephos.protect import simulate
+from psephos.release.files import read_json, write_json
+from psephos.release.request import Job, stand_in_counts
+from psephos.release.selection import (
+    AUTO,
+    MEASURE,
+    UNREADABLE,
+    Progress,
+    make_folder,
+    selection_folder,
+    strategy_for,
+)
+from psephos.release.views import Views
+from psephos.values import Array, digest
+
+AUTO_PLANS = ("DAWA", "DAWA-Striped", "AHP", "AdaptiveGrid", "PrivBayes", "MWEM variant d")
+"""What `auto` tries beside measuring the best strategy."""
+AUTO_CELLS, AUTO_TRIALS = 200_000, 3
+"""`auto` runs each of them so often, and only where there are no more cells."""
+PLAN_GAIN = 1.1
+"""How many times closer a plan must be to be taken: what is known beforehand is worth something."""
+
+
+@dataclass(frozen=True)
+class ReleaseMethod:
+    """A plan's name and options, and why it is this one."""
+
+    name: str
+    options: Mapping[str, Any]
+    reason: str
+
+    @property
+    def plan(self) -> NamedPlan | None:
+        """The plan; None where the best strategy is measured."""
+        return None if self.name == MEASURE else named(self.name)
+
+    @property
+    def adaptive(self) -> bool:
+        """Does what is measured depend on the data?"""
+        return self.plan is not None and self.plan.adaptive
+
+
+def method_of(job: Job) -> ReleaseMethod:
+    """The method of a release; `auto` is decided once and stored beside the release file."""
+    entry = job.file.method
+    if entry.name == MEASURE:
+        return ReleaseMethod(MEASURE, {}, "")
+    if entry.name != AUTO:
+        return _checked(job, entry.name, entry.options, "as the release file says")
+    place = selection_folder(job) / f"{digest((job.request, str(job.file.stand_in)))[:32]}.method"
+    try:
+        stored = read_json(place)
+        return ReleaseMethod(stored["name"], stored["options"], stored["reason"])
+    except UNREADABLE:
+        method = _decided(job)
+    make_folder(place.parent)
+    write_json(place, asdict(method))
+    return method
+
+
+def _checked(job: Job, name: str, options: Mapping[str, Any], reason: str) -> ReleaseMethod:
+    """A plan of the release file, if it fits the rest of it."""
+    try:
+        plan = named(name)
+        plan.check_options(options)
+    except WorkloadError as error:
+        raise ReleaseError(
+            f'method: {error}; "measure" measures the best strategy, and "auto" decides by a '
+            "public stand-in"
+        ) from None
+    options = dict(options)
+    if "rows" in plan.options and job.file.total is not None:
+        options.setdefault("rows", job.file.total)
+    if plan.adaptive:
+        _check_adaptive(job, plan)
+    return ReleaseMethod(plan.name, options, reason)
+
+
+def _check_adaptive(job: Job, plan: NamedPlan) -> None:
+    """Refuse what a plan that adapts to the data cannot promise or hold."""
+    if job.budget is None:
+        raise ReleaseError(
+            f"method: {plan.name!r} adapts to the data, so that no budget can be promised to reach "
+            'a target; give [budget] in place of targets, or name = "measure"'
+        )
+    if job.past or job.file.builds_on:
+        raise ReleaseError(
+            f"method: {plan.name!r} does not build on earlier measurements; remove builds_on, or "
+            'take name = "measure"'
+        )
+    if job.file.output.consistency != "l2":
+        raise ReleaseError(
+            f"output.consistency: {plan.name!r} has an estimate of its own; leave consistency out"
+        )
+    if job.file.output.prior == "stand_in":
+        raise ReleaseError(
+            f"output.prior: {plan.name!r} has an estimate of its own, which knows no prior; take "
+            'method.name = "measure", or leave prior out'
+        )
+    most = min(plan.most_cells, NONNEGATIVE_CELLS)
+    if job.workload.domain.size > most:
+        raise TooLargeError(
+            f"method: {plan.name!r} estimates every cell, at most {most:,}, and these tables span "
+            f'{job.workload.domain.size:,}; take name = "measure". Nothing was charged',
+            job.workload.domain.size,
+            most,
+        )
+
+
+def nonnegative_cells(job: Job, cells: Array) -> Array:
+    """Cells of which none is negative, whose tables are nearest; the total is held, or public."""
+    total = float(cells.sum()) if job.file.total is None else float(job.file.total)
+    return nearest_nonnegative(cells, job.workload, zeros=job.zeros, total=max(0.0, total))
+
+
+def weighted_rmse(job: Job, gaps: Array) -> float:
+    """The root mean square of the errors of all numbers, weighted as the tables are."""
+    weights = np.repeat([p.weight**2 for p in job.workload.products], job.workload.query_counts)
+    return math.sqrt(float((weights * gaps**2).sum() / weights.sum()))
+
+
+def plan_errors(
+    job: Job, method: ReleaseMethod, counts: Array, trials: int, *, seed: int = 0
+) -> list[tuple[Array, Array]]:
+    """The errors of all numbers in runs on a stand-in: of the estimate, and without negatives."""
+    spend = job.budget
+    if spend is None:
+        raise ReleaseError("a plan is tried at a budget; give [budget]")
+    job, options = _with_total(job, counts), dict(method.options)
+    if "rows" in options:
+        options["rows"] = max(1, int(counts.sum()))
+    domain, truth = job.workload.domain, job.workload.answer(counts)
+    errors = []
+    for trial in range(trials):
+        data = simulate(counts, domain, unit=job.unit, budget=spend, seed=seed + trial)
+        done = run(method.name, data.vectorise(), job.workload, spend=spend, **options)
+        cells = np.asarray(done.estimate.vector)  # type: ignore[attr-defined]
+        whole = nonnegative_cells(job, cells)
+        errors.append((job.workload.answer(cells) - truth, job.workload.answer(whole) - truth))
+    return errors
+
+
+def _with_total(job: Job, counts: Array) -> Job:
+    """The same job for a stand-in: a declared number of rows is that of its rows."""
+    if job.file.total is None:
+        return job
+    file = job.file.model_copy(update={"total": int(counts.sum())})
+    return replace(job, file=file)
+
+
+def _decided(job: Job) -> ReleaseMethod:
+    """What `auto` takes: by runs on the stand-in, if there is one."""
+    cells = job.workload.domain.size
+    if job.file.stand_in is None:
+        reason = "no public table stands in for the data, so nothing speaks for another plan"
+    elif job.budget is None:
+        reason = "there are targets, which only errors that are known beforehand can meet"
+    elif job.budget.currency != "epsilon":
+        reason = "private choices are paid in epsilon, and the budget is in rho"
+    elif job.past:
+        reason = "the release builds on earlier measurements"
+    elif cells > AUTO_CELLS:
+        reason = f"plans are tried on at most {AUTO_CELLS:,} cells, and there are {cells:,}"
+    else:
+        return _closest(job)
+    return ReleaseMethod(MEASURE, {}, reason)
+
+
+def _closest(job: Job) -> ReleaseMethod:
+    """The plan whose tables are closest on the stand-in, if it is much closer than measuring."""
+    counts = stand_in_counts(job)
+    if counts is None:
+        raise ReleaseError("stand_in: none is declared")
+    measured = measured_error(job, counts, AUTO_TRIALS)
+    errors: dict[str, float] = {}
+    methods: dict[str, ReleaseMethod] = {}
+    for name in AUTO_PLANS:
+        try:
+            method = _checked(job, name, {}, "")
+            runs = plan_errors(job, method, counts, AUTO_TRIALS)
+        except PsephosError:
+            continue  # not for these tables
+        methods[name] = method
+        errors[name] = float(np.mean([weighted_rmse(job, gaps) for _, gaps in runs]))
+    best = min(errors, key=errors.__getitem__, default=MEASURE)
+    others = f"on the stand-in, in {AUTO_TRIALS} runs, its tables are off by"
+    if best == MEASURE or errors[best] * PLAN_GAIN > measured:
+        rivals = f", those of {best} by {errors[best]:,.4g}" if errors else ""
+        return ReleaseMethod(MEASURE, {}, f"{others} {measured:,.4g}{rivals}")
+    method = methods[best]
+    reason = f"{others} {errors[best]:,.4g}, those of the best strategy by {measured:,.4g}"
+    return ReleaseMethod(best, method.options, reason)
+
+
+def measured_error(job: Job, counts: Array, trials: int, progress: Progress | None = None) -> float:
+    """The error of the published view, before rounding, if the best strategy is measured."""
+    spend = job.budget
+    if spend is None:
+        raise ReleaseError("a strategy is tried at a budget; give [budget]")
+    job = _with_total(job, counts)
+    domain, truth, errors = job.workload.domain, job.workload.answer(counts), []
+    static = Static(strategy_for(job, job.workload, progress))
+    for trial in range(trials):
+        data = simulate(counts, domain, unit=job.unit, budget=spend, seed=trial)
+        steps = static.steps(data.vectorise(), spend=spend)
+        views = Views(job, tuple(step.measurement for step in steps))
+        answers = job.workload.answer(views.solution.reshape(domain.shape))
+        errors.append(weighted_rmse(job, answers - truth))
+    return float(np.mean(errors))

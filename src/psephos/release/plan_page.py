@@ -1,0 +1,159 @@
+"""The page of a release that a plan made which adapts to the data: no intervals, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from psephos.kernel.measurement import Measurement
+from psephos.release.labels import row_multiplicity
+from psephos.release.page import result_of
+from psephos.release.page_facts import (
+    CHARGE,
+    NOISE_NAMES,
+    ReleaseFacts,
+    amount_text,
+    budget_text,
+    count_text,
+    digits_for,
+    guarantee_of,
+    ledger_facts,
+    questions_of,
+    shifts_of,
+    unit_text,
+)
+from psephos.release.plan_forecast import PlanForecast
+from psephos.release.plan_views import PlanViews
+from psephos.release.planned import PlannedRequest
+from psephos.report import charts
+from psephos.report.html import Cell, HtmlTable
+from psephos.report.page import Page, Pairs, PlanFacts, Spending, page_html
+from psephos.version import __version__
+
+REQUEST_WORDS = {
+    "measure": "noisy counts",
+    "choose": "the choice of a query",
+    "partition": "groups of cells",
+}
+
+
+def write_plan_report(
+    forecast: PlanForecast, views: PlanViews, place: Path, requests: Sequence[PlannedRequest]
+) -> None:
+    """Write the page of a plan's release."""
+    place.write_text(page_html(plan_page(forecast, views, requests)), encoding="utf-8")
+
+
+def plan_page(forecast: PlanForecast, views: PlanViews, requests: Sequence[PlannedRequest]) -> Page:
+    """All that the page shows of the release."""
+    release = ReleaseFacts(forecast.measured, views, requests[-1].receipt)
+    file, unit, charge = release.file, release.job.unit, release.charge
+    paragraphs = (part.strip() for part in file.description.split("\n\n"))
+    return Page(
+        title=file.title or file.name,
+        publisher=file.publisher,
+        description=tuple(part for part in paragraphs if part),
+        simulation=release.simulation,
+        maker=f"psephos {__version__}",
+        year=None if not charge else str(charge["time"])[:4],
+        budget=budget_text(forecast.budget),
+        unit=unit_text(unit),
+        confidence=release.confidence,
+        view=release.view,
+        views=release.bundle_views,
+        published_left_out=False,
+        person_rows=None if unit.person is None else unit.max_rows,
+        plots_extra=None if release.plots else charts.PLOTS_EXTRA,
+        glance=_glance(release, forecast),
+        questions=questions_of(release),
+        spending=_spending(release, forecast, requests),
+        results=tuple(result_of(release, k) for k in range(len(release.job.tables))),
+        rivals=None,
+        shifts=shifts_of(release) if "published" in release.bundle_views else None,
+        groups=None,
+        guarantee=guarantee_of(forecast.budget),
+        intervals=None,
+        plan=PlanFacts(
+            forecast.method.name, forecast.method.reason, forecast.stand_in, _errors(forecast)
+        ),
+    )
+
+
+def _glance(release: ReleaseFacts, forecast: PlanForecast) -> Pairs:
+    cost = budget_text(forecast.budget)
+    if release.charge:
+        limit, total = (amount_text(release.receipt[key]) for key in ("budget", "spent"))
+        cost += f"; with it {total} of {limit} that this data set may ever spend"
+    whole = release.view == "published"
+    return (
+        ("Tables", f"{len(release.job.tables):,}"),
+        ("Numbers", f"{release.job.workload.shape[0]:,}"),
+        ("Spent", cost),
+        ("Unit of privacy", unit_text(release.job.unit)),
+        ("Made by", f"{forecast.method.name}, a plan that adapts to the data"),
+        (
+            "Numbers shown",
+            "whole, never negative, they add up, and they are biased"
+            if whole
+            else "they add up, and they are biased",
+        ),
+    )
+
+
+def _spending(
+    release: ReleaseFacts, forecast: PlanForecast, requests: Sequence[PlannedRequest]
+) -> Spending:
+    """The charges, request by request."""
+    plan = forecast.method.plan
+    by = "" if plan is None or not plan.reference else f" ({plan.reference})"
+    edition = release.file.edition
+    facts = (
+        ("Spent on this release", budget_text(forecast.budget)),
+        ("Unit of privacy", unit_text(release.job.unit)),
+        *([("Edition of the data", edition)] if edition else []),
+        ("Noise", f"{NOISE_NAMES[release.job.noise]}, exact, in whole numbers"),
+        ("Plan", f"{forecast.method.name}{by}"),
+        *(
+            (f"Last of {len(requests)} charges", words) if name == CHARGE else (name, words)
+            for name, words in ledger_facts(release)
+        ),
+    )
+    measurements = iter(release.views.steps)
+    rows: list[list[str | Cell]] = []
+    for step, request in enumerate(requests):
+        share = float(request.spend.amount / forecast.budget.amount)
+        spread = answers = "–"
+        if request.kind == "measure":
+            answers, spread = f"{len(request.values):,}", _spread(next(measurements))
+        words = f"{step + 1}. {REQUEST_WORDS[request.kind]}"
+        rows.append([words, answers, spread, f"{share * 100:.3g} %"])
+    heads = ["Request", "Noisy numbers", "Standard deviation of the noise, in rows"]
+    table = HtmlTable.of("Requests", [*heads, "Share of the budget"], rows)
+    return Spending(facts, table, weighted=False)
+
+
+def _spread(measurement: Measurement) -> str:
+    """The standard deviation of its noise in rows, or from the least of its blocks to the most."""
+    spreads = [
+        math.sqrt(noise.exact_variance) / row_multiplicity(block.matrix)
+        for noise, block in zip(measurement.noise, measurement.query.blocks, strict=True)
+    ]
+    words = [count_text(size, digits_for(size)) for size in (min(spreads), max(spreads))]
+    return " to ".join(dict.fromkeys(words))
+
+
+def _errors(forecast: PlanForecast) -> HtmlTable:
+    """Simulated errors, beside the exact ones of measuring."""
+    pairs = zip(forecast.tables, forecast.measured.tables, strict=True)
+    rows: list[list[str | Cell]] = [
+        [
+            table.title,
+            count_text(table.published, digits_for(table.published)),
+            count_text(table.rmse, digits_for(table.rmse)),
+            count_text(exact.rmse, digits_for(exact.rmse)),
+        ]
+        for table, exact in pairs
+    ]
+    heads = ["Table", "Published, simulated", "Estimate, simulated", "Best strategy, exact"]
+    return HtmlTable.of("Root mean squared errors, in rows", heads, rows)

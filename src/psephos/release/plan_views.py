@@ -1,0 +1,115 @@
+"""The views of a release that a plan made which adapts to the data: biased, and without errors.
+
+    raw          the noisy integers of its measurements, with their noise intervals
+    consistent   the plan's estimate: everything adds up, and it is biased by what the plan assumes
+    published    the nearest cells of which none is negative, in whole numbers
+
+Of the last two nobody knows the error: that of the noise alone would leave out what is wrong by
+assumption, for example that all cells of a bucket are alike. So no interval is printed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from psephos.errors import ReleaseError
+from psephos.infer.estimate import Answers
+from psephos.infer.least_squares import LeastSquares
+from psephos.infer.rounding import round_cells
+from psephos.release.method import nonnegative_cells
+from psephos.release.planned import Retraced
+from psephos.release.published_groups import PublishedGroups
+from psephos.release.spec.entries import View
+from psephos.release.views import Views
+from psephos.values import Array
+from psephos.workload.workload import Workload
+
+PLAN = "plan"
+"""What the published view was rounded from, where it is a plan's own estimate."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlanViews(Views):
+    """All numbers of a plan's release, from its requests alone."""
+
+    retraced: Retraced | None = None
+
+    @property
+    def has_errors(self) -> bool:
+        """Nobody knows how far a biased estimate is off."""
+        return False
+
+    @property
+    def simulation(self) -> bool:
+        """Is it a rehearsal on made-up data?"""
+        return self._retraced.run.estimate.simulation
+
+    @property
+    def _retraced(self) -> Retraced:
+        if self.retraced is None:
+            raise ReleaseError("the views of a plan come from its steps")
+        return self.retraced
+
+    @property
+    def estimate(self) -> LeastSquares:
+        """There is no closed form."""
+        raise ReleaseError(
+            f"the estimate of {self._retraced.run.name!r} is biased and has no closed form; see "
+            "`consistent` and `solution`"
+        )
+
+    @property
+    def nearest(self) -> None:
+        """Its tables are sums of the plan's estimate."""
+        return None
+
+    @cached_property
+    def vector(self) -> Array:
+        """The plan's estimate of every cell."""
+        cells = getattr(self._retraced.run.estimate, "vector", None)
+        if cells is None:
+            raise ReleaseError(
+                f"plan {self._retraced.run.name!r} gives no estimate of every cell, which its "
+                "tables would be sums of"
+            )
+        return np.asarray(cells, dtype=float)
+
+    def plan_answers(self, workload: Workload) -> Answers:
+        """The answers of another workload over the same domain: biased, without errors."""
+        return self._retraced.run.estimate.answer(workload)
+
+    @cached_property
+    def consistent(self) -> Array:
+        """The answers of all tables: sums of the plan's estimate."""
+        return self.job.workload.answer(self.vector.reshape(self.job.workload.domain.shape))
+
+    @cached_property
+    def solution(self) -> Array:
+        """The nearest cells of which none is negative, zero where no row can be."""
+        return nonnegative_cells(self.job, self.vector)
+
+    @cached_property
+    def cells(self) -> Array:
+        """They in whole numbers."""
+        return round_cells(self.solution, self.job.workload)
+
+    @property
+    def groups(self) -> PublishedGroups | None:
+        """Plans estimate every cell, so that all tables are sums of them."""
+        return None
+
+    @property
+    def kinds(self) -> tuple[View, ...]:
+        """The views that were asked for."""
+        return self.job.file.output.views
+
+    @property
+    def published_facts(self) -> dict[str, Any]:
+        """What the published view was rounded from."""
+        name = self._retraced.run.name
+        reason = f"the estimate of {name}, in the nearest cells of which none is negative"
+        return {"method": PLAN, "reason": reason, "steps": 0, "gap": 0.0}

@@ -1,0 +1,105 @@
+"""Records answer the requests that they were paid for, and nothing lies behind them."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import psephos as ps
+from psephos.kernel.recorded_ledger import RecordedLedger, RequestRecord
+from psephos.kernel.replay import replayed
+
+DOMAIN = ps.Domain.of(age=8)
+ROW, EPSILON = ps.add_remove_row(), ps.epsilon("1")
+
+
+@pytest.fixture
+def paid(tmp_path):
+    """A real ledger with three kinds of charges, and what came of them."""
+    source = tmp_path / "people.csv"
+    source.write_text("age\n" + "\n".join(str(i % 5) for i in range(200)))
+    ledger = ps.Ledger.create(tmp_path / "ledger", dataset="d", unit=ROW, budget=ps.epsilon("3"))
+    vector = ps.protect(source, DOMAIN, ledger=ledger).vectorise()
+    return ledger, [request(vector) for request in REQUESTS]
+
+
+def measured(vector):
+    return vector.measure(ps.matrix.Prefix(8), spend=EPSILON, key="a").values
+
+
+def chosen(vector):
+    score = ps.WorstApproximated(ps.matrix.Identity(8), np.zeros(8, dtype=np.int64))
+    return np.array([vector.choose(score, spend=EPSILON, key="b")])
+
+
+def cut(vector):
+    partition = vector.partition(ps.WholePartitions(), spend=EPSILON, key="c")
+    return np.bincount(partition.groups)
+
+
+REQUESTS = [measured, chosen, cut]
+
+
+def handle(ledger, values, **more):
+    entries = {entry.key: entry for entry in ledger.history()}
+    pairs = zip("abc", values, strict=True)
+    records = [RequestRecord(entries[key].fingerprint, key, result) for key, result in pairs]
+    book = RecordedLedger(ROW, ps.epsilon("3"), ledger.dataset_id, records)
+    return replayed(DOMAIN, book, **more).vectorise()
+
+
+def test_the_same_requests_get_the_same_answers(paid):
+    ledger, values = paid
+    spent = ledger.spent()
+    vector = handle(ledger, values)
+    for request, result in zip(REQUESTS, values, strict=True):
+        np.testing.assert_array_equal(request(vector), result)
+    assert ledger.spent() == spent
+
+
+def test_the_noise_is_that_of_the_spend(paid):
+    again = handle(*paid).measure(ps.matrix.Prefix(8), spend=EPSILON, key="a")
+    assert again.noise == (ps.DiscreteLaplace(Fraction(8)),)
+    assert not again.simulation
+
+
+@pytest.mark.parametrize(
+    "asked_otherwise",
+    [
+        lambda v: v.measure(ps.matrix.Prefix(8), spend=ps.epsilon("2"), key="a"),
+        lambda v: v.measure(ps.matrix.Identity(8), spend=EPSILON, key="a"),
+        lambda v: v.reduce(ps.matrix.Partition(range(8))).measure(
+            ps.matrix.Prefix(8), spend=EPSILON, key="a"
+        ),
+        chosen,
+    ],
+)
+def test_another_request_gets_nothing(paid, asked_otherwise):
+    with pytest.raises(ps.RefusedError, match="request 1 was"):
+        asked_otherwise(handle(*paid))
+
+
+def test_another_state_of_the_data_gets_nothing(paid):
+    with pytest.raises(ps.RefusedError, match="another query"):
+        measured(handle(*paid, edition="2025"))
+
+
+def test_there_is_nothing_beyond_the_records(paid):
+    vector = handle(*paid)
+    for request in REQUESTS:
+        request(vector)
+    with pytest.raises(ps.RefusedError, match="3 requests were answered, and this is one more"):
+        measured(vector)
+
+
+def test_there_are_no_counts_behind_it(paid):
+    vector = handle(*paid)
+    with pytest.raises(ps.RefusedError, match="no data behind"):
+        vector._vault.counts(("age",), ())
+
+
+def test_simulations_say_so():
+    records = [RequestRecord(None, "a", np.arange(8))]
+    book = RecordedLedger(ROW, EPSILON, "simulation", records)
+    vector = replayed(DOMAIN, book, simulation=True).vectorise()
+    assert vector.measure(ps.matrix.Identity(8), spend=EPSILON).simulation
