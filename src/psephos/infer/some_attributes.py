@@ -49,7 +49,7 @@ def of_attributes(estimate: LeastSquares, names: Sequence[str]) -> LeastSquares:
     >>> estimate = ps.infer.least_squares(data.vectorise().measure(W.query, spend=ps.epsilon(9)))
     >>> small = of_attributes(estimate, ["a", "b"])
     >>> small.answer(ps.marginals(small.domain, k=2)).values.round(1)
-    array([49.9, 51. , 50. , 50. , 50. , 50. ])
+    array([50.1, 51. , 50.1, 50. , 50. , 50. ])
     """
     domain, shape = estimate.domain.project(names), estimate.domain.shape
     axes = tuple(sorted(estimate.domain.axis(name) for name in names))
