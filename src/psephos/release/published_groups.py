@@ -15,7 +15,7 @@ of blocks that no single one of them tells.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -140,7 +140,12 @@ class PublishedGroups:
         rows = total_of(estimate)
         return None if rows is None else max(0, round(rows))
 
-    def fit(self, estimate: LeastSquares, known: Mapping[str, Any] | None = None) -> GroupedFit:
+    def fit(
+        self,
+        estimate: LeastSquares,
+        known: Mapping[str, Any] | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> GroupedFit:
         """The cells of all groups before they are rounded.
 
         With the total, the steps and the sweeps of a manifest, if these are known.
@@ -149,6 +154,8 @@ class PublishedGroups:
         zeros = [self.zeros(g) for g in range(len(self.rules))]
         fits = []
         for g, rule in enumerate(self.rules):
+            if progress is not None:
+                progress(f"published numbers: group {g + 1} of {len(self.rules)}")
             workload = self.grouping.inner(g)
             small = of_attributes(estimate, workload.domain.names)
             steps = None if known is None else known["groups"][g]["steps"]

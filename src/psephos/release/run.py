@@ -249,7 +249,7 @@ def _written(forecast: Forecast, requests: list[MeasuredRequest], place: Path, s
     # Past measurements come with noise of their own, which a rehearsal draws anew.
     widths = None if forecast.job.past else forecast.widths
     steps = tuple(request.measurement for request in requests)
-    views = Views(forecast.job, steps, planned=widths)
+    views = Views(forecast.job, steps, planned=widths, progress=say)
     return write_bundle(views, requests, place, report=report, progress=say)
 
 

@@ -18,7 +18,7 @@ a function of what was paid for, so it costs nothing, and whoever has the bundle
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -71,6 +71,8 @@ class Views:
     """Of the bundle whose numbers these are: older ones made intervals in other ways."""
     planned: Widths | None = None
     """The half-widths, where the plan of this very release worked them out."""
+    progress: Callable[[str], None] | None = None
+    """Told what is being worked out, where that takes long."""
     coordinates: Array | None = None
     """Of consistent tables that a bundle holds: how they differ from least squares."""
 
@@ -217,7 +219,7 @@ class Views:
         """Non-negative real numbers for the cells of every group."""
         if self.groups is None:
             raise ReleaseError("all cells fit into one vector: see `fit`")
-        return self.groups.fit(self.estimate)
+        return self.groups.fit(self.estimate, progress=self.progress)
 
     @cached_property
     def group_cells(self) -> GroupCells:
@@ -252,12 +254,16 @@ class Views:
 
     def compute(self, kinds: Collection[View]) -> None:
         """Work out the numbers of these views, which takes the time; they are then kept."""
+        say = self.progress or (lambda _: None)
         if "raw" in kinds:
             _ = self.raw_widths
         if {"consistent", "published"} & set(kinds):
+            say("consistent tables")
             _ = self.consistent
+            say("intervals")
             _ = self.widths if self.has_errors else None
         if "published" in kinds:
+            say("published numbers")
             _ = self.published
 
     def counted(self, cells: Array) -> Array:
