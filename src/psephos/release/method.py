@@ -157,8 +157,8 @@ def plan_errors(
     errors = []
     for trial in range(trials):
         data = simulate(counts, domain, unit=job.unit, budget=spend, seed=seed + trial)
-        done = run(method.name, data.vectorise(), job.workload, spend=spend, **options)
-        cells = np.asarray(done.estimate.vector)  # type: ignore[attr-defined]
+        plan_run = run(method.name, data.vectorise(), job.workload, spend=spend, **options)
+        cells = np.asarray(plan_run.estimate.vector)  # type: ignore[attr-defined]
         whole = nonnegative_cells(job, cells)
         errors.append((job.workload.answer(cells) - truth, job.workload.answer(whole) - truth))
     return errors

@@ -34,7 +34,16 @@ from psephos.release.spec.tables import Table
 from psephos.release.views import Views
 from psephos.report import charts
 from psephos.report.html import Cell, HtmlTable, IntervalBar
-from psephos.report.page import Page, Pairs, Result, TableChart, page_html
+from psephos.report.page import (
+    Page,
+    Pairs,
+    PlanFacts,
+    Result,
+    Rivals,
+    Spending,
+    TableChart,
+    page_html,
+)
 from psephos.report.points import PART, Points
 from psephos.version import __version__
 
@@ -62,6 +71,18 @@ def write_report(
 
 def page_of(release: ReleaseFacts) -> Page:
     """All that the page shows of a release."""
+    spending, rivals = spending_of(release), rivals_of(release)
+    return framed_page(release, _glance(release), spending, rivals)
+
+
+def framed_page(
+    release: ReleaseFacts,
+    glance: Pairs,
+    spending: Spending,
+    rivals: Rivals | None,
+    plan: PlanFacts | None = None,
+) -> Page:
+    """The page around what differs between releases by a strategy and by a plan that adapts."""
     file, unit = release.file, release.job.unit
     charge = release.charge
     paragraphs = (part.strip() for part in file.description.split("\n\n"))
@@ -80,15 +101,16 @@ def page_of(release: ReleaseFacts) -> Page:
         published_left_out="published" in file.output.views and release.view != "published",
         person_rows=None if unit.person is None else unit.max_rows,
         plots_extra=None if release.plots else charts.PLOTS_EXTRA,
-        glance=_glance(release),
+        glance=glance,
         questions=questions_of(release),
-        spending=spending_of(release),
+        spending=spending,
         results=tuple(result_of(release, k) for k in range(len(release.job.tables))),
-        rivals=rivals_of(release),
+        rivals=rivals,
         shifts=shifts_of(release) if "published" in release.bundle_views else None,
         groups=groups_of(release),
         guarantee=guarantee_of(release.forecast.budget),
         intervals=interval_method(release),
+        plan=plan,
     )
 
 

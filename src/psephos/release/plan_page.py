@@ -8,7 +8,7 @@ from pathlib import Path
 
 from psephos.kernel.measurement import Measurement
 from psephos.release.labels import row_multiplicity
-from psephos.release.page import result_of
+from psephos.release.page import framed_page
 from psephos.release.page_facts import (
     CHARGE,
     NOISE_NAMES,
@@ -17,19 +17,14 @@ from psephos.release.page_facts import (
     budget_text,
     count_text,
     digits_for,
-    guarantee_of,
     ledger_facts,
-    questions_of,
-    shifts_of,
     unit_text,
 )
 from psephos.release.plan_forecast import PlanForecast
 from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PlannedRequest
-from psephos.report import charts
 from psephos.report.html import Cell, HtmlTable
 from psephos.report.page import Page, Pairs, PlanFacts, Spending, page_html
-from psephos.version import __version__
 
 REQUEST_WORDS = {
     "measure": "noisy counts",
@@ -48,36 +43,11 @@ def write_plan_report(
 def plan_page(forecast: PlanForecast, views: PlanViews, requests: Sequence[PlannedRequest]) -> Page:
     """All that the page shows of the release."""
     release = ReleaseFacts(forecast.measured, views, requests[-1].receipt)
-    file, unit, charge = release.file, release.job.unit, release.charge
-    paragraphs = (part.strip() for part in file.description.split("\n\n"))
-    return Page(
-        title=file.title or file.name,
-        publisher=file.publisher,
-        description=tuple(part for part in paragraphs if part),
-        simulation=release.simulation,
-        maker=f"psephos {__version__}",
-        year=None if not charge else str(charge["time"])[:4],
-        budget=budget_text(forecast.budget),
-        unit=unit_text(unit),
-        confidence=release.confidence,
-        view=release.view,
-        views=release.bundle_views,
-        published_left_out=False,
-        person_rows=None if unit.person is None else unit.max_rows,
-        plots_extra=None if release.plots else charts.PLOTS_EXTRA,
-        glance=_glance(release, forecast),
-        questions=questions_of(release),
-        spending=_spending(release, forecast, requests),
-        results=tuple(result_of(release, k) for k in range(len(release.job.tables))),
-        rivals=None,
-        shifts=shifts_of(release) if "published" in release.bundle_views else None,
-        groups=None,
-        guarantee=guarantee_of(forecast.budget),
-        intervals=None,
-        plan=PlanFacts(
-            forecast.method.name, forecast.method.reason, forecast.stand_in, _errors(forecast)
-        ),
+    facts = PlanFacts(
+        forecast.method.name, forecast.method.reason, forecast.stand_in, _errors(forecast)
     )
+    spending = _spending(release, forecast, requests)
+    return framed_page(release, _glance(release, forecast), spending, None, facts)
 
 
 def _glance(release: ReleaseFacts, forecast: PlanForecast) -> Pairs:

@@ -261,7 +261,7 @@ def retrace(job: Job, method: ReleaseMethod, requests: Sequence[PlannedRequest])
     table = replayed(job.workload.domain, ledger, edition=job.file.edition, simulation=simulation)
     spends = [request.spend for request in requests]
     try:
-        done = run(
+        plan_run = run(
             method.name,
             table.vectorise(),
             job.workload,
@@ -272,6 +272,6 @@ def retrace(job: Job, method: ReleaseMethod, requests: Sequence[PlannedRequest])
         )
     except PsephosError as error:
         raise ReleaseError(f"the steps of {method.name} cannot be taken again: {error}") from None
-    if len(done.requests) < len(requests):
+    if len(plan_run.requests) < len(requests):
         raise ReleaseError(f"{method.name} asks fewer requests than the {len(requests)} there are")
-    return Retraced(done, tuple(stored.same))
+    return Retraced(plan_run, tuple(stored.same))

@@ -163,7 +163,7 @@ def _adapted(job: Job, method: ReleaseMethod, ledger: Ledger, say: Say) -> Bundl
     questions = QuestionFiles.of(job, lambda step: say(f"{method.name}: request {step + 1}"))
     data = protect(job.source, job.workload.domain, ledger=ledger, edition=job.file.edition)
     try:
-        done = run_plan(
+        plan_run = run_plan(
             method.name,
             data.vectorise(),
             job.workload,
@@ -175,9 +175,9 @@ def _adapted(job: Job, method: ReleaseMethod, ledger: Ledger, say: Say) -> Bundl
     except BudgetExceededError as error:
         text = f"{error}. Nothing was charged that was not paid before; lower [budget]"
         raise BudgetExceededError(text, error.requested, error.remaining) from None
-    written = [questions.settled(step, b"") for step in range(len(done.requests))]
+    written = [questions.settled(step, b"") for step in range(len(plan_run.requests))]
     requests = planned_requests(
-        job, done.requests, written, job.key, lambda key: receipt_of(ledger, key), False
+        job, plan_run.requests, written, job.key, lambda key: receipt_of(ledger, key), False
     )
     return _written_plan(forecast, requests, job.bundle, say)
 
@@ -198,7 +198,7 @@ def _rehearsed_plan(
         edition=job.file.edition,
     )
     questions = HeldQuestions()
-    done = run_plan(
+    plan_run = run_plan(
         method.name,
         data.vectorise(),
         job.workload,
@@ -208,7 +208,7 @@ def _rehearsed_plan(
         **method.options,
     )
     requests = planned_requests(
-        job, done.requests, questions.questions, REHEARSAL, lambda _: _made_up(rows), True
+        job, plan_run.requests, questions.questions, REHEARSAL, lambda _: _made_up(rows), True
     )
     return _written_plan(forecast, requests, place, say)
 
