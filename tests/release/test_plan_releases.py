@@ -255,7 +255,7 @@ def test_a_question_on_disk_is_asked_again_to_the_letter(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("DAWA", "DAVA", "no plan called 'DAVA'.*measure"),
+        ("DAWA", "DAVA", "no plan called 'DAVA'; did you mean 'DAWA'?.*measure"),
         ('"DAWA"', '"DAWA", options = { ratio = "1/4" }', "no option 'ratio'; it has"),
         ('"DAWA"', '"measure", options = { rounds = 4 }', "'measure' has none"),
         ("budget = { epsilon = 0.5 }", "", "no budget can be promised to reach a target"),
@@ -349,10 +349,34 @@ def with_stand_in(folder, text, days):
 
 
 def test_auto_measures_where_nothing_speaks_for_another_plan(tmp_path):
-    job = Job.read(ready(tmp_path / "job", "auto"))
-    method = method_of(job)
+    place = ready(tmp_path / "job", "auto")
+    method = method_of(Job.read(place))
     assert method.name == "measure"
     assert "no public table" in method.reason
+    plain = json.loads(CliRunner().invoke(app, ["plan", str(place), "--json"]).stdout)
+    assert plain["method"] == {"name": "measure", "reason": method.reason}
+    bundle = ps.release(place)
+    assert bundle.method is None
+    assert bundle.manifest["method"]["reason"] == method.reason
+    assert ps.verify(bundle.path).ok
+
+
+def test_a_lost_decision_is_told_from_a_new_request(tmp_path, monkeypatch):
+    """Where what was decided is gone, and comes out otherwise, nothing is charged again."""
+    decided = {"DAWA": ps.ReleaseMethod("DAWA", {}, "it was closer")}
+    monkeypatch.setattr("psephos.release.method._decided", lambda job: decided["DAWA"])
+    place = ready(tmp_path / "job", "auto")
+    bundle = ps.release(place)
+    assert bundle.method.name == "DAWA"
+    ledger = ps.Ledger.open(place.parent / "people.ledger")
+    spent = ledger.spent()
+    shutil.rmtree(bundle.path)
+    shutil.rmtree(place.parent / ".psephos")
+    assert check_release(place).ok
+    decided["DAWA"] = ps.ReleaseMethod("measure", {}, "it was not")
+    with pytest.raises(ps.LedgerError, match="put that folder back"):
+        ps.release(place)
+    assert ledger.spent() == spent
 
 
 def test_auto_takes_the_plan_that_is_closest_on_the_stand_in(tmp_path):
@@ -424,4 +448,27 @@ def test_relative_errors_are_small_beside_the_numbers(tmp_path):
 def test_plans_are_compared_on_the_file_s_stand_in(tmp_path):
     job = Job.read(with_stand_in(tmp_path / "job", LINE, [3] * 50))
     table = compare_plans(job, plans=["Identity"], trials=1)
-    assert table.stand_in == "the public table old.csv"
+    assert table.stand_in == "the public table old.csv (50 rows with a cell)"
+
+
+def test_what_no_table_asks_about_is_a_model_s_to_answer(tmp_path):
+    text = PLANE[: PLANE.index('\n[[tables]]\nname = "wards"')]
+    bundle = ps.release(ready(tmp_path / "job", "DAWA", text))
+    question = "SELECT COUNT(*) FROM people WHERE ward = 1"
+    with pytest.raises(ps.UnsupportedError, match="asks about ward, so its plan had no reason"):
+        ps.ask(bundle, question)
+    assert ps.ask(bundle, question, model=True).is_model
+
+
+def test_a_damaged_question_is_named(copy):
+    file = copy / "requests" / "2" / "question.bin"
+    file.write_bytes(file.read_bytes()[:-3])
+    assert "requests/2/question.bin is damaged" in failures(copy)["request"]
+
+
+def test_all_charges_are_looked_up(dawa):
+    ledger = dawa.path.parent / "people.ledger"
+    verification = ps.verify(dawa.path, ledger=ledger)
+    (text,) = [check.text for check in verification.checks if check.name == "ledger"]
+    assert text.startswith("2 records")
+    assert not [text for text in verification.cannot if "without the ledger" in text]

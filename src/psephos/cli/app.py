@@ -179,11 +179,15 @@ def plan(
             _show(as_json, plain, render_plans.rich_plan_forecast(forecast))
             return
         plain = render.plain_plan(forecast, simulated)
+        method = method_of(job)
+        plain["method"] = {"name": method.name, "reason": method.reason}
         rest, budget = _remaining(job), forecast.budget
         plain["left"] = None if rest is None else render.plain_budget(rest)
         note = ""
         if rest is not None and rest.currency == budget.currency and budget > rest:
             note = plain["shortage"] = shortage(forecast, rest)
+        if method.reason:
+            note = f"method: {method.name} ({method.reason}).\n{note}".rstrip()
         _show(as_json, plain, render.rich_plan(forecast, simulated), note)
 
 
@@ -273,7 +277,8 @@ def ask(
             _show(as_json, render.plain_price(past, cost), render.price_words(past, sql, cost))
             return
         reply = ask_bundle(past, sql, dialect=dialect, model=model)
-        plain = {"cost": 0, "view": reply.view, "rows": reply.table.to_pylist()}
+        caution = render.PLAN_CAUTION if reply.view == "plan" else None
+        plain = {"cost": 0, "view": reply.view, "caution": caution, "rows": reply.table.to_pylist()}
         _show(as_json, plain, render.rich_reply(reply, simulation=past.simulation))
 
 

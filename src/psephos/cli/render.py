@@ -37,6 +37,10 @@ SHOWN_GROUPS = 4
 LONG_BUDGET = re.compile(r"\b(epsilon|rho) (?=\S{10})(\d+/\d+) \(~[^)]*\)")
 RELEASE_KEY = re.compile(r"release (.*) [0-9a-f]{24}( step \d+)?", re.DOTALL)
 QUERY_LABEL = re.compile(r"Query\(([\d,]+) answers .*\)")
+PLAN_CAUTION = (
+    "A plan that adapts fills in what it did not measure, for example evenly within groups of "
+    "cells: these numbers are biased by that, and have no interval."
+)
 UNLABELLED_COLUMNS = ("part", "count", "consistent", "stderr", "low", "high", "made_up")
 
 
@@ -67,6 +71,7 @@ def plain_plan(plan: Forecast, simulated: SimulatedError | None = None) -> dict[
         "noise": plan.strategy.noise.value,
         "strategy": plan.strategy.name,
         "builds_on": [past.name for past in plan.job.past],
+        "consistency": plan.job.file.output.consistency,
         "complete": plan.strategy.complete,
         "exact_error": plan.strategy.error_is_exact,
         "cells": plan.job.workload.domain.size,
@@ -203,7 +208,8 @@ def rich_reply(reply: Reply, *, simulation: bool, most: int = 200) -> Renderable
         note = "These tables are nearest to the noisy numbers in L1 or L∞: no interval is known."
         return Group(rich_numbers(title, reply.table, most), Text(note))
     if reply.view == "plan":
-        note = "These are a plan's estimates, biased by what it takes for granted: no interval."
+        title = "made up" if simulation else "free: answered by the plan's estimate"
+        note = PLAN_CAUTION
         return Group(rich_numbers(title, reply.table, most), Text(note))
     note = (
         "These are numbers of the consistent view: unbiased, so they may be negative or "
@@ -229,8 +235,8 @@ def price_words(bundle: Bundle, sql: str, cost: Price) -> str:
     return (
         f"± {cost.half_width:,.6g} for every answer costs {cost.budget} on top of what is "
         f"known ({cost.alone} without it). To buy it, copy the release file. In the copy, change "
-        "`name` and `output.bundle`, remove [budget], put builds_on at the top, before any "
-        "[section], and the table in place of the others:"
+        "`name` and `output.bundle`, remove [budget] and output.consistency, put builds_on at the "
+        "top, before any [section], and the table in place of the others:"
         f"\n\n{follow_up(bundle, sql, cost.half_width)}"
     )
 
@@ -467,6 +473,14 @@ def _notes(plan: Forecast) -> str:
         f"Intervals cover the privacy noise alone ({plan.widths.method}, {plan.widths.draws:,} "
         "draws).",
     ]
+    norm = plan.job.file.output.consistency
+    if norm != "l2":
+        lines.append(
+            f'consistency = "{norm}": the tables will have NO intervals. Errors and ± above are of '
+            f"least squares; what tables nearest in {norm} err by is not known."
+        )
+    if plan.job.file.selection.error == "relative":
+        lines.append("What is measured was chosen for small errors beside the size of a number.")
     if plan.job.past:
         names = ", ".join(f"{past.name!r} ({shorten(str(past.spend))})" for past in plan.job.past)
         lines.append(f"Builds on what is known from {names}; the other ways start afresh.")

@@ -103,12 +103,12 @@ def plain_plan_forecast(plan: PlanForecast) -> dict[str, Any]:
 def rich_plan_forecast(plan: PlanForecast) -> RenderableType:
     """The same for people, beside what measuring the best strategy promises."""
     title = (
-        f"{plan.method.name} at {budget_with_epsilon(plan.budget)}: errors SIMULATED on "
-        f"{plan.stand_in}, {plan.trials} runs"
+        f"{plan.method.name} at {budget_with_epsilon(plan.budget)}: SIMULATED errors, "
+        f"{plan.trials} runs"
     )
     table = Table(title=title)
     table.add_column("table", min_width=14)
-    for head in ("numbers", "estimate", "from run to run", "published", "best strategy (exact)"):
+    for head in ("numbers", "estimate", "spread", "published", "best strategy"):
         table.add_column(head, justify="right")
     rows = [
         (t.name, t.queries, t.rmse, t.spread, t.published, m.rmse)
@@ -119,9 +119,10 @@ def rich_plan_forecast(plan: PlanForecast) -> RenderableType:
         sizes = (rows_text(error), f"± {rows_text(spread)}", rows_text(published), rows_text(exact))
         table.add_row(name, f"{queries:,}", *sizes)
     notes = (
+        f"Simulated on {plan.stand_in}; the spread is that of the noise, not between data sets. "
         f"{plan.method.name} adapts to the data ({plan.method.reason}): what it errs by depends on "
         "them, and the simulation promises nothing. Its tables have no intervals. method.name = "
-        '"measure" has the errors of the last column, whatever the data are, and intervals. '
+        '"measure" has the exact errors of the last column, whatever the data are, and intervals. '
         f"A run takes about {plan.seconds:.2g} s."
     )
     return Group(table, Text(notes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fractions import Fraction
 from inspect import Parameter, signature
 from types import MappingProxyType
@@ -194,5 +195,8 @@ def run(
 def named(name: str) -> NamedPlan:
     """The plan of a name."""
     if not isinstance(name, str) or name not in _PLANS:
-        raise WorkloadError(f"there is no plan called {name!r}; there are {name_list(names())}")
+        folded = {each.casefold(): each for each in _PLANS}
+        near = get_close_matches(str(name).casefold(), folded, n=1)
+        hint = f"did you mean {folded[near[0]]!r}?" if near else f"there are {name_list(names())}"
+        raise WorkloadError(f"there is no plan called {name!r}; {hint}")
     return _PLANS[name]

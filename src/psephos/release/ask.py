@@ -200,8 +200,20 @@ def _plan_reply(bundle: Bundle, workload: Workload) -> Reply:
     """Answers of the plan's estimate of all cells."""
     if not isinstance(bundle.views, PlanViews):
         raise ReleaseError(f"{bundle.path} holds no plan")
+    names = _attributes_of(workload) - _attributes_of(bundle.job.workload)
+    if names:
+        raise UnsupportedError(
+            f"no table of this release asks about {', '.join(sorted(names))}, so its plan had no "
+            "reason to look there; --model answers what it takes for granted"
+        )
     answers = workload.answer(bundle.views.vector.reshape(bundle.job.workload.domain.shape))
     return _without_errors(bundle, workload, answers, PLANNED)
+
+
+def _attributes_of(workload: Workload) -> set[str]:
+    """The attributes that some query looks at."""
+    items = (item for product in workload.products for item in product.items)
+    return {name for name, queries in items if not isinstance(queries, TotalQueries)}
 
 
 def _without_errors(bundle: Bundle, workload: Workload, answers: Array, method: str) -> Reply:

@@ -72,6 +72,7 @@ from psephos.release.requests import (
     request_folders,
     spend_of,
 )
+from psephos.release.selection import AUTO, MEASURE
 from psephos.release.spec.entries import View
 from psephos.release.spec.file import checked_release
 from psephos.release.spec.tables import Table
@@ -153,7 +154,7 @@ class Bundle:
     def method(self) -> ReleaseMethod | None:
         """The plan that adapts to the data, by which it was made; None if a strategy was."""
         facts = self.manifest.get("method")
-        return None if facts is None else ReleaseMethod(**facts)
+        return None if facts is None or facts["name"] == MEASURE else ReleaseMethod(**facts)
 
     @cached_property
     def planned(self) -> tuple[PlannedRequest, ...]:
@@ -356,7 +357,11 @@ def write_bundle(
             "psephos": __version__,
             "title": job.file.title or job.file.name,
             "fingerprint": job.fingerprint,
-            **(strategy_facts(requests) if method is None else method_facts(job, method)),
+            **(
+                method_facts(job, method)
+                if method and method.adaptive
+                else strategy_facts(requests)
+            ),
             "tables": tables,
             "views": list(kinds),
             "draws": views.draws,
@@ -364,6 +369,8 @@ def write_bundle(
             "distance": views.distance()._asdict() if "published" in kinds else None,
             "published": views.published_facts if "published" in kinds else None,
         }
+        if method is not None and job.file.method.name == AUTO:
+            manifest["method"] = asdict(method)
         if views.nearest is not None:
             manifest["coordinates"] = views.nearest.difference.size
         manifest["files"] = {

@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from numpy.random import default_rng
+
 from psephos.engines.registry import as_source
 from psephos.errors import ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.plans.comparison import PlanError, compare
-from psephos.release.request import Job, stand_in_counts
-from psephos.release.synthetic_rows import SYNTHETIC_CELLS, synthetic_rows
+from psephos.release.request import Job, stand_in_counts, stand_in_words
+from psephos.release.simulated import made_up_counts
+from psephos.release.synthetic_rows import SYNTHETIC_CELLS
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,9 @@ def compare_plans(
         )
     declared = stand_in_counts(job) if stand_in is None else None
     if declared is not None:
-        words, counts = f"the public table {job.file.stand_in}", declared
+        words, counts = stand_in_words(job, declared), declared
     elif stand_in is None:
-        words, counts = f"{rows:,} made-up rows", synthetic_rows(job, rows, seed)
+        words, counts = f"{rows:,} made-up rows", made_up_counts(job, rows, default_rng(seed))
     else:
         words = Path(stand_in).name
         counts = as_source(Path(stand_in)).count(domain, domain.names, (), None)

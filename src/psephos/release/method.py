@@ -86,12 +86,15 @@ def _checked(job: Job, name: str, options: Mapping[str, Any], reason: str) -> Re
     """A plan of the release file, if it fits the rest of it."""
     try:
         plan = named(name)
-        plan.check_options(options)
     except WorkloadError as error:
         raise ReleaseError(
             f'method: {error}; "measure" measures the best strategy, and "auto" decides by a '
             "public stand-in"
         ) from None
+    try:
+        plan.check_options(options)
+    except WorkloadError as error:
+        raise ReleaseError(f"method.options: {error}") from None
     options = dict(options)
     if "rows" in plan.options and job.file.total is not None:
         options.setdefault("rows", job.file.total)
@@ -111,6 +114,10 @@ def _check_adaptive(job: Job, plan: NamedPlan) -> None:
         raise ReleaseError(
             f"method: {plan.name!r} does not build on earlier measurements; remove builds_on, or "
             'take name = "measure"'
+        )
+    if job.file.output.published != "auto":
+        raise ReleaseError(
+            f"output.published: {plan.name!r} has an estimate of its own; leave published out"
         )
     if job.file.output.consistency != "l2":
         raise ReleaseError(

@@ -15,7 +15,7 @@ from time import process_time
 import numpy as np
 from numpy.random import default_rng
 
-from psephos.errors import PsephosError, ReleaseError
+from psephos.errors import BudgetError, PsephosError, ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.release.forecast import Forecast, forecast_measured
 from psephos.release.method import (
@@ -24,7 +24,7 @@ from psephos.release.method import (
     plan_errors,
     weighted_rmse,
 )
-from psephos.release.request import Job, stand_in_counts
+from psephos.release.request import Job, stand_in_counts, stand_in_words
 from psephos.release.selection import Progress
 from psephos.release.simulated import MADE_UP_ROWS, made_up_counts
 from psephos.report.html import HtmlTable, notebook_html
@@ -126,7 +126,10 @@ def plan_forecast(job: Job, method: ReleaseMethod, measured: Forecast) -> PlanFo
     try:
         runs = plan_errors(job, method, counts, trials)
     except PsephosError as error:
-        raise ReleaseError(f"method: {method.name} does not suit this release: {error}") from None
+        hint = ""
+        if isinstance(error, BudgetError) and budget.currency == "rho":
+            hint = "; write [budget] epsilon = …, which a ledger in rho books too"
+        raise ReleaseError(f"method: {method.name} cannot be run: {error}{hint}") from None
     seconds = (process_time() - start) / trials
     tables = []
     for table in job.tables:
@@ -156,7 +159,7 @@ def stand_in_of(job: Job) -> tuple[str, Array]:
     """What plans are run on, in words and counts."""
     counts = stand_in_counts(job)
     if counts is not None:
-        return f"the public table {job.file.stand_in}", counts
+        return stand_in_words(job, counts), counts
     rows = MADE_UP_ROWS if job.file.total is None else job.file.total
     return f"{rows:,} made-up rows", made_up_counts(job, rows, default_rng(0))
 

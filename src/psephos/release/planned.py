@@ -74,7 +74,13 @@ class PlannedRequest:
                 read_receipt(folder),
                 facts["simulation"],
             )
-            if question_of(request.question)[0] != request.kind:
+            try:
+                kind = question_of(request.question)[0]
+            except PsephosError:
+                raise ReleaseError(
+                    f"{folder / QUESTION_FILE} is damaged; get the bundle again"
+                ) from None
+            if kind != request.kind:
                 raise ReleaseError(f"{folder} holds another kind of request than its manifest says")
         return request
 

@@ -224,10 +224,16 @@ def stand_in_counts(job: Job) -> Array | None:
     try:
         counts = as_source(place).count(domain, domain.names, (), None)
     except PsephosError as error:
-        raise ReleaseError(f"stand_in: {error}") from None
+        words = str(error).replace(" (in a release file, `source`)", "")
+        raise ReleaseError(f"stand_in: {words}") from None
     if not counts.any():
         raise ReleaseError(f"stand_in: no row of {place.name} has a declared cell")
     return np.asarray(counts).reshape(-1)
+
+
+def stand_in_words(job: Job, counts: Array) -> str:
+    """What a stand-in is, and how many of its rows are of use."""
+    return f"the public table {job.file.stand_in} ({int(counts.sum()):,} rows with a cell)"
 
 
 def ordered_columns(job: Job, table: Table) -> list[str]:

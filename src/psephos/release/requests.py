@@ -220,7 +220,7 @@ def read_past(folder: Path, domain: Domain, unit: Unit, edition: str) -> list[Me
             f"builds_on: there is no bundle at {folder}; correct the path, or put the bundle back"
         )
     manifest = read_manifest(folder)
-    if manifest.get("method") is not None:
+    if (manifest.get("method") or {}).get("name", "measure") != "measure":
         raise ReleaseError(
             f"builds_on: {folder} was made by {manifest['method']['name']!r}, a plan that adapts "
             "to the data; only releases that measure a strategy can be built on"

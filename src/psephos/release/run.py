@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from psephos.errors import BudgetExceededError, ReleaseError
+from psephos.errors import BudgetError, BudgetExceededError, LedgerError, ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.plans.registry import run as run_plan
@@ -45,7 +45,7 @@ from psephos.release.preflight import (
 )
 from psephos.release.request import Job
 from psephos.release.requests import MeasuredRequest, receipt_of
-from psephos.release.selection import store_request, stored_request
+from psephos.release.selection import AUTO, selection_folder, store_request, stored_request
 from psephos.release.synthetic_rows import synthetic_rows
 from psephos.release.views import Views
 from psephos.strategy.strategy import Strategy
@@ -96,7 +96,10 @@ def release(
     say("counting and drawing noise")
     static = Static(forecast.strategy)
     data = protect(job.source, job.workload.domain, ledger=ledger, edition=job.file.edition)
-    steps = static.steps(data.vectorise(), spend=forecast.budget, key=job.key)
+    try:
+        steps = static.steps(data.vectorise(), spend=forecast.budget, key=job.key)
+    except BudgetError as error:
+        raise (_decided_anew(job, error) if job.file.method.name == AUTO else error) from None
     requests = [
         MeasuredRequest(job.file.name, *step, receipt_of(ledger, step.measurement.key))
         for step in steps
@@ -173,13 +176,27 @@ def _adapted(job: Job, method: ReleaseMethod, ledger: Ledger, say: Say) -> Bundl
             **method.options,
         )
     except BudgetExceededError as error:
-        text = f"{error}. Nothing was charged that was not paid before; lower [budget]"
+        text = f"{error}. This run charged nothing; lower [budget]"
         raise BudgetExceededError(text, error.requested, error.remaining) from None
+    except BudgetError as error:
+        raise _decided_anew(job, error) from None
     written = [questions.settled(step, b"") for step in range(len(plan_run.requests))]
     requests = planned_requests(
         job, plan_run.requests, written, job.key, lambda key: receipt_of(ledger, key), False
     )
     return _written_plan(forecast, requests, job.bundle, say)
+
+
+def _decided_anew(job: Job, error: BudgetError) -> BudgetError:
+    """What to do if the ledger knows this release by other requests than are made now."""
+    if "another request" not in str(error):
+        return error
+    return LedgerError(
+        f"this release was paid for with other questions than it asks now ({error}). What was "
+        f"decided then lay in {selection_folder(job)}: put that folder back; or, if the method is "
+        '"auto", remove it, put the stand-in back as it was and run the release again. Nothing '
+        "new was charged"
+    )
 
 
 def _rehearsed_plan(
@@ -250,14 +267,15 @@ def _written(forecast: Forecast, requests: list[MeasuredRequest], place: Path, s
     widths = None if forecast.job.past else forecast.widths
     steps = tuple(request.measurement for request in requests)
     views = Views(forecast.job, steps, planned=widths, progress=say)
-    return write_bundle(views, requests, place, report=report, progress=say)
+    method = method_of(forecast.job)
+    return write_bundle(views, requests, place, method=method, report=report, progress=say)
 
 
 def _same(job: Job, bundle: Bundle) -> Bundle:
     """The bundle that is there, if it answers this very job."""
     if bundle.manifest["fingerprint"] != job.fingerprint or bundle.simulation:
         raise ReleaseError(
-            f"{job.bundle} holds another release (other tables, schema, unit or budget); to "
+            f"{job.bundle} holds another release (other tables, schema, unit, budget, method). To "
             "publish this one too, which is charged, give it another output.bundle"
         )
     return bundle

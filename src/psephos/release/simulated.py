@@ -81,6 +81,7 @@ def is_quick(forecast: Forecast) -> bool:
     return (
         "published" in forecast.views
         and not forecast.job.past
+        and forecast.job.prior is None  # on made-up rows a prior from real ones only misleads
         and numbers <= MOST_SIMULATED_NUMBERS
         and seconds <= MOST_SIMULATED_SECONDS
         and (forecast.groups is None or forecast.job.workload.domain.origin is None)

@@ -73,11 +73,12 @@ NEAREST_TOLERANCE = 1e-6
 """How much further than the nearest consistent tables may be from the noisy numbers, as a share."""
 PLAN_TOLERANCE, LARGEST = 1e-6, "of the largest number"
 """Of the largest number: the same for the estimate of a plan, which has no standard errors."""
+UNSIGNED = "without the ledger, that receipts are the ledger's own: they are not signed"
 CANNOT = (
     "that the noisy integers came from the data, and that their noise was drawn as it should be",
     "what report.html says: it is hashed, not read again; the tables are what counts; titles, the "
     "publisher and facts are as the bundle has them",
-    "without the ledger, that receipts are the ledger's own: they are not signed",
+    UNSIGNED,
     "that the source itself is right: sampling, coverage and reporting errors are not in any "
     "interval here",
 )
@@ -157,7 +158,8 @@ def verify(
             checks.append(Check(name, False, str(wrong)))
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a file is a finding
             checks.append(Check(name, False, f"cannot be read ({type(error).__name__})"))
-    return Verification(str(Path(path)), tuple(checks))
+    cannot = CANNOT if ledger is None else tuple(text for text in CANNOT if text != UNSIGNED)
+    return Verification(str(Path(path)), tuple(checks), cannot)
 
 
 def _files(bundle: Bundle) -> str:
@@ -332,8 +334,12 @@ def _ledger(bundle: Bundle, ledger: Ledger | str | os.PathLike[str]) -> str:
     for request in bundle.all_requests:
         ledger.verify(anchor=Anchor.from_dict(request.receipt["anchor"]))
         request.check_ledger(ledger)
-    number = bundle.receipt["charge"]["number"]
-    return f"record {number} of {ledger.dataset!r} is this charge"
+    numbers = [request.receipt["charge"]["number"] for request in bundle.all_requests]
+    if len(numbers) == 1:
+        return f"record {numbers[0]} of {ledger.dataset!r} is this charge"
+    return (
+        f"{len(numbers)} records of {ledger.dataset!r}, the last {numbers[-1]}, are these charges"
+    )
 
 
 def _raw(bundle: Bundle) -> str:
