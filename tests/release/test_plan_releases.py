@@ -364,7 +364,7 @@ def test_auto_measures_where_nothing_speaks_for_another_plan(tmp_path):
 def test_a_lost_decision_is_told_from_a_new_request(tmp_path, monkeypatch):
     """Where what was decided is gone, and comes out otherwise, nothing is charged again."""
     decided = {"DAWA": ps.ReleaseMethod("DAWA", {}, "it was closer")}
-    monkeypatch.setattr("psephos.release.method._decided", lambda job: decided["DAWA"])
+    monkeypatch.setattr(sys.modules[method_of.__module__], "_decided", lambda _: decided["DAWA"])
     place = ready(tmp_path / "job", "auto")
     bundle = ps.release(place)
     assert bundle.method.name == "DAWA"
