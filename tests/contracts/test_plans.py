@@ -241,8 +241,10 @@ def test_every_plan_says_whose_it_is_and_when_to_use_it():
 def test_unknown_plans_and_options_are_named():
     workload = WORKLOADS["line"]
     vector = simulated(workload, SPEND).vectorise()
-    with pytest.raises(ps.WorkloadError, match="no plan called 'DAVA'; there are Identity"):
+    with pytest.raises(ps.WorkloadError, match=r"no plan called 'DAVA'; did you mean 'DAWA'\?"):
         run("DAVA", vector, workload)
+    with pytest.raises(ps.WorkloadError, match="no plan called 'best'; there are Identity"):
+        run("best", vector, workload)
     with pytest.raises(ps.WorkloadError, match="'DAWA' has no option 'ratio'; it has share"):
         run("DAWA", vector, workload, ratio="1/4")
     with pytest.raises(ps.WorkloadError, match="for two attributes"):
