@@ -7,6 +7,7 @@ attribute varies fastest.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from psephos.domain.attribute import Attribute, Spec, TupleValues, first_repeated
-from psephos.errors import DomainError, ShapeError, name_list
+from psephos.errors import DomainError, ShapeError, checked_whole, name_list
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array, Value
 
@@ -80,6 +81,17 @@ class Domain(Value):
                 raise DomainError(f"attribute {name!r}: {error}") from None
         return cls(tuple(specs), tuple(parsed))
 
+    @classmethod
+    def binary(cls, number: int, prefix: str = "x") -> Domain:
+        """So many attributes of two values, 0 and 1, named x0, x1, and so on.
+
+        >>> Domain.binary(3)
+        Domain(x0: 2, x1: 2, x2: 2; 8 cells)
+        """
+        checked = checked_whole(number, "the number of attributes", 1)
+        attribute = Attribute(range(2))
+        return cls(tuple(f"{prefix}{i}" for i in range(checked)), (attribute,) * checked)
+
     @cached_property
     def shape(self) -> tuple[int, ...]:
         return tuple(attribute.size for attribute in self.attributes)
@@ -87,19 +99,24 @@ class Domain(Value):
     @cached_property
     def size(self) -> int:
         """The number of cells, exactly, however large."""
-        return math.prod(self.shape)
+        # Equal sizes as a power: thousands of factors one by one take seconds.
+        return math.prod(size**number for size, number in Counter(self.shape).items())
+
+    @cached_property
+    def _axes(self) -> dict[str, int]:
+        return {name: axis for axis, name in enumerate(self.names)}
 
     def axis(self, name: str) -> int:
         """The position of an attribute."""
-        if name not in self.names:
+        if name not in self:
             raise DomainError(f"no attribute {name!r}; have {name_list(self.names)}")
-        return self.names.index(name)
+        return self._axes[name]
 
     def __getitem__(self, name: str) -> Attribute:
         return self.attributes[self.axis(name)]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names
+        return isinstance(name, str) and name in self._axes
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
