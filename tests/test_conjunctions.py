@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psephos.domain import Attribute, Domain, bits
+from psephos.domain import conjunctions as conjunctions_module
 from psephos.domain.bits import PackedRows
 from psephos.domain.conjunctions import Conjunctions, _row_keys
 from psephos.errors import DomainError, ShapeError, TooLargeError, WorkloadError
@@ -68,6 +69,30 @@ def test_packed_rows_count_where_conjunctions_hold(table, pieces):
     assert among.tolist() == many.holds(codes[truth]).sum(axis=1).tolist()
     columns, valid = rows.columns(range(len(sizes)))
     np.testing.assert_array_equal(np.array(columns).T[valid], codes)
+
+
+@given(table=tables(), cells=st.sampled_from([1, 40, 10**6]))
+def test_counts_of_tables_give_the_same(table, cells):
+    sizes, codes, some = table
+    domain = domain_of(sizes)
+    calls = []
+
+    def counts(tables):
+        calls.append(tables)
+        for names in tables:
+            shape = [domain[name].size for name in names]
+            columns = codes[:, [domain.axis(name) for name in names]]
+            counted = np.zeros(shape, dtype=np.int64)
+            np.add.at(counted, tuple(columns.T), 1)
+            yield counted.reshape(-1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conjunctions_module, "MOST_CELLS", cells)
+        totals = some.counted_by(domain, lambda tables: list(counts(tables)))
+    assert totals.tolist() == some.holds(codes).sum(axis=1).tolist()
+    asked = [names for tables in calls for names in tables]
+    assert len(asked) == len(set(asked)) == len(some.tables()[0])
+    assert len(calls) == len(asked) if cells == 1 else len(calls) >= 1
 
 
 @given(table=tables(), data=st.data())

@@ -7,13 +7,15 @@ of them are made, checked and compared with records at once.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator, default_rng
 
 from psephos.domain.domain import Domain
 from psephos.errors import DomainError, ShapeError, TooLargeError, WorkloadError, checked_whole
@@ -21,6 +23,8 @@ from psephos.values import Array, Value, frozen
 
 MOST_HELD = 10**8
 """The most truth values that `holds` gives at once."""
+MOST_CELLS = 1 << 24
+"""The most cells of tables that are counted together, unless one alone has more."""
 MOST_WAYS = 64
 FEWEST = 1 << 10
 """At least so many are drawn at once."""
@@ -143,7 +147,7 @@ class Conjunctions(Value):
         features = _Features.of(domain, positive)
         ways = checked_whole(ways, "ways", 1)
         number = checked_whole(number, "the number of conjunctions", 1)
-        generator = np.random.default_rng(checked_whole(seed, "seed", 0))
+        generator = default_rng(checked_whole(seed, "seed", 0))
         total = features.number(ways)
         if number > total:
             raise WorkloadError(
@@ -226,6 +230,38 @@ class Conjunctions(Value):
                 truths &= (record[attributes] == values) | ~named
         return truth
 
+    def tables(self) -> tuple[list[tuple[int, ...]], Array]:
+        """The different sets of attributes that they name, and whose set is which.
+
+        >>> Conjunctions([[0, 2], [1, -1], [0, 2]], [[0, 3], [1, 0], [1, 1]]).tables()
+        ([(0, 2), (1,)], array([0, 1, 0]))
+        """
+        below = int(self.attributes.max(initial=0)) + 2
+        keys = _row_keys(self.attributes.astype(np.int64) + 1, below)
+        _, first, whose = np.unique(keys, return_index=True, return_inverse=True)
+        rows = self.attributes[first].tolist()
+        return [tuple(axis for axis in row if axis >= 0) for row in rows], whose.reshape(-1)
+
+    def counted_by(
+        self, domain: Domain, counts: Callable[[list[tuple[str, ...]]], Sequence[Array]]
+    ) -> Array:
+        """Their counts from those of whole tables, as `counts` gives them for attributes' names.
+
+        Tables are asked for together, as long as they have few cells.
+        """
+        sets, whose = self.tables()
+        order = np.argsort(whose, kind="stable")
+        ends = np.searchsorted(whose[order], np.arange(len(sets) + 1))
+        totals = np.zeros(len(self), dtype=np.int64)
+        for some in _in_batches(sets, domain.shape):
+            tables = counts([tuple(domain.names[axis] for axis in sets[i]) for i in some])
+            for i, table in zip(some, tables, strict=True):
+                places = order[ends[i] : ends[i + 1]]
+                shape = tuple(domain.shape[axis] for axis in sets[i])
+                cells = tuple(self.values[places, : len(shape)].T)
+                totals[places] = np.asarray(table).reshape(shape)[cells]
+        return totals
+
     def __repr__(self) -> str:
         return f"Conjunctions({len(self):,} of up to {self.ways} attributes)"
 
@@ -287,7 +323,7 @@ class _Features:
             rows = np.column_stack([rows[places], ends[rows[places, -1]] + offsets])
         return rows
 
-    def drawn(self, ways: int, number: int, generator: np.random.Generator) -> Array:
+    def drawn(self, ways: int, number: int, generator: Generator) -> Array:
         """Different sets, each as likely as any other, in the order in which they came."""
         rows = np.zeros((0, ways), dtype=np.int64)
         while len(rows) < number:
@@ -302,6 +338,21 @@ class _Features:
 
     def attributes_and_values(self, rows: Array) -> tuple[Array, Array]:
         return self.attributes[rows], self.values[rows]
+
+
+def _in_batches(sets: Sequence[tuple[int, ...]], sizes: Sequence[int]) -> Iterator[list[int]]:
+    """The numbers of sets of attributes, as many at a time as have few cells."""
+    some: list[int] = []
+    cells = 0
+    for i, axes in enumerate(sets):
+        size = math.prod(sizes[axis] for axis in axes)
+        if some and cells + size > MOST_CELLS:
+            yield some
+            some, cells = [], 0
+        some.append(i)
+        cells += size
+    if some:
+        yield some
 
 
 def _row_keys(rows: Array, below: int) -> Array:

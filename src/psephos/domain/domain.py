@@ -16,11 +16,14 @@ from typing import Any
 import numpy as np
 
 from psephos.domain.attribute import Attribute, Spec, TupleValues, first_repeated
-from psephos.errors import DomainError, ShapeError, checked_whole, name_list
+from psephos.errors import DomainError, ShapeError, name_list
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array, Value
 
 LONGEST_EDITION = 200
+LONGEST_NUMBER = 300
+"""Numbers of cells with more digits are shown by their order of magnitude."""
+MOST_SHOWN = 200
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,9 +91,10 @@ class Domain(Value):
         >>> Domain.binary(3)
         Domain(x0: 2, x1: 2, x2: 2; 8 cells)
         """
-        checked = checked_whole(number, "the number of attributes", 1)
-        attribute = Attribute(range(2))
-        return cls(tuple(f"{prefix}{i}" for i in range(checked)), (attribute,) * checked)
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+            raise DomainError(f"a domain needs at least 1 attribute, got {number!r}")
+        names = tuple(f"{prefix}{i}" for i in range(int(number)))
+        return cls(names, (Attribute(range(2)),) * len(names))
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -228,18 +232,31 @@ class Domain(Value):
         return [self.origin.axis(name) for name in flat]
 
     def __repr__(self) -> str:
-        sizes = ", ".join(
-            f"{name}: {a.size}" for name, a in zip(self, self.attributes, strict=True)
-        )
-        return f"Domain({sizes}; {self.size:,} cells)"
+        most = slice(None if len(self) <= MOST_SHOWN else MOST_SHOWN)
+        sizes = [f"{name}: {n}" for name, n in zip(self.names[most], self.shape[most], strict=True)]
+        rest = [f"… ({len(self)} in all)"] if len(self) > MOST_SHOWN else []
+        return f"Domain({', '.join([*sizes, *rest])}; {self.size_text} cells)"
+
+    @property
+    def size_text(self) -> str:
+        """The number of cells, for people.
+
+        >>> Domain.of(a=1000, b=20).size_text, Domain.binary(512_000).size_text
+        ('20,000', 'about 10^154127')
+        """
+        digits = sum(number * math.log10(size) for size, number in Counter(self.shape).items())
+        return f"{self.size:,}" if digits < LONGEST_NUMBER else f"about 10^{digits:.0f}"
 
     def _repr_html_(self) -> str:
+        most = 50
         rows = [
             [name, f"{a.size:,}", a.some_values(), ", ".join(level.name for level in a.levels)]
-            for name, a in zip(self.names, self.attributes, strict=True)
+            for name, a in zip(self.names[:most], self.attributes[:most], strict=True)
         ]
         heads = ["attribute", "cells", "values", "levels"]
-        return notebook_html(HtmlTable.of(f"Domain of {self.size:,} cells", heads, rows))
+        table = HtmlTable.of(f"Domain of {self.size_text} cells", heads, rows)
+        rest = len(self) - most
+        return notebook_html(table, f"… {rest:,} more") if rest > 0 else notebook_html(table)
 
 
 def checked_edition(edition: Any) -> str:
