@@ -67,8 +67,30 @@ def test_packed_rows_count_where_conjunctions_hold(table, pieces):
     truth = np.arange(len(codes)) % 3 > 0
     among = rows.among(truth).counts(many)
     assert among.tolist() == many.holds(codes[truth]).sum(axis=1).tolist()
+    assert rows.total() == len(codes)
+    assert rows.attributes == len(sizes)
+    by_column = bits.column_counts(list(codes.T), sizes, many)
+    assert by_column.tolist() == rows.counts(many).tolist()
     columns, valid = rows.columns(range(len(sizes)))
     np.testing.assert_array_equal(np.array(columns).T[valid], codes)
+
+
+@given(data=st.data(), least=st.sampled_from([1, 1 << 28]))
+def test_columns_of_many_values_are_packed_by_those_that_are_named(data, least):
+    sizes = [2, 1000, 2**30, 3]
+    named = [[0, 1], [0, 7, 999], [5, 2**30 - 1], [0, 1, 2]]
+    axes = st.sets(st.integers(0, 3), min_size=1)
+    asked = [
+        {f"a{a}": data.draw(st.sampled_from(named[a])) for a in data.draw(axes)} for _ in range(6)
+    ]
+    some = Conjunctions.of(domain_of(sizes), asked)
+    values = [st.sampled_from([*named[a], min(3, sizes[a] - 1)]) for a in range(4)]
+    rows = data.draw(st.lists(st.tuples(*values), max_size=9))
+    codes = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bits, "BLOCK_BYTES", least)  # a byte: a row at a time
+        counts = bits.column_counts(list(codes.T), sizes, some)
+    assert counts.tolist() == some.holds(codes).sum(axis=1).tolist()
 
 
 @given(table=tables(), cells=st.sampled_from([1, 40, 10**6]))
@@ -132,7 +154,7 @@ def test_every_way_of_packing_bits_counts_alike(rows, columns, seed, other):
     csr = sp.csr_array(matrix)
     packings = [
         PackedRows.of_matrix(matrix),
-        PackedRows.of_blocks(iter(blocks), rows),
+        PackedRows.of_blocks(iter(blocks), matrix.shape),
         PackedRows.of_sparse(csr),
         PackedRows.of_sparse(sp.coo_matrix(matrix)),
         PackedRows.of_codes(np.where(stays[:, None], matrix, 9).astype(int), [2] * columns),
@@ -167,10 +189,11 @@ def test_packed_rows_show_nothing_and_refuse_what_does_not_fit():
         rows.counts(Conjunctions([[1]], [[3]]))
     with pytest.raises(ShapeError, match="2 columns of codes"):
         PackedRows.of_codes(np.zeros((4, 2), int), [2])
-    with pytest.raises(ShapeError, match="at least one column"):
-        PackedRows.of_blocks([], 4)
-    with pytest.raises(ShapeError, match="has 5 rows"):
-        PackedRows.of_blocks([np.zeros((4, 2), bool)], 5)
+    for rows, columns in ((5, 2), (4, 1)):
+        with pytest.raises(ShapeError, match=f"make up {rows} rows and {columns} columns"):
+            PackedRows.of_blocks([np.zeros((4, 2), bool)], (rows, columns))
+    with pytest.raises(ShapeError, match="have 2 columns in all, not 3"):
+        PackedRows.of_blocks([np.zeros((4, 2), bool)], (4, 3))
     with pytest.raises(ShapeError, match="rows and columns"):
         PackedRows.of_matrix(np.zeros(4))
     with pytest.raises(ShapeError, match="runs of 64-bit words"):

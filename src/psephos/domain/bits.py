@@ -30,6 +30,8 @@ COPIED_WORDS = 1 << 17
 REUSED = 8
 """Runs that are used more often than this are copied piece by piece."""
 BLOCK_COLUMNS = 256
+BLOCK_BYTES = 1 << 28
+"""The most memory that a block of rows is packed into."""
 
 
 class PackedRows:
@@ -76,24 +78,29 @@ class PackedRows:
         return cls(bits, sizes, packed(inside[None])[0])
 
     @classmethod
-    def of_blocks(cls, blocks: Iterable[Any], rows: int) -> PackedRows:
+    def of_blocks(cls, blocks: Iterable[Any], shape: tuple[int, int]) -> PackedRows:
         """From blocks of columns of 0 and 1, one after the other; see `of_matrix`."""
+        rows, columns = shape
+        bits = np.zeros((columns, words_of(rows)), dtype=np.uint64)
         inside = np.ones(rows, dtype=bool)
-        parts = []
+        filled = 0
         for block in blocks:
             array = np.asarray(block)
-            if array.ndim != 2 or len(array) != rows:
-                raise ShapeError(f"a block of columns has {rows:,} rows, got shape {array.shape}")
+            if array.ndim != 2 or len(array) != rows or filled + array.shape[1] > columns:
+                raise ShapeError(
+                    f"blocks of columns make up {rows:,} rows and {columns:,} columns; got one of "
+                    f"shape {array.shape} after {filled:,} columns"
+                )
             for start in range(0, array.shape[1], BLOCK_COLUMNS):
                 some = array[:, start : start + BLOCK_COLUMNS]
                 if some.dtype != bool:
                     inside &= ((some == 0) | (some == 1)).all(axis=1)
                     some = some == 1
-                parts.append(packed(some.T))
-        if not parts:
-            raise ShapeError("a table of bits needs at least one column, got none")
-        bits = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return cls(bits, np.full(len(bits), 2), packed(inside[None])[0])
+                bits[filled : filled + some.shape[1]] = packed(some.T)
+                filled += some.shape[1]
+        if filled != columns:
+            raise ShapeError(f"the blocks have {filled:,} columns in all, not {columns:,}")
+        return cls(bits, np.full(columns, 2), packed(inside[None])[0])
 
     @classmethod
     def of_matrix(cls, matrix: Any) -> PackedRows:
@@ -104,7 +111,7 @@ class PackedRows:
         array = np.asarray(matrix)
         if array.ndim != 2:
             raise ShapeError(f"a matrix has rows and columns, got shape {array.shape}")
-        return cls.of_blocks([array], len(array))
+        return cls.of_blocks([array], array.shape)
 
     @classmethod
     def of_sparse(cls, matrix: Any) -> PackedRows:
@@ -136,6 +143,11 @@ class PackedRows:
         runs = features_of(self._sizes)
         return np.asarray(np.cumsum(runs) - runs)
 
+    @property
+    def attributes(self) -> int:
+        """How many attributes there are."""
+        return int(self._sizes.size)
+
     def among(self, truth: Array) -> PackedRows:
         """The same rows, of which only those count where `truth` is; one truth value for each."""
         return PackedRows(self._bits, self._sizes, self._valid & packed(truth[None])[0])
@@ -151,6 +163,10 @@ class PackedRows:
             else:
                 columns.append(np.argmax([_unpacked(run) for run in runs], axis=0))
         return columns, _unpacked(self._valid).astype(bool)
+
+    def total(self) -> int:
+        """How many rows count."""
+        return int(_bit_counts(self._valid[None])[0])
 
     def counts(self, conjunctions: Conjunctions) -> Array:
         """In how many rows each conjunction holds, as int64."""
@@ -194,6 +210,50 @@ class PackedRows:
 
     def __repr__(self) -> str:
         return f"PackedRows({self._sizes.size} attributes)"
+
+
+def column_counts(
+    columns: Sequence[Array], sizes: Sequence[int], conjunctions: Conjunctions
+) -> Array:
+    """In how many rows each conjunction holds, of rows given as columns of cell numbers.
+
+    Only the attributes that are named are packed, and of long ones only the values; a block of rows
+    at a time, so that a few hundred megabytes are enough for any number of rows.
+    """
+    axes, places = np.unique(conjunctions.attributes, return_inverse=True)
+    places = places.reshape(conjunctions.attributes.shape) - int(axes[:1].sum() < 0)
+    axes = axes[axes >= 0]
+    values = conjunctions.values.copy()
+    needed: list[Array | None] = []
+    for place, axis in enumerate(axes.tolist()):
+        named = np.unique(values[places == place])
+        few = 2 * (named.size + 1) < sizes[axis]
+        needed.append(named if few else None)
+        if few:  # the others become cell 0, which nobody asks for
+            values[places == place] = 1 + np.searchsorted(named, values[places == place])
+    few_sizes = [
+        sizes[axis] if named is None else named.size + 1
+        for axis, named in zip(axes.tolist(), needed, strict=True)
+    ]
+    renumbered = Conjunctions(places, values)
+    features = int(features_of(np.array(few_sizes)).sum())
+    step = max(BLOCK_BYTES * 8 // features, 1)
+    totals = np.zeros(len(conjunctions), dtype=np.int64)
+    for start in range(0, len(columns[0]), step):
+        block = [
+            _place_among(named, columns[axis][start : start + step])
+            for axis, named in zip(axes.tolist(), needed, strict=True)
+        ]
+        totals += PackedRows.of_codes(block, few_sizes).counts(renumbered)
+    return totals
+
+
+def _place_among(named: Array | None, column: Array) -> Array:
+    """1 and more for the cells that are named, in order, and 0 for others."""
+    if named is None:
+        return column
+    place = np.minimum(np.searchsorted(named, column), named.size - 1)
+    return np.where(named[place] == column, place + 1, 0)
 
 
 def features_of(sizes: Array) -> Array:

@@ -173,6 +173,15 @@ class Conjunctions(Value):
         where = np.asarray(places, dtype=np.int64)
         return Conjunctions(self.attributes[where], self.values[where])
 
+    def over(self, axes: Sequence[int]) -> Conjunctions:
+        """The same in a domain of these attributes alone, which are in order.
+
+        >>> Conjunctions([[2, 5], [5, -1]], [[1, 1], [0, 0]]).over([2, 4, 5]).attributes.tolist()
+        [[0, 2], [2, -1]]
+        """
+        numbers = np.searchsorted(np.asarray(axes), self.attributes)
+        return Conjunctions(np.where(self.attributes < 0, -1, numbers), self.values)
+
     def check(self, domain: Domain) -> None:
         """Refuses if the domain has no such attribute, or an attribute no such value."""
         _check_domain(domain)

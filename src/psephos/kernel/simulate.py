@@ -22,7 +22,7 @@ from psephos.kernel.noise import DiscreteLaplace, Noise
 from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.scores.mechanisms import Draws
-from psephos.kernel.source import Cells, Names, Source, summed
+from psephos.kernel.source import Cells, ConjunctionSource, Names, Source, summed
 from psephos.kernel.unit import Cap, Unit
 from psephos.kernel.vault import Vault
 from psephos.values import Array
@@ -57,7 +57,7 @@ class SeededDraws(Draws):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ArraySource:
+class ArraySource(ConjunctionSource):
     """Counts given as an array over the whole domain."""
 
     cells: Array
@@ -75,8 +75,8 @@ def counted(counts: Array, domain: Domain) -> ArraySource:
     array = np.asarray(counts)
     if array.dtype.kind not in "iu" or array.size != domain.size or (array < 0).any():
         raise DomainError(
-            f"simulate needs {domain.size:,} whole counts, none negative, one for each cell; got "
-            f"{array.dtype} of shape {array.shape}"
+            f"simulate needs {domain.size_text} whole counts, none negative, one for each cell; "
+            f"got {array.dtype} of shape {array.shape}"
         )
     return ArraySource(array.astype(np.int64).reshape(-1))
 
