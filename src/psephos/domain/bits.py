@@ -337,3 +337,30 @@ def _bit_counts(rows: Array) -> Array:
         )
         total += pairs.view(np.uint16).reshape(-1, 4).sum(axis=1, dtype=np.int64)
     return total
+
+
+def record_counts(conjunctions: Conjunctions, records: Array, sizes: Sequence[int]) -> Array:
+    """In how many of a few valid records each conjunction holds, as int64.
+
+    One bit for each record, in words of features, so that nothing has to be sorted: for hundreds
+    of records and millions of conjunctions.
+
+    >>> some = Conjunctions(np.array([[0, 1], [1, -1]]), np.array([[0, 2], [2, 0]]))
+    >>> record_counts(some, np.array([[0, 2], [1, 2], [0, 0]]), (2, 3)).tolist()
+    [1, 2]
+    """
+    starts = np.cumsum([0, *sizes])
+    named = conjunctions.attributes >= 0
+    literals = np.where(named, starts[conjunctions.attributes] + conjunctions.values, starts[-1])
+    literals = np.ascontiguousarray(literals.T)
+    totals = np.zeros(len(conjunctions), dtype=np.int64)
+    for first in range(0, len(records), ROWS_OF_A_WORD):
+        words = np.zeros(int(starts[-1]) + 1, dtype=np.uint64)
+        words[-1] = ~np.uint64(0)  # what names no attribute holds in all
+        for bit, record in enumerate(records[first : first + ROWS_OF_A_WORD]):
+            words[starts[:-1] + record] |= np.uint64(1 << bit)
+        common = words[literals[0]]
+        for column in literals[1:]:
+            common &= words[column]
+        totals += np.bitwise_count(common)
+    return totals

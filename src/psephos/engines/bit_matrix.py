@@ -116,7 +116,7 @@ class BitMatrix:
         return counts + _cell_counts(rows, batch)
 
     def conjunctions(self, domain: Domain, q: Conjunctions, keep: Cells, cap: Cap | None) -> Array:
-        """See `psephos.kernel.source.ConjunctionSource`."""
+        """See `psephos.kernel.source.Source`."""
         q.check(domain)
         return self._kept(domain, keep, cap).counts(q)
 

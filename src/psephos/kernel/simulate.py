@@ -22,7 +22,7 @@ from psephos.kernel.noise import DiscreteLaplace, Noise
 from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.scores.mechanisms import Draws
-from psephos.kernel.source import Cells, ConjunctionSource, Names, Source, summed
+from psephos.kernel.source import Cells, Names, Source, summed
 from psephos.kernel.unit import Cap, Unit
 from psephos.kernel.vault import Vault
 from psephos.values import Array
@@ -57,7 +57,7 @@ class SeededDraws(Draws):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ArraySource(ConjunctionSource):
+class ArraySource(Source):
     """Counts given as an array over the whole domain."""
 
     cells: Array

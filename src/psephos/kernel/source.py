@@ -63,10 +63,6 @@ class Source(Protocol):
         They are int64, one axis for each attribute, of rows that are read once for all tables.
         """
 
-
-class ConjunctionSource(Source, Protocol):
-    """Where counts of conjunctions come from too."""
-
     def conjunctions(self, domain: Domain, q: Conjunctions, keep: Cells, cap: Cap | None) -> Array:
         """In how many rows each of q holds, as int64: the entries of `counts` it names.
 
@@ -77,7 +73,7 @@ class ConjunctionSource(Source, Protocol):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Grouped(ConjunctionSource):
+class Grouped(Source):
     """The table that group_by makes: one row for each group, with its size cut at `most`.
 
     Persons were capped where the sizes were counted.

@@ -99,7 +99,7 @@ class Reader:
         return None
 
     def conjunctions(self, domain: Domain, q: Conjunctions, keep: Cells, cap: Cap | None) -> Array:
-        """See `psephos.kernel.source.ConjunctionSource`."""
+        """See `psephos.kernel.source.Source`."""
         self.check_schema(domain, cap)
         check_masks(domain, keep)
         q.check(domain)
