@@ -145,7 +145,7 @@ def plan(
         from psephos.release.method import method_of
         from psephos.release.plan_forecast import PlanForecast
         from psephos.release.plan_forecast import plan as plan_job
-        from psephos.release.request import Job
+        from psephos.release.request import Job, stand_in_words, uses_stand_in
         from psephos.release.simulated import is_quick, simulated_error
 
         job = Job.read(release)
@@ -188,6 +188,9 @@ def plan(
             note = plain["shortage"] = shortage(forecast, rest)
         if method.reason:
             note = f"method: {method.name} ({method.reason}).\n{note}".rstrip()
+        if uses_stand_in(job):
+            plain["stand_in"] = stand_in_words(job)
+            note = f"stand-in: {plain['stand_in']}.\n{note}".rstrip()
         _show(as_json, plain, render.rich_plan(forecast, simulated), note)
 
 

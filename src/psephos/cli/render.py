@@ -256,6 +256,7 @@ def follow_up(bundle: Bundle, sql: str, half_width: float) -> str:
 
 def plain_ledger(ledger: Ledger) -> dict[str, Any]:
     """A ledger as plain values."""
+    entries = ledger.history()
     return {
         "dataset": ledger.dataset,
         "dataset_id": ledger.dataset_id,
@@ -268,13 +269,13 @@ def plain_ledger(ledger: Ledger) -> dict[str, Any]:
                 "number": number,
                 "record": entry.number,
                 "time": entry.time,
-                "release": _release(entry),
+                "release": name,
                 "key": entry.key,
                 "what": entry.label,
                 "cost": plain_budget(entry.booked),
                 "answered": entry.values_hash is not None,
             }
-            for number, entry in enumerate(ledger.history(), 1)
+            for number, (entry, name) in enumerate(zip(entries, _releases(entries), strict=True), 1)
         ],
         "anchor": asdict(ledger.anchor()),
     }
@@ -288,12 +289,13 @@ def rich_ledger(ledger: Ledger) -> RenderableType:
     table.add_column("release", overflow="fold")
     table.add_column("answers", justify="right", overflow="fold")
     table.add_column(f"cost in {ledger.budget.currency}", justify="right", no_wrap=True)
-    for number, entry in enumerate(ledger.history(), 1):
+    entries = ledger.history()
+    for number, (entry, name) in enumerate(zip(entries, _releases(entries), strict=True), 1):
         query = QUERY_LABEL.fullmatch(entry.label)
         table.add_row(
             str(number),
             entry.time[:16].replace("T", " "),
-            escape(_release(entry) or entry.key),
+            escape(name or entry.key),
             query[1] if query else escape(entry.label),
             f"{float(entry.booked.amount):.6g}",
         )
@@ -507,10 +509,15 @@ def budget_with_epsilon(budget: Budget) -> str:
     return shorten(text)
 
 
-def _release(entry: Entry) -> str | None:
-    """The name of the release that a charge was made for, if it was one."""
-    match = RELEASE_KEY.fullmatch(entry.key)
-    return f"{match[1]}{match[2] or ''}" if match else None
+def _releases(entries: Sequence[Entry]) -> list[str | None]:
+    """The names of the releases that charges were made for, with the step if there are several."""
+    keys = {entry.key for entry in entries}
+    names: list[str | None] = []
+    for entry in entries:
+        match = RELEASE_KEY.fullmatch(entry.key)
+        first = " step 1" if f"{entry.key} step 2" in keys else ""
+        names.append(f"{match[1]}{match[2] or first}" if match else None)
+    return names
 
 
 def rows_text(number: float) -> str:

@@ -159,7 +159,7 @@ def stand_in_of(job: Job) -> tuple[str, Array]:
     """What plans are run on, in words and counts."""
     counts = stand_in_counts(job)
     if counts is not None:
-        return stand_in_words(job, counts), counts
+        return stand_in_words(job), counts
     rows = MADE_UP_ROWS if job.file.total is None else job.file.total
     return f"{rows:,} made-up rows", made_up_counts(job, rows, default_rng(0))
 

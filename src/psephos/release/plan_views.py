@@ -1,8 +1,10 @@
 """The views of a release that a plan made which adapts to the data: biased, and without errors.
 
     raw          the noisy integers of its measurements, with their noise intervals
-    consistent   the plan's estimate: everything adds up, and it is biased by what the plan assumes
-    published    the nearest cells of which none is negative, in whole numbers
+    consistent   the plan's estimate, moved to hold a declared total and cells declared to be empty:
+                 everything adds up, and it is biased by what the plan assumes
+    published    cells of which none is negative, that hold the same, in whole numbers: those whose
+                 tables are nearest to the plan's estimate
 
 Of the last two nobody knows the error: that of the noise alone would leave out what is wrong by
 assumption, for example that all cells of a bucket are alike. So no interval is printed.
@@ -17,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from psephos.errors import ReleaseError
-from psephos.infer.estimate import Answers
+from psephos.infer.estimate import Answers, CellEstimate
 from psephos.infer.least_squares import LeastSquares
 from psephos.infer.rounding import round_cells
-from psephos.release.method import nonnegative_cells
+from psephos.release.method import held_cells, held_words, nonnegative_cells
 from psephos.release.planned import Retraced
 from psephos.release.published_groups import PublishedGroups
 from psephos.release.spec.entries import View
@@ -69,7 +71,12 @@ class PlanViews(Views):
 
     @cached_property
     def vector(self) -> Array:
-        """The plan's estimate of every cell."""
+        """The plan's estimate of every cell, with what the release file declares of them held."""
+        return held_cells(self.job, self.plan_cells)
+
+    @cached_property
+    def plan_cells(self) -> Array:
+        """The plan's estimate of every cell as it is."""
         cells = getattr(self._retraced.run.estimate, "vector", None)
         if cells is None:
             raise ReleaseError(
@@ -80,17 +87,18 @@ class PlanViews(Views):
 
     def plan_answers(self, workload: Workload) -> Answers:
         """The answers of another workload over the same domain: biased, without errors."""
-        return self._retraced.run.estimate.answer(workload)
+        domain = self.job.workload.domain
+        return CellEstimate(domain, self.vector, PLAN, self.simulation).answer(workload)
 
     @cached_property
     def consistent(self) -> Array:
-        """The answers of all tables: sums of the plan's estimate."""
+        """The answers of all tables: sums of the cells."""
         return self.job.workload.answer(self.vector.reshape(self.job.workload.domain.shape))
 
     @cached_property
     def solution(self) -> Array:
         """The nearest cells of which none is negative, zero where no row can be."""
-        return nonnegative_cells(self.job, self.vector)
+        return nonnegative_cells(self.job, self.plan_cells)
 
     @cached_property
     def cells(self) -> Array:
@@ -110,6 +118,7 @@ class PlanViews(Views):
     @property
     def published_facts(self) -> dict[str, Any]:
         """What the published view was rounded from."""
-        name = self._retraced.run.name
+        name, held = self._retraced.run.name, held_words(self.job)
         reason = f"the estimate of {name}, in the nearest cells of which none is negative"
+        reason += f"; it holds {held}, and so does the consistent view" if held else ""
         return {"method": PLAN, "reason": reason, "steps": 0, "gap": 0.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import numpy as np
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.engines.registry import as_source
+from psephos.engines import as_source, check
 from psephos.errors import PsephosError, ReleaseError, TooLargeError
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget, NoiseKind
@@ -216,11 +217,7 @@ def stand_in_counts(job: Job) -> Array | None:
             f"tables span {domain.size:,}; leave it out"
         )
     place = job.folder / job.file.stand_in
-    if job.file.source is not None and place.resolve() == (job.folder / job.file.source).resolve():
-        raise ReleaseError(
-            "stand_in: this is the source itself; a stand-in is a public table, since what is "
-            "decided by it costs no budget"
-        )
+    refuse_source(job, place)
     try:
         counts = as_source(place).count(domain, domain.names, (), None)
     except PsephosError as error:
@@ -231,9 +228,62 @@ def stand_in_counts(job: Job) -> Array | None:
     return np.asarray(counts).reshape(-1)
 
 
-def stand_in_words(job: Job, counts: Array) -> str:
-    """What a stand-in is, and how many of its rows are of use."""
-    return f"the public table {job.file.stand_in} ({int(counts.sum()):,} rows with a cell)"
+def refuse_source(job: Job, place: Path, *, read: bool = False) -> None:
+    """Refuse a stand-in that is the source, by its place; or, for the owner, a copy of it.
+
+    Args:
+        job: the release
+        place: of the stand-in
+        read: compare the bytes of both files, which only the owner's commands may
+    """
+    if job.file.source is None or not place.exists() or not job.source.exists():
+        return
+    words = ""
+    if place.samefile(job.source):
+        words = f"{place.name} is the source itself"
+    elif read and place.is_file() and filecmp.cmp(place, job.source, shallow=False):
+        words = f"{place.name} is a copy of the source"
+    if words:
+        raise ReleaseError(
+            f"stand_in: {words}; a stand-in is a public table, since what is decided by it costs "
+            "no budget. Name a table that is public, e.g. of an earlier year, or leave stand_in "
+            "out. Nothing was charged"
+        )
+
+
+def uses_stand_in(job: Job) -> bool:
+    """Is a strategy or what it is drawn towards decided by a stand-in? Plans say so themselves."""
+    file = job.file
+    return file.stand_in is not None and (
+        file.method.name == "auto"
+        or file.output.prior == "stand_in"
+        or file.selection.error == "relative"
+    )
+
+
+def stand_in_words(job: Job, place: Path | None = None) -> str:
+    """What a stand-in is, how many of its rows are of use, and why others are not.
+
+    A stand-in is public, so its entries may be named.
+    """
+    place = job.folder / str(job.file.stand_in) if place is None else place
+    report = check(place, job.domain)
+    rows, counted = report.rows or 0, report.counted or 0
+    if counted == rows:
+        return f"the public table {place.name} ({rows:,} rows)"
+    undeclared = [
+        f"{each.column} has undeclared entries: "
+        + ", ".join(f"{entry!r} ({number:,})" for entry, number in each.entries)
+        for each in report.findings
+        if each.kind == "undeclared" and each.level != "note"
+    ]
+    missing = [
+        f"{each.column} has missing entries"
+        for each in report.findings
+        if each.kind == "missing" and each.level != "note"
+    ]
+    share = f"{counted:,} of {rows:,} rows have a cell"
+    return f"the public table {place.name} ({'; '.join([share, *undeclared, *missing])})"
 
 
 def ordered_columns(job: Job, table: Table) -> list[str]:

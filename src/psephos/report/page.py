@@ -109,6 +109,8 @@ class Rivals:
     errors: HtmlTable
     chart: ErrorChart | None
     by_table: HtmlTable | None
+    reason: str = ""
+    """Why the best strategy was measured, where the release file left that open."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,8 @@ class PlanFacts:
     reason: str
     stand_in: str
     errors: HtmlTable
+    held: str = ""
+    """What the consistent view was made to hold."""
 
 
 @dataclass(frozen=True)
