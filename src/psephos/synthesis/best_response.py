@@ -28,6 +28,8 @@ NEAR = 8
 """Conjunctions with so many conditions open, or more, do not pull at a search."""
 HARDENING = (2, 4)
 """Each open condition weakens the pull by so many bits, in one sweep after the other."""
+OPTIMAL, INFEASIBLE = 0, 2
+"""What HiGHS may say of a program that it has searched through."""
 NOISE = 16
 """Ties between equal scores are broken by numbers below this."""
 
@@ -140,7 +142,7 @@ class SolverImproved(Value):
 
     search: LocalSearch = field(default_factory=LocalSearch)
     nodes: int = 50
-    most_queries: int = 60
+    most_queries: int = 100
 
     def __call__(
         self, drawn: DrawnQueries, sizes: Sequence[int] | Array, generator: Generator
@@ -148,7 +150,7 @@ class SolverImproved(Value):
         problem = _Clauses.of(drawn, np.asarray(sizes))
         options = self.search._choices(problem, generator)
         if 0 < len(problem.weights) <= self.most_queries:
-            options = _improved(problem, options, self.nodes)
+            options, _ = improved(problem, options, self.nodes)
         return problem.record(options, self.search.free, generator)
 
 
@@ -199,6 +201,11 @@ class _Clauses:
     def most(self) -> int:
         """More than this no record is worth."""
         return int(np.maximum(self.weights, 0).sum())
+
+    def worth(self, options: Array) -> int:
+        """What the clauses are worth that hold."""
+        open_literals = options[self.attribute] != self.option
+        return int(self.weights @ (np.bincount(self.clause, open_literals) == 0))
 
     @property
     def lowest(self) -> Array:
@@ -358,11 +365,12 @@ def _free_cells(sizes: Array, free: str | Array, generator: Generator) -> Array:
     return free.copy()
 
 
-def _improved(problem: _Clauses, options: Array, nodes: int) -> Array:
+def improved(problem: _Clauses, options: Array, nodes: int) -> tuple[Array, bool]:
     """Options that are worth more than the given ones, if HiGHS comes to some; else the given.
 
-    A variable for every named option of every attribute, at most one of them 1; a variable for
-    every clause, at most each of its literals and at least their sum less all but one.
+    Beside them, whether they are proven to be the best. The program has a variable for every named
+    option, of which an attribute takes one at most, and one for every clause: at most each of its
+    literals if it is wanted, else at least their sum less all but one.
     """
     import scipy.sparse as sp
     from scipy.optimize import Bounds, LinearConstraint, milp
@@ -372,11 +380,10 @@ def _improved(problem: _Clauses, options: Array, nodes: int) -> Array:
     features, clauses = int(counts.sum()), len(problem.weights)
     literal = firsts[problem.attribute] + problem.option - 1
     lengths = np.bincount(problem.clause, minlength=clauses)
-    holds = (options[problem.attribute] == problem.option).astype(np.int64)
-    worth = int(problem.weights @ (np.bincount(problem.clause, holds, clauses) == lengths))
+    worth = problem.worth(options)
     positive = problem.weights > 0
     if worth == problem.most:
-        return options
+        return options, True
     one = sp.csr_array(
         (np.ones(features), (np.repeat(np.arange(counts.size), counts), np.arange(features))),
         shape=(counts.size, features + clauses),
@@ -422,8 +429,10 @@ def _improved(problem: _Clauses, options: Array, nodes: int) -> Array:
         constraints=constraints,
         options={"node_limit": nodes, "mip_rel_gap": 0.0},
     )
+    proven = solution.status in (OPTIMAL, INFEASIBLE)
     if solution.x is None:
-        return options
+        return options, proven
     chosen = np.round(solution.x[:features]).astype(np.int64)
     numbers = np.arange(features) - np.repeat(firsts, counts) + 1
-    return np.asarray(np.maximum.reduceat(chosen * numbers, firsts))
+    better = np.maximum(np.maximum.reduceat(chosen * numbers, firsts), problem.lowest)
+    return (better if problem.worth(better) > worth else options), proven
