@@ -24,7 +24,7 @@ from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.engines import BitMatrix, as_source
 from psephos.kernel import gate
-from psephos.synthesis.best_response import (
+from psephos.plans.best_response import (
     BestResponse,
     DrawnQueries,
     LocalSearch,

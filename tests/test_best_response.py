@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.errors import ShapeError, WorkloadError
-from psephos.synthesis.best_response import DrawnQueries, LocalSearch, SolverImproved, _colours
-from psephos.synthesis.best_response import _Clauses as Clauses
+from psephos.plans.best_response import DrawnQueries, LocalSearch, SolverImproved, _colours
+from psephos.plans.best_response import _Clauses as Clauses
 
 SEARCHES = {
     "local": LocalSearch(),

@@ -43,11 +43,11 @@ from psephos.kernel.scores.exponentials import (
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.values import Array, largest
 
-MOST_QUERIES = 1 << 25
+MOST_DRAWN_FROM = 1 << 25
 MOST_DRAWS = 1 << 20
 LARGEST_SCORE = 1 << 53
 """Rows times rounds; sums of counts stay below."""
-WEIGHT_BITS = 40
+DRAW_BITS = 40
 SUM_BITS = 62
 """The weights of all candidates add up to less than 2 to this power."""
 
@@ -76,8 +76,8 @@ class UndercountedQueries:
             raise RefusedError(f"queries are Conjunctions, got {type(queries).__name__}")
         conjunctions = Conjunctions(_whole(queries.attributes), _whole(queries.values))
         conjunctions.check(domain)
-        if len(conjunctions) > MOST_QUERIES:
-            raise RefusedError(f"at most {MOST_QUERIES:,} queries, got {len(conjunctions):,}")
+        if len(conjunctions) > MOST_DRAWN_FROM:
+            raise RefusedError(f"at most {MOST_DRAWN_FROM:,} queries, got {len(conjunctions):,}")
         records, sizes = _whole(self.records), np.array(domain.shape)
         if records.ndim != 2 or records.shape[1] != sizes.size or not len(records):
             raise ShapeError(
@@ -122,10 +122,10 @@ def _drawn(gaps: Array, rate: Fraction, number: int, draws: Draws) -> Array:
     the largest weight is 1, so hardly a proposal is dropped; how long it takes depends on the
     gaps (tests/kernel/test_dual_query.py::test_draws_have_their_probabilities).
     """
-    bits = min(WEIGHT_BITS, SUM_BITS - int(gaps.size).bit_length())
+    bits = min(DRAW_BITS, SUM_BITS - int(gaps.size).bit_length())
     upper = UpperExponentials(rate).of(gaps)
-    halvings = np.minimum(upper.halvings + (WEIGHT_BITS - bits), SUM_BITS)
-    weights = -((-(upper.mantissa << (WEIGHT_BITS - UNIT_BITS))) >> halvings)
+    halvings = np.minimum(upper.halvings + (DRAW_BITS - bits), SUM_BITS)
+    weights = -((-(upper.mantissa << (DRAW_BITS - UNIT_BITS))) >> halvings)
     ends = np.cumsum(weights)
     drawn: list[int] = []
     while len(drawn) < number:

@@ -45,9 +45,9 @@ STEPS = 100
 """The most steps of the fixed point."""
 FAINT = 1e-6
 """What differences count at least, beside the average: all of them have to be told."""
-ROUNDS = 2
+BASIS_ROUNDS = 2
 """Attributes that are asked in several ways: bases and what they are worth take turns."""
-LEAST_GAIN = 1e-3
+LEAST_BASIS_GAIN = 1e-3
 """A basis of its own has to save this share of an attribute's variance."""
 FILLING_ROWS = 30
 """The most rows that make up for different lengths of columns."""
@@ -79,7 +79,7 @@ def opt_residual_bases(
     problem = _Problem.of(workload, traces)
     varying, shapes = problem.by_value.copy(), {}
     known: dict[bytes, Array | None] = {}
-    for turn in range(ROUNDS):
+    for turn in range(BASIS_ROUNDS):
         for axis, numbers in problem.lines.items():
             if turn and len(numbers) == 1:
                 continue
@@ -246,7 +246,7 @@ def best_basis(gram: Array, deadline: Deadline = NEVER) -> Array | None:
         before = lower
     best = best - best.mean(axis=0)
     best = best - best.mean(axis=1, keepdims=True)
-    return best if least < (1 - LEAST_GAIN) * by_value else None
+    return best if least < (1 - LEAST_BASIS_GAIN) * by_value else None
 
 
 def integer_basis(x: Array, bits: int) -> Dense | None:
