@@ -29,6 +29,8 @@ COPIED_WORDS = 1 << 17
 """The runs that are worked on together, if each is used often."""
 REUSED = 8
 """Runs that are used more often than this are copied piece by piece."""
+SHORTEST_PIECE = 128
+"""Shorter pieces, of very many runs, cost more than they save."""
 BLOCK_COLUMNS = 256
 BLOCK_BYTES = 1 << 28
 """The most memory that a block of rows is packed into."""
@@ -195,10 +197,10 @@ class PackedRows:
         literals = literals[order]
         sums = np.zeros(len(literals), dtype=np.int64)
         used = np.unique(literals >> 1)
-        if literals.size > REUSED * used.size:
+        step = COPIED_WORDS // used.size // LANES * LANES
+        if literals.size > REUSED * used.size and step >= SHORTEST_PIECE:
             # Each run is read often: a piece of all of them at a time, which stays near the core.
             literals = 2 * np.searchsorted(used, literals >> 1) + (literals & 1)
-            step = max(COPIED_WORDS // used.size // LANES, 2) * LANES
             for start in range(0, self._valid.size, step):
                 some = slice(start, start + step)
                 _add_counts(self._bits[used, some], self._valid[some], literals, sums)
