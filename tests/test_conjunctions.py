@@ -187,6 +187,15 @@ def test_pieces_of_runs_add_up(monkeypatch):
     assert whole.tolist() == some.holds(codes).sum(axis=1).tolist()
 
 
+def test_columns_of_a_matrix_are_packed_a_few_rows_at_a_time():
+    matrix = np.random.default_rng(0).random((2500, 9)) < 0.3
+    words = bits.packed(matrix.T)
+    np.testing.assert_array_equal(words, bits.packed(np.ascontiguousarray(matrix.T)))
+    unpacked = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
+    np.testing.assert_array_equal(unpacked[:, :2500].T, matrix)
+    assert not unpacked[:, 2500:].any()
+
+
 def test_sums_of_many_words_do_not_run_over():
     rows = 64 * 8 * 511 + 64 * 8 * 3 + 5  # more than one piece of 16-bit sums, all bits set
     packing = PackedRows.of_codes([np.ones(rows, dtype=np.int8), np.zeros(rows, int)], [2, 3])

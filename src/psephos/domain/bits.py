@@ -32,6 +32,7 @@ REUSED = 8
 SHORTEST_PIECE = 128
 """Shorter pieces, of very many runs, cost more than they save."""
 BLOCK_COLUMNS = 256
+TURNED_ROWS = 1 << 10
 BLOCK_BYTES = 1 << 28
 """The most memory that a block of rows is packed into."""
 
@@ -271,9 +272,14 @@ def words_of(rows: int) -> int:
 def packed(truth: Array) -> Array:
     """Truth of shape (runs, rows) as words of shape (runs, words)."""
     runs, rows = truth.shape
-    octets = np.packbits(truth, axis=1, bitorder="little")
     words = np.zeros((runs, words_of(rows)), dtype=np.uint64)
-    words.view(np.uint8)[:, : octets.shape[1]] = octets
+    octets = words.view(np.uint8)
+    # Columns of a matrix lie far apart: turned a few rows at a time they stay near the core.
+    step = max(rows, 1) if truth.flags.c_contiguous else TURNED_ROWS
+    for start in range(0, rows, step):
+        some = np.ascontiguousarray(truth[:, start : start + step])
+        eighths = np.packbits(some, axis=1, bitorder="little")
+        octets[:, start // 8 : start // 8 + eighths.shape[1]] = eighths
     return words
 
 
