@@ -62,6 +62,10 @@ def test_packed_rows_count_where_conjunctions_hold(table, pieces):
     sizes, codes, some = table
     many = some.take(np.arange(100) % len(some)) if pieces else some  # each run is used often
     rows = PackedRows.of_codes(codes, sizes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bits, "COPIED_WORDS", 1 << 9)
+        patch.setattr(bits, "SHORTEST_PIECE", 1)  # several pieces, if the runs have as many words
+        assert rows.counts(many).tolist() == many.holds(codes).sum(axis=1).tolist()
     assert rows.counts(many).tolist() == many.holds(codes).sum(axis=1).tolist()
     assert rows.counts(many).dtype == np.int64
     truth = np.arange(len(codes)) % 3 > 0
@@ -165,6 +169,31 @@ def test_every_way_of_packing_bits_counts_alike(rows, columns, seed, other):
         truth = asked.holds(matrix[stays].astype(int)).sum(axis=1)
         for packing in packings:
             assert packing.counts(asked).tolist() == truth.tolist()
+
+
+def test_pieces_of_runs_add_up(monkeypatch):
+    sizes = [2, 3, 2, 4]
+    codes = np.random.default_rng(0).integers(sizes, size=(3000, 4))
+    some = Conjunctions.every(domain_of(sizes), 3)
+    some = some.take(np.arange(4 * len(some)) % len(some))
+    whole = PackedRows.of_codes(codes, sizes).counts(some)
+    monkeypatch.setattr(bits, "COPIED_WORDS", 16 * sum(sizes))
+    monkeypatch.setattr(bits, "SHORTEST_PIECE", 8)
+    pieces = []
+    add = bits._add_counts
+    monkeypatch.setattr(bits, "_add_counts", lambda *given: (pieces.append(1), add(*given)))
+    assert PackedRows.of_codes(codes, sizes).counts(some).tolist() == whole.tolist()
+    assert len(pieces) > 2
+    assert whole.tolist() == some.holds(codes).sum(axis=1).tolist()
+
+
+def test_columns_of_a_matrix_are_packed_a_few_rows_at_a_time():
+    matrix = np.random.default_rng(0).random((2500, 9)) < 0.3
+    words = bits.packed(matrix.T)
+    np.testing.assert_array_equal(words, bits.packed(np.ascontiguousarray(matrix.T)))
+    unpacked = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
+    np.testing.assert_array_equal(unpacked[:, :2500].T, matrix)
+    assert not unpacked[:, 2500:].any()
 
 
 def test_sums_of_many_words_do_not_run_over():

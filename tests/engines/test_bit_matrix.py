@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 import psephos as ps
 from psephos.domain.attribute import Attribute
+from psephos.domain.bits import PackedRows
 from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.engines import BitMatrix, as_engine, as_source, bit_matrix, check
-from psephos.errors import BudgetError, DomainError, PsephosError, ShapeError
+from psephos.errors import BudgetError, DomainError, PsephosError, ShapeError, SourceError
 from psephos.kernel.simulate import counted
 from psephos.kernel.source import Conjunct, Grouped
 from psephos.kernel.unit import Cap
@@ -172,6 +173,23 @@ def test_nothing_of_the_rows_is_shown():
             source.count(domain, (), (), None)
         assert "1234" not in str(caught.value)
         assert "1,234" not in str(caught.value)
+
+
+def test_what_fails_is_told_without_its_words(monkeypatch):
+    source, domain = as_source(np.zeros((1234, 2))), Domain.binary(2)
+
+    def fails(*_):
+        raise MemoryError("no room for 1234 rows")
+
+    monkeypatch.setattr(PackedRows, "counts", fails)
+    for call in (
+        lambda: source.count(domain, ("x0",), (), None),
+        lambda: source.conjunctions(domain, Conjunctions([[0]], [[1]]), (), None),
+    ):
+        with pytest.raises(SourceError, match="could not be counted") as caught:
+            call()
+        assert caught.value.__cause__ is caught.value.__context__ is None
+    assert not [name for name in dir(source) if not name.startswith("_") and "rows" in name]
 
 
 def test_the_owner_hears_of_rows_that_are_dropped():

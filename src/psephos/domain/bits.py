@@ -29,7 +29,10 @@ COPIED_WORDS = 1 << 17
 """The runs that are worked on together, if each is used often."""
 REUSED = 8
 """Runs that are used more often than this are copied piece by piece."""
+SHORTEST_PIECE = 128
+"""Shorter pieces, of very many runs, cost more than they save."""
 BLOCK_COLUMNS = 256
+TURNED_ROWS = 1 << 10
 BLOCK_BYTES = 1 << 28
 """The most memory that a block of rows is packed into."""
 
@@ -195,10 +198,10 @@ class PackedRows:
         literals = literals[order]
         sums = np.zeros(len(literals), dtype=np.int64)
         used = np.unique(literals >> 1)
-        if literals.size > REUSED * used.size:
+        step = COPIED_WORDS // used.size // LANES * LANES
+        if literals.size > REUSED * used.size and step >= SHORTEST_PIECE:
             # Each run is read often: a piece of all of them at a time, which stays near the core.
             literals = 2 * np.searchsorted(used, literals >> 1) + (literals & 1)
-            step = max(COPIED_WORDS // used.size // LANES, 2) * LANES
             for start in range(0, self._valid.size, step):
                 some = slice(start, start + step)
                 _add_counts(self._bits[used, some], self._valid[some], literals, sums)
@@ -269,9 +272,14 @@ def words_of(rows: int) -> int:
 def packed(truth: Array) -> Array:
     """Truth of shape (runs, rows) as words of shape (runs, words)."""
     runs, rows = truth.shape
-    octets = np.packbits(truth, axis=1, bitorder="little")
     words = np.zeros((runs, words_of(rows)), dtype=np.uint64)
-    words.view(np.uint8)[:, : octets.shape[1]] = octets
+    octets = words.view(np.uint8)
+    # Columns of a matrix lie far apart: turned a few rows at a time they stay near the core.
+    step = max(rows, 1) if truth.flags.c_contiguous else TURNED_ROWS
+    for start in range(0, rows, step):
+        some = np.ascontiguousarray(truth[:, start : start + step])
+        eighths = np.packbits(some, axis=1, bitorder="little")
+        octets[:, start // 8 : start // 8 + eighths.shape[1]] = eighths
     return words
 
 

@@ -6,7 +6,7 @@ that is neither has no cell, so its row is dropped, as everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ import scipy.sparse as sp
 from psephos.domain.bits import PackedRows
 from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
-from psephos.engines.duckdb.reader import check_masks
+from psephos.engines.duckdb.reader import UNCOUNTABLE, check_masks
 from psephos.engines.duckdb.row_cache import RowCache
-from psephos.errors import DomainError
+from psephos.errors import DomainError, SourceError
 from psephos.kernel.source import Cells, Names
 from psephos.kernel.unit import Cap
 from psephos.values import Array
@@ -35,14 +35,13 @@ class BitMatrix:
     array([0, 2])
     """
 
-    __slots__ = ("_domain", "_packed", "columns", "rows_given")
+    __slots__ = ("_domain", "_packed", "_rows_given", "columns")
 
     def __init__(self, packed: PackedRows, rows_given: int | None = None) -> None:
         self._packed = packed
         self._domain: Domain | None = None  # the last that fits
         self.columns = packed.attributes
-        self.rows_given = rows_given
-        """PRIVATE: how many rows there were, those that are dropped included."""
+        self._rows_given = rows_given
 
     @classmethod
     def of(cls, matrix: Any) -> BitMatrix:
@@ -101,29 +100,40 @@ class BitMatrix:
         self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
     ) -> list[Array]:
         """See `psephos.kernel.source.Source.counts`."""
-        rows = self._kept(domain, keep, cap)
+        self.check_schema(domain, cap)
+        check_masks(domain, keep)
+        axes = [[domain.axis(name) for name in names] for names in tables]
+        counts: list[Array] | None = _unless_it_fails(lambda: self._counts(axes, domain, keep))
+        if counts is None:  # told from a frame that holds no count, and without a context
+            raise SourceError(UNCOUNTABLE)
+        return counts
+
+    def _counts(self, tables: Sequence[Sequence[int]], domain: Domain, keep: Cells) -> list[Array]:
+        rows = self._kept(domain, keep)
         counts: list[Array] = []
-        batch: list[list[int]] = []
-        for names in tables:
-            axes = [domain.axis(name) for name in names]
+        batch: list[Sequence[int]] = []
+        for axes in tables:
             if len(axes) > MOST_AS_CELLS or sum(2 ** len(a) for a in batch) > CELLS_AT_ONCE:
                 counts += _cell_counts(rows, batch)
                 batch = []
             if len(axes) > MOST_AS_CELLS:
-                counts.append(_table(rows, domain, names))
+                counts.append(_table(rows, domain, axes))
             else:
                 batch.append(axes)
         return counts + _cell_counts(rows, batch)
 
     def conjunctions(self, domain: Domain, q: Conjunctions, keep: Cells, cap: Cap | None) -> Array:
-        """See `psephos.kernel.source.Source`."""
-        q.check(domain)
-        return self._kept(domain, keep, cap).counts(q)
-
-    def _kept(self, domain: Domain, keep: Cells, cap: Cap | None) -> PackedRows:
-        """The rows that count, of those that all of `keep` allow."""
+        """See `psephos.kernel.source.Source.conjunctions`."""
         self.check_schema(domain, cap)
         check_masks(domain, keep)
+        q.check(domain)
+        counts: Array | None = _unless_it_fails(lambda: self._kept(domain, keep).counts(q))
+        if counts is None:
+            raise SourceError(UNCOUNTABLE)
+        return counts
+
+    def _kept(self, domain: Domain, keep: Cells) -> PackedRows:
+        """The rows that count, of those that all of `keep` allow."""
         rows = self._packed
         for conjunct in keep:
             columns, _ = rows.columns([domain.axis(name) for name in conjunct.names])
@@ -140,6 +150,19 @@ def open_bits(data: Any) -> BitMatrix | None:
         return data
     is_matrix = type(data) is np.ndarray or sp.issparse(data)
     return BitMatrix.of(data) if is_matrix and data.ndim == 2 else None
+
+
+def rows_given(matrix: BitMatrix) -> int | None:
+    """PRIVATE: how many rows there were, those that are dropped included; for the owner's check."""
+    return matrix._rows_given
+
+
+def _unless_it_fails(work: Callable[[], Any]) -> Any:
+    """What the work gives; None where memory ends, say, whose words may tell how many rows."""
+    try:
+        return work()
+    except Exception:  # noqa: BLE001 - see above
+        return None
 
 
 def _different(domain: Domain) -> list[Any]:
@@ -166,8 +189,9 @@ def _cell_counts(rows: PackedRows, tables: Sequence[Sequence[int]]) -> list[Arra
     return [counts[i] for i in range(len(tables))]
 
 
-def _table(rows: PackedRows, domain: Domain, names: Names) -> Array:
+def _table(rows: PackedRows, domain: Domain, axes: Sequence[int]) -> Array:
     """The counts of one table of many attributes."""
-    columns, valid = rows.columns([domain.axis(name) for name in names])
+    names = tuple(domain.names[axis] for axis in axes)
+    columns, valid = rows.columns(axes)
     cache = RowCache(domain.project(names), tuple(column[valid] for column in columns))
     return cache.counts([names], ())[0].reshape((2,) * len(names))

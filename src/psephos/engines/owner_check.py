@@ -15,7 +15,7 @@ from typing import Any
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.engines.bit_matrix import BitMatrix
+from psephos.engines.bit_matrix import BitMatrix, rows_given
 from psephos.engines.columns import column_problems, columns_of, needed_columns
 from psephos.engines.duckdb.cells import CellSql, double
 from psephos.engines.duckdb.reader import Reader
@@ -125,7 +125,7 @@ def _bits_report(
     impossible: Sequence[tuple[str, Domain, Cells]],
 ) -> CheckReport:
     """The report on a matrix of 0 and 1, whose columns have no names."""
-    total, counted = matrix.rows_given, None
+    total, counted = rows_given(matrix), None
     findings: list[Mismatch] = []
     try:
         matrix.check_schema(domain, cap)
