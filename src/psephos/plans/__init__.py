@@ -6,6 +6,7 @@ docs/plans.md says how. `Static` is the plan of releases, whose errors are known
 """
 
 from psephos.plans import buckets, case_studies, fixed, mwem, privbayes  # noqa: F401 - they register their plans
+from psephos.plans.adaptive_marginals import adaptive_marginals  # noqa: F401 - so does it
 from psephos.plans.case_studies import cdf
 from psephos.plans.comparison import PlanError, compare
 from psephos.plans.registry import PLANS, NamedPlan, PlanRun, forget, names, plan, run

@@ -28,6 +28,8 @@ from psephos.workload.workload import Workload
 
 Body = Callable[..., Estimate]
 """A plan's body: of a PlanVector, a workload and a budget, with options by name."""
+ANY_SIZE = 10**1000
+"""The `most_cells` of a plan that never makes a vector of cells."""
 _PLANS: dict[str, NamedPlan] = {}
 PLANS: Mapping[str, NamedPlan] = MappingProxyType(_PLANS)
 """All plans by their names, those of users included."""
@@ -45,7 +47,7 @@ class NamedPlan:
     """Does what is measured depend on the data? Errors are then not known beforehand."""
     body: Body
     most_cells: int = VECTOR_LIMIT
-    """It estimates every cell, so there is a limit to them."""
+    """Most plans estimate every cell, so there is a limit to them."""
 
     @property
     def when(self) -> str:

@@ -17,6 +17,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 import numpy as np
@@ -25,7 +26,7 @@ from numpy.random import Generator, default_rng
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, RefusedError, WorkloadError
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import RHO_OF_EPSILON, Budget, Mechanism
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedVector
 from psephos.kernel.query import Query
@@ -55,6 +56,7 @@ class PlanRequest(NamedTuple):
     kind: RequestKind
     spend: Budget
     result: Measurement | Partition | int
+    mechanism: Mechanism = "noise"
 
     @property
     def values(self) -> Array:
@@ -98,15 +100,18 @@ class Session:
 
     @property
     def spent(self) -> Budget:
-        """The sum of all spends."""
-        return Budget(
-            self.budget.currency,
-            sum(r.spend.amount for r in self.requests) + 0 * self.budget.amount,
+        """The sum of all spends, as a ledger in the budget's currency books them."""
+        return sum(
+            (
+                request.spend.booked(self.budget.currency, request.mechanism)
+                for request in self.requests
+            ),
+            start=Budget(self.budget.currency, Fraction(0)),
         )
 
-    def next_key(self, spend: Budget) -> str | None:
+    def next_key(self, spend: Budget, mechanism: Mechanism = "noise") -> str | None:
         """The key of the next request; one that the plan's budget does not hold is refused."""
-        if self.spent + spend > self.budget:
+        if self.spent + spend.booked(self.budget.currency, mechanism) > self.budget:
             raise BudgetError(
                 f"plan {self.plan!r} has spent {self.spent} of its {self.budget} and asks for "
                 f"{spend}; its steps must add up to its budget"
@@ -188,18 +193,20 @@ class PlanVector:
 
     def choose(self, score: Score, *, spend: Budget) -> int:
         """The number of a candidate that scores high."""
-        key = self._session.next_key(spend)
+        mechanism = type(score).mechanism
+        key = self._session.next_key(spend, mechanism)
         score = self._session.settled_search("choose", score, self.size, spend)
         result = self._vector.choose(score, spend=spend, key=key)
-        self._note("choose", spend, result)
+        self._note("choose", spend, result, mechanism)
         return result
 
     def partition(self, search: PrivateSearch, *, spend: Budget) -> Partition:
         """The cells in intervals of like counts."""
-        key = self._session.next_key(spend)
+        mechanism = type(search).mechanism
+        key = self._session.next_key(spend, mechanism)
         search = self._session.settled_search("partition", search, self.size, spend)
         result = self._vector.partition(search, spend=spend, key=key)
-        self._note("partition", spend, result)
+        self._note("partition", spend, result, mechanism)
         return result
 
     def reduce(self, partition: Partition) -> PlanVector:
@@ -210,15 +217,24 @@ class PlanVector:
         """The vector after a linear map with whole entries."""
         return PlanVector(self._vector.transform(matrix), self._session)
 
+    @property
+    def left(self) -> Budget:
+        """What the plan may still spend."""
+        return self._session.budget - self._session.spent
+
     def public_random(self, purpose: str) -> Generator:
         """Random numbers that anyone can draw again: they follow from the plan and its key."""
         mark = "\n".join((self._session.plan, self._session.key or "", purpose))
         return default_rng(list(hashlib.sha256(mark.encode()).digest()))
 
     def _note(
-        self, kind: RequestKind, spend: Budget, result: Measurement | Partition | int
+        self,
+        kind: RequestKind,
+        spend: Budget,
+        result: Measurement | Partition | int,
+        mechanism: Mechanism = "noise",
     ) -> None:
-        self._session.requests.append(PlanRequest(kind, spend, result))
+        self._session.requests.append(PlanRequest(kind, spend, result, mechanism))
 
     def __repr__(self) -> str:
         session = self._session
@@ -267,6 +283,23 @@ def shares(budget: Budget, *parts: Any) -> Sequence[Budget]:
     if left <= 0:  # said before the first of them is spent
         raise BudgetError(f"shares leave something for the last step: below 1 in all, got {parts}")
     return [*several, Budget(budget.currency, left)]
+
+
+def choice_spend(budget: Budget) -> Budget:
+    """The epsilon that a private choice may spend so that no more than this is booked for it.
+
+    From rho it is rounded down to 40 binary digits, so that what is booked is a short fraction.
+
+    >>> from psephos.kernel.budget import rho
+    >>> choice_spend(rho("1/8"))
+    epsilon 1
+    """
+    if budget.currency == "epsilon":
+        return budget
+    square = budget.amount / RHO_OF_EPSILON["exponential"]
+    digits = 40 + max(0, square.denominator.bit_length() - square.numerator.bit_length()) // 2
+    root = math.isqrt(math.floor(square * (1 << 2 * digits)))
+    return Budget("epsilon", Fraction(root, 1 << digits))
 
 
 def positive_option(name: str, value: float) -> float:
