@@ -281,7 +281,7 @@ class _Fit:
         for axis, log in enumerate(self._prior):
             home = self.tree.home((axis,))
             by_home[home][(axis,)] = log
-        for table, part in zip(self.tables, np.split(theta, self._ends[:-1]), strict=True):
+        for table, part in zip(self.tables, self._parts(theta), strict=True):
             wide = part.reshape(table.shape)
             for place, rows in enumerate(table.rows):
                 if rows is not None:
@@ -333,8 +333,12 @@ class _Fit:
 
     def exponents(self, theta: Array) -> dict[Any, Array]:
         """The exponents of each table, by its key."""
-        parts = np.split(theta, self._ends[:-1])
-        return {t.key: part.reshape(t.shape) for t, part in zip(self.tables, parts, strict=True)}
+        pairs = zip(self.tables, self._parts(theta), strict=True)
+        return {table.key: part.reshape(table.shape) for table, part in pairs}
+
+    def _parts(self, theta: Array) -> list[Array]:
+        ends = np.cumsum([table.values.size for table in self.tables], dtype=np.int64)
+        return np.split(theta, ends[:-1])[: len(self.tables)]
 
     @cached_property
     def values(self) -> Array:
@@ -346,10 +350,6 @@ class _Fit:
         """λ = τσ² of each number."""
         variances = [table.variances.ravel() for table in self.tables]
         return self.strength * np.concatenate([np.zeros(0), *variances])
-
-    @cached_property
-    def _ends(self) -> Array:
-        return np.cumsum([table.values.size for table in self.tables], dtype=np.int64)
 
     @cached_property
     def _prior(self) -> list[Array]:

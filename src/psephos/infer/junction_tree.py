@@ -120,20 +120,20 @@ class JunctionTree:
             table = _summed(tables[home], self.cliques[home], axes)
             return table.transpose(np.argsort(np.argsort(axes)))
         upward: dict[int, tuple[Axes, Array]] = {}
-        for c in self._links(axes):
-            clique, shared = self.cliques[c], self.separators[c]
-            operands: list[tuple[Axes, Array]] = [(clique, tables[c])]
-            if c != self._top(axes):
-                below = _summed(tables[c], clique, shared)
-                share = np.divide(1.0, below, out=np.zeros_like(below), where=below > 0)
-                operands[0] = clique, tables[c] * _along(share, shared, clique)
-            operands += [upward.pop(child) for child in self._children[c] if child in upward]
+        links = self._links(axes)
+        for c in links:
+            clique, shared, table = self.cliques[c], self.separators[c], tables[c]
+            wanted = set(axes) if c == links[-1] else set(axes) | set(shared)
+            if c != links[-1]:
+                above = _summed(table, clique, shared)
+                share = np.divide(1.0, above, out=np.zeros_like(above), where=above > 0)
+                table = table * _along(share, shared, clique)
+            operands = [(clique, table)]
+            operands += [upward[child] for child in self._children[c] if child in upward]
             inside = {a for names, _ in operands for a in names}
-            kept = tuple(sorted(inside & (set(axes) | set(shared) if operands else set(axes))))
-            if c == self._top(axes):
-                kept = tuple(sorted(axes))
+            kept = tuple(sorted(inside & wanted))
             upward[c] = kept, self._contracted(operands, kept)
-        (kept, table) = upward[self._top(axes)]
+        kept, table = upward[links[-1]]
         return table.transpose([kept.index(a) for a in axes])
 
     def _contracted(self, operands: list[tuple[Axes, Array]], kept: Axes) -> Array:
@@ -150,26 +150,32 @@ class JunctionTree:
         return np.asarray(np.einsum(*words, list(kept), optimize=len(operands) > 1))
 
     def _links(self, axes: Axes) -> list[int]:
-        """The cliques between those that hold the attributes, children first."""
-        return sorted(self._subtree(axes), reverse=True)
+        """Few neighbouring cliques that together hold the attributes, children first.
 
-    def _top(self, axes: Axes) -> int:
-        return min(self._subtree(axes))
-
-    def _subtree(self, axes: Axes) -> set[int]:
-        """A small set of neighbouring cliques that together hold the attributes."""
-        chosen = set(range(len(self.cliques)))
-        while True:
-            for c in sorted(chosen, reverse=True):
-                near = [k for k in chosen if self.parents[k] == c or k == self.parents[c]]
-                rest = chosen - {c}
-                if len(near) <= 1 and rest:
-                    covered = {a for k in rest for a in self.cliques[k]}
-                    if set(axes) <= covered:
-                        chosen = rest
-                        break
-            else:
-                return chosen
+        A clique at the end of the tree is left out if the next one has all that is wanted of it:
+        what it does not share with that one, it shares with none.
+        """
+        near = [set(children) for children in self._children]
+        for c, parent in enumerate(self.parents):
+            if parent >= 0:
+                near[c].add(parent)
+        chosen, ends = (
+            set(range(len(near))),
+            [c for c, others in enumerate(near) if len(others) < 2],
+        )
+        while ends:
+            c = ends.pop()
+            if len(near[c]) != 1:
+                continue
+            (other,) = near[c]
+            if not (set(axes) & set(self.cliques[c])) <= set(self.cliques[other]):
+                continue
+            chosen.remove(c)
+            near[c].clear()
+            near[other].remove(c)
+            if len(near[other]) == 1:
+                ends.append(other)
+        return sorted(chosen, reverse=True)
 
     @cached_property
     def _children(self) -> list[list[int]]:

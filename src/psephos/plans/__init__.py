@@ -6,6 +6,7 @@ docs/plans.md says how. `Static` is the plan of releases, whose errors are known
 """
 
 from psephos.plans import (  # noqa: F401 - they register their plans
+    adaptive_marginals,
     buckets,
     case_studies,
     dual_query,

@@ -27,7 +27,7 @@ from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, RefusedError, WorkloadError
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget, Mechanism
+from psephos.kernel.budget import RHO_OF_EPSILON, Budget, Mechanism
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedVector
 from psephos.kernel.query import Query
@@ -260,6 +260,11 @@ class PlanVector:
         """The vector after a linear map with whole entries."""
         return PlanVector(self._vector.transform(matrix), self._session)
 
+    @property
+    def left(self) -> Budget:
+        """What the plan may still spend."""
+        return self._session.budget - self._session.spent
+
     def public_random(self, purpose: str) -> Generator:
         """Random numbers that anyone can draw again: they follow from the plan and its key."""
         mark = "\n".join((self._session.plan, self._session.key or "", purpose))
@@ -357,6 +362,23 @@ def shares(budget: Budget, *parts: Any) -> Sequence[Budget]:
     if left <= 0:  # said before the first of them is spent
         raise BudgetError(f"shares leave something for the last step: below 1 in all, got {parts}")
     return [*several, Budget(budget.currency, left)]
+
+
+def choice_spend(budget: Budget) -> Budget:
+    """The epsilon that a private choice may spend so that no more than this is booked for it.
+
+    From rho it is rounded down to 40 binary digits, so that what is booked is a short fraction.
+
+    >>> from psephos.kernel.budget import rho
+    >>> choice_spend(rho("1/8"))
+    epsilon 1
+    """
+    if budget.currency == "epsilon":
+        return budget
+    square = budget.amount / RHO_OF_EPSILON["exponential"]
+    digits = 40 + max(0, square.denominator.bit_length() - square.numerator.bit_length()) // 2
+    root = math.isqrt(math.floor(square * (1 << 2 * digits)))
+    return Budget("epsilon", Fraction(root, 1 << digits))
 
 
 def positive_option(name: str, value: float) -> float:
