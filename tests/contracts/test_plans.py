@@ -198,7 +198,7 @@ def test_cut_short_anywhere_it_is_taken_up_again(name, kind, people, monkeypatch
 @each_plan
 def test_what_the_ledger_cannot_pay_is_not_begun(name, kind, people):
     ledger, table = people(kind, spend_of(name, Fraction(2, 3)))
-    with pytest.raises(ps.BudgetExceededError, match="this costs (epsilon|rho) 3/2"):
+    with pytest.raises(ps.BudgetExceededError, match=r"this costs (epsilon|rho) 3/2"):
         run(name, table.vectorise(), WORKLOADS[kind], key="k")
     assert not ledger.history()
 

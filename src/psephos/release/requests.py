@@ -431,6 +431,8 @@ class PublishedShape(JsonShape):
     reason: str
     steps: Annotated[int, Field(ge=0, le=10_000)]
     gap: float
+    prior: Literal["independent", "latent classes", "stand_in"] | None = None
+    """What an entropy estimate was drawn towards; bundles of unreleased versions do not say."""
 
 
 class GroupShape(JsonShape):

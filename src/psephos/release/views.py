@@ -183,7 +183,7 @@ class Views:
                 "disagreement": disagreement_facts(self.group_cells),
                 "left_out": self.groups.left_out,
             }
-        return {**asdict(self.rule), "steps": self.fit.steps, "gap": self.fit.gap}
+        return self.rule.facts(self.job, self.fit)
 
     @property
     def interval_facts(self) -> dict[str, Any] | None:
