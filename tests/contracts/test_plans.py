@@ -30,7 +30,7 @@ ONLY |= {"DualQuery": ["cube"]}
 """The domains of plans that are not for all."""
 CASES = [(name, kind) for name in PLANS for kind in ONLY.get(name, WORKLOADS)]
 OPTIONS = {"HDMM": {"restarts": 1}} | {n: {"rounds": 3} for n in PLANS if n.startswith("MWEM")}
-OPTIONS |= {"DualQuery": {"rows": 180, "rounds": 8, "draws": 20}}
+OPTIONS |= {"DualQuery": {"rows": 180, "rounds": 16, "draws": 10}}
 SPEND = ps.epsilon("3/2")
 SPENDS = {"DualQuery": ps.rho("3/2")}
 """What plans are given that take no epsilon."""

@@ -42,7 +42,7 @@ MOMENTUM, SQUARES = 0.9, 0.99
 """Shares that means of the derivative and of its square keep at every step."""
 LEAST_SLOPE = 1e-8
 """Derivatives below this share of the largest move nothing."""
-MOST_NUMBERS = 200_000
+MOST_CLASS_NUMBERS = 200_000
 """The most noisy answers that classes are fitted to."""
 
 
@@ -68,7 +68,7 @@ class LatentClasses:
 def tells_interactions(tree: TableTree) -> bool:
     """Do noisy answers look at several attributes at once, and are they not too many?"""
     several = (sum(not is_total(factor) for factor in block) > 1 for block in tree.blocks)
-    return not tree.whole and tree.size <= MOST_NUMBERS and any(several)
+    return not tree.whole and tree.size <= MOST_CLASS_NUMBERS and any(several)
 
 
 def fit_classes(

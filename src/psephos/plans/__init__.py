@@ -6,7 +6,6 @@ docs/plans.md says how. `Static` is the plan of releases, whose errors are known
 """
 
 from psephos.plans import (  # noqa: F401 - they register their plans
-    adaptive_marginals,
     buckets,
     case_studies,
     dual_query,
@@ -14,6 +13,7 @@ from psephos.plans import (  # noqa: F401 - they register their plans
     mwem,
     privbayes,
 )
+from psephos.plans.adaptive_marginals import adaptive_marginals  # noqa: F401 - so does it
 from psephos.plans.case_studies import cdf
 from psephos.plans.comparison import PlanError, compare
 from psephos.plans.dual_query import GameParameters

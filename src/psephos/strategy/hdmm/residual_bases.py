@@ -120,7 +120,7 @@ class _Problem:
         return self.workload.domain.shape
 
     @property
-    def asked(self) -> dict[int, list[int]]:
+    def products_by_axis(self) -> dict[int, list[int]]:
         """The query sets of every attribute that tell its values apart."""
         numbers: dict[int, list[int]] = {}
         for k, axis in enumerate(self.workload.listed.axes):
@@ -134,7 +134,7 @@ class _Problem:
         matrices = self.workload.listed.matrices
         return {
             axis: numbers
-            for axis, numbers in self.asked.items()
+            for axis, numbers in self.products_by_axis.items()
             if SHORTEST_BASIS <= self.shape[axis] <= LONGEST_BASIS
             and not all(is_by_value(matrices[k]) for k in numbers)
         }
@@ -176,7 +176,7 @@ class _Problem:
         bits = max(LEAST_BITS, min([BASIS_BITS, *self._shares(real, shapes, room)]))
         matrices, lengths, worth = {}, {}, self.by_value.copy()
         known: dict[int, Dense | None] = {}  # attributes with one basis keep one matrix
-        for axis, numbers in self.asked.items():
+        for axis, numbers in self.products_by_axis.items():
             x = shapes.get(axis)
             if x is not None and id(x) not in known:
                 known[id(x)] = integer_basis(x, bits)
