@@ -286,6 +286,32 @@ def ask(
 
 
 @app.command()
+def synthesize(
+    bundle: BundlePath,
+    rows: Annotated[
+        int | None, typer.Option(help="How many rows; as many as are published if left out.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option(help="Where the rows go: a .csv or a .parquet file.")
+    ] = Path("rows.csv"),
+    as_json: Json = False,
+) -> None:
+    """Make up rows that answer like a release's published tables, free; nobody is in them."""
+    with _report_errors(as_json), _progress(as_json) as say:
+        from psephos.release.bundle import Bundle
+        from psephos.release.files import write_rows
+        from psephos.release.synthesize import rows_from
+
+        say("rows")
+        past = Bundle.open(bundle)
+        made_up = rows_from(past, rows)
+        write_rows(made_up.table.to_arrow(), output)
+        plain = {"cost": 0, "output": str(output), "simulation": past.simulation}
+        plain |= made_up.quality.facts()
+        _show(as_json, plain, render.rich_quality(made_up.quality, str(output)))
+
+
+@app.command()
 def budget(
     ledger: Annotated[Path, typer.Argument(help="A ledger, or a release file.")],
     as_json: Json = False,

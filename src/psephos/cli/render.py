@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from psephos.release.published_groups import PublishedGroups
     from psephos.release.simulated import SimulatedError
     from psephos.release.spec.entries import TargetEntry
+    from psephos.synthesis.quality import SyntheticQuality
 
 MOST_LINES = 12
 """The most rows of a table in the terminal, and blocks of a plan in JSON."""
@@ -523,3 +524,24 @@ def _releases(entries: Sequence[Entry]) -> list[str | None]:
 def rows_text(number: float) -> str:
     """A number of rows with about three digits."""
     return f"{number:,.0f}" if number >= 100 else f"{number:,.3g}"
+
+
+def rich_quality(quality: SyntheticQuality, place: str) -> RenderableType:
+    """How far made-up rows are from the numbers that they come from, beside rivals."""
+    from psephos.synthesis.quality import MISUSES, RIVALS
+
+    words = [
+        f"{quality.rows:,} made-up rows: {place}",
+        f"gap to the published numbers: {quality.mean:,.2f} rows on average, at most "
+        f"{quality.largest:,.1f}; how far those are from the data, the report says",
+        f"not to be used {MISUSES[0]}; {MISUSES[1]}",
+    ]
+    if not quality.distances:
+        return Text("\n".join(words))
+    table = Table(title="distance from the published numbers", title_justify="left")
+    for name in ("tables", "how many", "made-up rows", *RIVALS):
+        table.add_column(name, justify="left" if name == "tables" else "right")
+    for each in quality.distances:
+        rivals = (f"{each.rivals[name]:.3f}" for name in RIVALS)
+        table.add_row(each.tables, f"{each.number:,}", f"{each.sample:.3f}", *rivals)
+    return Group(table, Text("\n".join(words)))

@@ -20,6 +20,8 @@ import numpy as np
 
 from psephos.errors import PsephosError, ReleaseError, TooLargeError, WorkloadError
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS, nearest_nonnegative
+from psephos.infer.records import counted_answers
+from psephos.kernel.unit import add_remove_row
 from psephos.plans.registry import NamedPlan, named, run
 from psephos.plans.static import Static
 from psephos.protect import simulate
@@ -34,7 +36,9 @@ from psephos.release.selection import (
     selection_folder,
     strategy_for,
 )
+from psephos.release.synthetic_rows import table_of_codes
 from psephos.release.views import Views
+from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array, digest
 
 AUTO_PLANS = ("DAWA", "DAWA-Striped", "AHP", "AdaptiveGrid", "PrivBayes", "MWEM variant d")
@@ -66,7 +70,7 @@ class ReleaseMethod:
 
 def method_of(job: Job) -> ReleaseMethod:
     """The method of a release; `auto` is decided once and stored beside the release file."""
-    entry = job.file.method
+    entry = job.method
     if entry.name == MEASURE:
         return ReleaseMethod(MEASURE, {}, "")
     if entry.name != AUTO:
@@ -128,6 +132,8 @@ def _check_adaptive(job: Job, plan: NamedPlan) -> None:
             f"output.prior: {plan.name!r} has an estimate of its own, which knows no prior; take "
             'method.name = "measure", or leave prior out'
         )
+    if plan.most_cells is None:
+        return
     most = min(plan.most_cells, NONNEGATIVE_CELLS)
     if job.workload.domain.size > most:
         raise TooLargeError(
@@ -176,32 +182,50 @@ def weighted_rmse(job: Job, gaps: Array) -> float:
 
 
 def plan_errors(
-    job: Job, method: ReleaseMethod, counts: Array, trials: int, *, seed: int = 0
+    job: Job, method: ReleaseMethod, stand_in: Array, trials: int, *, seed: int = 0
 ) -> list[tuple[Array, Array]]:
-    """The errors of all numbers in runs on a stand-in: of the estimate, and without negatives."""
+    """The errors of all numbers in runs on a stand-in: of the estimate, and without negatives.
+
+    The stand-in is counts of all cells, or rows of cell codes.
+    """
     spend = job.budget
     if spend is None:
         raise ReleaseError("a plan is tried at a budget; give [budget]")
-    job, options = _with_total(job, counts), dict(method.options)
+    listed, domain = stand_in.ndim == 2, job.workload.domain
+    rows = len(stand_in) if listed else int(stand_in.sum())
+    job, options = _with_total(job, rows), dict(method.options)
     if "rows" in options:
-        options["rows"] = max(1, int(counts.sum()))
-    domain, truth = job.workload.domain, job.workload.answer(counts)
+        options["rows"] = max(1, rows)
+    if listed:
+        source: Any = table_of_codes(job.domain, stand_in)
+        records = stand_in
+        if domain.origin is not None:  # some of its attributes are merged
+            labelled = SyntheticTable(job.domain, stand_in).to_arrow()
+            records = SyntheticTable.of_arrow(domain, labelled).records
+        truth = counted_answers(domain, records, job.workload)
+    else:
+        source, truth = stand_in, job.workload.answer(stand_in)
+    unit = add_remove_row() if listed and job.unit.cap is not None else job.unit
     errors = []
     for trial in range(trials):
-        data = simulate(counts, domain, unit=job.unit, budget=spend, seed=seed + trial)
+        data = simulate(source, domain, unit=unit, budget=spend, seed=seed + trial)
         plan_run = run(method.name, data.vectorise(), job.workload, spend=spend, **options)
-        cells = np.asarray(plan_run.estimate.vector)  # type: ignore[attr-defined]
+        cells = getattr(plan_run.estimate, "vector", None)
+        if cells is None:  # it has no negative cells, and its rows are dealt out from it
+            gaps = plan_run.answer(job.workload).values - truth
+            errors.append((gaps, gaps))
+            continue
         whole = nonnegative_cells(job, cells)
         held = held_cells(job, cells)
         errors.append((job.workload.answer(held) - truth, job.workload.answer(whole) - truth))
     return errors
 
 
-def _with_total(job: Job, counts: Array) -> Job:
+def _with_total(job: Job, rows: int) -> Job:
     """The same job for a stand-in: a declared number of rows is that of its rows."""
     if job.file.total is None:
         return job
-    file = job.file.model_copy(update={"total": int(counts.sum())})
+    file = job.file.model_copy(update={"total": rows})
     return replace(job, file=file)
 
 
@@ -255,7 +279,7 @@ def measured_error(job: Job, counts: Array, trials: int, progress: Progress | No
     spend = job.budget
     if spend is None:
         raise ReleaseError("a strategy is tried at a budget; give [budget]")
-    job = _with_total(job, counts)
+    job = _with_total(job, int(counts.sum()))
     domain, truth, errors = job.workload.domain, job.workload.answer(counts), []
     static = Static(strategy_for(job, job.workload, progress))
     for trial in range(trials):

@@ -27,6 +27,7 @@ from psephos.release.page_facts import (
     rivals_of,
     shifts_of,
     spending_of,
+    synthetic_of,
     unit_text,
 )
 from psephos.release.request import ordered_columns
@@ -117,6 +118,7 @@ def framed_page(
         guarantee=guarantee_of(release.forecast.budget),
         intervals=interval_method(release),
         plan=plan,
+        synthetic=synthetic_of(release),
     )
 
 

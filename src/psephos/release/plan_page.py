@@ -31,6 +31,7 @@ REQUEST_WORDS = {
     "measure": "noisy counts",
     "choose": "the choice of a query",
     "partition": "groups of cells",
+    "draw": "numbers of queries that records undercount",
 }
 
 

@@ -22,7 +22,7 @@ from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
 from psephos.plans.session import step_key
 from psephos.release.requests import MeasuredRequest, read_past
-from psephos.release.spec.entries import ReleaseFile
+from psephos.release.spec.entries import MethodEntry, ReleaseFile
 from psephos.release.spec.file import read_release, release_path
 from psephos.release.spec.tables import (
     Impossible,
@@ -32,6 +32,8 @@ from psephos.release.spec.tables import (
     compile_zeros,
     zero_cells,
 )
+from psephos.release.synthetic_method import method_entry, synthetic_choice
+from psephos.synthesis.method import SyntheticChoice
 from psephos.values import Array, digest
 from psephos.workload.query_sets import (
     IdentityQueries,
@@ -117,6 +119,16 @@ class Job:
         """What may be spent, or None if it follows from targets."""
         return None if self.file.budget is None else self.file.budget.budget()
 
+    @cached_property
+    def method(self) -> MethodEntry:
+        """By which plan tables are measured, as [method] or [synthetic] says."""
+        return method_entry(self.file, self.synthetic_choice)
+
+    @cached_property
+    def synthetic_choice(self) -> SyntheticChoice | None:
+        """How the data are measured that rows are made up from; None if none are."""
+        return synthetic_choice(self.file, self.workload.domain, self.noise.currency)
+
     @property
     def noise(self) -> NoiseKind:
         """What the budget buys; targets are paid in the ledger's currency."""
@@ -201,7 +213,7 @@ class Job:
         spend = None if self.budget is None else (self.budget.currency, str(self.budget.amount))
         questions = (self.domain, self.workload.domain, self.workload.products, spend, targets)
         facts = (self.file.name, self.file.edition, str(self.unit), self.file.zeros)
-        method = self.file.method
+        method = self.method
         plan = () if method.name == "measure" else (method.model_dump_json(), self.file.total)
         return digest((*facts, *questions, *plan))
 

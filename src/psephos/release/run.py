@@ -102,7 +102,7 @@ def release(
     try:
         steps = static.steps(data.vectorise(), spend=forecast.budget, key=job.key)
     except BudgetError as error:
-        raise (_decided_anew(job, error) if job.file.method.name == AUTO else error) from None
+        raise (_decided_anew(job, error) if job.method.name == AUTO else error) from None
     requests = [
         MeasuredRequest(job.file.name, *step, receipt_of(ledger, step.measurement.key))
         for step in steps

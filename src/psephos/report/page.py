@@ -162,6 +162,15 @@ class PlanFacts:
 
 
 @dataclass(frozen=True)
+class SyntheticFacts:
+    """Made-up rows: how many, from what, how far from it, and what they are not for."""
+
+    facts: Pairs
+    distances: HtmlTable | None
+    misuses: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Page:
     """Everything on the page that depends on the release; all of it is public."""
 
@@ -194,6 +203,8 @@ class Page:
     intervals: IntervalMethod | None
     plan: PlanFacts | None = None
     """Where a plan was run that adapts to the data; there are no intervals and rivals then."""
+    synthetic: SyntheticFacts | None = None
+    """Where rows were made up."""
 
 
 def page_html(page: Page) -> str:
