@@ -99,19 +99,21 @@ def maximum_entropy(
     if model.excludes_all:
         empty = np.zeros(cells)
         return MaximumEntropy(estimate.domain, empty, 0, 0.0, 0.0, math.nan, estimate.simulation)
-    if classes is None and steps is not None:
-        classes = False
-    by_classes = None if classes is False else model.with_classes(zeros)
-    models = [model]
-    if by_classes is not None:
-        models = [by_classes] if classes else [model, by_classes]
+    other = model.with_classes(zeros) if classes else None
+    by_classes = other is not None
+    model = other or model
     if steps is None:
         risk = measured.risk(workload, probes)
-        stops = [_least_risk(each, risk, progress) for each in models]
+        chosen = _least_risk(model, risk, progress)
+        other = model.with_classes(zeros) if classes is None else None
+        if other is not None:
+            del model  # a vector of cells less while steps are taken
+            rival = _least_risk(other, risk, progress)
+            by_classes = rival.risk < chosen.risk
+            chosen = rival if by_classes else chosen
+            model = other if by_classes else PriorModel.of(measured, probes, zeros, prior, total)
     else:
-        stops = [_after(each.problem, steps) for each in models]
-    best = min(range(len(stops)), key=lambda i: stops[i].risk)
-    chosen, model = stops[best], models[best]
+        chosen = _after(model.problem, steps)
     return MaximumEntropy(
         estimate.domain,
         model.spread(model.problem.point(chosen.theta).x),
@@ -120,7 +122,7 @@ def maximum_entropy(
         chosen.freedom,
         chosen.risk,
         estimate.simulation,
-        classes=model is by_classes,
+        classes=by_classes,
     )
 
 

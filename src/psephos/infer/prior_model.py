@@ -117,7 +117,7 @@ class PriorModel:
             ratio /= cells
             ratio -= 1
             ratio /= PROBE_SHARE
-            tangents.append(replace(tangent, prior=CellMove(ratio.astype(np.float32))))
+            tangents.append(replace(tangent, prior=CellMove.of(ratio)))
         prior, shares = _merged(measured, tree.restore(cells), zeros, even=True)
         return replace(self, logarithms=_logarithms(prior), shares=shares, tangents=tuple(tangents))
 

@@ -79,7 +79,13 @@ class CellMove:
     """A move of the prior's logarithm, cell by cell."""
 
     logarithms: Array
-    """In single precision: a derivative needs no more, and there is one for every probe."""
+    """In half precision: a derivative needs no more, and there is one for every probe."""
+
+    @classmethod
+    def of(cls, cells: Array) -> CellMove:
+        """A move of all cells; one that half precision cannot hold is cut."""
+        most = float(np.finfo(np.float16).max)
+        return cls(np.clip(cells, -most, most, out=cells).astype(np.float16))
 
     def cells(self) -> Array:
         """s, in memory of its own."""
