@@ -26,7 +26,7 @@ from numpy.random import Generator, default_rng
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, RefusedError, WorkloadError
 from psephos.kernel import gate
-from psephos.kernel.budget import RHO_OF_EPSILON, Budget, Mechanism
+from psephos.kernel.budget import RHO_OF_EPSILON, Budget, Currency, Mechanism
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedVector
 from psephos.kernel.query import Query
@@ -300,6 +300,18 @@ def choice_spend(budget: Budget) -> Budget:
     digits = 40 + max(0, square.denominator.bit_length() - square.numerator.bit_length()) // 2
     root = math.isqrt(math.floor(square * (1 << 2 * digits)))
     return Budget("epsilon", Fraction(root, 1 << digits))
+
+
+def spent_together(spends: Sequence[tuple[Budget, Mechanism]]) -> Budget:
+    """The sum of some spends, in rho if one of them is, as a ledger in that currency books them.
+
+    >>> from psephos.kernel.budget import epsilon, rho
+    >>> spent_together([(rho("1/2"), "noise"), (epsilon("2"), "exponential")])
+    rho 1
+    """
+    currency: Currency = "rho" if any(s.currency == "rho" for s, _ in spends) else "epsilon"
+    booked = (spend.booked(currency, mechanism) for spend, mechanism in spends)
+    return sum(booked, start=Budget(currency, Fraction(0)))
 
 
 def positive_option(name: str, value: float) -> float:

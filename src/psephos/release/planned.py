@@ -32,7 +32,14 @@ from psephos.kernel.recorded_ledger import RecordedLedger, RequestRecord
 from psephos.kernel.replay import replayed
 from psephos.kernel.unit import Unit
 from psephos.plans.registry import PlanRun, run
-from psephos.plans.session import PRIVATE_SEARCHES, PlanRequest, RequestKind, question_of, step_key
+from psephos.plans.session import (
+    PRIVATE_SEARCHES,
+    PlanRequest,
+    RequestKind,
+    question_of,
+    spent_together,
+    step_key,
+)
 from psephos.release.files import read_bytes, read_integers, report_damage, sync_folder, write_json
 from psephos.release.method import ReleaseMethod
 from psephos.release.request import Job
@@ -265,13 +272,12 @@ def retrace(job: Job, method: ReleaseMethod, requests: Sequence[PlannedRequest])
     limit = job.file.ledger.budget()
     ledger = RecordedLedger(job.unit, limit, requests[0].receipt["dataset_id"], records)
     table = replayed(job.workload.domain, ledger, edition=job.file.edition, simulation=simulation)
-    spends = [request.spend for request in requests]
     try:
         plan_run = run(
             method.name,
             table.vectorise(),
             job.workload,
-            spend=sum(spends[1:], start=spends[0]),
+            spend=spent_together([(request.spend, request.mechanism) for request in requests]),
             key=requests[0].key,
             transcript=stored,
             **method.options,

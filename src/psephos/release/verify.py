@@ -21,8 +21,10 @@ import pyarrow as pa
 
 from psephos.errors import PsephosError, ReleaseError
 from psephos.infer.consistency import ConsistentTables
+from psephos.kernel.budget import Budget, Mechanism
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
+from psephos.plans.session import spent_together
 from psephos.release.bundle import (
     CELLS_FILE,
     COORDINATES_FILE,
@@ -225,8 +227,8 @@ def _request(bundle: Bundle) -> str:
         raise WrongError("release.json holds something that a release does not write")
     if manifest["requests"] != [request.facts() for request in bundle.all_requests]:
         raise WrongError("the manifest says something else of the requests than their files")
-    spends = [request.spend for request in bundle.planned or bundle.requests]
-    if sum(spends[1:], start=spends[0]) != bundle.spend:
+    spends: list[tuple[Budget, Mechanism]] = [(r.spend, r.mechanism) for r in bundle.planned or ()]
+    if spent_together(spends or [(r.spend, "noise") for r in bundle.requests]) != bundle.spend:
         raise WrongError(f"the requests did not spend {bundle.spend} together")
     if manifest["views"] != list(bundle.views.kinds):
         raise WrongError("the views are not those that were asked for")
