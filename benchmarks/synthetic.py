@@ -8,8 +8,8 @@ of values of each attribute. The mean over all 91 tables of two and all 364 of t
 
     AdaptiveMarginals   the model of the plan; and rows that are dealt out from it
     all pairs           all tables of one and two attributes, measured at once with the least sum of
-                        variances (ps.select.residual), local tables of up to three attributes from
-                        them; and rows that follow the pairs
+                        variances (ps.select.residual), local tables from them; and rows that
+                        follow a tree of pairs
     independent         one-way tables alone, at the whole budget; and at no noise
     uniform             every combination of values alike
 
@@ -166,7 +166,8 @@ def main(folder: Path, runs: int) -> None:
     rows = []
     for name, each in results.items():
         errors = np.array([errors for errors, _ in each])
-        shown = [f"{m:.3f} ± {s:.3f}" for m, s in zip(errors.mean(0), errors.std(0), strict=True)]
+        pairs = zip(errors.mean(0), errors.std(0), strict=True)
+        shown = ["–" if np.isnan(m) else f"{m:.3f} ± {s:.3f}" for m, s in pairs]
         rows.append([name, *shown, f"{np.mean([seconds for _, seconds in each]):.1f} s"])
     rows += [[name, *(f"{e:.3f}" for e in errors), ""] for name, errors in trivial(adult).items()]
     table(["method", "two-way", "three-way", "CPU"], rows)

@@ -44,6 +44,7 @@ queries = { days = "prefix" }
 PLANE = LINE.replace("[[tables]]", "[schema.ward]\nintegers = [0, 3]\n\n[[tables]]")
 PLANE += '\n[[tables]]\nname = "wards"\nrows = ["ward"]\ncolumns = ["days"]\n'
 FOR_PLANES = ("UniformGrid", "AdaptiveGrid", "PrivBayes", "PrivBayesLS", "SelectLS", "DAWA-Striped")
+FOR_PLANES += ("AdaptiveMarginals",)
 SOME = ["DAWA", "MWEM", "PrivBayes"]
 """One of each kind of private search."""
 ALL_OTHERS = [
