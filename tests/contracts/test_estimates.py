@@ -133,6 +133,7 @@ ESTIMATES = {
     "least squares of tables": Example(least_squares(TABLES)),
     "least squares of a union": Example(least_squares(UNION), (PREFIXES,)),
     "least squares of merged cells": Example(least_squares(MERGED), (GROUPS,)),
+    "graphical model": Example(tables(ps.infer.graphical_model)),
     "non-negative cells": Example(without_negatives(CELLS)),
     "non-negative tables": Example(without_negatives(TABLES, hold_total=True)),
     "non-negative groups": Example(

@@ -4,7 +4,9 @@ from psephos.infer.consistency import ConsistentTables, consistent
 from psephos.infer.entropy import MaximumEntropy, maximum_entropy
 from psephos.infer.estimate import Answers, CellEstimate, Estimate
 from psephos.infer.expanded import expanded
+from psephos.infer.graphical_model import GraphicalModel, graphical_model
 from psephos.infer.group_cells import Disagreement, GroupCells
+from psephos.infer.junction_tree import JunctionTree
 from psephos.infer.least_squares import BlockAnswers, LeastSquares, NoisyBlock, least_squares
 from psephos.infer.local_tables import Inconsistency, LocalTables, local_tables
 from psephos.infer.multiplicative_weights import multiplicative_weights
@@ -21,9 +23,11 @@ __all__ = [
     "ConsistentTables",
     "Disagreement",
     "Estimate",
+    "GraphicalModel",
     "GroupCells",
     "Grouping",
     "Inconsistency",
+    "JunctionTree",
     "LeastSquares",
     "LocalTables",
     "MaximumEntropy",
@@ -34,6 +38,7 @@ __all__ = [
     "TableGroup",
     "consistent",
     "expanded",
+    "graphical_model",
     "least_squares",
     "local_tables",
     "maximum_entropy",

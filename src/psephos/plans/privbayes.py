@@ -23,6 +23,7 @@ from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, WorkloadError, name_list
 from psephos.infer import expanded
 from psephos.infer.estimate import CellEstimate, Estimate
+from psephos.infer.graphical_model import nearest_counts
 from psephos.infer.least_squares import block_answers
 from psephos.inverse.choice import precision
 from psephos.inverse.form import check_vector
@@ -296,7 +297,7 @@ def _product_of_conditionals(network: _Network, tables: Sequence[Array]) -> Arra
     rows = float(np.average([table.sum() for table in tables], weights=precisions))
     cells = np.full(shape, max(rows, 0.0))
     for (i, _), axes, values in zip(network.families, network.tables, tables, strict=True):
-        table = _nearest_counts(values, max(rows, 0.0)).reshape([shape[a] for a in axes])
+        table = nearest_counts(values, max(rows, 0.0)).reshape([shape[a] for a in axes])
         given = table.sum(axis=axes.index(i), keepdims=True)
         share = np.divide(table, given, out=np.full_like(table, 1 / shape[i]), where=given > 0)
         cells = cells * share.reshape([n if a in axes else 1 for a, n in enumerate(shape)])
@@ -306,17 +307,6 @@ def _product_of_conditionals(network: _Network, tables: Sequence[Array]) -> Arra
             even = cells / lengths.reshape([-1 if a == axis else 1 for a in range(cells.ndim)])
             cells = np.take(even, pieces.groups, axis=axis)
     return cells.ravel()
-
-
-def _nearest_counts(values: Array, total: float) -> Array:
-    """The counts nearest to these that are not negative and add up to a total.
-
-    >>> _nearest_counts(np.array([5.0, 2.0, -1.0]), 5.0)
-    array([4., 1., 0.])
-    """
-    falling = np.sort(values)[::-1]
-    excess = (np.cumsum(falling) - total) / np.arange(1, values.size + 1)
-    return np.asarray(np.maximum(values - excess[np.flatnonzero(falling >= excess)[-1]], 0.0))
 
 
 def _shape_of(domain: Domain, pieces: tuple[Partition | None, ...]) -> tuple[int, ...]:
