@@ -302,15 +302,23 @@ def choice_spend(budget: Budget) -> Budget:
     return Budget("epsilon", Fraction(root, 1 << digits))
 
 
-def spent_together(spends: Sequence[tuple[Budget, Mechanism]]) -> Budget:
-    """The sum of some spends, in rho if one of them is, as a ledger in that currency books them.
+class PaidRequest(Protocol):
+    """What was spent, and by which mechanism."""
 
-    >>> from psephos.kernel.budget import epsilon, rho
-    >>> spent_together([(rho("1/2"), "noise"), (epsilon("2"), "exponential")])
-    rho 1
-    """
-    currency: Currency = "rho" if any(s.currency == "rho" for s, _ in spends) else "epsilon"
-    booked = (spend.booked(currency, mechanism) for spend, mechanism in spends)
+    @property
+    def spend(self) -> Budget:
+        """As it was asked for."""
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """By which it is priced."""
+
+
+def spent_together(requests: Sequence[PaidRequest]) -> Budget:
+    """The sum of all spends, in rho if one of them is, as a ledger in that currency books them."""
+    mixed = any(request.spend.currency == "rho" for request in requests)
+    currency: Currency = "rho" if mixed else "epsilon"
+    booked = (request.spend.booked(currency, request.mechanism) for request in requests)
     return sum(booked, start=Budget(currency, Fraction(0)))
 
 

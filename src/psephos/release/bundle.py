@@ -41,6 +41,7 @@ from psephos.infer.estimate import Answers
 from psephos.infer.group_cells import GroupCells
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
+from psephos.plans.session import spent_together
 from psephos.release.files import (
     CELLS_STEM,
     file_name,
@@ -449,8 +450,8 @@ def strategy_facts(requests: Sequence[MeasuredRequest | PlannedRequest]) -> dict
 
 def _total(requests: Sequence[MeasuredRequest | PlannedRequest]) -> list[str]:
     """The spend of all steps."""
-    total = sum(request.spend.amount for request in requests)
-    return [requests[0].spend.currency, str(total)]
+    total = spent_together(requests)
+    return [total.currency, str(total.amount)]
 
 
 def _write_inputs(

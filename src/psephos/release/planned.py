@@ -277,7 +277,7 @@ def retrace(job: Job, method: ReleaseMethod, requests: Sequence[PlannedRequest])
             method.name,
             table.vectorise(),
             job.workload,
-            spend=spent_together([(request.spend, request.mechanism) for request in requests]),
+            spend=spent_together(requests),
             key=requests[0].key,
             transcript=stored,
             **method.options,

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from psephos.errors import PsephosError, ReleaseError
 from psephos.infer.consistency import ConsistentTables
-from psephos.kernel.budget import Budget, Mechanism
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
 from psephos.plans.session import spent_together
@@ -227,8 +226,7 @@ def _request(bundle: Bundle) -> str:
         raise WrongError("release.json holds something that a release does not write")
     if manifest["requests"] != [request.facts() for request in bundle.all_requests]:
         raise WrongError("the manifest says something else of the requests than their files")
-    spends: list[tuple[Budget, Mechanism]] = [(r.spend, r.mechanism) for r in bundle.planned or ()]
-    if spent_together(spends or [(r.spend, "noise") for r in bundle.requests]) != bundle.spend:
+    if spent_together(bundle.planned or bundle.requests) != bundle.spend:
         raise WrongError(f"the requests did not spend {bundle.spend} together")
     if manifest["views"] != list(bundle.views.kinds):
         raise WrongError("the views are not those that were asked for")
