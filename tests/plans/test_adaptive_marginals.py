@@ -74,6 +74,7 @@ def test_it_learns_what_depends_on_what(tmp_path):
         assert error < 0.5 * np.abs(alone - true).sum(), pair
 
 
+@pytest.mark.slow
 def test_domains_far_beyond_a_vector(tmp_path):
     sizes = SIZES | {f"y{i}": 100 for i in range(20)}
     domain = ps.Domain.of(sizes)
