@@ -305,7 +305,7 @@ class ProtectedVector(_Handle):
             raise RefusedError(
                 "queries are drawn over a table's own cells; draw before a transform"
             )
-        admitted = UndercountedQueries.admitted(game, self._domain)
+        admitted, name = self._vault.admitted_game(game, self._domain)
         spend, price = self._vault.priced(spend, UndercountedQueries.mechanism, admitted.draws)
         if spend.currency != "epsilon":
             raise BudgetError(f"private draws are paid in epsilon, got {spend}")
@@ -314,10 +314,10 @@ class ProtectedVector(_Handle):
 
         def draw() -> Array:
             names = self._domain.names
-            counts = self._vault.conjunctions(names, admitted.queries, self._keep)
+            counts = self._vault.conjunctions(names, admitted.queries, name, self._keep)
             return admitted.draw(counts, self._domain, each, self._vault.draws)
 
-        mark = gate.fingerprint("draw queries", node.path, *admitted.parts, spend)
+        mark = gate.fingerprint("draw queries", node.path, name, *admitted.parts, spend)
         _, result = self._vault.request(node, mark, price, key, "draw queries", draw)
         return result
 

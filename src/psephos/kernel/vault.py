@@ -29,6 +29,7 @@ from psephos.kernel.lineage import Node, count, process, withdraw
 from psephos.kernel.measurement import pack, unpack
 from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.recorded_ledger import RecordedLedger
+from psephos.kernel.scores.dual_query import UndercountedQueries
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.source import Cells, Names, Source
 from psephos.values import Array, key_of
@@ -51,6 +52,7 @@ class Vault:
         self.source, self.domain, self.ledger, self.draws = source, domain, ledger, draws
         self.schema = gate.fingerprint(domain)
         self.kept: dict[Any, Array] = {}
+        self.game: tuple[Names, Conjunctions | None, str] = ((), None, "")
         self.turns: dict[tuple[int, int], Any] = {}
 
     def over(self, source: Source, domain: Domain) -> Vault:
@@ -75,19 +77,35 @@ class Vault:
         self._forget_oldest()
         return wanted
 
-    def conjunctions(self, names: Names, queries: Conjunctions, keep: Cells) -> Array:
+    def admitted_game(
+        self, game: UndercountedQueries, domain: Domain
+    ) -> tuple[UndercountedQueries, str]:
+        """A round of a game by the kernel's own parts, and a name for its queries.
+
+        Rounds share their queries: those of the last one are compared, not checked and hashed anew.
+        """
+        schema, queries, name = self.game
+        earlier = queries if schema == domain.names else None
+        admitted = UndercountedQueries.admitted(game, domain, earlier)
+        if admitted.queries is not queries:
+            queries = admitted.queries
+            name = gate.fingerprint(queries.attributes, queries.values)
+            self.game = domain.names, queries, name
+        return admitted, name
+
+    def conjunctions(self, names: Names, queries: Conjunctions, name: str, keep: Cells) -> Array:
         """In how many rows each conjunction holds; counted once, for all rounds of a game.
 
         Conjunctions number the named attributes, which may be some of the source's, in any order.
         """
-        if names != self.domain.names:
-            queries = queries.renumbered([self.domain.axis(name) for name in names])
         masks = tuple((c.names, key_of(c.mask)) for c in keep)
-        name = (gate.fingerprint(queries.attributes, queries.values), masks)
-        if name not in self.kept:
+        place = (names, name, masks)
+        if place not in self.kept:
+            if names != self.domain.names:
+                queries = queries.renumbered([self.domain.axis(each) for each in names])
             counts = self.source.conjunctions(self.domain, queries, keep, self.ledger.unit.cap)
-            self.kept[name] = np.asarray(counts)
-        wanted = self.kept[name]
+            self.kept[place] = np.asarray(counts)
+        wanted = self.kept[place]
         self._forget_oldest()
         return wanted
 

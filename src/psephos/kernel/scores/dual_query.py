@@ -69,13 +69,20 @@ class UndercountedQueries:
     draws: int
     mechanism: ClassVar[Mechanism] = "exponential"
 
-    def admitted(self, domain: Domain) -> UndercountedQueries:
-        """The same from the kernel's own parts; what is no round over this domain is refused."""
+    def admitted(self, domain: Domain, earlier: Conjunctions | None = None) -> UndercountedQueries:
+        """The same from the kernel's own parts; what is no round over this domain is refused.
+
+        `earlier` are queries over this domain that were admitted before: the same ones, compared
+        entry by entry, need no second check.
+        """
         queries, rows, draws = self.queries, self.rows, self.draws
         if type(queries) is not Conjunctions:
             raise RefusedError(f"queries are Conjunctions, got {type(queries).__name__}")
-        conjunctions = Conjunctions(_whole(queries.attributes), _whole(queries.values))
-        conjunctions.check(domain)
+        attributes, values = _whole(queries.attributes), _whole(queries.values)
+        if earlier is None or not _same(earlier, attributes, values):
+            earlier = Conjunctions(attributes, values)
+            earlier.check(domain)
+        conjunctions = earlier
         if len(conjunctions) > MOST_DRAWN_FROM:
             raise RefusedError(f"at most {MOST_DRAWN_FROM:,} queries, got {len(conjunctions):,}")
         records, sizes = _whole(self.records), np.array(domain.shape)
@@ -96,10 +103,8 @@ class UndercountedQueries:
 
     @property
     def parts(self) -> Sequence[Any]:
-        """Queries, records, and the two numbers."""
-        records = np.asarray(self.records)
-        arrays = self.queries.attributes, self.queries.values, records
-        return "undercounted queries", *arrays, self.rows, self.draws
+        """Records, and the two numbers; the queries have a name of their own."""
+        return "undercounted queries", np.asarray(self.records), self.rows, self.draws
 
     def scores(self, counts: Array, domain: Domain) -> Array:
         """How far the records have overcounted each query so far: k."""
@@ -135,6 +140,12 @@ def _drawn(gaps: Array, rate: Fraction, number: int, draws: Draws) -> Array:
         if falls_below(gamma, bits, [(1, int(weights[candidate]))], draws):
             drawn.append(candidate)
     return np.array(drawn, dtype=np.int64)
+
+
+def _same(queries: Conjunctions, attributes: Array, values: Array) -> bool:
+    """Are these the arrays of the queries?"""
+    same = np.array_equal(queries.attributes, attributes)
+    return same and np.array_equal(queries.values, values)
 
 
 def _whole(given: Any) -> Array:
