@@ -371,6 +371,35 @@ def ideal(folder: Path) -> None:
     print("\nAbove the noise: numbers further from the independent ones than noise is wide.\n")
 
 
+def priors(_: Path, draws: int = 3) -> None:
+    """Maximum entropy from independent attributes, from latent classes, and from what it takes."""
+    shape = (12, 8, 7, 6, 4, 3)
+    domain = ps.Domain.of({f"a{i}": n for i, n in enumerate(shape)})
+    workload = ps.marginals(domain, k=3)
+    strategy = ps.Strategy(domain, "laplace", workload.query, "what is asked")
+    heads = ["data", "rows", "ε", "least squares", "independent", "classes", "taken", "classes in"]
+    rows = RowsAsTheyCome(heads, [11, 6, 3, 13, 11, 7, 7, 10])
+    for name, counts in {
+        "mixture": mixture(shape, 5_000, 12, 5),
+        "sparse": sparse(shape, 5_000, 3),
+        "independent": mixture(shape, 5_000, 1, 8),
+        "smooth": smooth(shape, 50_000, 3),
+    }.items():
+        truth = workload.answer(counts)
+        for epsilon in ("0.1", "1"):
+            case, errors, taken = Case(name, workload, strategy, counts, epsilon), [], 0
+            for seed in range(draws):
+                estimate = case.estimate(seed)
+                pair = [maximum_entropy(estimate, workload, classes=c) for c in (False, True)]
+                best = min(pair, key=lambda fit: fit.risk)
+                taken += best.classes
+                answers = [each.answer(workload).values for each in (estimate, *pair, best)]
+                errors.append([math.sqrt(np.mean((each - truth) ** 2)) for each in answers])
+            means = [f"{each:.2f}" for each in np.mean(errors, axis=0)]
+            rows.add([name, f"{counts.sum():,}", epsilon, *means, f"{taken} of {draws}"])
+    print()
+
+
 COST_SHAPES = {
     "500,000": (10, 10, 10, 10, 10, 5),
     "1,451,520": (16, 15, 9, 7, 6, 4, 2, 2),
@@ -545,7 +574,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Case]]] = {
 
 def main(arguments: list[str]) -> None:
     others = {"coverage": coverage, "mbi": beside_mbi, "ideal": ideal, "memory": memory}
-    others["cost"] = cost
+    others |= {"cost": cost, "priors": priors}
     chosen = [word for word in arguments if word in PARTS or word in others]
     folders = [Path(word) for word in arguments if word not in chosen]
     folder = folders[0] if folders else Path(__file__).parents[2] / "shared"

@@ -32,8 +32,8 @@ from benchmarks.measure import table
 from psephos.engines.columns import columns_of
 from psephos.infer.group_cells import Disagreement
 from psephos.infer.local_tables import local_tables
+from psephos.infer.records import counted_answers
 from psephos.release.request import Job
-from psephos.release.simulated import counted_answers
 from psephos.release.synthetic_rows import entries_of
 from psephos.release.views import Views
 from psephos.values import Array
@@ -70,7 +70,10 @@ def rmse(gaps: Array) -> float:
 def row(job: Job, strategy: ps.Strategy, kind: str, draws: int) -> list[str]:
     """One release on one kind of rows."""
     columns = dense(job.domain.shape) if kind == "dense" else sparse(job.domain.shape)
-    truth, source = counted_answers(job, columns), source_of(job, columns)
+    truth, source = (
+        counted_answers(job.workload.domain, columns, job.workload),
+        source_of(job, columns),
+    )
     budget, half = job.budget, None
     if budget is None:
         raise SystemExit(f"{job.file.name} names no budget")

@@ -177,3 +177,16 @@ def test_bad_schemas_are_refused_in_words(make, words):
         make()
     assert words in str(error.value) or re.search(words, str(error.value))
     assert isinstance(error.value, ps.PsephosError)
+
+
+def test_very_many_attributes_are_shown_in_short():
+    domain = Domain.binary(100_000, prefix="movie ")
+    assert len(repr(domain)) < 5000
+    assert repr(domain).endswith("… (100000 in all); about 10^30103 cells)")
+    html = domain._repr_html_()
+    assert "about 10^30103 cells" in html
+    assert "99,950 more" in html
+    assert "movie 99999" in domain
+    assert 7 not in domain
+    with pytest.raises(DomainError, match="at least 1"):
+        Domain.binary(0)

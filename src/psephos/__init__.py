@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from psephos.audit.audit import AuditReport, audit
     from psephos.audit.stage import AttackResult
     from psephos.domain.attribute import Attribute
+    from psephos.domain.conjunctions import Conjunctions
     from psephos.domain.domain import Domain
     from psephos.domain.predicate import Column, Predicate, col
     from psephos.domain.values import Level
@@ -43,16 +44,19 @@ if TYPE_CHECKING:
     )
     from psephos.infer.entropy import MaximumEntropy
     from psephos.infer.estimate import Answers, CellEstimate, Estimate
+    from psephos.infer.graphical_model import GraphicalModel
     from psephos.infer.intervals import Widths
     from psephos.infer.least_squares import LeastSquares
     from psephos.infer.local_tables import Inconsistency, LocalTables
     from psephos.infer.nonnegative import NonNegative
+    from psephos.infer.records import RecordEstimate
     from psephos.kernel.budget import Budget, NoiseKind, epsilon, epsilon_delta, rho
     from psephos.kernel.ledger import Ledger
     from psephos.kernel.measurement import Measurement
     from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
     from psephos.kernel.protected import ProtectedTable, ProtectedVector
     from psephos.kernel.query import Block, Query
+    from psephos.kernel.scores.dual_query import UndercountedQueries
     from psephos.kernel.scores.far_from_independent import FarFromIndependent
     from psephos.kernel.scores.noisy_intervals import NoisyIntervals
     from psephos.kernel.scores.priv_tree import PrivTree
@@ -80,6 +84,10 @@ if TYPE_CHECKING:
     from psephos.release.views import Distance, Shift, Views
     from psephos.strategy import select
     from psephos.strategy.strategy import Strategy
+    from psephos.synthesis.method import SyntheticChoice
+    from psephos.synthesis.quality import SyntheticQuality, TableDistance
+    from psephos.synthesis.synthesize import Synthesis, synthesize
+    from psephos.synthesis.table import SyntheticTable, TableGaps
     from psephos.workload import census
     from psephos.workload.builders import (
         marginals,
@@ -117,6 +125,7 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "Column",
     "Predicate",
     "Conjunct",
+    "Conjunctions",
     # what is asked of one attribute
     "QuerySet",
     "identity",
@@ -176,6 +185,7 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "WholePartitions",
     "NoisyIntervals",
     "PrivTree",
+    "UndercountedQueries",
     "Query",
     "Block",
     "Measurement",
@@ -190,8 +200,18 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "MaximumEntropy",
     "LocalTables",
     "Inconsistency",
+    "GraphicalModel",
+    "RecordEstimate",
     "Answers",
     "plans",
+    # what is made up from it
+    "synthesize",
+    "Synthesis",
+    "SyntheticTable",
+    "TableGaps",
+    "SyntheticQuality",
+    "TableDistance",
+    "SyntheticChoice",
     # what is published
     "check_release",
     "plan",
@@ -257,6 +277,7 @@ _NAMES_OF = {
     "psephos.audit.audit": "AuditReport audit",
     "psephos.audit.stage": "AttackResult",
     "psephos.domain.attribute": "Attribute",
+    "psephos.domain.conjunctions": "Conjunctions",
     "psephos.domain.domain": "Domain",
     "psephos.domain.predicate": "Column Predicate col",
     "psephos.domain.values": "Level",
@@ -269,16 +290,19 @@ _NAMES_OF = {
     ),
     "psephos.infer.entropy": "MaximumEntropy",
     "psephos.infer.estimate": "Answers CellEstimate Estimate",
+    "psephos.infer.graphical_model": "GraphicalModel",
     "psephos.infer.intervals": "Widths",
     "psephos.infer.least_squares": "LeastSquares",
     "psephos.infer.local_tables": "Inconsistency LocalTables",
     "psephos.infer.nonnegative": "NonNegative",
+    "psephos.infer.records": "RecordEstimate",
     "psephos.kernel.budget": "Budget NoiseKind epsilon epsilon_delta rho",
     "psephos.kernel.ledger": "Ledger",
     "psephos.kernel.measurement": "Measurement",
     "psephos.kernel.noise": "DiscreteGaussian DiscreteLaplace",
     "psephos.kernel.protected": "ProtectedTable ProtectedVector",
     "psephos.kernel.query": "Block Query",
+    "psephos.kernel.scores.dual_query": "UndercountedQueries",
     "psephos.kernel.scores.far_from_independent": "FarFromIndependent",
     "psephos.kernel.scores.noisy_intervals": "NoisyIntervals",
     "psephos.kernel.scores.priv_tree": "PrivTree",
@@ -304,6 +328,10 @@ _NAMES_OF = {
     "psephos.release.published_groups": "GroupedFit PublishedGroups",
     "psephos.release.views": "Distance Shift Views",
     "psephos.strategy.strategy": "Strategy",
+    "psephos.synthesis.method": "SyntheticChoice",
+    "psephos.synthesis.quality": "SyntheticQuality TableDistance",
+    "psephos.synthesis.synthesize": "Synthesis synthesize",
+    "psephos.synthesis.table": "SyntheticTable TableGaps",
     "psephos.workload.builders": "marginals prefix_product range_marginals range_product relative",
     "psephos.workload.product": "Product product",
     "psephos.workload.queries": (

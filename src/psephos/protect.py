@@ -11,7 +11,6 @@ import numpy as np
 import psephos.engines as engines
 from psephos.domain.domain import Domain, checked_edition
 from psephos.engines import CheckReport, as_source
-from psephos.engines.columns import needed_columns
 from psephos.errors import BudgetError, DomainError
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget
@@ -30,8 +29,9 @@ def protect(
     """A handle to sensitive data; every look at it is charged to the ledger.
 
     Args:
-        source: a path to a CSV or Parquet file, a pandas or Polars frame, an Arrow table, or an
-            engine (`psephos.engines.Engine`)
+        source: a path to a CSV or Parquet file, a pandas or Polars frame, an Arrow table, an
+            engine (`psephos.engines.Engine`), or for attributes that are 0 or 1 a matrix with a
+            column for each (numpy, scipy.sparse, or `psephos.engines.BitMatrix`)
         domain: the public schema; values outside it go where it says
         ledger: an existing ledger or its path; a missing one is refused, so that a mistyped
             path never mints a fresh budget
@@ -47,7 +47,7 @@ def protect(
     book = Ledger.open(ledger.path if isinstance(ledger, Ledger) else ledger)
     book.verify()
     table = as_source(source)
-    table.check_columns(needed_columns(schema, book.unit.cap))
+    table.check_schema(schema, book.unit.cap)
     vault = Vault(table, schema, book, Draws())
     return ProtectedTable(schema, vault, Node(root_name(vault.schema, edition)))
 

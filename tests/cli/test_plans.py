@@ -41,7 +41,7 @@ def test_plans_are_compared_on_a_public_table(folder):
     older = folder / "older.csv"
     shutil.copyfile(folder / "people.csv", older)
     words = ("compare", folder, "--plans", "Identity", "--trials", 2, "--stand-in", older)
-    assert told(*words)["simulated_on"] == "older.csv"
+    assert told(*words)["simulated_on"] == "the public table older.csv (600 rows)"
     assert "older.csv" in run(*words).stdout
 
 

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 import psephos as ps
 from psephos.domain.attribute import Attribute
+from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.engines import Columns, as_engine, as_source, check, register, registry
-from psephos.engines.duckdb import reader
+from psephos.engines.duckdb import reader, row_cache
 from psephos.engines.protocol import NativeRelation
-from psephos.errors import DomainError, SourceError
+from psephos.errors import DomainError, ShapeError, SourceError, WorkloadError
 from psephos.kernel.source import Conjunct
 from psephos.kernel.unit import Cap, person
 from tests.engines.test_duck import slow_count
@@ -141,6 +142,48 @@ def test_all_engines_count_as_the_rules_say(kind, folder, rows, request):
         )
 
 
+@st.composite
+def asked(draw):
+    """Conjunctions of the domain."""
+    names = st.sets(st.sampled_from(DOMAIN.names), min_size=1)
+    rows = [
+        [
+            (DOMAIN.axis(name), draw(st.integers(0, DOMAIN[name].size - 1)))
+            for name in sorted(draw(names), key=DOMAIN.axis)
+        ]
+        for _ in range(draw(st.integers(1, 8)))
+    ]
+    padded = np.array([row + [(-1, 0)] * (3 - len(row)) for row in rows])
+    return Conjunctions(padded[:, :, 0], padded[:, :, 1])
+
+
+def from_tables(source, conjunctions, keep, cap):
+    """Each count of its own, from the table of the attributes that it names."""
+    counts = []
+    for axes, values in zip(conjunctions.attributes, conjunctions.values, strict=True):
+        names = tuple(DOMAIN.names[axis] for axis in axes if axis >= 0)
+        counts.append(int(source.count(DOMAIN, names, keep, cap)[tuple(values[: len(names)])]))
+    return counts
+
+
+@every_engine
+@settings(max_examples=15)
+@given(rows=tables(), request=requests(), conjunctions=asked(), cost=st.sampled_from([0, 100]))
+def test_conjunctions_are_entries_of_the_counts(kind, folder, rows, request, conjunctions, cost):
+    _, keep, cap = request
+    engine = ENGINES[kind](arrow(rows), folder)
+    expected = from_tables(as_source(engine), conjunctions, keep, cap)
+    source = as_source(engine)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_cache, "TABLE_COST", cost)  # by tables, or as bits
+        for size in (1 << 28, 0):  # rows that are kept, or read each time
+            patch.setattr(row_cache, "MOST_BYTES", size)
+            counts = as_source(engine).conjunctions(DOMAIN, conjunctions, keep, cap)
+            assert counts.tolist() == expected
+            assert counts.dtype == np.int64
+        assert source.conjunctions(DOMAIN, conjunctions, keep, cap).tolist() == expected
+
+
 ROWS = list(
     zip(PEOPLE * 2, [*NUMBERS, 1.0], [*PLACES, *PLACES[:4]], [*AGES, *AGES[:5]], strict=True)
 )
@@ -189,6 +232,13 @@ def test_wrong_columns_are_refused_before_counting(kind, folder):
         source.count(Domain.of(Age=2), (), (), None)
     with pytest.raises(DomainError, match="no column 'id'"):
         source.count(DOMAIN, (), (), Cap("id", 1))
+    conjunctions = Conjunctions([[2]], [[1]])
+    with pytest.raises(DomainError, match="no column 'id'"):
+        source.conjunctions(DOMAIN, conjunctions, (), Cap("id", 1))
+    with pytest.raises(WorkloadError, match="beyond the 1"):
+        source.conjunctions(DOMAIN.project(["age"]), conjunctions, (), None)
+    with pytest.raises(ShapeError, match="a mask over"):
+        source.conjunctions(DOMAIN, conjunctions, (Conjunct(("age",), [True]),), None)
     assert getattr(engine, "snapshots", 0) == before
 
 
@@ -375,6 +425,10 @@ def test_the_words_of_an_engine_that_fails_reach_the_owner_alone(where):
     source = as_source(Failing(where))
     with pytest.raises(SourceError, match="could not be counted") as caught:
         source.count(DOMAIN, ("age",), (), None)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    assert "secret" not in str(caught.value)
+    with pytest.raises(SourceError, match="could not be counted") as caught:
+        source.conjunctions(DOMAIN, Conjunctions([[2]], [[1]]), (), None)
     assert caught.value.__cause__ is caught.value.__context__ is None
     assert "secret" not in str(caught.value)
     report = check(source, DOMAIN)

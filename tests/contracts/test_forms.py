@@ -54,6 +54,9 @@ CUT_TREE = tree_of_counts([np.eye(3), np.eye(2)], [1, 3], cells=4)
 ORDERED = mx.Stack((I4, mx.Partition([0, 0, 1, 1]), T4))
 
 
+BASIS3 = mx.Dense(np.array([[2, -1, -1], [1, 1, -2], [0, 3, -3]]))
+BASIS4 = mx.Dense(np.array([[3, -1, -1, -1], [0, 2, -1, -1], [0, 0, 5, -5]]))
+OTHER4 = mx.Dense(np.array([[1, 1, -1, -1], [1, -1, 0, 0], [0, 0, 1, -1]]))
 PAIRS = mx.Compose((mx.Prefix(2), HALVES))
 
 
@@ -130,6 +133,22 @@ EXAMPLES = {
     "marginals": Example(Subspaces, "subspaces", [mx.Kron((I3, T4)), mx.Kron((T3, I4))]),
     "residuals": Example(
         Subspaces, "subspaces", [mx.Kron((residual(3), residual(4))), mx.Kron((I3, T4))]
+    ),
+    "residual bases": Example(
+        Subspaces,
+        "subspaces",
+        [mx.Kron((BASIS3, BASIS4)), mx.Kron((BASIS3, T4)), mx.Kron((T3, BASIS4)), mx.total(12)],
+    ),
+    "a basis beside cells, twice": Example(
+        Subspaces,
+        "subspaces",
+        [mx.Kron((I3, BASIS4)), mx.Kron((residual(3), BASIS4)), mx.Kron((I3, T4))],
+    ),
+    "a basis and something else": Example(
+        Classes, "classes", [mx.Kron((I3, BASIS4)), mx.Kron((I3, I4))]
+    ),
+    "two bases of one axis": Example(
+        Classes, "classes", [mx.Kron((I3, BASIS4)), mx.Kron((T3, OTHER4)), mx.Kron((I3, T4))]
     ),
     "all cells and the total": Example(Subspaces, "subspaces", [mx.Identity(12), mx.total(12)]),
     "iterations": Example(IterativeForm, "iterative", [*FOUR, mx.Prefix(12)], dense_cells=1),

@@ -10,10 +10,12 @@ from numpy.testing import assert_allclose
 import psephos as ps
 from psephos.infer import table_groups
 from psephos.infer.group_cells import Disagreement, GroupCells, agreeing, rounded, scaled, with_sum
-from psephos.infer.least_squares import least_squares
-from psephos.infer.some_attributes import of_attributes, tells
+from psephos.infer.least_squares import NoisyBlock, fit_blocks, least_squares
+from psephos.infer.some_attributes import as_marginals, of_attributes, tells
 from psephos.infer.table_groups import Grouping
+from psephos.inverse.subspaces import Subspaces
 from psephos.matrix import Identity, Kron, Ones, Prefix
+from psephos.strategy.hdmm.residual import residual_matrix
 
 DOMAIN = ps.Domain.of(a=4, b=3, c=5)
 
@@ -39,6 +41,42 @@ def test_nothing_is_lost_of_marginals(names):
     whole = ps.Workload(DOMAIN, [ps.product(dict.fromkeys(names, ps.identity()))])
     assert_allclose(small.answer(alone).values, estimate.answer(whole).values, atol=1e-9)
     assert_allclose(small.answer(alone).stderr, estimate.answer(whole).stderr, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_residuals_of_few_attributes_are_told_by_marginals(seed):
+    """The same X and the same answers, with errors, wherever no precision comes out negative."""
+    rng = default_rng(seed)
+    shape, sets = (3, 4), [(), (0,), (1,), (0, 1)]
+    strengths = {(): 40.0, (0,): 9.0, (1,): 8.0, (0, 1): rng.uniform(0.5, 1)}
+    matrices = [residual_matrix(shape, s) for s in sets]
+    plain = Subspaces.of(shape, matrices, [1.0] * 4).information
+    residuals = [
+        NoisyBlock(m, plain[s] / strengths[s], rng.normal(size=m.shape[0]))
+        for s, m in zip(sets, matrices, strict=True)
+    ]
+    marginals = as_marginals(shape, residuals)
+    x = [sum(b.matrix.gram().dense() / b.variance for b in some) for some in (residuals, marginals)]
+    assert_allclose(x[0], x[1], atol=1e-9)
+    domain = ps.Domain.of(a=3, b=4)
+    workload = ps.marginals(domain, up_to=2)
+    first, second = (
+        fit_blocks(domain, some, ()).answer(workload) for some in (residuals, marginals)
+    )
+    assert_allclose(first.values, second.values, atol=1e-9)
+    assert_allclose(first.stderr, second.stderr)
+
+
+def test_residuals_that_no_marginals_tell_stay():
+    shape = (3, 4)
+    pair = NoisyBlock(residual_matrix(shape, (0, 1)), 0.01, np.zeros(12))
+    total = NoisyBlock(residual_matrix(shape, ()), 1.0, np.zeros(1))
+    single = [NoisyBlock(residual_matrix(shape, (i,)), 100.0, np.zeros(shape[i])) for i in (0, 1)]
+    assert as_marginals(shape, [pair, total]) is None  # nothing is known along one axis alone
+    assert as_marginals(shape, [pair, *single, total]) is None  # a pair would tell too much of it
+    assert (
+        as_marginals(shape, [NoisyBlock(Kron((Identity(3), Ones(1, 4))), 1.0, np.zeros(3))]) is None
+    )
 
 
 def test_any_factor_that_tells_the_sum_is_summed():

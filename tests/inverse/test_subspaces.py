@@ -11,7 +11,8 @@ from psephos import matrix as mx
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse import components
 from psephos.inverse.form import ListedProducts
-from psephos.inverse.subspaces import LARGEST_CODE, Subspaces, is_commuting
+from psephos.inverse.marginal_blocks import is_commuting
+from psephos.inverse.subspaces import LARGEST_CODE, Subspaces
 from psephos.matrix.kron import AxisTotals
 from tests.inverse.generators import residual
 

@@ -134,6 +134,8 @@ def test_what_a_ledger_books():
     assert two.booked("rho") == b.rho("2")
     assert two.booked("rho", "noisy minimum") == b.rho("2")
     assert two.booked("rho", "exponential") == half
+    assert two.booked("rho", "exponential", 4) == half / 4
+    assert two.booked("epsilon", "exponential", 4) == two
     with pytest.raises(BudgetError, match="cannot pay rho 1/2"):
         half.booked("epsilon")
 

@@ -34,6 +34,16 @@ def test_the_root_pays_what_was_spent(unit, amount, reach):
     assert unit.per_distance(rho(amount), reach) * (unit.distance * reach) ** 2 == amount
 
 
+@pytest.mark.parametrize(("unit", "distance"), UNITS)
+def test_a_substituted_row_moves_a_count_once(unit, distance):
+    """Rows replaced one for one move any count by at most as many as there are, not twice that."""
+    amount = Fraction(3, 7)
+    assert unit.per_moved_row(epsilon(amount), 1, rowwise=True) * unit.max_rows == amount
+    for stability in (1, 2):
+        each = unit.per_moved_row(epsilon(amount), stability, rowwise=False)
+        assert each * distance * stability == amount
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -53,7 +53,7 @@ def test_a_ledger_in_rho_pays_choices_and_noise_to_the_last(tmp_path):
     assert ledger.remaining().amount == 0
     assert [request.kind for request in done.requests] == ["measure", *["choose", "measure"] * 5]
     booked = [entry.booked for entry in ledger.history()]
-    assert booked == [r.spend.booked("rho", r.mechanism) for r in done.requests]
+    assert booked == [r.price for r in done.requests]
     assert done.requests[1].spend.currency == "epsilon"
     again = run(table_of(tmp_path, None)[1], spend, key="k", rounds=5)
     assert len(ledger.history()) == 11

@@ -9,6 +9,9 @@ import pytest
 
 import psephos as ps
 from psephos.errors import ReleaseError
+from psephos.infer import prior_model
+from psephos.infer.entropy import maximum_entropy
+from psephos.release import published
 from psephos.release.ask import ask
 from psephos.release.bundle import ESTIMATE_FILE, Bundle
 from psephos.release.files import read_floats, sha256_of
@@ -104,9 +107,23 @@ def test_the_bundle_holds_what_was_rounded(rehearsed):
     assert facts["steps"] >= 1
     cells = pq.read_table(rehearsed.path / "published/cells.parquet")["count"].to_numpy()
     assert np.abs(cells - rehearsed.estimate).max() <= 1.0
-    again = rehearsed.views.rule.fit(rehearsed.job, rehearsed.views.estimate, facts["steps"])
+    assert facts["prior"] == "independent"
+    again = rehearsed.views.rule.fit(rehearsed.job, rehearsed.views.estimate, facts)
     np.testing.assert_allclose(again.vector, rehearsed.views.solution, atol=1e-6)
     assert verify(rehearsed.path).ok
+
+
+def test_latent_classes_are_told_and_found_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(prior_model, "CLASS_CELLS", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(published, "maximum_entropy", lambda *given, classes, **facts:
+                      maximum_entropy(*given, classes=True, **facts))  # fmt: skip
+        made_up = rehearse(write_job(tmp_path / "job"), rows=400)
+    assert made_up.manifest["published"]["prior"] == "latent classes"
+    assert verify(made_up.path).ok
+    place = made_up.path / "manifest.json"
+    place.write_text(place.read_text().replace("latent classes", "independent"))
+    assert "standard errors from" in str(verify(made_up.path).checks)
 
 
 def tampered(bundle, change):

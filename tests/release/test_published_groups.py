@@ -15,6 +15,7 @@ import psephos as ps
 from psephos.cli import render
 from psephos.errors import ReleaseError, UnsupportedError
 from psephos.infer import table_groups
+from psephos.infer.records import counted_answers
 from psephos.release import published, published_groups
 from psephos.release.ask import ask
 from psephos.release.bundle import Bundle
@@ -24,7 +25,7 @@ from psephos.release.page_facts import ReleaseFacts, groups_of
 from psephos.release.published_groups import NOT_TOLD, PublishedGroups
 from psephos.release.request import Job
 from psephos.release.run import rehearse
-from psephos.release.simulated import counted_answers, is_quick, made_up_columns, simulated_error
+from psephos.release.simulated import is_quick, made_up_columns, simulated_error
 from psephos.release.verify import verify
 
 FILE = """
@@ -418,5 +419,6 @@ def test_made_up_rows_are_counted_as_cells_are(tmp_path):
     cells = np.bincount(np.ravel_multi_index(columns.T, job.domain.shape), minlength=432)
     assert not cells[job.zeros].any()
     np.testing.assert_array_equal(
-        counted_answers(job, columns), job.workload.answer(cells.reshape(job.domain.shape))
+        counted_answers(job.workload.domain, columns, job.workload),
+        job.workload.answer(cells.reshape(job.domain.shape)),
     )

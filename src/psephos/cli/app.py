@@ -145,7 +145,7 @@ def plan(
         from psephos.release.method import method_of
         from psephos.release.plan_forecast import PlanForecast
         from psephos.release.plan_forecast import plan as plan_job
-        from psephos.release.request import Job
+        from psephos.release.request import Job, stand_in_words, uses_stand_in
         from psephos.release.simulated import is_quick, simulated_error
 
         job = Job.read(release)
@@ -188,6 +188,9 @@ def plan(
             note = plain["shortage"] = shortage(forecast, rest)
         if method.reason:
             note = f"method: {method.name} ({method.reason}).\n{note}".rstrip()
+        if uses_stand_in(job):
+            plain["stand_in"] = stand_in_words(job)
+            note = f"stand-in: {plain['stand_in']}.\n{note}".rstrip()
         _show(as_json, plain, render.rich_plan(forecast, simulated), note)
 
 
@@ -280,6 +283,32 @@ def ask(
         caution = render.PLAN_CAUTION if reply.view == "plan" else None
         plain = {"cost": 0, "view": reply.view, "caution": caution, "rows": reply.table.to_pylist()}
         _show(as_json, plain, render.rich_reply(reply, simulation=past.simulation))
+
+
+@app.command()
+def synthesize(
+    bundle: BundlePath,
+    rows: Annotated[
+        int | None, typer.Option(help="How many rows; as many as are published if left out.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option(help="Where the rows go: a .csv or a .parquet file.")
+    ] = Path("rows.csv"),
+    as_json: Json = False,
+) -> None:
+    """Make up rows that answer like a release's published tables, free; nobody is in them."""
+    with _report_errors(as_json), _progress(as_json) as say:
+        from psephos.release.bundle import Bundle
+        from psephos.release.files import write_rows
+        from psephos.release.synthesize import rows_from
+
+        say("rows")
+        past = Bundle.open(bundle)
+        made_up = rows_from(past, rows)
+        write_rows(made_up.table.to_arrow(), output)
+        plain = {"cost": 0, "output": str(output), "simulation": past.simulation}
+        plain |= made_up.quality.facts()
+        _show(as_json, plain, render.rich_quality(made_up.quality, str(output)))
 
 
 @app.command()

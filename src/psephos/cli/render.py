@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from psephos.release.published_groups import PublishedGroups
     from psephos.release.simulated import SimulatedError
     from psephos.release.spec.entries import TargetEntry
+    from psephos.synthesis.quality import SyntheticQuality
 
 MOST_LINES = 12
 """The most rows of a table in the terminal, and blocks of a plan in JSON."""
@@ -256,6 +257,7 @@ def follow_up(bundle: Bundle, sql: str, half_width: float) -> str:
 
 def plain_ledger(ledger: Ledger) -> dict[str, Any]:
     """A ledger as plain values."""
+    entries = ledger.history()
     return {
         "dataset": ledger.dataset,
         "dataset_id": ledger.dataset_id,
@@ -268,13 +270,13 @@ def plain_ledger(ledger: Ledger) -> dict[str, Any]:
                 "number": number,
                 "record": entry.number,
                 "time": entry.time,
-                "release": _release(entry),
+                "release": name,
                 "key": entry.key,
                 "what": entry.label,
                 "cost": plain_budget(entry.booked),
                 "answered": entry.values_hash is not None,
             }
-            for number, entry in enumerate(ledger.history(), 1)
+            for number, (entry, name) in enumerate(zip(entries, _releases(entries), strict=True), 1)
         ],
         "anchor": asdict(ledger.anchor()),
     }
@@ -288,12 +290,13 @@ def rich_ledger(ledger: Ledger) -> RenderableType:
     table.add_column("release", overflow="fold")
     table.add_column("answers", justify="right", overflow="fold")
     table.add_column(f"cost in {ledger.budget.currency}", justify="right", no_wrap=True)
-    for number, entry in enumerate(ledger.history(), 1):
+    entries = ledger.history()
+    for number, (entry, name) in enumerate(zip(entries, _releases(entries), strict=True), 1):
         query = QUERY_LABEL.fullmatch(entry.label)
         table.add_row(
             str(number),
             entry.time[:16].replace("T", " "),
-            escape(_release(entry) or entry.key),
+            escape(name or entry.key),
             query[1] if query else escape(entry.label),
             f"{float(entry.booked.amount):.6g}",
         )
@@ -507,12 +510,38 @@ def budget_with_epsilon(budget: Budget) -> str:
     return shorten(text)
 
 
-def _release(entry: Entry) -> str | None:
-    """The name of the release that a charge was made for, if it was one."""
-    match = RELEASE_KEY.fullmatch(entry.key)
-    return f"{match[1]}{match[2] or ''}" if match else None
+def _releases(entries: Sequence[Entry]) -> list[str | None]:
+    """The names of the releases that charges were made for, with the step if there are several."""
+    keys = {entry.key for entry in entries}
+    names: list[str | None] = []
+    for entry in entries:
+        match = RELEASE_KEY.fullmatch(entry.key)
+        first = " step 1" if f"{entry.key} step 2" in keys else ""
+        names.append(f"{match[1]}{match[2] or first}" if match else None)
+    return names
 
 
 def rows_text(number: float) -> str:
     """A number of rows with about three digits."""
     return f"{number:,.0f}" if number >= 100 else f"{number:,.3g}"
+
+
+def rich_quality(quality: SyntheticQuality, place: str) -> RenderableType:
+    """How far made-up rows are from the numbers that they come from, beside rivals."""
+    from psephos.synthesis.quality import MISUSES, RIVALS
+
+    words = [
+        f"{quality.rows:,} made-up rows: {place}",
+        f"gap to the published numbers: {quality.mean:,.2f} rows on average, at most "
+        f"{quality.largest:,.1f}; how far those are from the data, the report says",
+        f"not to be used {MISUSES[0]}; {MISUSES[1]}",
+    ]
+    if not quality.distances:
+        return Text("\n".join(words))
+    table = Table(title="distance from the published numbers", title_justify="left")
+    for name in ("tables", "how many", "made-up rows", *RIVALS):
+        table.add_column(name, justify="left" if name == "tables" else "right")
+    for each in quality.distances:
+        rivals = (f"{each.rivals[name]:.3f}" for name in RIVALS)
+        table.add_row(each.tables, f"{each.number:,}", f"{each.sample:.3f}", *rivals)
+    return Group(table, Text("\n".join(words)))

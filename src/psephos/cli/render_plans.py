@@ -82,12 +82,15 @@ def rich_plan_errors(comparison: PlanComparison) -> RenderableType:
 
 def plain_plan_forecast(plan: PlanForecast) -> dict[str, Any]:
     """A plan that adapts to the data as plain values: its errors are simulated."""
+    from psephos.release.method import held_words
+
     return {
         "name": plan.job.file.name,
         "budget": plain_budget(plan.budget),
         "unit": str(plan.job.unit),
         "method": asdict(plan.method),
         "simulated_on": plan.stand_in,
+        "held": held_words(plan.job) or None,
         "trials": plan.trials,
         "cells": plan.job.workload.domain.size,
         "queries": plan.job.workload.shape[0],
@@ -102,6 +105,8 @@ def plain_plan_forecast(plan: PlanForecast) -> dict[str, Any]:
 
 def rich_plan_forecast(plan: PlanForecast) -> RenderableType:
     """The same for people, beside what measuring the best strategy promises."""
+    from psephos.release.method import held_words
+
     title = (
         f"{plan.method.name} at {budget_with_epsilon(plan.budget)}: SIMULATED errors, "
         f"{plan.trials} runs"
@@ -125,4 +130,7 @@ def rich_plan_forecast(plan: PlanForecast) -> RenderableType:
         '"measure" has the exact errors of the last column, whatever the data are, and intervals. '
         f"A run takes about {plan.seconds:.2g} s."
     )
+    held = held_words(plan.job)
+    if held:
+        notes += f" Its consistent and its published tables hold {held}."
     return Group(table, Text(notes))

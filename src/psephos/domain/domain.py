@@ -7,6 +7,7 @@ attribute varies fastest.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,9 @@ from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array, Value
 
 LONGEST_EDITION = 200
+LONGEST_NUMBER = 300
+"""Numbers of cells with more digits are shown by their order of magnitude."""
+MOST_SHOWN = 200
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,6 +84,18 @@ class Domain(Value):
                 raise DomainError(f"attribute {name!r}: {error}") from None
         return cls(tuple(specs), tuple(parsed))
 
+    @classmethod
+    def binary(cls, number: int, prefix: str = "x") -> Domain:
+        """So many attributes of two values, 0 and 1, named x0, x1, and so on.
+
+        >>> Domain.binary(3)
+        Domain(x0: 2, x1: 2, x2: 2; 8 cells)
+        """
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+            raise DomainError(f"a domain needs at least 1 attribute, got {number!r}")
+        names = tuple(f"{prefix}{i}" for i in range(int(number)))
+        return cls(names, (Attribute(range(2)),) * len(names))
+
     @cached_property
     def shape(self) -> tuple[int, ...]:
         return tuple(attribute.size for attribute in self.attributes)
@@ -87,19 +103,24 @@ class Domain(Value):
     @cached_property
     def size(self) -> int:
         """The number of cells, exactly, however large."""
-        return math.prod(self.shape)
+        # Equal sizes as a power: thousands of factors one by one take seconds.
+        return math.prod(size**number for size, number in Counter(self.shape).items())
+
+    @cached_property
+    def _axes(self) -> dict[str, int]:
+        return {name: axis for axis, name in enumerate(self.names)}
 
     def axis(self, name: str) -> int:
         """The position of an attribute."""
-        if name not in self.names:
+        if name not in self:
             raise DomainError(f"no attribute {name!r}; have {name_list(self.names)}")
-        return self.names.index(name)
+        return self._axes[name]
 
     def __getitem__(self, name: str) -> Attribute:
         return self.attributes[self.axis(name)]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names
+        return isinstance(name, str) and name in self._axes
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
@@ -211,18 +232,31 @@ class Domain(Value):
         return [self.origin.axis(name) for name in flat]
 
     def __repr__(self) -> str:
-        sizes = ", ".join(
-            f"{name}: {a.size}" for name, a in zip(self, self.attributes, strict=True)
-        )
-        return f"Domain({sizes}; {self.size:,} cells)"
+        most = slice(None if len(self) <= MOST_SHOWN else MOST_SHOWN)
+        sizes = [f"{name}: {n}" for name, n in zip(self.names[most], self.shape[most], strict=True)]
+        rest = [f"… ({len(self)} in all)"] if len(self) > MOST_SHOWN else []
+        return f"Domain({', '.join([*sizes, *rest])}; {self.size_text} cells)"
+
+    @property
+    def size_text(self) -> str:
+        """The number of cells, for people.
+
+        >>> Domain.of(a=1000, b=20).size_text, Domain.binary(512_000).size_text
+        ('20,000', 'about 10^154127')
+        """
+        digits = sum(number * math.log10(size) for size, number in Counter(self.shape).items())
+        return f"{self.size:,}" if digits < LONGEST_NUMBER else f"about 10^{digits:.0f}"
 
     def _repr_html_(self) -> str:
+        most = 50
         rows = [
             [name, f"{a.size:,}", a.some_values(), ", ".join(level.name for level in a.levels)]
-            for name, a in zip(self.names, self.attributes, strict=True)
+            for name, a in zip(self.names[:most], self.attributes[:most], strict=True)
         ]
         heads = ["attribute", "cells", "values", "levels"]
-        return notebook_html(HtmlTable.of(f"Domain of {self.size:,} cells", heads, rows))
+        table = HtmlTable.of(f"Domain of {self.size_text} cells", heads, rows)
+        rest = len(self) - most
+        return notebook_html(table, f"… {rest:,} more") if rest > 0 else notebook_html(table)
 
 
 def checked_edition(edition: Any) -> str:

@@ -1,11 +1,13 @@
 """Where counts come from: engines hand over rows, one reader counts their cells."""
 
+from psephos.engines.bit_matrix import BitMatrix
 from psephos.engines.owner_check import CheckReport, check
 from psephos.engines.protocol import Batches, Columns, Engine
 from psephos.engines.registry import as_engine, as_source, register
 
 __all__ = [
     "Batches",
+    "BitMatrix",
     "CheckReport",
     "Columns",
     "Engine",

@@ -15,17 +15,19 @@ from typing import Any
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
+from psephos.engines.bit_matrix import BitMatrix, rows_given
 from psephos.engines.columns import column_problems, columns_of, needed_columns
 from psephos.engines.duckdb.cells import CellSql, double
 from psephos.engines.duckdb.reader import Reader
 from psephos.engines.duckdb.rows import Rows
 from psephos.engines.protocol import LineFindings, Mismatch, Severity
 from psephos.engines.registry import as_source
-from psephos.errors import name_list
+from psephos.errors import DomainError, name_list
 from psephos.kernel.source import Cells
 from psephos.kernel.unit import Cap
 
 PRIVATE = "PRIVATE: for the data owner only; this looks at the data and is not protected"
+NO_ROW = Mismatch("rows", "none", "error", "no row is left to count")
 COMMON_ENTRIES = 10
 """So many undeclared entries are listed, the most frequent ones."""
 
@@ -93,6 +95,8 @@ def check(
     """
     reader = as_source(source)
     cap = None if unit is None else unit.cap
+    if isinstance(reader, BitMatrix):
+        return _bits_report(reader, domain, cap, max_rows_total, impossible)
     problems = column_problems(reader.columns, needed_columns(domain, cap))
     findings = [Mismatch("columns", "columns", "error", problem) for problem in problems.values()]
     columns = {name: each for name, each in columns_of(domain) if name not in problems}
@@ -103,7 +107,7 @@ def check(
         findings += mismatches
         counted = None if problems else int(reader.count(domain, (), (), None))
         if total and counted == 0:
-            findings.append(Mismatch("rows", "none", "error", "no row is left to count"))
+            findings.append(NO_ROW)
         if counted:
             findings += _contradictions(reader, impossible)
         return CheckReport(total, tuple(findings), counted)
@@ -111,6 +115,38 @@ def check(
         text = f"cannot be read through: {error}"
     findings.append(Mismatch("source", "unreadable", "error", text))
     return CheckReport(None, tuple(findings))
+
+
+def _bits_report(
+    matrix: BitMatrix,
+    domain: Domain,
+    cap: Cap | None,
+    max_rows_total: int | None,
+    impossible: Sequence[tuple[str, Domain, Cells]],
+) -> CheckReport:
+    """The report on a matrix of 0 and 1, whose columns have no names."""
+    total, counted = rows_given(matrix), None
+    findings: list[Mismatch] = []
+    try:
+        matrix.check_schema(domain, cap)
+        counted = int(matrix.count(domain, (), (), None))
+    except DomainError as error:
+        findings.append(Mismatch("columns", "columns", "error", str(error)))
+    if total is not None and max_rows_total is not None and total > max_rows_total:
+        findings.append(_bound(total, max_rows_total))
+    if counted is not None and total is not None and counted < total:
+        text = f"{total - counted:,} rows with entries other than 0 and 1 are dropped"
+        findings.append(Mismatch("matrix", "undeclared", "error", text))
+    if total and counted == 0:
+        findings.append(NO_ROW)
+    if counted:
+        findings += _contradictions(matrix, impossible)
+    return CheckReport(total, tuple(findings), counted)
+
+
+def _bound(total: int, most: int) -> Mismatch:
+    text = f"{total:,} rows, over the declared bound of {most:,}"
+    return Mismatch("rows", "bound", "error", text)
 
 
 def _mismatches(
@@ -125,8 +161,7 @@ def _mismatches(
     with reader.snapshot() as snapshot:
         (total,) = snapshot.read((), lambda rows: _row(rows, "COUNT(*)"))
         if max_rows_total is not None and total > max_rows_total:
-            text = f"{total:,} rows, over the declared bound of {max_rows_total:,}"
-            findings.append(Mismatch("rows", "bound", "error", text))
+            findings.append(_bound(total, max_rows_total))
         if isinstance(reader.engine, LineFindings):
             findings += reader.engine.line_findings(list(columns))
         for name, attribute in columns.items():
@@ -238,7 +273,7 @@ def _persons(cap: Cap, rows: Rows) -> list[Mismatch]:
 
 
 def _contradictions(
-    reader: Reader, impossible: Sequence[tuple[str, Domain, Cells]]
+    reader: Reader | BitMatrix, impossible: Sequence[tuple[str, Domain, Cells]]
 ) -> Iterator[Mismatch]:
     for words, domain, masks in impossible:
         rows = int(reader.count(domain, (), masks, None))

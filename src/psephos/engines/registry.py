@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from psephos.engines.bit_matrix import BitMatrix, open_bits
 from psephos.engines.duckdb.reader import Reader
 from psephos.engines.files import open_file
 from psephos.engines.frames import open_frame
 from psephos.engines.protocol import Engine
 from psephos.errors import DomainError, PsephosError, SourceError
 
-Opener = Callable[[Any], Engine | None]
-"""Gives the engine for an object that it takes, and None for any other.
+Opener = Callable[[Any], Engine | BitMatrix | None]
+"""Gives the engine (or the bits) for an object that it takes, and None for any other.
 
 Its errors reach the user if they are of psephos (`SourceError`, `DomainError`).
 """
@@ -31,7 +32,7 @@ def open_engine(data: Any) -> Engine | None:
     return data if is_engine else None
 
 
-OPENERS: list[Opener] = [open_file, open_frame, open_engine]
+OPENERS: list[Opener] = [open_file, open_frame, open_bits, open_engine]
 
 
 def register(opener: Opener) -> None:
@@ -46,6 +47,16 @@ def as_engine(data: Any) -> Engine:
     >>> as_engine(pa.table({"sex": ["F", "M"]}))
     ArrowTable(1 column: sex)
     """
+    engine = _opened(data)
+    if isinstance(engine, BitMatrix):
+        raise DomainError(
+            f"the {_type_name(data)} is a matrix of 0 and 1, which is counted as it is and hands "
+            "over no rows; write as_source(matrix)"
+        )
+    return engine
+
+
+def _opened(data: Any) -> Engine | BitMatrix:
     for opener in OPENERS:
         try:
             engine = opener(data)
@@ -63,8 +74,8 @@ def as_engine(data: Any) -> Engine:
     )
 
 
-def as_source(data: Any) -> Reader:
-    """The counts of whatever `as_engine` takes.
+def as_source(data: Any) -> Reader | BitMatrix:
+    """The counts of whatever `as_engine` takes, and of matrices of 0 and 1.
 
     >>> import pyarrow as pa
     >>> from psephos.domain.domain import Domain
@@ -74,7 +85,10 @@ def as_source(data: Any) -> Reader:
     array([[0, 1],
            [1, 0]])
     """
-    return data if isinstance(data, Reader) else Reader(as_engine(data))
+    if isinstance(data, Reader):
+        return data
+    opened = _opened(data)
+    return opened if isinstance(opened, BitMatrix) else Reader(opened)
 
 
 def _type_name(data: Any) -> str:
@@ -86,5 +100,5 @@ def _not_a_source(data: Any) -> DomainError:
     remedy = "write frame.collect()" if lazy else "write its path, or a frame"
     return DomainError(
         f"cannot count a {_type_name(data)}; have CSV, TSV and Parquet files, pandas and Polars "
-        f"frames and Arrow tables; {remedy}"
+        f"frames, Arrow tables and matrices of 0 and 1; {remedy}"
     )

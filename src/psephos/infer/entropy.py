@@ -4,7 +4,8 @@ Least squares is unbiased and pays for it on empty and small cells. Cells that m
 add up to the total and leave a public prior only as far as the noisy numbers urge them are biased,
 and closer to the truth, the more so the smaller the counts are beside the noise. Made by a number
 of entropy steps (psephos.infer.bregman) from the prior, the first of them short; the number of
-steps is the one with the least estimated risk on the asked queries (psephos.infer.asked_risk).
+steps is the one with the least estimated risk on the asked queries (psephos.infer.asked_risk), and
+so is the prior, of those that are tried (psephos.infer.prior_model).
 
 *Cells that no measured block tells apart* have the same exponent, so that x is a multiple of the
 prior on them: steps are taken on merged cells, with the sums of the prior, and the result is spread
@@ -54,6 +55,7 @@ def maximum_entropy(
     total: float | None = None,
     prior: Array | None = None,
     steps: int | None = None,
+    classes: bool | None = None,
     progress: Report | None = None,
 ) -> MaximumEntropy:
     """Cells x ≥ 0 that add up to a total, between a prior and the best fit of all measurements.
@@ -66,8 +68,10 @@ def maximum_entropy(
         workload: the queries whose error counts, with their weights
         zeros: which cells are known to be empty
         total: the number of rows, if it is public; else that of least squares
-        prior: a public table that stands in for the data; else attributes are independent
+        prior: a public table that stands in for the data; else attributes are independent, or
+            inside each of some latent classes, whichever has the less estimated risk
         steps: how many entropy steps to take; else as many as have the least estimated risk
+        classes: whether to start from latent classes; else decided by the risk, and not for `steps`
         progress: told the number of each step and its estimated mean squared error
 
     >>> import psephos as ps
@@ -95,22 +99,30 @@ def maximum_entropy(
     if model.excludes_all:
         empty = np.zeros(cells)
         return MaximumEntropy(estimate.domain, empty, 0, 0.0, 0.0, math.nan, estimate.simulation)
-    problem = model.problem
+    other = model.with_classes(zeros) if classes else None
+    by_classes = other is not None
+    model = other or model
     if steps is None:
         risk = measured.risk(workload, probes)
-        tangents = FewTangents.of(problem, model.tangents, risk) or Tangents(risk, model.tangents)
-        chosen = _path(problem, risk, tangents, progress)
+        chosen = _least_risk(model, risk, progress)
+        other = model.with_classes(zeros) if classes is None else None
+        if other is not None:
+            del model  # a vector of cells less while steps are taken
+            rival = _least_risk(other, risk, progress)
+            by_classes = rival.risk < chosen.risk
+            chosen = rival if by_classes else chosen
+            model = other if by_classes else PriorModel.of(measured, probes, zeros, prior, total)
     else:
-        chosen = _after(problem, steps)
-    x = model.spread(problem.point(chosen.theta).x)
+        chosen = _after(model.problem, steps)
     return MaximumEntropy(
         estimate.domain,
-        x,
+        model.spread(model.problem.point(chosen.theta).x),
         chosen.steps,
         chosen.gap,
         chosen.freedom,
         chosen.risk,
         estimate.simulation,
+        classes=by_classes,
     )
 
 
@@ -129,6 +141,8 @@ class MaximumEntropy:
     risk: float
     """The estimated mean squared error of an asked number of weight 1; noisy, even below zero."""
     simulation: bool = False
+    classes: bool = False
+    """Did the steps start from latent classes?"""
     biased: ClassVar[bool] = True
 
     def answer(self, workload: Workload) -> Answers:
@@ -159,6 +173,13 @@ def _after(problem: EntropyProblem, steps: int) -> _Stop:
         near = problem.factor(point, strength)
         strength *= STRENGTH_RATIO
     return _Stop(point.theta, steps, gap, math.nan, math.nan)
+
+
+def _least_risk(model: PriorModel, risk: AskedRisk, progress: Report | None) -> _Stop:
+    """The stop of least risk on the way from a prior."""
+    problem, tangents = model.problem, model.tangents
+    start = FewTangents.of(problem, tangents, risk) or Tangents(risk, tangents)
+    return _path(problem, risk, start, progress)
 
 
 def _path(

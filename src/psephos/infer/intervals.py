@@ -201,6 +201,16 @@ class _NoiseInAnswers:
         spreads = np.repeat([math.sqrt(noise.exact_variance) for noise in self.noises], self.rows)
         return np.asarray(((effects * spreads) ** 4).sum(axis=1))
 
+    @cached_property
+    def _is_wide_itself(self) -> bool:
+        """Is the noise of every block wide beside whole numbers? Blocks may be thousands."""
+        return min(noise.exact_variance for noise in self.noises) >= WIDE_STDERR**2
+
+    def is_wide(self, error: Array) -> Array:
+        """Where steps of whole numbers hardly matter: the noise or that of the answer is wide."""
+        wide = self._is_wide_itself
+        return np.full(error.shape, True) if wide else np.asarray(error >= WIDE_STDERR)
+
     def errors(self) -> list[Array]:
         """The standard error of every query, product by product."""
         return [np.sqrt(np.maximum(self.form.variances(f), 0)) for f in self.products]
@@ -244,7 +254,7 @@ def _widths_by_query(
     parts = [slice(end - error.size, end) for error, end in zip(errors, ends, strict=True)]
     widths = []
     for error, rows in zip(errors, parts, strict=True):
-        groups, wide = _shape_groups(error), _is_wide(error, noise.noises)
+        groups, wide = _shape_groups(error), noise.is_wide(error)
         width = np.full(error.size, np.nan)
         if effects is not None:
             # Known effects tell shapes apart, and how large the steps of an answer are.
@@ -296,12 +306,6 @@ def _rows_by_group(samples: Array, groups: Array) -> list[Array]:
     return [samples[rows] for rows in np.split(order, np.cumsum(np.bincount(groups))[:-1])]
 
 
-def _is_wide(error: Array, noises: Sequence[Noise]) -> Array:
-    """Where steps of whole numbers hardly matter: the noise itself, or the answer's, is wide."""
-    wide = min(noise.exact_variance for noise in noises) >= WIDE_STDERR**2
-    return np.full(error.shape, True) if wide else error >= WIDE_STDERR
-
-
 def _table_widths(
     largest: Mapping[int, Array],
     widths: Sequence[Array],
@@ -351,7 +355,7 @@ def _widths_by_shape(
     for error, group, count in zip(errors, groups, histograms, strict=True):
         below = np.cumsum(count, axis=1) / count.sum(axis=1, keepdims=True)
         ratios = (np.argmax(below >= confidence, axis=1) + 1) * (SHAPE_REACH / SHAPE_BINS)
-        wide = _is_wide(error, noise.noises)
+        wide = noise.is_wide(error)
         width = _clip(ratios[group] * error, error, noise.noises, confidence, wide)
         widths.append(width * OUTWARD_ROUNDING)
     of_products = {i: np.concatenate(each) for i, each in enumerate(largest)}

@@ -46,7 +46,7 @@ from psephos.infer.estimate import Answers
 from psephos.infer.least_squares import LeastSquares, block_answers
 from psephos.infer.ratio_prior import NoisyCells, family_weights, table_weights
 from psephos.inverse.form import Factors, multiply
-from psephos.inverse.subspaces import is_commuting
+from psephos.inverse.marginal_blocks import is_commuting
 from psephos.kernel.noise import DiscreteLaplace
 from psephos.matrix import Identity, Kron, Ones, is_total
 from psephos.matrix.marginals import Axes

@@ -282,7 +282,9 @@ def _eigenvector_map(
     form: Form, blocks: Sequence[Matrix], weights: Sequence[float]
 ) -> LinearMap | None:
     """Many marginals: X = V diag(λ) Vᵀ, the first column of each V_i constant."""
-    if not isinstance(form, Subspaces) or max(form.shape) > EIGENVECTOR_AXIS or len(blocks) < 3:
+    if not isinstance(form, Subspaces) or form.bases or len(blocks) < 3:
+        return None
+    if max(form.shape) > EIGENVECTOR_AXIS:
         return None
     if len(form.shape) > 30:
         return None  # most axes have one value then; an array has no room for them

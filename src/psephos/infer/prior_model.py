@@ -6,6 +6,13 @@ normal variable that is known to be positive, t + s φ(t/s)/Φ(t/s): near t wher
 everywhere. Its derivative is known, so that the risk can count what prior and total take from the
 noise.
 
+Independent attributes are a poor guess where tables of several attributes are asked for. So there
+is a second prior to start from, of latent classes (psephos.infer.latent_classes); which one is
+taken is decided by the estimated risk. What classes take from the noise is told by moving numbers
+by half a probe: their fit has many bends within one standard deviation, and a derivative at one
+place would miss them (Ye 1998). On made-up rows of a population at ε = 0.1 the derivative said 29
+for an error of 73, and whole probes 53.
+
 Cells that no measured block tells apart have one merged cell. It starts with the sum of their
 priors, and what it has in the end is spread over them in proportion to their priors.
 """
@@ -13,20 +20,25 @@ priors, and what it has in the end is spread over them in proportion to their pr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from psephos.errors import ShapeError
 from psephos.infer.bregman import EntropyProblem
+from psephos.infer.latent_classes import fit_classes, tells_interactions
 from psephos.infer.measured_cells import MeasuredCells, Probe
 from psephos.infer.table_tree import TableTree
-from psephos.infer.tangents import Tangent
+from psephos.infer.tangents import CellMove, TableMove, Tangent
 from psephos.matrix import Kron
 from psephos.values import Array
 
 UNIFORM_SHARE = 0.01
 """What a given prior leaves to the uniform, so that it excludes nothing."""
+CLASS_CELLS = 1 << 14
+"""Below so many cells, classes would take longer than all else."""
+PROBE_SHARE = 0.5
+"""By what share of a probe numbers move, to see what classes take from the noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +46,8 @@ class PriorModel:
     """The prior and the total, and how they move with each probe."""
 
     measured: MeasuredCells
+    axis_tables: tuple[Array, ...] | None
+    """The tables of single attributes that the prior comes from; None where it was given."""
     logarithms: Array
     """The logarithm of the prior of every merged cell, in the order of the tree."""
     shares: Array | None
@@ -56,34 +70,56 @@ class PriorModel:
             [Kron(measured.axis_factors(i)) for i in range(len(shape))], shape, whole=tree.whole
         )
         slopes = [np.zeros(one_way.size) for _ in probes]
+        axis_tables: tuple[Array, ...] | None = None
         if given is None:
             tables = [_axis_table(measured, probes, i) for i in range(len(shape))]
+            axis_tables = tuple(table for table, _ in tables)
             cells: Array = np.ones(1)
-            for table, _ in tables:
+            for table in axis_tables:
                 cells = np.multiply.outer(cells, table).ravel()
             slopes = [np.concatenate([rows[j] for _, rows in tables]) for j in range(len(probes))]
         else:
             uniform = UNIFORM_SHARE / given.size
             cells = (1 - UNIFORM_SHARE) * (given / given.sum()) + uniform
-        groups, shares = measured.groups, None
-        if groups is not None:
-            wide = cells if given is not None else (cells / np.bincount(groups))[groups]
-            wide = wide if zeros is None else np.where(zeros, 0.0, wide)
-            cells = np.bincount(groups, wide, minlength=math.prod(shape))
-            shares = np.divide(wide, cells[groups], out=wide, where=wide > 0)
-        elif zeros is not None:
-            cells = np.where(zeros, 0.0, cells)
-        mass = float(cells.sum())
-        cells = tree.arrange(cells / mass if mass else cells)
+        cells, shares = _merged(measured, cells, zeros, even=given is None)
         count, moves = _total(measured, probes, cells, total)
         theta = np.zeros(tree.size)
         tangents = tuple(
-            Tangent(probe.values, slope, one_way, move, theta)
+            Tangent(probe.values, TableMove(one_way, slope), move, theta)
             for probe, slope, move in zip(probes, slopes, moves, strict=True)
         )
-        with np.errstate(divide="ignore"):
-            logarithms = np.log(cells)
-        return cls(measured, logarithms, shares, count, tangents)
+        return cls(measured, axis_tables, _logarithms(cells), shares, count, tangents)
+
+    def with_classes(self, zeros: Array | None) -> PriorModel | None:
+        """The same total, and a prior of latent classes; None where nothing is gained by it."""
+        measured, tree = self.measured, self.measured.tree
+        if self.axis_tables is None or tree.cells < CLASS_CELLS or not tells_interactions(tree):
+            return None
+        slopes = [t.prior.tables for t in self.tangents if isinstance(t.prior, TableMove)]
+        ends = np.cumsum(measured.shape)[:-1]
+        by_axis = np.array([np.zeros_like(slopes[0]), *slopes])
+        starts = [
+            np.log(table) + PROBE_SHARE * moves
+            for table, moves in zip(self.axis_tables, np.split(by_axis, ends, axis=1), strict=True)
+        ]
+        values = [
+            measured.values,
+            *(measured.values + PROBE_SHARE * t.values for t in self.tangents),
+        ]
+        totals = [self.total, *(self.total + PROBE_SHARE * t.total for t in self.tangents)]
+        fits = fit_classes(
+            tree, np.array(values), measured.variances, totals, [starts[i] for i in tree.order]
+        )
+        cells = fits[0].cells()
+        tangents = []
+        for tangent, fit in zip(self.tangents, fits[1:], strict=True):
+            ratio = fit.cells()
+            ratio /= cells
+            ratio -= 1
+            ratio /= PROBE_SHARE
+            tangents.append(replace(tangent, prior=CellMove.of(ratio)))
+        prior, shares = _merged(measured, tree.restore(cells), zeros, even=True)
+        return replace(self, logarithms=_logarithms(prior), shares=shares, tangents=tuple(tangents))
 
     @property
     def excludes_all(self) -> bool:
@@ -100,6 +136,30 @@ class PriorModel:
         """All cells of the domain, in its order, from merged cells in the tree's."""
         cells, groups = self.measured.tree.restore(x), self.measured.groups
         return cells if groups is None or self.shares is None else cells[groups] * self.shares
+
+
+def _merged(
+    measured: MeasuredCells, cells: Array, zeros: Array | None, *, even: bool
+) -> tuple[Array, Array | None]:
+    """The prior of merged cells in the order of the tree, and every cell's share of its own.
+
+    An even prior is one of merged cells, the same for all cells of one; others are of all cells.
+    """
+    groups, shares = measured.groups, None
+    if groups is not None:
+        wide = (cells / np.bincount(groups))[groups] if even else cells
+        wide = wide if zeros is None else np.where(zeros, 0.0, wide)
+        cells = np.bincount(groups, wide, minlength=math.prod(measured.shape))
+        shares = np.divide(wide, cells[groups], out=wide, where=wide > 0)
+    elif zeros is not None:
+        cells = np.where(zeros, 0.0, cells)
+    mass = float(cells.sum())
+    return measured.tree.arrange(cells / mass if mass else cells), shares
+
+
+def _logarithms(cells: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(cells))
 
 
 def _axis_table(

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -44,14 +43,13 @@ class Tangents:
 
     risk: AskedRisk
     several: tuple[Tangent, ...]
-
-    near: ClassVar[Factored | None] = None
-    """No system of all numbers is written out."""
+    near: Factored | None = None
+    """H + λ where the last step ended; None before, and where numbers are many."""
 
     def step(self, problem: EntropyProblem, point: ExponentialPoint, strength: float) -> Tangents:
         """The derivatives after one step more, which ended at this point."""
         several = tuple(each.step(problem, point, strength) for each in self.several)
-        return replace(self, several=several)
+        return replace(self, several=several, near=problem.factor(point, strength))
 
     def passed(self, problem: EntropyProblem, point: ExponentialPoint) -> tuple[float, float]:
         """What share of the noise in the asked numbers is let through; degrees of freedom."""
@@ -65,26 +63,55 @@ class Tangents:
 
 
 @dataclass(frozen=True, eq=False)
+class TableMove:
+    """A move s of the prior's logarithm that is a sum of tables: s = Bᵀ of these, B a tree."""
+
+    tree: TableTree
+    tables: Array
+
+    def cells(self) -> Array:
+        """s, in memory of its own."""
+        return self.tree.transpose(self.tables)
+
+
+@dataclass(frozen=True, eq=False)
+class CellMove:
+    """A move of the prior's logarithm, cell by cell."""
+
+    logarithms: Array
+    """In half precision: a derivative needs no more, and there is one for every probe."""
+
+    @classmethod
+    def of(cls, cells: Array) -> CellMove:
+        """A move of all cells; one that half precision cannot hold is cut."""
+        most = float(np.finfo(np.float16).max)
+        return cls(np.clip(cells, -most, most, out=cells).astype(np.float16))
+
+    def cells(self) -> Array:
+        """s, in memory of its own."""
+        return self.logarithms.astype(float)
+
+
+@dataclass(frozen=True, eq=False)
 class Tangent:
     """The derivative of the iteration along one move of y, log q and T; dθ so far."""
 
     values: Array
     """dy, in the order of the tree."""
-    prior_tables: Array
-    """s, as a table for each axis: s = Bᵀ of these with B the tree of one-way tables."""
-    prior_tree: TableTree
+    prior: TableMove | CellMove
+    """s."""
     total: float
     theta: Array
 
     def cells(self, problem: EntropyProblem, point: ExponentialPoint) -> Array:
         """The move dx at a point, by the dθ so far."""
         change = problem.tree.transpose(self.theta)
-        change += self.prior_tree.transpose(self.prior_tables)
+        change += self.prior.cells()
         return _reweighted(change, problem, point, self.total)
 
     def step(self, problem: EntropyProblem, point: ExponentialPoint, strength: float) -> Tangent:
         """The derivative after one step more, which ended at this point."""
-        change = self.prior_tree.transpose(self.prior_tables)
+        change = self.prior.cells()
         rest = self.values - problem.tree.apply(_reweighted(change, problem, point, self.total))
         rest -= problem.curvature(point, self.theta)
         # (H + λ)(dθ_k - dθ_{k-1}) = dy - b - H dθ_{k-1}
@@ -122,9 +149,9 @@ class FewTangents:
     def of(
         cls, problem: EntropyProblem, tangents: Sequence[Tangent], risk: AskedRisk
     ) -> FewTangents | None:
-        """None where numbers are many, or do not tell the prior and what is asked."""
+        """None where numbers are many, or do not tell what the prior and the questions are."""
         pairs, tree = problem.pairs, problem.tree
-        if pairs is None:
+        if pairs is None or any(isinstance(each.prior, CellMove) for each in tangents):
             return None
         gram = pairs.weighted(np.ones(tree.cells))
         ridge = np.full(tree.size, RIDGE * float(gram.trace()) / tree.size)
@@ -137,7 +164,7 @@ class FewTangents:
             off, size = float(np.abs(images - cells).max()), float(np.abs(cells).max())
             return theta if off <= SAME_CELLS * size else None
 
-        moves = numbers(np.array([t.prior_tree.transpose(t.prior_tables) for t in tangents]))
+        moves = numbers(np.array([tangent.prior.cells() for tangent in tangents]))
         queries = numbers(np.array([risk.spread(image) for image in risk.probes]))
         if moves is None or queries is None:
             return None

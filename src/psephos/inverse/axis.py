@@ -185,18 +185,18 @@ class DenseInverse(AxisInverse):
             return None
         unit = rows / lengths[:, None]
         gram = unit @ unit.T
-        half = _inverse_factor(gram)
+        half = inverse_factor(gram)
         if half is not None:
             basis = unit.T @ half
             return cls(np.asarray(basis @ (half.T / lengths)), basis)
         _, pivots, rank, _ = lapack.dpstrf(gram, tol=SAFE_CONDITION, lower=1)
         some = pivots[:rank] - 1
-        half = _inverse_factor(gram[np.ix_(some, some)])
+        half = inverse_factor(gram[np.ix_(some, some)])
         if half is None:
             return None
         basis = unit[some].T @ half
         inside = rows @ basis
-        root = _inverse_factor(inside.T @ inside)
+        root = inverse_factor(inside.T @ inside)
         return None if root is None else cls(np.asarray(basis @ root), basis)
 
     @classmethod
@@ -207,7 +207,7 @@ class DenseInverse(AxisInverse):
             scale = float(np.trace(gram))
             total += gram
             even += gram / scale if scale > 0 else 0
-        half = _inverse_factor(total)
+        half = inverse_factor(total)
         if half is not None:
             return cls(half, np.empty((n, 0)))
         values, vectors = np.linalg.eigh(even)
@@ -253,7 +253,7 @@ def lies_in(basis: Array, queries: Matrix) -> bool:
     return bool((lengths - inside <= SPAN_TOLERANCE * lengths).all())
 
 
-def _inverse_factor(gram: Array) -> Array | None:
+def inverse_factor(gram: Array) -> Array | None:
     """H with H Hᵀ = G⁻¹, by Cholesky; None where G is not safely positive definite."""
     size = float(np.abs(gram).sum(axis=0).max(initial=0.0))
     factor, failed = lapack.dpotrf(gram, lower=1)

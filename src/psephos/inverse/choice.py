@@ -22,9 +22,10 @@ from psephos.inverse.classes import Classes, block_classes
 from psephos.inverse.dense import DENSE_CELLS, DenseForm
 from psephos.inverse.form import VECTOR_LIMIT, Form, check_vector
 from psephos.inverse.iterative import IterativeForm
+from psephos.inverse.marginal_blocks import falls_into_subspaces
 from psephos.inverse.merged_cells import MergedForm, Merging
 from psephos.inverse.product import ProductForm, closed_inverse
-from psephos.inverse.subspaces import Subspaces, is_commuting
+from psephos.inverse.subspaces import Subspaces
 from psephos.matrix import (
     Compose,
     Dense,
@@ -123,7 +124,7 @@ def _falls_apart(blocks: Sequence[Matrix]) -> bool:
 def _has_closed_form(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> bool:
     """Is X⁺ known by structure, without anything written out?"""
     if len(blocks) > 1:
-        return is_commuting(shape, blocks)
+        return falls_into_subspaces(shape, blocks)
     factors = _kron(blocks[0], shape).factors
     return all(_is_inverted(f) for f in {id(f): f for f in factors}.values())
 
@@ -138,7 +139,7 @@ def _method_of_joined(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Metho
     cells = math.prod(shape)
     if len(blocks) == 1 and cells <= VECTOR_LIMIT:
         return "product" if all(map(_has_inverse, _kron(blocks[0], shape).factors)) else "iterative"
-    if is_commuting(shape, blocks):
+    if falls_into_subspaces(shape, blocks):
         return "subspaces"
     if len(blocks) == 1:
         return "product"  # errors are known at any size, by attribute; only the fit has a limit

@@ -30,14 +30,14 @@ STACKED_CELLS = 1 << 18
 class MarginalBlock:
     """One block: the axes it does not sum over, the residual ones of them, its λ on every S.
 
-    Of a residual axis with two values one row, x₀ - x₁, may be measured in place of both: these
-    are the axes of contrasts.
+    What is measured along a residual axis may be other rows than nI - 11ᵀ, such as x₀ - x₁ of two
+    values: then a matrix takes its answers to those.
     """
 
     axes: Axes
     residual: Axes = ()
     strength: float = 1.0
-    contrasts: Axes = ()
+    turned: tuple[tuple[int, Array], ...] = ()
 
     @property
     def count(self) -> int:

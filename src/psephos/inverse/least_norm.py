@@ -25,9 +25,10 @@ from psephos.inverse.block_diagonal import Components, Family, cells_of
 from psephos.inverse.choice import form_of
 from psephos.inverse.dense import DenseForm
 from psephos.inverse.form import FittedVector, Form, check_vector, multiply
+from psephos.inverse.marginal_blocks import falls_into_subspaces
 from psephos.inverse.merged_cells import FittedGroups, Merging
 from psephos.inverse.product import ProductForm
-from psephos.inverse.subspaces import FittedTables, Subspaces, is_commuting
+from psephos.inverse.subspaces import FittedTables, Subspaces
 from psephos.matrix import Dense, Diagonal, Identity, Kron, Matrix, Scaled, Stack, compose
 from psephos.values import Array
 
@@ -82,7 +83,7 @@ class _Distinct:
     def solve(self, values: Sequence[Array]) -> Array:
         rows, cells = sum(block.shape[0] for block in self.blocks), math.prod(self.shape)
         few = rows <= min(cells, WRITTEN_ROWS)
-        closed = is_commuting(self.shape, self.blocks) or len(self.blocks) == 1
+        closed = falls_into_subspaces(self.shape, self.blocks) or len(self.blocks) == 1
         if not few or (closed and self._even):
             form = form_of(self.blocks, self.precisions, self.shape)
             if self._is_least_norm(form) or form.covers(tuple(map(Identity, self.shape))):

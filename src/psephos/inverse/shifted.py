@@ -30,8 +30,9 @@ from scipy.linalg import solveh_banded
 from psephos.inverse.axis import WoodburyInverse
 from psephos.inverse.classes import Classes, block_classes
 from psephos.inverse.gram_map import LinearMap, gram_map
+from psephos.inverse.marginal_blocks import is_commuting
 from psephos.inverse.nearest_product import nearest_product
-from psephos.inverse.subspaces import Subspaces, is_commuting
+from psephos.inverse.subspaces import Subspaces
 from psephos.inverse.tree import tree_inverse
 from psephos.matrix import (
     AllRange,

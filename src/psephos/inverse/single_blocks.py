@@ -21,7 +21,7 @@ import numpy as np
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse.components import sum_to_axes
 from psephos.inverse.form import Factors, Form, multiply
-from psephos.inverse.subspaces import marginal_axes
+from psephos.inverse.marginal_blocks import marginal_axes
 from psephos.matrix import Dense, Kron, Matrix, Ones
 from psephos.matrix.kron import NamedFactors
 from psephos.matrix.marginals import Axes

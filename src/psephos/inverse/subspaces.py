@@ -1,23 +1,27 @@
 """Least squares through residual subspaces, for measurements that all commute.
 
 A set S of axes stands for the subspace of tables that are orthogonal to 1 along S and constant
-along the other axes. A block ⊗ Bᵢ whose factors are Identity (axes a), the residual nI - 11ᵀ, for
-which one row x₀ - x₁ is enough if n = 2 (axes b), or the total sees exactly the S with
-b ⊆ S ⊆ a ∪ b, and its noise is independent between
-them. So generalised least squares falls apart into one average per S: the component
+along the other axes. A block ⊗ Bᵢ whose factors are Identity (axes a), rows that sum to zero such
+as nI - 11ᵀ (axes b), or the total sees exactly the S with b ⊆ S ⊆ a ∪ b, and its noise is
+independent between them. So generalised least squares falls apart into one average per S: the
+component
 
     c_S = ⊗_{i∈S} (I - 11ᵀ/nᵢ) ⊗_{i∉S} 1ᵀ x
 
 is estimated by every block that sees it, and the estimates are weighted by inverse variance. A
 marginal is the sum of its components, and only tables of the size of marginals are ever made.
+
+An axis may have a basis R of its own in place of nI - 11ᵀ, the same in all blocks
+(`marginal_blocks`). Then X is ⊗_{i∈S} RᵢᵀRᵢ on S, up to one number, and so what S adds to an error
+has tr((RᵢᵀRᵢ)⁺G) for the trace of G on differences.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import product
 from operator import mul
 
@@ -26,13 +30,12 @@ import numpy as np
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse.components import ComponentAverages, MarginalBlock, subspaces_between
 from psephos.inverse.form import Factors, Form, ListedProducts, multiply
-from psephos.matrix import Dense, Identity, Kron, Matrix, Ones
+from psephos.inverse.marginal_blocks import BlockReading, ResidualBasis, number_of_cells
+from psephos.matrix import Dense, Identity, Kron, Matrix
 from psephos.matrix.kron import NamedFactors
 from psephos.matrix.marginals import Axes
 from psephos.values import Array
 
-MOST_SUBSPACES = 1 << 22
-"""A block that sees more subspaces than this is left to other solvers."""
 LARGEST_CODE = 1 << 62
 """Codes of sets of axes are whole numbers below this."""
 TABLE_CALLS = 10
@@ -47,14 +50,21 @@ class _AxisQueries:
     constant: float
     varying: float
 
+    basis: ResidualBasis | None = None
+    """That of the axis: then `varying` is what it makes of differences, tr((RᵀR)⁺G)."""
+
     @classmethod
-    def of(cls, matrix: Matrix) -> _AxisQueries:
+    def of(cls, matrix: Matrix, basis: ResidualBasis | None = None) -> _AxisQueries:
         gram = matrix.gram()
         constant = gram.sum() / matrix.shape[1]
         # Rounding leaves dust where the exact difference is zero, for totals and for contrasts.
         dust = 1e-12 * gram.trace()
         varying = gram.trace() - constant
-        return cls(matrix, constant if constant > dust else 0.0, varying if varying > dust else 0.0)
+        if varying <= dust:
+            varying = 0.0
+        elif basis is not None:
+            varying = basis.inverse.trace_with(matrix)
+        return cls(matrix, constant if constant > dust else 0.0, varying, basis)
 
     @cached_property
     def width(self) -> int:
@@ -67,14 +77,19 @@ class _AxisQueries:
 
     @cached_property
     def squares(self) -> tuple[Array, Array]:
-        """(Σ row)²/n and ‖row - its mean‖² of every row; a single entry where all rows agree."""
+        """(Σ row)²/n and ‖row - its mean‖² of every row; a single entry where all rows agree.
+
+        With a basis the second is the variance of every row.
+        """
         n = self.width
-        if isinstance(self.matrix, Identity):
+        if isinstance(self.matrix, Identity) and self.basis is None:
             return np.array([1 / n]), np.array([1 - 1 / n])
         constant = n * self.means**2
         square = self.matrix.sqr().matvec(np.ones(n))
         varying = square - constant
         varying[varying < 1e-12 * square] = 0
+        if self.basis is not None and self.varying:
+            varying = np.where(varying > 0, self.basis.inverse.variances(self.matrix), 0.0)
         if np.ptp(constant) == 0 and np.ptp(varying) == 0:
             return constant[:1], varying[:1]
         return constant, varying
@@ -104,29 +119,30 @@ class Subspaces(Form):
     shape: tuple[int, ...]
     blocks: tuple[MarginalBlock, ...]
     information: dict[Axes, float]
-    _axis_queries: dict[int, _AxisQueries] = field(default_factory=dict, repr=False)
+    bases: Mapping[int, ResidualBasis] = field(default_factory=dict)
+    _axis_queries: dict[tuple[int, int], _AxisQueries] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
         cls, shape: Sequence[int], blocks: Sequence[Matrix], precisions: Sequence[float]
     ) -> Subspaces:
-        """The form of blocks that are marginals or residuals (`is_commuting`).
+        """The form of blocks that are marginals or residuals (`falls_into_subspaces`).
 
         >>> from psephos.matrix import total
         >>> Subspaces.of((2, 3), [Kron((Identity(2), total(3)))], [2.0]).information
         {(): 6.0, (0,): 6.0}
         """
-        kinds: dict[int, str] = {}
+        reading = BlockReading(tuple(shape))
         marginal_blocks = []
         information: dict[Axes, float] = {}
         for matrix, precision in zip(blocks, precisions, strict=True):
-            block = _marginal_block(tuple(shape), matrix, precision, kinds)
-            if block is None or block.count > MOST_SUBSPACES:
+            block = reading.block(matrix, precision)
+            if block is None:
                 raise ShapeError(f"{matrix} is no marginal and no residual of few attributes")
             marginal_blocks.append(block)
             for s in block.subspaces():
                 information[s] = information.get(s, 0.0) + block.strength
-        return cls(tuple(shape), tuple(marginal_blocks), information)
+        return cls(tuple(shape), tuple(marginal_blocks), information, reading.bases)
 
     @cached_property
     def _widths(self) -> list[float]:
@@ -134,17 +150,22 @@ class Subspaces(Form):
 
     # ---- what is known of a product ------------------------------------------------------------
 
-    def _queries_on_axis(self, matrix: Matrix) -> _AxisQueries:
-        """The queries of one matrix, analysed once."""
-        queries = self._axis_queries.get(id(matrix))
+    def _queries_on_axis(self, axis: int, matrix: Matrix) -> _AxisQueries:
+        """The queries of one matrix on an axis, analysed once; alike on all axes without a basis.
+
+        Axes of one size may have different bases, so these are told apart by the axis alone.
+        """
+        key = axis if axis in self.bases else -1, id(matrix)
+        queries = self._axis_queries.get(key)
         if queries is None:  # the cache holds the matrix, so no other gets its id
-            queries = self._axis_queries[id(matrix)] = _AxisQueries.of(matrix)
+            queries = _AxisQueries.of(matrix, self.bases.get(axis))
+            self._axis_queries[key] = queries
         return queries
 
     def _subspaces_of(self, factors: Sequence[Matrix]) -> _ProductSubspaces | None:
         """What a product needs to know; None if all its answers are zero."""
         named = factors.named if isinstance(factors, NamedFactors) else range(len(factors))
-        axes = {i: self._queries_on_axis(factors[i]) for i in named}
+        axes = {i: self._queries_on_axis(i, factors[i]) for i in named}
         if isinstance(factors, NamedFactors):
             widths = factors.totals.shape
         else:
@@ -153,7 +174,7 @@ class Subspaces(Form):
             raise ShapeError(f"a product over {self.shape} has factors of widths {widths}")
         if not all(axis.constant or axis.varying for axis in axes.values()):
             return None
-        others = _cells(self.shape) / math.prod([self._widths[i] for i in named])
+        others = number_of_cells(self.shape) / math.prod([self._widths[i] for i in named])
         may = tuple([i for i, axis in axes.items() if axis.varying])
         return _ProductSubspaces(axes, others, may, tuple([i for i in may if not axes[i].constant]))
 
@@ -179,7 +200,8 @@ class Subspaces(Form):
         listed = isinstance(products, ListedProducts) and products.totals.shape == self.shape
         if not isinstance(products, ListedProducts) or not listed or self._codes is None:
             return super().traces(products)
-        queries = [self._queries_on_axis(matrix) for matrix in products.matrices]
+        pairs = zip(products.axes, products.matrices, strict=True)
+        queries = [self._queries_on_axis(axis, matrix) for axis, matrix in pairs]
         parts = np.array([(axis.constant, axis.varying) for axis in queries]).reshape(-1, 2)
         axes, widths = np.array(products.axes, dtype=np.int64), np.array(self._widths)
         traces = np.zeros(len(products))
@@ -189,7 +211,7 @@ class Subspaces(Form):
                 traces[places] = [self.trace(products[j]) for j in places.tolist()]
                 continue
             on_axes = axes[items]
-            others = _cells(self.shape) / widths[on_axes].prod(axis=1)
+            others = number_of_cells(self.shape) / widths[on_axes].prod(axis=1)
             for inside in product((False, True), repeat=count):
                 shares = others.copy()
                 for j, varying in enumerate(inside):
@@ -268,27 +290,32 @@ class Subspaces(Form):
 
     def fit(self, values: Sequence[Array]) -> FittedTables:
         """The least-squares estimate from the noisy answers to every block."""
-        sizes = [self._answers(block) for block in self.blocks]
+        sizes = [math.prod(self._rows(block)) for block in self.blocks]
         lengths = [len(v) for v in values]
         if lengths != sizes:
             raise ShapeError(f"the blocks have {sizes[:9]} answers, got {lengths[:9]}")
         single = all(np.ndim(v) == 1 for v in values)
         rows = [np.asarray(v)[None] if single else np.ascontiguousarray(v.T) for v in values]
-        tables = [self._both_signs(*pair) for pair in zip(self.blocks, rows, strict=True)]
+        tables = [self._residual_answers(*pair) for pair in zip(self.blocks, rows, strict=True)]
         averages = ComponentAverages.of(self.shape, self.information, self.blocks, tables)
         return FittedTables(self, averages, single)
 
-    def _answers(self, block: MarginalBlock) -> int:
-        """How many numbers were measured."""
-        return math.prod([self.shape[i] for i in block.axes]) >> len(block.contrasts)
+    def _rows(self, block: MarginalBlock) -> list[int]:
+        """How many rows were measured along each axis of a block."""
+        turned = {i: turn.shape[1] for i, turn in block.turned}
+        return [turned.get(i, self.shape[i]) for i in block.axes]
 
-    def _both_signs(self, block: MarginalBlock, rows: Array) -> Array:
-        """Answers x₀ - x₁ along an axis, written as those to the residual: (x₀ - x₁, x₁ - x₀)."""
-        for i in block.contrasts:
-            before = [self.shape[j] for j in block.axes if j < i]
-            cube = rows.reshape(len(rows) * math.prod(before), 1, -1)
-            rows = np.concatenate([cube, -cube], axis=1).reshape(len(rows), -1)
-        return rows
+    def _residual_answers(self, block: MarginalBlock, rows: Array) -> Array:
+        """Answers along the axes of other rows, written as those to nI - 11ᵀ."""
+        if not block.turned:
+            return rows
+        sizes, draws = self._rows(block), len(rows)
+        for i, turn in block.turned:
+            place = block.axes.index(i)
+            cube = rows.reshape(draws * math.prod(sizes[:place]), sizes[place], -1)
+            rows = cube[:, :, 0] @ turn.T if cube.shape[2] == 1 else turn @ cube
+            sizes[place] = len(turn)
+        return rows.reshape(draws, -1)
 
     @cached_property
     def work(self) -> int:
@@ -353,74 +380,3 @@ class FittedTables:
         """Every cell, what no block sees being taken as zero."""
         tables = self.averages.tables(tuple(range(len(self.space.shape))))
         return tables[0] if self.single else tables.T
-
-
-def is_commuting(shape: tuple[int, ...], blocks: Sequence[Matrix]) -> bool:
-    """Are all blocks of the kind that falls apart into subspaces, few enough of them?"""
-    kinds: dict[int, str] = {}
-    for matrix in blocks:
-        block = _marginal_block(shape, matrix, 1.0, kinds)
-        if block is None or block.count > MOST_SUBSPACES:
-            return False
-    return True
-
-
-def marginal_axes(shape: tuple[int, ...], matrix: Matrix) -> Axes | None:
-    """The axes of a marginal; None for anything else, residuals too.
-
-    >>> marginal_axes((2, 3), Kron((Identity(2), Ones(1, 3))))
-    (0,)
-    """
-    block = _marginal_block(shape, matrix, 1.0, {})
-    return None if block is None or block.residual else block.axes
-
-
-def _marginal_block(
-    shape: tuple[int, ...], matrix: Matrix, precision: float, kinds: dict[int, str]
-) -> MarginalBlock | None:
-    """A block by its axes; None if a factor is of another kind."""
-    if isinstance(matrix, Identity) and matrix.n == math.prod(shape):
-        return MarginalBlock(tuple(i for i, n in enumerate(shape) if n > 1), (), precision)
-    if isinstance(matrix, Ones) and matrix.shape == (1, math.prod(shape)):
-        return MarginalBlock((), (), _cells(shape) * precision)
-    kron = matrix if isinstance(matrix, Kron) else Kron((matrix,))
-    if kron.grid != shape:
-        return None
-    axes, residual, contrasts = [], [], []
-    for i, factor in kron.active:
-        if id(factor) not in kinds:  # the blocks hold it, so no other gets its id
-            kinds[id(factor)] = _kind(factor)
-        kind = kinds[id(factor)]
-        if kind == "other":
-            return None
-        if kind != "total":
-            axes.append(i)
-        if kind in ("residual", "contrast"):
-            residual.append(i)
-        if kind == "contrast":
-            contrasts.append(i)
-    eigenvalue = _cells(shape) / math.prod([float(shape[i]) for i in axes])
-    if residual:
-        eigenvalue *= math.prod([float(shape[i]) ** 2 for i in residual]) / (1 << len(contrasts))
-    return MarginalBlock(tuple(axes), tuple(residual), eigenvalue * precision, tuple(contrasts))
-
-
-@lru_cache(maxsize=64)
-def _cells(shape: tuple[int, ...]) -> float:
-    return math.prod(map(float, shape))
-
-
-def _kind(factor: Matrix) -> str:
-    """The kind of a factor: total, identity, residual, contrast (one row of it) or other."""
-    n = factor.shape[1]
-    if isinstance(factor, Ones) and factor.m == 1:
-        return "total"
-    if isinstance(factor, Identity):
-        return "identity" if n > 1 else "total"
-    if isinstance(factor, Dense) and n > 1 and factor.shape[0] == n:
-        array = factor.array
-        if (array.diagonal() == n - 1).all() and (array == -1).sum() == n * n - n:
-            return "residual"
-    if isinstance(factor, Dense) and factor.shape == (1, 2):
-        return "contrast" if factor.array.tolist() == [[1, -1]] else "other"
-    return "other"

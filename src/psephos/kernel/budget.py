@@ -120,18 +120,19 @@ class Budget:
             return self
         return Budget("epsilon", epsilon_bound(self.amount, exact(delta, "delta")))
 
-    def booked(self, currency: Currency, mechanism: Mechanism = "noise") -> Budget:
-        """What a ledger of a currency books for a mechanism that spends this.
+    def booked(self, currency: Currency, mechanism: Mechanism = "noise", draws: int = 1) -> Budget:
+        """What a ledger of a currency books for a mechanism that spends this, evenly on its draws.
 
         Privacy: what is ε-DP is ε²/2-zCDP (Bun and Steinke 2016, Proposition 4); the exponential
-        mechanism is ε²/8-zCDP, since its range is bounded (Cesar and Rogers 2021). Nothing leads
+        mechanism is ε²/8-zCDP, since its range is bounded (Cesar and Rogers 2021). Of s draws
+        each spends ε/s, and they compose to s·(ε/s)² times that. Nothing leads
         from rho back to epsilon (tests/kernel/test_budget.py::test_what_a_ledger_books).
         """
         if self.currency == currency:
             return self
         if self.currency == "rho":
             raise BudgetError(f"this ledger keeps epsilon and cannot pay {self}")
-        return Budget("rho", RHO_OF_EPSILON[mechanism] * self.amount**2)
+        return Budget("rho", RHO_OF_EPSILON[mechanism] * self.amount**2 / draws)
 
     def _same(self, other: Any) -> Fraction:
         if not isinstance(other, Budget):

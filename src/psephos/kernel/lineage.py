@@ -78,6 +78,11 @@ class Node:
         return math.prod(node.factor for node in self.line())
 
     @property
+    def rowwise(self) -> bool:
+        """Are rows here rows of the root, as filters leave them, and no part of a split?"""
+        return all(node.factor == 1 and node.kind == "step" for node in self.line())
+
+    @property
     def path(self) -> tuple[str, ...]:
         """The transformations in words, from the root."""
         return tuple(node.name for node in self.line())[::-1]

@@ -28,8 +28,9 @@ from psephos.kernel.lineage import Node
 from psephos.kernel.measurement import Measurement, noise_for, request_fingerprint
 from psephos.kernel.noise import Noise
 from psephos.kernel.query import Query
-from psephos.kernel.scores import PARTITIONS, SCORES, PrivateSearch, Score
+from psephos.kernel.scores import PARTITIONS, SCORES, PrivateSearch, Score, UndercountedQueries
 from psephos.kernel.source import Cells, Conjunct, Grouped, Names
+from psephos.kernel.unit import Unit
 from psephos.kernel.vault import Vault
 from psephos.matrix import Identity, Kron, Matrix, Partition, Sparse, is_total, total
 from psephos.matrix.combine import compose
@@ -52,6 +53,16 @@ class _Handle:
     def domain(self) -> Domain:
         """The public schema of the cells: a copy, so that nobody changes the kernel's own."""
         return copy.deepcopy(self._domain)
+
+    @property
+    def unit(self) -> Unit:
+        """Whose presence is protected: public, and frozen."""
+        return self._vault.ledger.unit
+
+    @property
+    def simulation(self) -> bool:
+        """Is this made-up or public data?"""
+        return self._vault.draws.simulation
 
     def _closed(self, *_: Any, **__: Any) -> NoReturn:
         raise RefusedError("a handle shows nothing; write handle.vectorise().measure(query, ...)")
@@ -277,6 +288,38 @@ class ProtectedVector(_Handle):
         """
         lengths = self._found(search, PARTITIONS, "partition", spend, key)
         return Partition(np.repeat(np.arange(lengths.size), lengths))
+
+    def draw_queries(
+        self, game: UndercountedQueries, *, spend: Budget, key: str | None = None
+    ) -> Array:
+        """Numbers of queries that records undercount, at a cost of `spend` in epsilon for them all.
+
+        Privacy: as for `choose`, s times at a share of the spend; counts of conjunctions move by a
+        row at a time, so that a substituted row counts once where rows are the root's
+        (tests/kernel/test_dual_query.py).
+        """
+        if type(game) is not UndercountedQueries:
+            known = UndercountedQueries.__name__
+            raise RefusedError(f"no rule to draw queries by {type(game).__name__}; have {known}")
+        if self._maps:
+            raise RefusedError(
+                "queries are drawn over a table's own cells; draw before a transform"
+            )
+        admitted = UndercountedQueries.admitted(game, self._domain)
+        spend, price = self._vault.priced(spend, UndercountedQueries.mechanism, admitted.draws)
+        if spend.currency != "epsilon":
+            raise BudgetError(f"private draws are paid in epsilon, got {spend}")
+        node, unit = self._node, self._vault.ledger.unit
+        each = unit.per_moved_row(spend, node.stability, rowwise=node.rowwise)
+
+        def draw() -> Array:
+            names = self._domain.names
+            counts = self._vault.conjunctions(names, admitted.queries, self._keep)
+            return admitted.draw(counts, self._domain, each, self._vault.draws)
+
+        mark = gate.fingerprint("draw queries", node.path, *admitted.parts, spend)
+        _, result = self._vault.request(node, mark, price, key, "draw queries", draw)
+        return result
 
     def _found(self, search: Any, known: Any, label: str, spend: Budget, key: str | None) -> Array:
         if not any(type(search) is kind for kind in known):  # == is for its metaclass to answer

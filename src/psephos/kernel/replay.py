@@ -20,12 +20,12 @@ from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.recorded_ledger import RecordedLedger
 from psephos.kernel.scores.mechanisms import Draws
-from psephos.kernel.source import Cells, Names
+from psephos.kernel.source import Cells, Names, Source
 from psephos.kernel.unit import Cap
 from psephos.kernel.vault import Vault
 
 
-class NoSource:
+class NoSource(Source):
     """Where the data would be."""
 
     def counts(

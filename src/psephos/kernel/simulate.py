@@ -57,7 +57,7 @@ class SeededDraws(Draws):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ArraySource:
+class ArraySource(Source):
     """Counts given as an array over the whole domain."""
 
     cells: Array
@@ -75,8 +75,8 @@ def counted(counts: Array, domain: Domain) -> ArraySource:
     array = np.asarray(counts)
     if array.dtype.kind not in "iu" or array.size != domain.size or (array < 0).any():
         raise DomainError(
-            f"simulate needs {domain.size:,} whole counts, none negative, one for each cell; got "
-            f"{array.dtype} of shape {array.shape}"
+            f"simulate needs {domain.size_text} whole counts, none negative, one for each cell; "
+            f"got {array.dtype} of shape {array.shape}"
         )
     return ArraySource(array.astype(np.int64).reshape(-1))
 

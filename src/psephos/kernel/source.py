@@ -24,6 +24,7 @@ from typing import Protocol
 
 import numpy as np
 
+from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.errors import ShapeError
 from psephos.kernel.unit import Cap
@@ -62,9 +63,17 @@ class Source(Protocol):
         They are int64, one axis for each attribute, of rows that are read once for all tables.
         """
 
+    def conjunctions(self, domain: Domain, q: Conjunctions, keep: Cells, cap: Cap | None) -> Array:
+        """In how many rows each of q holds, as int64: the entries of `counts` it names.
+
+        The rows are those that `counts` counts, by the same three rules. How a source goes about it
+        is chosen by the schema and the conjunctions alone; here, by the tables that they lie in.
+        """
+        return q.counted_by(domain, lambda tables: self.counts(domain, tables, keep, cap))
+
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Grouped:
+class Grouped(Source):
     """The table that group_by makes: one row for each group, with its size cut at `most`.
 
     Persons were capped where the sizes were counted.

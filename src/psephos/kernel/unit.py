@@ -65,6 +65,20 @@ class Unit:
         reach = self.distance * stability
         return spend.amount / (reach if spend.currency == "epsilon" else reach**2)
 
+    def per_moved_row(self, spend: Budget, stability: int, *, rowwise: bool) -> Fraction:
+        """What to spend, in epsilon, per row by which counts can move, for `spend` at the root.
+
+        `rowwise`: each row of the table is one of the root's, and no split lies above it.
+
+        Privacy: then a substituted row moves a count by -1, 0 or 1, as an added row does, though
+        it is at distance 2; of a person's k rows each does. Elsewhere the distance bounds it:
+        behind a split the row may leave one part and enter another
+        (tests/kernel/test_unit.py::test_a_substituted_row_moves_a_count_once).
+        """
+        if rowwise:
+            return spend.amount / self.max_rows
+        return self.per_distance(spend, stability)
+
     def __str__(self) -> str:
         verb = "substitute" if self.change == "substitute" else "add or remove"
         if self.person is None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.errors import (
     BudgetError,
@@ -71,12 +72,31 @@ class Vault:
             for names, table in zip(fresh, counts, strict=True):
                 self.kept[names, masks] = np.asarray(table).reshape(-1)
         wanted = [self.kept[names, masks] for names in tables]
+        self._forget_oldest()
+        return wanted
+
+    def conjunctions(self, names: Names, queries: Conjunctions, keep: Cells) -> Array:
+        """In how many rows each conjunction holds; counted once, for all rounds of a game.
+
+        Conjunctions number the named attributes, which may be some of the source's, in any order.
+        """
+        if names != self.domain.names:
+            queries = queries.renumbered([self.domain.axis(name) for name in names])
+        masks = tuple((c.names, key_of(c.mask)) for c in keep)
+        name = (gate.fingerprint(queries.attributes, queries.values), masks)
+        if name not in self.kept:
+            counts = self.source.conjunctions(self.domain, queries, keep, self.ledger.unit.cap)
+            self.kept[name] = np.asarray(counts)
+        wanted = self.kept[name]
+        self._forget_oldest()
+        return wanted
+
+    def _forget_oldest(self) -> None:
         numbers = sum(table.size for table in self.kept.values())
         for oldest in list(self.kept)[:-1]:
             if numbers <= MOST_KEPT:
                 break
             numbers -= self.kept.pop(oldest).size
-        return wanted
 
     def state(self) -> str:
         """What is left to spend, for people."""
@@ -86,13 +106,13 @@ class Vault:
         except LedgerError as error:
             return error.reason
 
-    def priced(self, spend: Budget, mechanism: Mechanism) -> tuple[Budget, Budget]:
+    def priced(self, spend: Budget, mechanism: Mechanism, draws: int = 1) -> tuple[Budget, Budget]:
         """What is spent, admitted, and its price in the ledger's currency.
 
         The one place where a price is made: every request comes through here, each time.
         """
         spend = gate.budget(spend, "spend")
-        return spend, spend.booked(self.ledger.budget.currency, mechanism)
+        return spend, spend.booked(self.ledger.budget.currency, mechanism, draws)
 
     def check_budget(self, spend: Budget, key: str | None) -> None:
         """Refuse what the ledger has not left, apart from what a key and its steps have paid.

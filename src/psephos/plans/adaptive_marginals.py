@@ -40,7 +40,7 @@ from psephos.kernel.scores import FarFromIndependent
 from psephos.matrix import Compose, Dense, Identity, Kron, Matrix, Partition
 from psephos.matrix.kron import AxisTotals, NamedFactors
 from psephos.matrix.marginals import Axes
-from psephos.plans.registry import ANY_SIZE, plan
+from psephos.plans.registry import plan
 from psephos.plans.session import PlanVector, choice_spend
 from psephos.values import Array
 from psephos.workload.product import rounded_weight
@@ -71,7 +71,7 @@ ROUND_STEPS, LAST_STEPS = 40, 200
     signature="SM LM I:(SPB LM ME)",
     reference="after McKenna, Mullins, Sheldon and Miklau 2022",
     adaptive=True,
-    most_cells=ANY_SIZE,
+    most_cells=None,
 )
 def adaptive_marginals(
     vector: PlanVector,

@@ -28,8 +28,6 @@ from psephos.workload.workload import Workload
 
 Body = Callable[..., Estimate]
 """A plan's body: of a PlanVector, a workload and a budget, with options by name."""
-ANY_SIZE = 10**1000
-"""The `most_cells` of a plan that never makes a vector of cells."""
 _PLANS: dict[str, NamedPlan] = {}
 PLANS: Mapping[str, NamedPlan] = MappingProxyType(_PLANS)
 """All plans by their names, those of users included."""
@@ -46,8 +44,8 @@ class NamedPlan:
     adaptive: bool
     """Does what is measured depend on the data? Errors are then not known beforehand."""
     body: Body
-    most_cells: int = VECTOR_LIMIT
-    """Most plans estimate every cell, so there is a limit to them."""
+    most_cells: int | None = VECTOR_LIMIT
+    """It estimates every cell, so there is a limit to them; None for plans that do without."""
 
     @property
     def when(self) -> str:
@@ -106,7 +104,7 @@ def plan(
     signature: str,
     reference: str = "",
     adaptive: bool = False,
-    most_cells: int = VECTOR_LIMIT,
+    most_cells: int | None = VECTOR_LIMIT,
 ) -> Callable[[Body], Body]:
     """Register a function of (vector, workload, budget) as a plan of that name.
 
@@ -155,13 +153,15 @@ def run(
     spend: Budget,
     key: str | None = None,
     transcript: Transcript | None = None,
+    progress: Callable[[int, int | None], None] = lambda step, steps: None,
     **options: Any,
 ) -> PlanRun:
     """Run a plan on a protected vector, at a cost of exactly `spend`.
 
     The ledger must be able to pay all of it, or nothing is asked. With a key the run can be taken
     up after a crash: what was answered stays as it was and costs nothing. A transcript keeps what
-    was asked, for a run on another machine, and for whoever takes the same steps again.
+    was asked, for a run on another machine, and for whoever takes the same steps again. `progress`
+    is told the number of each request, and of how many, where that is known.
 
     >>> import numpy as np
     >>> import psephos as ps
@@ -180,15 +180,16 @@ def run(
             "ps.protect(...).vectorise()"
         )
     Workload.require(workload, vector.domain)
-    if chosen.adaptive and vector.domain.size > chosen.most_cells:
+    most = chosen.most_cells
+    if chosen.adaptive and most is not None and vector.domain.size > most:
         raise TooLargeError(
-            f"plan {name!r} estimates every cell, at most {chosen.most_cells:,}, and "
-            f"{vector.domain} has more; keep fewer columns, or take HDMM. Nothing was charged",
+            f"plan {name!r} estimates every cell, at most {most:,}, and {vector.domain} has more; "
+            "keep fewer columns, or take HDMM. Nothing was charged",
             vector.domain.size,
-            chosen.most_cells,
+            most,
         )
     vector.check_budget(spend, key=key)
-    session = Session(name, spend, key, transcript)
+    session = Session(name, spend, key, transcript, progress=progress)
     estimate = chosen.body(PlanVector(vector, session), workload, spend, **options)
     session.check_spent()
     return PlanRun(name, estimate, tuple(session.requests))

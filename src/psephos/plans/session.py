@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol
@@ -23,14 +23,16 @@ from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 import numpy as np
 from numpy.random import Generator, default_rng
 
+from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, RefusedError, WorkloadError
 from psephos.kernel import gate
-from psephos.kernel.budget import RHO_OF_EPSILON, Budget, Currency, Mechanism
+from psephos.kernel.budget import RHO_OF_EPSILON, Budget, Mechanism
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedVector
 from psephos.kernel.query import Query
-from psephos.kernel.scores import PARTITIONS, SCORES, PrivateSearch, Score
+from psephos.kernel.scores import PARTITIONS, SCORES, PrivateSearch, Score, UndercountedQueries
+from psephos.kernel.unit import Unit
 from psephos.matrix import Matrix, Partition, total
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
@@ -38,7 +40,10 @@ from psephos.values import Array
 TOTAL_SHARE = "1/20"
 """What a noisy number of rows gets of the budget where none is declared."""
 
-RequestKind = Literal["measure", "choose", "partition"]
+UNSPENT = Fraction(1, 2**20)
+"""What a plan may leave of its budget: shares that are roots are rounded down to a fraction."""
+
+RequestKind = Literal["measure", "choose", "partition", "draw"]
 PRIVATE_SEARCHES: dict[str, Any] = {kind.__name__: kind for kind in (*SCORES, *PARTITIONS)}
 """Private searches by their names."""
 
@@ -55,14 +60,17 @@ class PlanRequest(NamedTuple):
 
     kind: RequestKind
     spend: Budget
-    result: Measurement | Partition | int
-    mechanism: Mechanism = "noise"
+    result: Measurement | Partition | int | Array
+    price: Budget
+    """What a ledger books for it in the currency of the plan's budget."""
 
     @property
     def values(self) -> Array:
-        """The result as the ledger stores it: noisy integers, a number, or lengths."""
+        """The result as the ledger stores it: noisy integers, a number, lengths, or numbers."""
         if isinstance(self.result, Measurement):
             return self.result.values
+        if isinstance(self.result, np.ndarray):
+            return self.result
         if isinstance(self.result, Partition):  # of intervals, one after the other
             return np.bincount(self.result.groups).astype(np.int64)
         return np.array([self.result], dtype=np.int64)
@@ -85,6 +93,9 @@ def question_of(written: bytes) -> tuple[Any, ...]:
         return tuple(question)
     if whole and question[0] in ("choose", "partition") and question[1] in PRIVATE_SEARCHES:
         return tuple(question)
+    kinds = [str, np.ndarray, int, int]
+    if whole and question[0] == "draw" and [type(part) for part in question[1:-1]] == kinds:
+        return tuple(question)
     raise RefusedError("this is no request of a plan")
 
 
@@ -97,26 +108,31 @@ class Session:
     key: str | None
     transcript: Transcript | None = None
     requests: list[PlanRequest] = field(default_factory=list)
+    progress: Callable[[int, int | None], None] = field(default=lambda step, steps: None)
+    """Told the number of a request before it is made, and of how many, where that is known."""
+    steps: int | None = None
 
     @property
     def spent(self) -> Budget:
-        """The sum of all spends, as a ledger in the budget's currency books them."""
-        return sum(
-            (
-                request.spend.booked(self.budget.currency, request.mechanism)
-                for request in self.requests
-            ),
-            start=Budget(self.budget.currency, Fraction(0)),
+        """The sum of all prices."""
+        return Budget(
+            self.budget.currency,
+            sum(r.price.amount for r in self.requests) + 0 * self.budget.amount,
         )
 
-    def next_key(self, spend: Budget, mechanism: Mechanism = "noise") -> str | None:
+    def next_key(self, price: Budget) -> str | None:
         """The key of the next request; one that the plan's budget does not hold is refused."""
-        if self.spent + spend.booked(self.budget.currency, mechanism) > self.budget:
+        if self.spent + price > self.budget:
             raise BudgetError(
                 f"plan {self.plan!r} has spent {self.spent} of its {self.budget} and asks for "
-                f"{spend}; its steps must add up to its budget"
+                f"{price}; its steps must add up to its budget"
             )
+        self.progress(len(self.requests) + 1, self.steps)
         return None if self.key is None else step_key(self.key, len(self.requests))
+
+    def price(self, spend: Budget, mechanism: Mechanism, draws: int = 1) -> Budget:
+        """What a ledger in the currency of the plan's budget books for a request."""
+        return spend.booked(self.budget.currency, mechanism, draws)
 
     def settled_query(self, query: Query, spend: Budget) -> Query:
         """The query that this step measures: as an earlier run wrote it down, or as it is now."""
@@ -138,6 +154,18 @@ class Session:
             raise self._strange()
         return PRIVATE_SEARCHES[name](*parts)
 
+    def settled_record(
+        self, queries: str, record: Array, rows: int, draws: int, spend: Budget
+    ) -> Array:
+        """The record that this step adds to a game of queries, in the same way."""
+        if self.transcript is None:
+            return record
+        parts = self._settled(("draw", queries, record, rows, draws), spend)
+        _, earlier, settled, *numbers = parts
+        if earlier != queries or numbers != [rows, draws] or settled.shape != record.shape:
+            raise self._strange()
+        return np.asarray(settled)
+
     def _settled(self, question: tuple[Any, ...], spend: Budget) -> tuple[Any, ...]:
         if self.transcript is None:
             return question
@@ -158,7 +186,7 @@ class Session:
 
     def check_spent(self) -> None:
         """A plan that leaves some of its budget has not done what it was paid for."""
-        if self.spent != self.budget:
+        if not self.budget * (1 - UNSPENT) <= self.spent <= self.budget:
             raise BudgetError(
                 f"plan {self.plan!r} spent {self.spent} of its {self.budget}; the steps of a plan "
                 "add up to its budget exactly, so that its price is what it costs"
@@ -181,32 +209,47 @@ class PlanVector:
         """How many counts there are."""
         return self._vector.size
 
+    @property
+    def unit(self) -> Unit:
+        """Whose presence is protected."""
+        return self._vector.unit
+
+    @property
+    def simulation(self) -> bool:
+        """Is this made-up or public data?"""
+        return self._vector.simulation
+
+    def expect(self, steps: int) -> None:
+        """How many requests there will be, for whoever watches the run."""
+        self._session.steps = steps
+
     def measure(self, queries: Strategy | Query | Matrix, *, spend: Budget) -> Measurement:
         """Noisy answers (EKTELO's Vector Laplace)."""
         given = queries.query if isinstance(queries, Strategy) else queries
-        key = self._session.next_key(spend)
+        price = self._session.price(spend, "noise")
+        key = self._session.next_key(price)
         query = given if isinstance(given, Query) else Query.of(given)
         query = self._session.settled_query(query, spend)
         result = self._vector.measure(query, spend=spend, key=key)
-        self._note("measure", spend, result)
+        self._note("measure", spend, price, result)
         return result
 
     def choose(self, score: Score, *, spend: Budget) -> int:
         """The number of a candidate that scores high."""
-        mechanism = type(score).mechanism
-        key = self._session.next_key(spend, mechanism)
+        price = self._session.price(spend, type(score).mechanism)
+        key = self._session.next_key(price)
         score = self._session.settled_search("choose", score, self.size, spend)
         result = self._vector.choose(score, spend=spend, key=key)
-        self._note("choose", spend, result, mechanism)
+        self._note("choose", spend, price, result)
         return result
 
     def partition(self, search: PrivateSearch, *, spend: Budget) -> Partition:
         """The cells in intervals of like counts."""
-        mechanism = type(search).mechanism
-        key = self._session.next_key(spend, mechanism)
+        price = self._session.price(spend, type(search).mechanism)
+        key = self._session.next_key(price)
         search = self._session.settled_search("partition", search, self.size, spend)
         result = self._vector.partition(search, spend=spend, key=key)
-        self._note("partition", spend, result, mechanism)
+        self._note("partition", spend, price, result)
         return result
 
     def reduce(self, partition: Partition) -> PlanVector:
@@ -227,18 +270,54 @@ class PlanVector:
         mark = "\n".join((self._session.plan, self._session.key or "", purpose))
         return default_rng(list(hashlib.sha256(mark.encode()).digest()))
 
+    def play(self, queries: Conjunctions, rows: int) -> QueryGame:
+        """DualQuery's game: queries that records undercount, round after round."""
+        return QueryGame(self._vector, self._session, queries, rows)
+
     def _note(
         self,
         kind: RequestKind,
         spend: Budget,
+        price: Budget,
         result: Measurement | Partition | int,
-        mechanism: Mechanism = "noise",
     ) -> None:
-        self._session.requests.append(PlanRequest(kind, spend, result, mechanism))
+        self._session.requests.append(PlanRequest(kind, spend, result, price))
 
     def __repr__(self) -> str:
         session = self._session
         return f"PlanVector({self.size:,} cells; {session.spent} of {session.budget} spent)"
+
+
+class QueryGame:
+    """Rounds of draws from queries; each record is written down before the draw that it decides.
+
+    A question holds the newest record alone and names the queries by their hash: with a million
+    queries and hundreds of rounds, a bundle could not hold more.
+    """
+
+    def __init__(
+        self, vector: ProtectedVector, session: Session, queries: Conjunctions, rows: int
+    ) -> None:
+        self._vector, self._session, self._queries, self._rows = vector, session, queries, rows
+        self._hash = gate.fingerprint(queries.attributes, queries.values)
+        self._records: list[Array] = []
+
+    @property
+    def records(self) -> list[Array]:
+        """The records so far, as they were written down."""
+        return list(self._records)
+
+    def draw(self, record: Array, draws: int, *, spend: Budget) -> Array:
+        """Numbers of queries that the records with this one undercount; see the kernel's text."""
+        price = self._session.price(spend, UndercountedQueries.mechanism, draws)
+        key = self._session.next_key(price)
+        newest = np.asarray(record).astype(np.int32)
+        settled = self._session.settled_record(self._hash, newest, self._rows, draws, spend)
+        self._records.append(settled)
+        game = UndercountedQueries(self._queries, np.stack(self._records), self._rows, draws)
+        result = self._vector.draw_queries(game, spend=spend, key=key)
+        self._session.requests.append(PlanRequest("draw", spend, result, price))
+        return result
 
 
 class FirstMeasurement(Exception):
@@ -300,26 +379,6 @@ def choice_spend(budget: Budget) -> Budget:
     digits = 40 + max(0, square.denominator.bit_length() - square.numerator.bit_length()) // 2
     root = math.isqrt(math.floor(square * (1 << 2 * digits)))
     return Budget("epsilon", Fraction(root, 1 << digits))
-
-
-class PaidRequest(Protocol):
-    """What was spent, and by which mechanism."""
-
-    @property
-    def spend(self) -> Budget:
-        """As it was asked for."""
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """By which it is priced."""
-
-
-def spent_together(requests: Sequence[PaidRequest]) -> Budget:
-    """The sum of all spends, in rho if one of them is, as a ledger in that currency books them."""
-    mixed = any(request.spend.currency == "rho" for request in requests)
-    currency: Currency = "rho" if mixed else "epsilon"
-    booked = (request.spend.booked(currency, request.mechanism) for request in requests)
-    return sum(booked, start=Budget(currency, Fraction(0)))
 
 
 def positive_option(name: str, value: float) -> float:

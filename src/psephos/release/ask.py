@@ -206,8 +206,21 @@ def _plan_reply(bundle: Bundle, workload: Workload) -> Reply:
             f"no table of this release asks about {', '.join(sorted(names))}, so its plan had no "
             "reason to look there; --model answers what it takes for granted"
         )
-    answers = workload.answer(bundle.views.vector.reshape(bundle.job.workload.domain.shape))
+    if bundle.views.has_cells:
+        answers = workload.answer(bundle.views.vector.reshape(bundle.job.workload.domain.shape))
+    else:
+        answers = _table_answers(bundle.views, workload)
     return _without_errors(bundle, workload, answers, PLANNED)
+
+
+def _table_answers(views: PlanViews, workload: Workload) -> Array:
+    """Answers of a plan's estimate that has no vector of cells: about few attributes at a time."""
+    if workload.domain != views.job.workload.domain:
+        raise UnsupportedError(
+            "this merges attributes, and the plan's estimate has no vector of all cells; ask with "
+            "conditions on single columns joined by AND"
+        )
+    return np.asarray(views.plan_answers(workload).values, dtype=float)
 
 
 def _attributes_of(workload: Workload) -> set[str]:
@@ -225,7 +238,9 @@ def _without_errors(bundle: Bundle, workload: Workload, answers: Array, method: 
 
 def _model_reply(bundle: Bundle, workload: Workload) -> Reply:
     """Answers of the estimate of all cells, or of the first group of tables that tells them."""
-    if all_cells_fit(bundle.job):
+    if isinstance(bundle.views, PlanViews) and not bundle.views.has_cells:
+        answers = _table_answers(bundle.views, workload)
+    elif all_cells_fit(bundle.job):
         cells = bundle.estimate.reshape(bundle.job.workload.domain.shape)
         answers = workload.answer(cells)
     else:

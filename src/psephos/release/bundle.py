@@ -11,6 +11,7 @@
                                    to every published table
     estimate/cells.parquet         the real numbers that the published cells are a rounding of
     estimate/prior.parquet         the public table that they are drawn towards, if one is declared
+    synthetic/rows.parquet         made-up rows, if the release has any; as CSV too
     report.html            the same for people
 
 Where a vector of all cells does not fit, published/groups/1.parquet … and estimate/groups/1.parquet
@@ -32,6 +33,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -41,7 +43,6 @@ from psephos.infer.estimate import Answers
 from psephos.infer.group_cells import GroupCells
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
-from psephos.plans.session import spent_together
 from psephos.release.files import (
     CELLS_STEM,
     file_name,
@@ -82,6 +83,9 @@ from psephos.report import charts
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.report.points import Points
 from psephos.strategy.strategy import Strategy
+from psephos.synthesis.method import SyntheticChoice
+from psephos.synthesis.quality import SyntheticQuality
+from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array
 from psephos.version import __version__
 from psephos.workload.workload import Workload
@@ -94,6 +98,8 @@ COORDINATES_FILE = "estimate/coordinates.parquet"
 """How consistent tables differ from least squares, where they are nearest in another norm."""
 PRIOR_FILE = "estimate/prior.parquet"
 """The counts of the public table that they are drawn towards, where there is one."""
+SYNTHETIC_FOLDER, ROWS_STEM = "synthetic", "rows"
+"""Where made-up rows lie."""
 GROUPS_FOLDER = "groups"
 """Cells of groups of tables lie in it, below published/ and estimate/."""
 
@@ -272,6 +278,29 @@ class Bundle:
         reasons: dict[str, str] = (self.manifest.get("published") or {}).get("left_out", {})
         return reasons.get(name)
 
+    @cached_property
+    def synthetic(self) -> SyntheticTable:
+        """The made-up rows of the release, as they were written."""
+        domain = self.job.workload.domain
+        facts = self.manifest.get("synthetic")
+        if facts is None:
+            raise ReleaseError(
+                "this release has no made-up rows; write [synthetic] into a release file, or "
+                "make some up from its tables: psephos synthesize BUNDLE"
+            )
+        kind = "parquet" if "parquet" in self.job.file.output.formats else "csv"
+        name = f"{SYNTHETIC_FOLDER}/{ROWS_STEM}.{kind}"
+        none = SyntheticTable(domain, np.zeros((0, len(domain)), dtype=np.int64))
+        schema = none.to_arrow().schema
+        place = self.path / name
+        if kind == "parquet":
+            table = read_parquet(place, (schema,), facts["rows"])
+        else:
+            table = read_csv(place, schema, facts["rows"])
+        if sha256_of(place) != self.manifest["files"].get(name):
+            raise ReleaseError(f"{place} has changed since the release; get the bundle again")
+        return SyntheticTable.of_arrow(domain, table, self.simulation)
+
     def plot(self, name: str, view: View = "consistent") -> Any:
         """A chart of a table of the release, as altair has it; `charts.save_chart` writes it."""
         data = self.table(name, view)
@@ -343,6 +372,9 @@ def write_bundle(
         _write_inputs(draft, job, requests)
         tables = _write_views(draft, views, kinds)
         _write_coordinates(draft, views)
+        if views.synthetic is not None:
+            (draft / SYNTHETIC_FOLDER).mkdir()
+            _write_table(draft / SYNTHETIC_FOLDER, ROWS_STEM, views.synthetic.to_arrow(), job)
         if report is not None:
             say("report")
             _write_report(report, views, draft / "report.html")
@@ -352,7 +384,7 @@ def write_bundle(
             "name": job.file.name,
             "simulation": views.simulation,
             "edition": job.file.edition,
-            "spend": _total(requests),
+            "spend": _total(job, requests),
             "requests": [request.facts() for request in (*job.past, *requests)],
             "builds_on": len(job.past),
             "psephos": __version__,
@@ -370,10 +402,12 @@ def write_bundle(
             "distance": views.distance()._asdict() if "published" in kinds else None,
             "published": views.published_facts if "published" in kinds else None,
         }
-        if method is not None and job.file.method.name == AUTO:
+        if method is not None and job.method.name == AUTO:
             manifest["method"] = asdict(method)
         if views.nearest is not None:
             manifest["coordinates"] = views.nearest.difference.size
+        if views.quality is not None:
+            manifest["synthetic"] = synthetic_facts(job, views.quality)
         manifest["files"] = {
             str(file.relative_to(draft)): sha256_of(file)
             for file in sorted(draft.rglob("*"))
@@ -436,9 +470,27 @@ def release_json(job: Job, folder: str = REQUESTS_FOLDER) -> dict[str, Any]:
     return content
 
 
+def total_spend(job: Job, requests: Sequence[MeasuredRequest | PlannedRequest]) -> Budget:
+    """What all steps spend together, in the currency of the release's budget."""
+    currency = job.noise.currency
+    spends = [
+        request.price(currency) if isinstance(request, PlannedRequest) else request.spend
+        for request in requests
+    ]
+    return sum(spends[1:], start=spends[0])
+
+
 def method_facts(job: Job, method: ReleaseMethod) -> dict[str, Any]:
     """What the manifest says of a release that was made by a plan which adapts."""
     return {"noise": str(job.noise), "strategy": method.name, "method": asdict(method)}
+
+
+def synthetic_facts(job: Job, quality: SyntheticQuality) -> dict[str, Any]:
+    """What the manifest says of made-up rows."""
+    choice = job.synthetic_choice
+    if choice is None:
+        choice = SyntheticChoice("sample", "the plan's estimate has no vector of all cells")
+    return {**asdict(choice), **quality.facts()}
 
 
 def strategy_facts(requests: Sequence[MeasuredRequest | PlannedRequest]) -> dict[str, Any]:
@@ -448,9 +500,9 @@ def strategy_facts(requests: Sequence[MeasuredRequest | PlannedRequest]) -> dict
     return {"noise": str(strategies[0].noise), "strategy": ", then ".join(names)}
 
 
-def _total(requests: Sequence[MeasuredRequest | PlannedRequest]) -> list[str]:
+def _total(job: Job, requests: Sequence[MeasuredRequest | PlannedRequest]) -> list[str]:
     """The spend of all steps."""
-    total = spent_together(requests)
+    total = total_spend(job, requests)
     return [total.currency, str(total.amount)]
 
 
@@ -491,6 +543,8 @@ def _write_views(draft: Path, views: Views, kinds: tuple[View, ...]) -> list[dic
 
 def _write_cells(draft: Path, views: Views) -> None:
     """The cells that published tables are sums of, and what they were rounded from."""
+    if not views.has_cells:
+        return
     if views.groups is None:
         pairs = {CELLS_FILE: (views.cells, views.solution)}
     else:

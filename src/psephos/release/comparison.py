@@ -13,7 +13,7 @@ from psephos.engines.registry import as_source
 from psephos.errors import ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.plans.comparison import PlanError, compare
-from psephos.release.request import Job, stand_in_counts, stand_in_words
+from psephos.release.request import Job, refuse_source, stand_in_counts, stand_in_words
 from psephos.release.simulated import made_up_counts
 from psephos.release.synthetic_rows import SYNTHETIC_CELLS
 
@@ -61,12 +61,13 @@ def compare_plans(
         )
     declared = stand_in_counts(job) if stand_in is None else None
     if declared is not None:
-        words, counts = stand_in_words(job, declared), declared
+        words, counts = stand_in_words(job), declared
     elif stand_in is None:
         words, counts = f"{rows:,} made-up rows", made_up_counts(job, rows, default_rng(seed))
     else:
-        words = Path(stand_in).name
+        refuse_source(job, Path(stand_in))
         counts = as_source(Path(stand_in)).count(domain, domain.names, (), None)
+        words = stand_in_words(job, Path(stand_in))
     spend = job.file.ledger.budget() if job.budget is None else job.budget
     errors = compare(
         job.workload, counts, unit=job.unit, spend=spend, plans=plans, trials=trials, seed=seed,

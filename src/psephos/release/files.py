@@ -383,3 +383,18 @@ def _canonical_integer(text: str) -> int:
     if str(number) != text:
         raise ValueError(text)
     return number
+
+
+def write_rows(table: pa.Table, place: Path) -> None:
+    """A table of rows as a CSV or Parquet file, by the ending of its name; whole or not at all."""
+    writers = {".csv": pa.csv.write_csv, ".parquet": pa.parquet.write_table}
+    if place.suffix not in writers:
+        raise ReleaseError(f"{place} ends in neither .csv nor .parquet; name one of these")
+    draft = place.with_name(f".{place.name}.draft-{os.getpid()}")
+    try:
+        writers[place.suffix](table, draft)
+        os.replace(draft, place)
+    except OSError as error:
+        raise ReleaseError(f"{place} cannot be written: {error.strerror or error}") from None
+    finally:
+        draft.unlink(missing_ok=True)

@@ -45,7 +45,7 @@ SECONDS_PER_ENTRY, REPORT_SECONDS = 1e-6, 3.0
 SECONDS_PER_DRAWN_ANSWER, SECONDS_PER_WIDTH, MOST_INTERVAL_SECONDS = 1e-8, 1e-6, 10.0
 """What a number costs in every format of every view, and in every draw of its interval, about;
 simulations are bounded in all."""
-SECONDS_PER_CELL = {"entropy": 2e-6, "least squares": 4e-5}
+SECONDS_PER_CELL = {"entropy": 4e-6, "least squares": 4e-5}
 SECONDS_PER_ROUNDED_CELL, MOST_ROUNDING_SECONDS = 8e-6, 60.0
 """What a published cell costs, by the estimate that is rounded, and its bounded rounding."""
 SECONDS_PER_GROUPED_CELL = {"entropy": 1.5e-5, "least squares": 4e-5}

@@ -20,6 +20,8 @@ import numpy as np
 
 from psephos.errors import PsephosError, ReleaseError, TooLargeError, WorkloadError
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS, nearest_nonnegative
+from psephos.infer.records import counted_answers
+from psephos.kernel.unit import add_remove_row
 from psephos.plans.registry import NamedPlan, named, run
 from psephos.plans.static import Static
 from psephos.protect import simulate
@@ -34,7 +36,9 @@ from psephos.release.selection import (
     selection_folder,
     strategy_for,
 )
+from psephos.release.synthetic_rows import table_of_codes
 from psephos.release.views import Views
+from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array, digest
 
 AUTO_PLANS = ("DAWA", "DAWA-Striped", "AHP", "AdaptiveGrid", "PrivBayes", "MWEM variant d")
@@ -66,7 +70,7 @@ class ReleaseMethod:
 
 def method_of(job: Job) -> ReleaseMethod:
     """The method of a release; `auto` is decided once and stored beside the release file."""
-    entry = job.file.method
+    entry = job.method
     if entry.name == MEASURE:
         return ReleaseMethod(MEASURE, {}, "")
     if entry.name != AUTO:
@@ -128,6 +132,8 @@ def _check_adaptive(job: Job, plan: NamedPlan) -> None:
             f"output.prior: {plan.name!r} has an estimate of its own, which knows no prior; take "
             'method.name = "measure", or leave prior out'
         )
+    if plan.most_cells is None:
+        return
     most = min(plan.most_cells, NONNEGATIVE_CELLS)
     if job.workload.domain.size > most:
         raise TooLargeError(
@@ -136,6 +142,31 @@ def _check_adaptive(job: Job, plan: NamedPlan) -> None:
             job.workload.domain.size,
             most,
         )
+
+
+def held_cells(job: Job, cells: Array) -> Array:
+    """The nearest cells that are zero where no row can be, and add up to the public total.
+
+    Without a public total they add up to what they did before. The true cells hold both, so that
+    the sum of squared errors over cells is never larger than it was.
+    """
+    if job.zeros is None and job.file.total is None:
+        return cells
+    possible = np.full(cells.size, True) if job.zeros is None else ~job.zeros
+    total = float(cells.sum()) if job.file.total is None else float(job.file.total)
+    missing = total - float(cells[possible].sum())
+    return np.where(possible, cells + missing / int(possible.sum()), 0.0)
+
+
+def held_words(job: Job) -> str:
+    """Which declared facts the estimate of a plan is made to hold; empty if there are none."""
+    facts = []
+    if job.file.total is not None:
+        facts.append(f"the declared total of {job.file.total:,} rows")
+    if job.zeros is not None:
+        count = int(job.zeros.sum())
+        facts.append(f"the {count:,} cell{'' if count == 1 else 's'} declared to be empty")
+    return " and ".join(facts)
 
 
 def nonnegative_cells(job: Job, cells: Array) -> Array:
@@ -151,31 +182,50 @@ def weighted_rmse(job: Job, gaps: Array) -> float:
 
 
 def plan_errors(
-    job: Job, method: ReleaseMethod, counts: Array, trials: int, *, seed: int = 0
+    job: Job, method: ReleaseMethod, stand_in: Array, trials: int, *, seed: int = 0
 ) -> list[tuple[Array, Array]]:
-    """The errors of all numbers in runs on a stand-in: of the estimate, and without negatives."""
+    """The errors of all numbers in runs on a stand-in: of the estimate, and without negatives.
+
+    The stand-in is counts of all cells, or rows of cell codes.
+    """
     spend = job.budget
     if spend is None:
         raise ReleaseError("a plan is tried at a budget; give [budget]")
-    job, options = _with_total(job, counts), dict(method.options)
+    listed, domain = stand_in.ndim == 2, job.workload.domain
+    rows = len(stand_in) if listed else int(stand_in.sum())
+    job, options = _with_total(job, rows), dict(method.options)
     if "rows" in options:
-        options["rows"] = max(1, int(counts.sum()))
-    domain, truth = job.workload.domain, job.workload.answer(counts)
+        options["rows"] = max(1, rows)
+    if listed:
+        source: Any = table_of_codes(job.domain, stand_in)
+        records = stand_in
+        if domain.origin is not None:  # some of its attributes are merged
+            labelled = SyntheticTable(job.domain, stand_in).to_arrow()
+            records = SyntheticTable.of_arrow(domain, labelled).records
+        truth = counted_answers(domain, records, job.workload)
+    else:
+        source, truth = stand_in, job.workload.answer(stand_in)
+    unit = add_remove_row() if listed and job.unit.cap is not None else job.unit
     errors = []
     for trial in range(trials):
-        data = simulate(counts, domain, unit=job.unit, budget=spend, seed=seed + trial)
+        data = simulate(source, domain, unit=unit, budget=spend, seed=seed + trial)
         plan_run = run(method.name, data.vectorise(), job.workload, spend=spend, **options)
-        cells = np.asarray(plan_run.estimate.vector)  # type: ignore[attr-defined]
+        cells = getattr(plan_run.estimate, "vector", None)
+        if cells is None:  # it has no negative cells, and its rows are dealt out from it
+            gaps = plan_run.answer(job.workload).values - truth
+            errors.append((gaps, gaps))
+            continue
         whole = nonnegative_cells(job, cells)
-        errors.append((job.workload.answer(cells) - truth, job.workload.answer(whole) - truth))
+        held = held_cells(job, cells)
+        errors.append((job.workload.answer(held) - truth, job.workload.answer(whole) - truth))
     return errors
 
 
-def _with_total(job: Job, counts: Array) -> Job:
+def _with_total(job: Job, rows: int) -> Job:
     """The same job for a stand-in: a declared number of rows is that of its rows."""
     if job.file.total is None:
         return job
-    file = job.file.model_copy(update={"total": int(counts.sum())})
+    file = job.file.model_copy(update={"total": rows})
     return replace(job, file=file)
 
 
@@ -214,7 +264,8 @@ def _closest(job: Job) -> ReleaseMethod:
         methods[name] = method
         errors[name] = float(np.mean([weighted_rmse(job, gaps) for _, gaps in runs]))
     best = min(errors, key=errors.__getitem__, default=MEASURE)
-    others = f"on the stand-in, in {AUTO_TRIALS} runs, its tables are off by"
+    rows = f"{int(counts.sum()):,} rows"
+    others = f"on the stand-in, {rows} with a cell, in {AUTO_TRIALS} runs, its tables are off by"
     if best == MEASURE or errors[best] * PLAN_GAIN > measured:
         rivals = f", those of {best} by {errors[best]:,.4g}" if errors else ""
         return ReleaseMethod(MEASURE, {}, f"{others} {measured:,.4g}{rivals}")
@@ -228,7 +279,7 @@ def measured_error(job: Job, counts: Array, trials: int, progress: Progress | No
     spend = job.budget
     if spend is None:
         raise ReleaseError("a strategy is tried at a budget; give [budget]")
-    job = _with_total(job, counts)
+    job = _with_total(job, int(counts.sum()))
     domain, truth, errors = job.workload.domain, job.workload.answer(counts), []
     static = Static(strategy_for(job, job.workload, progress))
     for trial in range(trials):

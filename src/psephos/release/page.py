@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from psephos.release.page_facts import (
     rivals_of,
     shifts_of,
     spending_of,
+    synthetic_of,
     unit_text,
 )
 from psephos.release.request import ordered_columns
@@ -55,7 +57,11 @@ PAGE_ROWS = 200
 
 
 def write_report(
-    forecast: Forecast, views: Views, place: Path, receipt: Mapping[str, Any] | None = None
+    forecast: Forecast,
+    views: Views,
+    place: Path,
+    receipt: Mapping[str, Any] | None = None,
+    reason: str = "",
 ) -> None:
     """Write the page of a release.
 
@@ -64,14 +70,15 @@ def write_report(
         views: the numbers
         place: where the page goes
         receipt: the ledger's record of the charge, as it lies in the bundle
+        reason: why the best strategy was measured, where "auto" decided that
     """
-    page = page_of(ReleaseFacts(forecast, views, receipt or {}))
+    page = page_of(ReleaseFacts(forecast, views, receipt or {}), reason)
     place.write_text(page_html(page), encoding="utf-8")
 
 
-def page_of(release: ReleaseFacts) -> Page:
-    """All that the page shows of a release."""
-    spending, rivals = spending_of(release), rivals_of(release)
+def page_of(release: ReleaseFacts, reason: str = "") -> Page:
+    """All that the page shows of a release; the reason is why no other plan was taken."""
+    spending, rivals = spending_of(release), replace(rivals_of(release), reason=reason)
     return framed_page(release, _glance(release), spending, rivals)
 
 
@@ -111,6 +118,7 @@ def framed_page(
         guarantee=guarantee_of(release.forecast.budget),
         intervals=interval_method(release),
         plan=plan,
+        synthetic=synthetic_of(release),
     )
 
 

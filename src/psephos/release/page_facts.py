@@ -35,7 +35,9 @@ from psephos.report.page import (
     Rivals,
     Shifts,
     Spending,
+    SyntheticFacts,
 )
+from psephos.synthesis.quality import MISUSES, RIVALS
 
 READOUT_DELTA = "1e-6"
 """The δ at which a guarantee in ρ is read out as ε."""
@@ -456,3 +458,32 @@ def upwards(value: Fraction, digits: int = 3) -> str:
         return "0"
     place = max(0, digits - 1 - math.floor(math.log10(value)))
     return f"{math.ceil(value * 10**place) / 10**place:.{place}f}"
+
+
+def synthetic_of(release: ReleaseFacts) -> SyntheticFacts | None:
+    """The made-up rows of a release, if it has any."""
+    quality = release.views.quality
+    if quality is None:
+        return None
+    choice = release.job.synthetic_choice
+    maker = "" if choice is None else f"{choice.method}: {choice.reason}"
+    facts = (
+        ("Rows", f"{quality.rows:,}"),
+        *([("Made by", maker)] if maker else []),
+        ("Largest gap to the model", f"{count_text(quality.largest, 1)} rows, over all tables"),
+        ("Mean gap to the model", f"{count_text(quality.mean, 2)} rows"),
+    )
+    table = None
+    if quality.distances:
+        heads = ["Tables", "How many", "Made-up rows", *(name.capitalize() for name in RIVALS)]
+        rows: list[list[str | Cell]] = [
+            [
+                each.tables.capitalize(),
+                f"{each.number:,}",
+                f"{each.sample:.3f}",
+                *(f"{each.rivals[name]:.3f}" for name in RIVALS),
+            ]
+            for each in quality.distances
+        ]
+        table = HtmlTable.of("Distance from the model", heads, rows)
+    return SyntheticFacts(facts, table, MISUSES)

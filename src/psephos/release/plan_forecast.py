@@ -16,6 +16,7 @@ import numpy as np
 from numpy.random import default_rng
 
 from psephos.errors import BudgetError, PsephosError, ReleaseError
+from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget
 from psephos.release.forecast import Forecast, forecast_measured
 from psephos.release.method import (
@@ -26,7 +27,7 @@ from psephos.release.method import (
 )
 from psephos.release.request import Job, stand_in_counts, stand_in_words
 from psephos.release.selection import Progress
-from psephos.release.simulated import MADE_UP_ROWS, made_up_counts
+from psephos.release.simulated import MADE_UP_ROWS, made_up_columns, made_up_counts
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array
 
@@ -120,11 +121,13 @@ def plan_forecast(job: Job, method: ReleaseMethod, measured: Forecast) -> PlanFo
     budget = job.budget
     if budget is None:
         raise ReleaseError("a plan is tried at a budget; give [budget]")
-    words, counts = stand_in_of(job)
-    trials = FORECAST_TRIALS if counts.size <= FEW_TRIAL_CELLS else FEW_TRIALS
+    words, rows_or_counts = stand_in_of(job)
+    trials = FORECAST_TRIALS if job.workload.domain.size <= FEW_TRIAL_CELLS else FEW_TRIALS
+    if rows_or_counts.ndim == 2:  # no vector of all cells: such plans take longer
+        trials = 1
     start = process_time()
     try:
-        runs = plan_errors(job, method, counts, trials)
+        runs = plan_errors(job, method, rows_or_counts, trials)
     except PsephosError as error:
         hint = ""
         if isinstance(error, BudgetError) and budget.currency == "rho":
@@ -156,10 +159,13 @@ def plan_forecast(job: Job, method: ReleaseMethod, measured: Forecast) -> PlanFo
 
 
 def stand_in_of(job: Job) -> tuple[str, Array]:
-    """What plans are run on, in words and counts."""
+    """What plans are run on, in words and counts; in rows where cells are too many to count."""
+    if job.workload.domain.size > NONNEGATIVE_CELLS:
+        number = min(job.file.total or MADE_UP_ROWS, MADE_UP_ROWS)
+        return f"{number:,} made-up rows", made_up_columns(job, number, default_rng(0))
     counts = stand_in_counts(job)
     if counts is not None:
-        return stand_in_words(job, counts), counts
+        return stand_in_words(job), counts
     rows = MADE_UP_ROWS if job.file.total is None else job.file.total
     return f"{rows:,} made-up rows", made_up_counts(job, rows, default_rng(0))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from psephos.kernel.measurement import Measurement
 from psephos.release.labels import row_multiplicity
+from psephos.release.method import held_words
 from psephos.release.page import framed_page
 from psephos.release.page_facts import (
     CHARGE,
@@ -30,6 +31,7 @@ REQUEST_WORDS = {
     "measure": "noisy counts",
     "choose": "the choice of a query",
     "partition": "groups of cells",
+    "draw": "numbers of queries that records undercount",
 }
 
 
@@ -44,7 +46,11 @@ def plan_page(forecast: PlanForecast, views: PlanViews, requests: Sequence[Plann
     """All that the page shows of the release."""
     release = ReleaseFacts(forecast.measured, views, requests[-1].receipt)
     facts = PlanFacts(
-        forecast.method.name, forecast.method.reason, forecast.stand_in, _errors(forecast)
+        forecast.method.name,
+        forecast.method.reason,
+        forecast.stand_in,
+        _errors(forecast),
+        held_words(forecast.job),
     )
     spending = _spending(release, forecast, requests)
     return framed_page(release, _glance(release, forecast), spending, None, facts)
@@ -92,8 +98,7 @@ def _spending(
     measurements = iter(release.views.steps)
     rows: list[list[str | Cell]] = []
     for step, request in enumerate(requests):
-        booked = request.spend.booked(forecast.budget.currency, request.mechanism)
-        share = float(booked.amount / forecast.budget.amount)
+        share = float(request.spend.amount / forecast.budget.amount)
         spread = answers = "–"
         if request.kind == "measure":
             answers, spread = f"{len(request.values):,}", _spread(next(measurements))

@@ -25,21 +25,15 @@ import pyarrow.parquet
 from psephos.domain.domain import Domain
 from psephos.errors import PsephosError, ReleaseError
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget, Mechanism
+from psephos.kernel.budget import Budget, Currency, Mechanism
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import Measurement, pack
 from psephos.kernel.recorded_ledger import RecordedLedger, RequestRecord
 from psephos.kernel.replay import replayed
+from psephos.kernel.scores import UndercountedQueries
 from psephos.kernel.unit import Unit
 from psephos.plans.registry import PlanRun, run
-from psephos.plans.session import (
-    PRIVATE_SEARCHES,
-    PlanRequest,
-    RequestKind,
-    question_of,
-    spent_together,
-    step_key,
-)
+from psephos.plans.session import PRIVATE_SEARCHES, PlanRequest, RequestKind, question_of, step_key
 from psephos.release.files import read_bytes, read_integers, report_damage, sync_folder, write_json
 from psephos.release.method import ReleaseMethod
 from psephos.release.request import Job
@@ -121,8 +115,19 @@ class PlannedRequest:
         """By which it is priced."""
         if self.kind == "measure":
             return "noise"
+        if self.kind == "draw":
+            return UndercountedQueries.mechanism
         mechanism: Mechanism = PRIVATE_SEARCHES[question_of(self.question)[1]].mechanism
         return mechanism
+
+    @property
+    def draws(self) -> int:
+        """How many draws share the spend."""
+        return int(question_of(self.question)[4]) if self.kind == "draw" else 1
+
+    def price(self, currency: Currency) -> Budget:
+        """What a ledger of a currency books for it."""
+        return self.spend.booked(currency, self.mechanism, self.draws)
 
     def check_receipt(self, domain: Domain, unit: Unit) -> None:
         """Refuse a receipt that is not for this result, on this schema, at this spend.
@@ -138,7 +143,7 @@ class PlannedRequest:
                 key=self.key,
                 schema=gate.fingerprint(domain),
                 spend=self.spend,
-                price=self.spend.booked(self.receipt["budget"][0], self.mechanism),
+                price=self.price(self.receipt["budget"][0]),
                 values_hash=self.values_hash,
                 unit=unit,
             )
@@ -272,12 +277,14 @@ def retrace(job: Job, method: ReleaseMethod, requests: Sequence[PlannedRequest])
     limit = job.file.ledger.budget()
     ledger = RecordedLedger(job.unit, limit, requests[0].receipt["dataset_id"], records)
     table = replayed(job.workload.domain, ledger, edition=job.file.edition, simulation=simulation)
+    if job.budget is None:
+        raise ReleaseError(f"the release of {method.name} states no budget; get the bundle again")
     try:
         plan_run = run(
             method.name,
             table.vectorise(),
             job.workload,
-            spend=spent_together(requests),
+            spend=job.budget,
             key=requests[0].key,
             transcript=stored,
             **method.options,

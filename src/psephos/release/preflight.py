@@ -22,7 +22,7 @@ from psephos.kernel.storage import Anchor
 from psephos.release.bundle import release_json
 from psephos.release.files import JSON_BYTES, json_text
 from psephos.release.forecast import Forecast, shortage
-from psephos.release.request import Job
+from psephos.release.request import Job, refuse_source
 from psephos.release.requests import last_receipt
 from psephos.release.selection import selection_folder
 from psephos.values import digest
@@ -43,6 +43,7 @@ def check_release(
         max_rows_total: a declared bound on the number of rows
     """
     job = path if isinstance(path, Job) else Job.read(path)
+    check_stand_in(job)
     # Written out, `drop` is a decision; left to the default, it may be news.
     dropped = [
         name
@@ -60,6 +61,12 @@ def check_release(
     _stamp(job, report.ok)
     notes = (*_total_notes(job, report.counted), *_edition_notes(job))
     return replace(report, findings=(*report.findings, *notes))
+
+
+def check_stand_in(job: Job) -> None:
+    """Refuse a stand-in whose bytes are those of the source."""
+    if job.file.stand_in is not None:
+        refuse_source(job, job.folder / job.file.stand_in, read=True)
 
 
 def ledger_trouble(job: Job) -> LedgerError | None:

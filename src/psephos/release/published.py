@@ -1,7 +1,8 @@
 """Which estimate the published view is rounded from, decided from public facts alone.
 
-    entropy         non-negative, as far from independent attributes as the noisy numbers urge: the
-                    closest to the truth for tables of cells, the more so the smaller the counts
+    entropy         non-negative, as far from independent attributes, or from a few classes of rows
+                    inside which they are, as the noisy numbers urge: the closest to the truth for
+                    tables of cells, the more so the smaller the counts
     least squares   the non-negative cells whose tables are nearest to the consistent ones: never
                     further from the truth than those, in sum over all tables
 
@@ -16,7 +17,9 @@ Where a vector of all cells does not fit, the rule is applied to each group of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +39,10 @@ VECTOR_CELLS = NONNEGATIVE_CELLS
 """Domains of more cells are published in groups of tables."""
 MOST_RANGES = 0.5
 """The share of ranges among all numbers above which the estimate is made for them."""
+
+
+LATENT_CLASSES = "latent classes"
+"""What a manifest says of an entropy estimate that is drawn towards these."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +70,21 @@ class PublishedRule:
         return cls("least squares", reason)
 
     def fit(
-        self, job: Job, estimate: LeastSquares, steps: int | None = None
+        self, job: Job, estimate: LeastSquares, known: Mapping[str, Any] | None = None
     ) -> MaximumEntropy | NonNegative:
-        """The cells before they are rounded; by so many steps of entropy, if these are known."""
-        limits = job.zeros, job.file.total
-        return self.fit_tables(job.workload, estimate, *limits, steps, job.prior)
+        """The cells before they are rounded; by the steps and the prior of a manifest, if known."""
+        zeros, total = job.zeros, job.file.total
+        if self.method != "entropy":
+            return self.fit_tables(job.workload, estimate, zeros, total)
+        return maximum_entropy(
+            estimate,
+            job.workload,
+            zeros=zeros,
+            total=total,
+            prior=job.prior,
+            steps=None if known is None else known["steps"],
+            classes=None if known is None else known.get("prior") == LATENT_CLASSES,
+        )
 
     def fit_tables(
         self,
@@ -76,14 +93,20 @@ class PublishedRule:
         zeros: Array | None,
         total: float | None,
         steps: int | None = None,
-        prior: Array | None = None,
     ) -> MaximumEntropy | NonNegative:
         """The same for some tables, over the domain of their own attributes."""
         if self.method == "entropy":
-            return maximum_entropy(
-                estimate, workload, zeros=zeros, total=total, prior=prior, steps=steps
-            )
+            limits: dict[str, Any] = {"zeros": zeros, "total": total}
+            return maximum_entropy(estimate, workload, **limits, steps=steps, classes=False)
         return nonnegative(estimate, workload=workload, zeros=zeros, hold_total=True, total=total)
+
+    def facts(self, job: Job, fit: MaximumEntropy | NonNegative) -> dict[str, Any]:
+        """What the manifest says of an estimate: enough to work it out again."""
+        facts = {**asdict(self), "steps": fit.steps, "gap": fit.gap}
+        if isinstance(fit, MaximumEntropy):
+            prior = LATENT_CLASSES if fit.classes else "independent"
+            facts["prior"] = "stand_in" if job.prior is not None else prior
+        return facts
 
 
 def all_cells_fit(job: Job) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import numpy as np
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.engines.registry import as_source
+from psephos.engines import as_source, check
 from psephos.errors import PsephosError, ReleaseError, TooLargeError
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget, NoiseKind
@@ -21,7 +22,7 @@ from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
 from psephos.plans.session import step_key
 from psephos.release.requests import MeasuredRequest, read_past
-from psephos.release.spec.entries import ReleaseFile
+from psephos.release.spec.entries import MethodEntry, ReleaseFile
 from psephos.release.spec.file import read_release, release_path
 from psephos.release.spec.tables import (
     Impossible,
@@ -31,6 +32,8 @@ from psephos.release.spec.tables import (
     compile_zeros,
     zero_cells,
 )
+from psephos.release.synthetic_method import method_entry, synthetic_choice
+from psephos.synthesis.method import SyntheticChoice
 from psephos.values import Array, digest
 from psephos.workload.query_sets import (
     IdentityQueries,
@@ -116,6 +119,16 @@ class Job:
         """What may be spent, or None if it follows from targets."""
         return None if self.file.budget is None else self.file.budget.budget()
 
+    @cached_property
+    def method(self) -> MethodEntry:
+        """By which plan tables are measured, as [method] or [synthetic] says."""
+        return method_entry(self.file, self.synthetic_choice)
+
+    @cached_property
+    def synthetic_choice(self) -> SyntheticChoice | None:
+        """How the data are measured that rows are made up from; None if none are."""
+        return synthetic_choice(self.file, self.workload.domain, self.noise.currency)
+
     @property
     def noise(self) -> NoiseKind:
         """What the budget buys; targets are paid in the ledger's currency."""
@@ -200,7 +213,7 @@ class Job:
         spend = None if self.budget is None else (self.budget.currency, str(self.budget.amount))
         questions = (self.domain, self.workload.domain, self.workload.products, spend, targets)
         facts = (self.file.name, self.file.edition, str(self.unit), self.file.zeros)
-        method = self.file.method
+        method = self.method
         plan = () if method.name == "measure" else (method.model_dump_json(), self.file.total)
         return digest((*facts, *questions, *plan))
 
@@ -216,11 +229,7 @@ def stand_in_counts(job: Job) -> Array | None:
             f"tables span {domain.size:,}; leave it out"
         )
     place = job.folder / job.file.stand_in
-    if job.file.source is not None and place.resolve() == (job.folder / job.file.source).resolve():
-        raise ReleaseError(
-            "stand_in: this is the source itself; a stand-in is a public table, since what is "
-            "decided by it costs no budget"
-        )
+    refuse_source(job, place)
     try:
         counts = as_source(place).count(domain, domain.names, (), None)
     except PsephosError as error:
@@ -231,9 +240,62 @@ def stand_in_counts(job: Job) -> Array | None:
     return np.asarray(counts).reshape(-1)
 
 
-def stand_in_words(job: Job, counts: Array) -> str:
-    """What a stand-in is, and how many of its rows are of use."""
-    return f"the public table {job.file.stand_in} ({int(counts.sum()):,} rows with a cell)"
+def refuse_source(job: Job, place: Path, *, read: bool = False) -> None:
+    """Refuse a stand-in that is the source, by its place; or, for the owner, a copy of it.
+
+    Args:
+        job: the release
+        place: of the stand-in
+        read: compare the bytes of both files, which only the owner's commands may
+    """
+    if job.file.source is None or not place.exists() or not job.source.exists():
+        return
+    words = ""
+    if place.samefile(job.source):
+        words = f"{place.name} is the source itself"
+    elif read and place.is_file() and filecmp.cmp(place, job.source, shallow=False):
+        words = f"{place.name} is a copy of the source"
+    if words:
+        raise ReleaseError(
+            f"stand_in: {words}; a stand-in is a public table, since what is decided by it costs "
+            "no budget. Name a table that is public, e.g. of an earlier year, or leave stand_in "
+            "out. Nothing was charged"
+        )
+
+
+def uses_stand_in(job: Job) -> bool:
+    """Is a strategy or what it is drawn towards decided by a stand-in? Plans say so themselves."""
+    file = job.file
+    return file.stand_in is not None and (
+        file.method.name == "auto"
+        or file.output.prior == "stand_in"
+        or file.selection.error == "relative"
+    )
+
+
+def stand_in_words(job: Job, place: Path | None = None) -> str:
+    """What a stand-in is, how many of its rows are of use, and why others are not.
+
+    A stand-in is public, so its entries may be named.
+    """
+    place = job.folder / str(job.file.stand_in) if place is None else place
+    report = check(place, job.domain)
+    rows, counted = report.rows or 0, report.counted or 0
+    if counted == rows:
+        return f"the public table {place.name} ({rows:,} rows)"
+    undeclared = [
+        f"{each.column} has undeclared entries: "
+        + ", ".join(f"{entry!r} ({number:,})" for entry, number in each.entries)
+        for each in report.findings
+        if each.kind == "undeclared" and each.level != "note"
+    ]
+    missing = [
+        f"{each.column} has missing entries"
+        for each in report.findings
+        if each.kind == "missing" and each.level != "note"
+    ]
+    share = f"{counted:,} of {rows:,} rows have a cell"
+    return f"the public table {place.name} ({'; '.join([share, *undeclared, *missing])})"
 
 
 def ordered_columns(job: Job, table: Table) -> list[str]:

@@ -19,7 +19,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -29,7 +29,7 @@ from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError
 from psephos.infer.least_squares import edition_of, edition_words
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget, Mechanism, epsilon, rho
+from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import root_name
 from psephos.kernel.measurement import Measurement, noise_for, pack, request_fingerprint
@@ -39,6 +39,7 @@ from psephos.release.files import read_integers, read_json, report_damage, write
 from psephos.release.spec.entries import PublishedMethod, View
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
+from psephos.synthesis.method import SyntheticMethod
 
 BUNDLE_FORMAT = 7
 LATTICE_FORMAT = 4
@@ -67,7 +68,6 @@ class MeasuredRequest:
     spend: Budget
     measurement: Measurement
     receipt: dict[str, Any]
-    mechanism: ClassVar[Mechanism] = "noise"
 
     @classmethod
     def open(
@@ -373,7 +373,7 @@ class PlannedRequestShape(JsonShape):
     simulation: bool
     edition: str
     key: str
-    kind: Literal["measure", "choose", "partition"]
+    kind: Literal["measure", "choose", "partition", "draw"]
     answers: Annotated[int, Field(ge=1, le=10**9)]
     spend: AmountShape
 
@@ -431,6 +431,8 @@ class PublishedShape(JsonShape):
     reason: str
     steps: Annotated[int, Field(ge=0, le=10_000)]
     gap: float
+    prior: Literal["independent", "latent classes", "stand_in"] | None = None
+    """What an entropy estimate was drawn towards; bundles of unreleased versions do not say."""
 
 
 class GroupShape(JsonShape):
@@ -463,6 +465,26 @@ class GroupedShape(JsonShape):
     left_out: dict[str, str]
 
 
+class TableDistanceShape(JsonShape):
+    """How far made-up rows, and rivals that know nothing, are from the model in some tables."""
+
+    tables: str
+    number: Annotated[int, Field(ge=1)]
+    sample: float
+    rivals: dict[str, float]
+
+
+class SyntheticShape(JsonShape):
+    """How rows were made up, and how far they are from the model."""
+
+    method: SyntheticMethod
+    reason: str
+    rows: Annotated[int, Field(ge=0, le=10**9)]
+    largest: float
+    mean: float
+    distances: list[TableDistanceShape]
+
+
 class ReleaseShape(JsonShape):
     """What the manifests of all formats say of a release."""
 
@@ -492,6 +514,7 @@ class ManifestShape(ReleaseShape):
     builds_on: Annotated[int, Field(ge=0)]
     method: MethodShape | None = None
     coordinates: Annotated[int, Field(ge=1, le=10**7)] | None = None
+    synthetic: SyntheticShape | None = None
 
 
 class OldManifestShape(ReleaseShape, OldRequestShape):

@@ -40,6 +40,7 @@ from psephos.release.preflight import (
     check_affordable,
     check_ledger,
     check_room,
+    check_stand_in,
     open_ledger,
     require_check,
 )
@@ -82,8 +83,10 @@ def release(
     ledger = open_ledger(job, ledger)
     charged = any(entry.key == job.key for entry in ledger.history())
     check_ledger(job, ledger)
-    if not charged and not unchecked:
-        require_check(job)
+    if not charged:
+        check_stand_in(job)
+        if not unchecked:
+            require_check(job)
     method = method_of(job)
     if method.adaptive:
         return _adapted(job, method, ledger, say)
@@ -99,7 +102,7 @@ def release(
     try:
         steps = static.steps(data.vectorise(), spend=forecast.budget, key=job.key)
     except BudgetError as error:
-        raise (_decided_anew(job, error) if job.file.method.name == AUTO else error) from None
+        raise (_decided_anew(job, error) if job.method.name == AUTO else error) from None
     requests = [
         MeasuredRequest(job.file.name, *step, receipt_of(ledger, step.measurement.key))
         for step in steps
@@ -260,14 +263,16 @@ def _forecast(job: Job, charged: bool, say: Say) -> Forecast:
 
 
 def _written(forecast: Forecast, requests: list[MeasuredRequest], place: Path, say: Say) -> Bundle:
+    method = method_of(forecast.job)
+    reason = method.reason if forecast.job.file.method.name == AUTO else ""
+
     def report(views: Views, where: Path) -> None:
-        write_report(forecast, views, where, requests[-1].receipt)
+        write_report(forecast, views, where, requests[-1].receipt, reason)
 
     # Past measurements come with noise of their own, which a rehearsal draws anew.
     widths = None if forecast.job.past else forecast.widths
     steps = tuple(request.measurement for request in requests)
     views = Views(forecast.job, steps, planned=widths, progress=say)
-    method = method_of(forecast.job)
     return write_bundle(views, requests, place, method=method, report=report, progress=say)
 
 

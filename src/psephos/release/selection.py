@@ -41,7 +41,7 @@ def strategy_for(
     """
     selection = job.file.selection.model_dump_json(exclude={"effort"})
     plan = fixed_plan(job)
-    way = selection if plan is None else (plan.name, job.file.method.model_dump_json())
+    way = selection if plan is None else (plan.name, job.method.model_dump_json())
     name = digest((workload.domain, workload.products, job.noise.value, way))
     place = selection_folder(job) / f"{name[:32]}.strategy"
     stored = select.load(place, workload.domain) if place.exists() else None
@@ -78,7 +78,7 @@ def _aim(job: Job, workload: Workload) -> Workload:
 
 def fixed_plan(job: Job) -> NamedPlan | None:
     """The plan of the release file, if it is one that does not adapt to the data."""
-    name = job.file.method.name
+    name = job.method.name
     plan = PLANS.get(name) if name not in (MEASURE, AUTO) else None
     return None if plan is None or plan.adaptive else plan
 
@@ -136,7 +136,7 @@ def _search(job: Job, workload: Workload, progress: Progress | None, thorough: b
     selection, names, plan = job.file.selection, selectable(), fixed_plan(job)
     if plan is not None:
         try:
-            return plan.strategy(workload, job.noise, **job.file.method.options)
+            return plan.strategy(workload, job.noise, **job.method.options)
         except PsephosError as error:
             raise ReleaseError(f"method: no {plan.name} for these tables: {error}") from None
     if selection.strategy not in names:

@@ -13,20 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.random import Generator, default_rng
 
-from psephos.engines.columns import columns_of
-from psephos.inverse.form import multiply
+from psephos.infer.records import counted_answers
 from psephos.kernel.unit import add_remove_row
-from psephos.matrix import Kron, is_total
 from psephos.plans.static import Static
 from psephos.protect import simulate
 from psephos.release.forecast import Forecast, published_seconds
 from psephos.release.published_groups import grouped_answers
 from psephos.release.request import Job
 from psephos.release.spec.tables import Impossible
-from psephos.release.synthetic_rows import entries_of
+from psephos.release.synthetic_rows import table_of_codes
 from psephos.release.views import Views
 from psephos.values import Array
 
@@ -56,9 +53,8 @@ def simulated_error(forecast: Forecast, *, seed: int = 0) -> SimulatedError:
         truth = job.workload.answer(source.reshape(job.workload.domain.shape))
     else:
         columns = made_up_columns(job, rows, default_rng(seed))
-        pairs = zip(columns_of(job.domain), columns.T, strict=True)
-        source = pa.table({name: entries_of(a, cells) for (name, a), cells in pairs})
-        truth = counted_answers(job, columns)
+        source = table_of_codes(job.domain, columns)
+        truth = counted_answers(job.workload.domain, columns, job.workload)
     unit = job.unit if job.unit.cap is None else add_remove_row()
     spend = forecast.budget
     data = simulate(source, job.workload.domain, unit=unit, budget=spend, seed=seed)
@@ -129,22 +125,6 @@ def _meets(job: Job, impossible: Impossible, columns: Array) -> Array:
         shape = [job.domain.shape[axis] for axis in axes]
         meets &= conjunct.mask[np.ravel_multi_index([columns[:, a] for a in axes], shape)]
     return meets
-
-
-def counted_answers(job: Job, columns: Array) -> Array:
-    """The answers of all tables, counted from rows; no attributes are merged."""
-    workload, answers = job.workload, []
-    for i in range(len(workload.products)):
-        factors = workload.factors(i)
-        axes = [axis for axis, factor in enumerate(factors) if not is_total(factor)]
-        shape = [workload.domain.shape[axis] for axis in axes]
-        if not axes:
-            answers.append(np.array([len(columns)]))
-            continue
-        places = np.ravel_multi_index([columns[:, axis] for axis in axes], shape)
-        cells = np.bincount(places, minlength=math.prod(shape))
-        answers.append(multiply(Kron(tuple(factors[axis] for axis in axes)), cells))
-    return np.concatenate(answers)
 
 
 def _weighted_error(job: Job, gaps: Array, some: Array) -> float:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.random import Generator, default_rng
 
 from psephos.domain.attribute import Attribute
+from psephos.domain.domain import Domain
 from psephos.domain.values import OTHER
 from psephos.engines.columns import columns_of
 from psephos.errors import ReleaseError
@@ -52,6 +53,12 @@ def _table(job: Job, rows: int, generator: Generator) -> pa.Table:
     if cap is not None:
         columns[cap.column] = generator.integers(0, max(1, rows // 2), rows)
     return pa.table(columns)
+
+
+def table_of_codes(domain: Domain, codes: Array) -> pa.Table:
+    """A table whose entries fall into these cells, a column of codes for each attribute."""
+    pairs = zip(columns_of(domain), codes.T, strict=True)
+    return pa.table({name: entries_of(attribute, cells) for (name, attribute), cells in pairs})
 
 
 def entries_of(attribute: Attribute, cells: Array) -> list[Any]:

@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,19 +22,24 @@ import pyarrow as pa
 
 from psephos.errors import PsephosError, ReleaseError
 from psephos.infer.consistency import ConsistentTables
+from psephos.infer.records import counted_answers
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
-from psephos.plans.session import spent_together
+from psephos.plans.session import UNSPENT
 from psephos.release.bundle import (
     CELLS_FILE,
     COORDINATES_FILE,
     ESTIMATE_FILE,
     PRIOR_FILE,
+    ROWS_STEM,
+    SYNTHETIC_FOLDER,
     Bundle,
     group_file,
     method_facts,
     release_json,
     strategy_facts,
+    synthetic_facts,
+    total_spend,
 )
 from psephos.release.files import (
     file_name,
@@ -149,6 +155,8 @@ def verify(
         ("consistent view", _consistent),
         ("published view", _published),
     ]
+    if bundle.manifest.get("synthetic") is not None:
+        steps.append(("made-up rows", _synthetic))
     if ledger is not None:
         steps.insert(3, ("ledger", partial(_ledger, ledger=ledger)))
     checks = []
@@ -199,6 +207,8 @@ def _expected(bundle: Bundle) -> Iterator[str]:
         names = ("manifest.json", *files) if old and folder != "." else files
         yield from ((Path(folder) / name).as_posix() for name in names)
     views = bundle.views
+    if views.synthetic is not None:
+        yield from (f"{SYNTHETIC_FOLDER}/{ROWS_STEM}.{kind}" for kind in job.file.output.formats)
     for view in views.kinds:
         blocks = [f"block-{i + 1}" for i in range(len(views.blocks))]
         shown = views.published_tables if view == "published" else job.tables
@@ -211,6 +221,8 @@ def _expected(bundle: Bundle) -> Iterator[str]:
             for g in range(len(views.groups.rules)):
                 yield from (f"{folder}/{group_file(g)}" for folder in ("published", "estimate"))
             continue
+        if not views.has_cells:
+            continue
         yield f"{view}/{CELLS_FILE}"
         if bundle.manifest["format"] >= ESTIMATE_FORMAT:
             yield ESTIMATE_FILE
@@ -219,20 +231,21 @@ def _expected(bundle: Bundle) -> Iterator[str]:
 def _request(bundle: Bundle) -> str:
     """Does the manifest speak of what release.json asks?"""
     job, manifest, method = bundle.job, bundle.manifest, bundle.method
-    if method is not None and method.name != job.file.method.name != AUTO:
-        raise WrongError(f"release.json asks for the plan {job.file.method.name!r}")
+    if method is not None and method.name != job.method.name != AUTO:
+        raise WrongError(f"release.json asks for the plan {job.method.name!r}")
     folder = "past" if manifest["format"] == OLDEST_FORMAT else REQUESTS_FOLDER
     if json_text(read_json(bundle.path / "release.json")) != json_text(release_json(job, folder)):
         raise WrongError("release.json holds something that a release does not write")
     if manifest["requests"] != [request.facts() for request in bundle.all_requests]:
         raise WrongError("the manifest says something else of the requests than their files")
-    if spent_together(bundle.planned or bundle.requests) != bundle.spend:
+    if total_spend(job, bundle.planned or bundle.requests) != bundle.spend:
         raise WrongError(f"the requests did not spend {bundle.spend} together")
     if manifest["views"] != list(bundle.views.kinds):
         raise WrongError("the views are not those that were asked for")
     if manifest["fingerprint"] != job.fingerprint:
         raise WrongError("release.json asks something else than was released")
-    if job.budget is not None and bundle.spend != job.budget:
+    least = 1 - UNSPENT if bundle.planned else Fraction(1)
+    if job.budget is not None and not job.budget * least <= bundle.spend <= job.budget:
         raise WrongError(f"{bundle.spend} was spent, release.json says {job.budget}")
     _listed(bundle)
     facts = {"title": job.file.title or job.file.name, "name": job.file.name}
@@ -391,6 +404,10 @@ def _published(bundle: Bundle) -> str:
         near = check_groups(views, views.groups, whole, bundle.group_estimates, facts)
         count = sum(vector.size for vector in whole.vectors)
         return f"{count:,} non-negative whole cells in groups {text}; {near}"
+    if not views.has_cells:
+        table = bundle.synthetic
+        published = counted_answers(table.domain, table.records, job.workload).astype(np.int64)
+        return f"{table.rows:,} made-up rows {_check_tables(bundle, published)}"
     place = bundle.path / "published" / CELLS_FILE
     cells = read_integers(place, "count", job.workload.domain.size)
     if cells.dtype != np.int64 or (cells < 0).any():
@@ -466,3 +483,37 @@ def _compare(bundle: Bundle, view: str, name: str, again: pa.Table) -> float:
                 )
             worst = max(worst, float(gap.max(initial=0)))
     return worst
+
+
+def _synthetic(bundle: Bundle) -> str:
+    """Are the made-up rows those of the published numbers, and as far from them as is recorded?"""
+    views, recorded = bundle.views, bundle.manifest.get("synthetic")
+    if views.synthetic is None or recorded is None:
+        raise WrongError("made-up rows are recorded where a release has them, and only there")
+    table = bundle.synthetic
+    again = table.records.shape == views.synthetic.records.shape and np.array_equal(
+        table.records, views.synthetic.records
+    )
+    _check_numbers(recorded, synthetic_facts(bundle.job, views.quality_of(table)))
+    if again:
+        return f"{table.rows:,} rows, made up again to the letter; gaps to the model as recorded"
+    return (
+        f"{table.rows:,} rows of declared values whose gaps to the model are as recorded; the "
+        "model is worked out in floats, and rows come out otherwise here: that they are its was "
+        "NOT checked"
+    )
+
+
+def _check_numbers(recorded: Any, facts: Any, place: str = "synthetic") -> None:
+    """Refuse recorded facts that are not these; numbers may be off in their last digits."""
+    if isinstance(facts, dict) and isinstance(recorded, dict) and facts.keys() == recorded.keys():
+        for key, fact in facts.items():
+            _check_numbers(recorded[key], fact, f"{place}.{key}")
+    elif isinstance(facts, list) and isinstance(recorded, list) and len(facts) == len(recorded):
+        for i, fact in enumerate(facts):
+            _check_numbers(recorded[i], fact, f"{place}[{i + 1}]")
+    elif isinstance(facts, float) and isinstance(recorded, float):
+        if not abs(facts - recorded) <= PLAN_TOLERANCE * max(1.0, abs(facts)):
+            raise WrongError(f"{place} is {facts:.6g}, {recorded:.6g} is recorded")
+    elif facts != recorded:
+        raise WrongError(f"{place} is not {facts!r:.80}")

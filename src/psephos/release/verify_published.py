@@ -65,7 +65,7 @@ def check_estimate(views: Views, stored: Array, facts: dict[str, Any] | None) ->
             f"over {MOST_REFITTED_CELLS:,} cells the estimate is not worked out again: that it is "
             "what the noisy integers give was NOT checked"
         )
-    again = views.rule.fit(views.job, views.estimate, facts["steps"]).vector
+    again = views.rule.fit(views.job, views.estimate, facts).vector
     shape = views.job.workload.domain.shape
     gap = views.job.workload.answer((stored - again).reshape(shape))
     typical = float(np.sqrt(np.mean((gap / np.maximum(views.stderr, 1e-9)) ** 2)))

@@ -30,6 +30,7 @@ from psephos.errors import ReleaseError
 from psephos.infer.agreement import Agreement, agreement
 from psephos.infer.consistency import ConsistentTables, consistent
 from psephos.infer.entropy import MaximumEntropy
+from psephos.infer.estimate import CellEstimate
 from psephos.infer.group_cells import Disagreement, GroupCells, rounded
 from psephos.infer.intervals import Widths, half_widths
 from psephos.infer.least_squares import BlockAnswers, LeastSquares, block_answers, least_squares
@@ -54,7 +55,11 @@ from psephos.release.requests import (
 )
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table
+from psephos.release.synthetic import public_generator, written_out
 from psephos.report.points import TOTAL
+from psephos.synthesis.quality import SyntheticQuality, quality_of, quality_of_answers
+from psephos.synthesis.sample import sample
+from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
@@ -178,7 +183,7 @@ class Views:
                 "disagreement": disagreement_facts(self.group_cells),
                 "left_out": self.groups.left_out,
             }
-        return {**asdict(self.rule), "steps": self.fit.steps, "gap": self.fit.gap}
+        return self.rule.facts(self.job, self.fit)
 
     @property
     def interval_facts(self) -> dict[str, Any] | None:
@@ -206,6 +211,11 @@ class Views:
     def cells(self) -> Array:
         """The solution in whole numbers."""
         return round_cells(self.solution, self.job.workload)
+
+    @property
+    def has_cells(self) -> bool:
+        """Are published tables sums of cells? Else they are counts of made-up rows."""
+        return True
 
     @cached_property
     def groups(self) -> PublishedGroups | None:
@@ -252,6 +262,33 @@ class Views:
             return grouped_answers(self.group_cells)
         return self.counted(self.cells)
 
+    @cached_property
+    def synthetic(self) -> SyntheticTable | None:
+        """The made-up rows of the release, if it has any."""
+        entry = self.job.file.synthetic
+        if entry is None or "published" not in self.kinds:
+            return None
+        if self.groups is None:
+            return written_out(self.job, self.cells, self.solution, self.simulation)
+        cells, rows = self.grouped_fit.cells, entry.rows or self.grouped_fit.total
+        table = sample(cells, generator=public_generator(self.job), rows=rows)
+        return replace(table, simulation=self.simulation)
+
+    @cached_property
+    def quality(self) -> SyntheticQuality | None:
+        """How far the made-up rows are from what is published; None if there are none."""
+        return None if self.synthetic is None else self.quality_of(self.synthetic)
+
+    def quality_of(self, table: SyntheticTable) -> SyntheticQuality:
+        """How far some rows are from what is published."""
+        workload = self.job.workload
+        if self.groups is None:
+            model = CellEstimate(workload.domain, self.solution, "published", self.simulation)
+            return quality_of(table, model, workload)
+        answers, total = grouped_answers(self.grouped_fit.cells), self.grouped_fit.total
+        places = self.published_rows
+        return quality_of_answers(table, workload, answers, places, float(total or 0))
+
     def compute(self, kinds: Collection[View]) -> None:
         """Work out the numbers of these views, which takes the time; they are then kept."""
         say = self.progress or (lambda _: None)
@@ -265,6 +302,8 @@ class Views:
         if "published" in kinds:
             say("published numbers")
             _ = self.published
+            say("made-up rows")
+            _ = self.quality
 
     def counted(self, cells: Array) -> Array:
         """The answers of all tables, counted from some cells."""
@@ -380,11 +419,13 @@ class Comparison:
 def compare_past(views: Views) -> list[Comparison]:
     """All past releases together beside the new measurement, then each one beside all others."""
     past = views.job.past
+    if not past:
+        return []
     seed = int.from_bytes(hashlib.sha256(views.steps[0].key.encode()).digest()[:8], "big")
     everything = tuple(range(len(past)))
     groups = dict.fromkeys([everything, *((i,) for i in everything)])
     comparisons = []
-    for group in groups if past else ():
+    for group in groups:
         moves = agreement(views.estimate, views.job.workload, group, seed=seed)
         tables = views.job.tables
         table = next(t.name for t in tables if moves.query < t.rows(views.job.workload).stop)

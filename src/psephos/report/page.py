@@ -109,6 +109,8 @@ class Rivals:
     errors: HtmlTable
     chart: ErrorChart | None
     by_table: HtmlTable | None
+    reason: str = ""
+    """Why the best strategy was measured, where the release file left that open."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,17 @@ class PlanFacts:
     reason: str
     stand_in: str
     errors: HtmlTable
+    held: str = ""
+    """What the consistent view was made to hold."""
+
+
+@dataclass(frozen=True)
+class SyntheticFacts:
+    """Made-up rows: how many, from what, how far from it, and what they are not for."""
+
+    facts: Pairs
+    distances: HtmlTable | None
+    misuses: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -190,6 +203,8 @@ class Page:
     intervals: IntervalMethod | None
     plan: PlanFacts | None = None
     """Where a plan was run that adapts to the data; there are no intervals and rivals then."""
+    synthetic: SyntheticFacts | None = None
+    """Where rows were made up."""
 
 
 def page_html(page: Page) -> str:

@@ -8,7 +8,7 @@ bits are given one at a time, each to the factor where it lowers the error most.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -111,17 +111,24 @@ def residual_strategy(
     weights: Array,
     merged: Sequence[Matrix],
     name: str,
+    bases: Mapping[int, Matrix] | None = None,
+    loss: float = 0.0,
 ) -> Strategy:
-    """Residual subspaces of (merged) attributes for Gaussian noise, each with its own weight."""
-    inside = {i: residual_matrix((merged[i].shape[0],), (0,)) for axes in sets for i in axes}
-    residuals = {i: spread(kron.factors[0], merged[i]) for i, kron in inside.items()}
+    """Residual subspaces of (merged) attributes for Gaussian noise, each with its own weight.
+
+    On every attribute nI - 11ᵀ is measured, or the basis that it has.
+    """
+    if bases is None:
+        axes_asked = {i for axes in sets for i in axes}
+        bases = {i: residual_matrix((merged[i].shape[0],), (0,)).factors[0] for i in axes_asked}
+    residuals = {i: spread(basis, merged[i]) for i, basis in bases.items()}
     totals = AxisTotals(tuple(m.shape[1] for m in merged))
     scale = float(np.max(weights))
     blocks = []
     for axes, weight in zip(sets, weights, strict=True):
         factors = NamedFactors.of(totals, {i: residuals[i] for i in axes})
         blocks.append(Block(Kron(factors), rounded_weight(float(weight) / scale)))
-    return Strategy.trusted(domain, NoiseKind.GAUSSIAN, Query(tuple(blocks)), name)
+    return Strategy.trusted(domain, NoiseKind.GAUSSIAN, Query(tuple(blocks)), name, loss)
 
 
 def whole_strategy(

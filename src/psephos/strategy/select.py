@@ -98,7 +98,10 @@ def opt_marginals(
 
 
 def residual(workload: Workload, noise: NoiseName = "gaussian") -> Strategy:
-    """Residual subspaces, optimal for marginals under Gaussian noise, in closed form."""
+    """Residual subspaces, optimal for marginals under Gaussian noise, in closed form.
+
+    Attributes asked by prefixes, ranges or levels get the best basis for these.
+    """
     return search(workload, noise, "residual", restarts=1)
 
 

@@ -89,7 +89,9 @@ class Strategy(Value):
             )
 
     @classmethod
-    def trusted(cls, domain: Domain, noise: NoiseKind, query: Query, name: str) -> Strategy:
+    def trusted(
+        cls, domain: Domain, noise: NoiseKind, query: Query, name: str, rounding_loss: float = 0.0
+    ) -> Strategy:
         """Of blocks that a selector wrote down: marginals by the thousand are not copied first.
 
         The kernel takes every query apart before it measures it, whoever made it.
@@ -97,6 +99,7 @@ class Strategy(Value):
         strategy = object.__new__(cls)
         defaults = {f.name: f.default for f in fields(cls)}
         strategy.__dict__.update(defaults, domain=domain, noise=noise, query=query, name=name)
+        strategy.__dict__["rounding_loss"] = rounding_loss
         return strategy
 
     def as_result(self, name: str, rivals: tuple[Rival, ...], *, complete: bool) -> Strategy:

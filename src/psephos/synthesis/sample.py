@@ -30,6 +30,7 @@ from psephos.infer.graphical_model import GraphicalModel
 from psephos.infer.group_cells import GroupCells, with_sum
 from psephos.infer.least_squares import LeastSquares
 from psephos.infer.local_tables import LocalTables
+from psephos.infer.records import RecordEstimate
 from psephos.infer.rounding import round_cells
 from psephos.matrix.marginals import Axes
 from psephos.synthesis.table import SyntheticTable
@@ -55,7 +56,7 @@ def sample(
     """A synthetic table from an estimate that is nowhere negative.
 
     Args:
-        estimate: a graphical model, local tables, groups of tables, or an estimate of all cells
+        estimate: a graphical model, records, local tables, groups of tables, or one of all cells
         generator: public randomness, such as `PlanVector.public_random` makes from a key
         rows: how many rows; else as many as the estimate has
         workload: what rounding keeps near, for a vector of cells; else tables of two attributes
@@ -72,6 +73,9 @@ def sample(
     if isinstance(estimate, GraphicalModel):
         number = checked_rows(rows, estimate.total)
         return SyntheticTable(estimate.domain, _of_model(estimate, number, generator), simulation)
+    if isinstance(estimate, RecordEstimate):
+        number = checked_rows(rows, estimate.rows)
+        return SyntheticTable(estimate.domain, _of_records(estimate, number, generator), simulation)
     if isinstance(estimate, LocalTables | GroupCells):
         domain, tables = _tables_of(estimate)
         number = checked_rows(rows, max(float(table.sum()) for table in tables.values()))
@@ -149,6 +153,13 @@ def _of_model(model: GraphicalModel, rows: int, generator: Generator) -> Array:
         place = deal(cells[:, axis], table, generator)
         records[:, axis] = members[(np.cumsum(sizes) - sizes)[cells[:, axis]] + place]
     return records
+
+
+def _of_records(estimate: RecordEstimate, rows: int, generator: Generator) -> Array:
+    """Each record as often as any other, within one: a step of equal length for every row."""
+    steps = (np.arange(rows) + generator.random()) * (len(estimate.records) / max(rows, 1))
+    places = np.minimum(steps.astype(np.int64), len(estimate.records) - 1)
+    return np.asarray(estimate.records)[places]
 
 
 def _dealt(width: int, rows: int, steps: Sequence[_Step], generator: Generator) -> Array:

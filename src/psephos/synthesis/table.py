@@ -6,7 +6,6 @@ table is worth is checked against that model, query by query (`SyntheticTable.ga
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,17 +15,12 @@ import numpy as np
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.domain.values import OTHER
-from psephos.errors import DomainError, ShapeError, TooLargeError
+from psephos.errors import DomainError, ShapeError
 from psephos.infer.estimate import Answers, Estimate
-from psephos.inverse.form import multiply
-from psephos.matrix import Kron
-from psephos.matrix.marginals import Axes
+from psephos.infer.records import counted_answers, record_counts
 from psephos.values import Array, Value, frozen
 from psephos.workload.product import Product
 from psephos.workload.workload import Workload
-
-COUNTED_CELLS = 1 << 26
-"""The most cells of a table that is counted at once."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,6 +60,26 @@ class SyntheticTable(Value):
         smallest = np.min_scalar_type(max(self.domain.shape) - 1)
         object.__setattr__(self, "records", frozen(records, smallest))
 
+    @classmethod
+    def of_arrow(cls, domain: Domain, table: Any, simulation: bool = False) -> SyntheticTable:
+        """The rows of an Arrow table as `to_arrow` wrote it; undeclared entries are refused."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        cells: dict[str, Array] = {}
+        for name, attribute in _columns(domain):
+            entries = pa.array(_entries(attribute))
+            column = table.column(name).combine_chunks().cast(entries.type)
+            places = pc.index_in(column, value_set=entries)
+            if places.null_count:
+                raise DomainError(f"column {name!r} has an entry that the schema does not declare")
+            cells[name] = places.to_numpy().astype(np.int64)
+        records = [
+            _merged(name, attribute, cells)
+            for name, attribute in zip(domain.names, domain.attributes, strict=True)
+        ]
+        return cls(domain, np.stack(records, axis=1), simulation)
+
     @property
     def rows(self) -> int:
         """How many rows there are."""
@@ -79,21 +93,14 @@ class SyntheticTable(Value):
                [0, 0]])
         """
         axes = [self.domain.axis(name) for name in names]
-        return self._counts(tuple(axes)).reshape([self.domain.shape[i] for i in axes])
+        counts = record_counts(self.domain, self.records, tuple(axes))
+        return counts.reshape([self.domain.shape[i] for i in axes])
 
     def answer(self, workload: Workload) -> Answers:
         """The counts that a workload asks for, each about few attributes."""
         Workload.require(workload, self.domain)
-        known: dict[Axes, Array] = {}
-        values = []
-        for i in range(len(workload.products)):
-            active = workload.kron(i).active
-            axes = tuple(axis for axis, _ in active)
-            if axes not in known:
-                known[axes] = self._counts(axes)
-            factors = tuple(factor for _, factor in active)
-            values.append(multiply(Kron(factors), known[axes]) if factors else known[axes])
-        return Answers(workload, np.concatenate(values), biased=True, simulation=self.simulation)
+        values = counted_answers(self.domain, self.records, workload)
+        return Answers(workload, values, biased=True, simulation=self.simulation)
 
     def gaps(self, estimate: Estimate, workload: Workload) -> TableGaps:
         """Every query of a workload, as this table and as the estimate answer it.
@@ -127,22 +134,6 @@ class SyntheticTable(Value):
         for attribute, column in zip(self.domain.attributes, self.records.T, strict=True):
             cells += _unmerged(attribute, column.astype(np.int64))
         return cells
-
-    def _counts(self, axes: Axes) -> Array:
-        shape = [self.domain.shape[i] for i in axes]
-        cells = math.prod(shape)
-        if cells > COUNTED_CELLS:
-            names = ", ".join(self.domain.names[i] for i in axes)
-            raise TooLargeError(
-                f"a table of {names} has {cells:,} cells, over the limit of {COUNTED_CELLS:,}; "
-                "ask about fewer attributes at a time",
-                cells,
-                COUNTED_CELLS,
-            )
-        place = np.zeros(self.rows, dtype=np.int64)
-        for i in axes:
-            place = place * self.domain.shape[i] + self.records[:, i]
-        return np.bincount(place, minlength=cells)
 
     def __repr__(self) -> str:
         mark = "Simulated synthetic table" if self.simulation else "Synthetic table"
@@ -200,6 +191,14 @@ def _unmerged(attribute: Attribute, cells: Array) -> list[Array]:
     places = np.unravel_index(cells, [part.size for _, part in attribute.parts])
     pairs = zip(attribute.parts, places, strict=True)
     return [each for (_, part), place in pairs for each in _unmerged(part, place)]
+
+
+def _merged(name: str, attribute: Attribute, cells: dict[str, Array]) -> Array:
+    """The cells of an attribute from those of its columns."""
+    if not attribute.parts:
+        return cells[name]
+    places = tuple(_merged(part, each, cells) for part, each in attribute.parts)
+    return np.asarray(np.ravel_multi_index(places, [each.size for _, each in attribute.parts]))
 
 
 def _entries(attribute: Attribute) -> list[Any]:

@@ -37,6 +37,8 @@ SUBSETS_LIMIT = 1 << 24
 """The most sets of attributes that `subset_traces` lists."""
 SHOWN_PRODUCTS = 40
 """Rows of the table that a notebook shows."""
+Moments = Sequence[tuple[float, float]]
+"""Two numbers for each matrix of a workload: what it asks of constants, and of differences."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -261,7 +263,7 @@ class Workload(Value):
         grams = self.kron(i).gram()
         return grams.factors if isinstance(grams, Kron) else (grams,)
 
-    def subset_traces(self) -> Array:
+    def subset_traces(self, moments: Moments | None = None) -> Array:
         """τ_S for every set S of attributes, numbered by Σ_{i∈S} 2^i.
 
         All matrices in the span of the marginal Grams share eigenspaces, one for each set S of
@@ -269,6 +271,8 @@ class Workload(Value):
         a product's factor on attribute i, is
 
             τ_S = Σ_products w² Π_{i∈S} (tr G_i - 1ᵀG_i1/n_i) · Π_{i∉S} 1ᵀG_i1/n_i
+
+        Other pairs of numbers than these two may be given for each query set, as in `moments`.
 
         >>> from psephos.workload.builders import marginals
         >>> marginals(Domain.of(a=2, b=3), up_to=1).subset_traces()
@@ -282,18 +286,17 @@ class Workload(Value):
                 SUBSETS_LIMIT,
             )
         traces = np.zeros(1 << len(names))
-        for product in self.products:
-            sets = product.factors
+        moments = self.moments if moments is None else moments
+        for product, row in zip(self.products, self.listed.rows, strict=True):
+            on_axis = {self.listed.axes[k]: moments[k] for k in row}
             tau = np.array([product.weight**2])
-            for name, n in zip(names, shape, strict=True):
-                constant, varying = (
-                    self._moments(name, sets[name]) if name in sets else (float(n), 0.0)
-                )
+            for axis, n in enumerate(shape):
+                constant, varying = on_axis.get(axis, (float(n), 0.0))
                 tau = np.concatenate([tau * constant, tau * varying])
             traces += tau
         return traces
 
-    def closure_traces(self) -> dict[tuple[int, ...], float]:
+    def closure_traces(self, moments: Moments | None = None) -> dict[tuple[int, ...], float]:
         """The τ_S of `subset_traces` that are not zero: S inside the attributes of some product."""
         digits = math.fsum(math.log(n) for n in self.domain.shape)
         if digits > math.log(1e300):
@@ -304,7 +307,7 @@ class Workload(Value):
                 10**300,
             )
         numbered = self.listed
-        moments = [self._moments(name, queries) for name, queries in self._items]
+        moments = self.moments if moments is None else moments
         constant, varying = np.array(moments, dtype=float).reshape(-1, 2).T
         weights = np.array([product.weight**2 for product in self.products])
         axes = np.array(numbered.axes, dtype=np.int64)
@@ -326,22 +329,10 @@ class Workload(Value):
                             traces[key] = traces.get(key, 0.0) + share
         return traces
 
-    def _moments(self, name: str, queries: QuerySet) -> tuple[float, float]:
-        """1ᵀG1/n and tr G - 1ᵀG1/n of a factor."""
-        moments = self._known_moments.get((name, queries))
-        if moments is None:
-            matrix = self._factor(name, queries)
-            gram = matrix.gram()
-            constant = gram.sum() / matrix.shape[1]
-            varying = max(0.0, gram.trace() - constant)
-            # A total leaves rounding dust where the exact difference is zero.
-            dust = varying < 1e-12 * gram.trace()
-            moments = self._known_moments[name, queries] = (constant, 0.0 if dust else varying)
-        return moments
-
     @cached_property
-    def _known_moments(self) -> dict[tuple[str, QuerySet], tuple[float, float]]:
-        return {}
+    def moments(self) -> Moments:
+        """1ᵀG1/n and tr G - 1ᵀG1/n of each matrix that is `listed`."""
+        return [_moments(matrix) for matrix in self.listed.matrices]
 
     # ---- answers and their names ---------------------------------------------------------------
 
@@ -482,6 +473,15 @@ class Reduction:
     def __repr__(self) -> str:
         new, old = self.partition.shape
         return f"Reduction({old:,} cells to {new:,})"
+
+
+def _moments(matrix: Matrix) -> tuple[float, float]:
+    """1ᵀG1/n and tr G - 1ᵀG1/n of a factor."""
+    gram = matrix.gram()
+    constant = gram.sum() / matrix.shape[1]
+    varying = max(0.0, gram.trace() - constant)
+    # A total leaves rounding dust where the exact difference is zero.
+    return constant, 0.0 if varying < 1e-12 * gram.trace() else varying
 
 
 def _conjunction(condition: Predicate) -> Product:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.engines.columns import column_problems, needed_columns
 from psephos.engines.duckdb.arrow import COLUMNS_CHANGED, Relation, arrow_relation
@@ -54,6 +55,10 @@ class Reader:
             hint = "" if named else "; name attributes and person as the source does"
             raise DomainError("; ".join(problems.values()) + hint)
 
+    def check_schema(self, domain: Domain, cap: Cap | None) -> None:
+        """Refuses, before anything is charged, a schema that the columns do not fit."""
+        self.check_columns(needed_columns(domain, cap))
+
     def count(
         self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
     ) -> Array:
@@ -64,11 +69,8 @@ class Reader:
         self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
     ) -> list[Array]:
         """See `psephos.kernel.source.Source.counts`."""
-        self.check_columns(needed_columns(domain, cap))
-        for conjunct in keep:
-            shape = tuple(domain[name].size for name in conjunct.names)
-            if conjunct.mask.shape != shape:
-                raise ShapeError(f"a mask over {conjunct.names} has shape {conjunct.mask.shape}")
+        self.check_schema(domain, cap)
+        check_masks(domain, keep)
         counts = self._counts(domain, tables, keep, cap)
         if counts is None:  # told from a frame that holds no count, and without a context
             raise SourceError(UNCOUNTABLE)
@@ -89,6 +91,34 @@ class Reader:
                 if len(tables) == 1:
                     return [_add_up(rows, domain, tables[0], keep, cap)]
                 return _add_up_all(rows, domain, tables, keep, cap)
+
+            with self.snapshot() as snapshot:
+                return snapshot.read(needed_columns(domain, cap), counted)
+        except Exception:  # noqa: BLE001 - an engine's words may hold an entry
+            pass
+        return None
+
+    def conjunctions(self, domain: Domain, q: Conjunctions, keep: Cells, cap: Cap | None) -> Array:
+        """See `psephos.kernel.source.Source`."""
+        self.check_schema(domain, cap)
+        check_masks(domain, keep)
+        q.check(domain)
+        counts = self._conjunctions(domain, q, keep, cap)
+        if counts is None:  # as in `counts`
+            raise SourceError(UNCOUNTABLE)
+        return counts
+
+    def _conjunctions(
+        self, domain: Domain, conjunctions: Conjunctions, keep: Cells, cap: Cap | None
+    ) -> Array | None:
+        """The counts, or None where they cannot be had."""
+        try:
+            cache = self._row_cache(domain, cap, at_once=True)
+            if cache is not None:
+                return cache.conjunctions(conjunctions, keep)
+
+            def counted(rows: Rows) -> Array:
+                return _add_up_conjunctions(rows, domain, conjunctions, keep, cap)
 
             with self.snapshot() as snapshot:
                 return snapshot.read(needed_columns(domain, cap), counted)
@@ -216,6 +246,32 @@ def _add_up_all(
         for total, table in zip(sums, counts, strict=True):
             total += table
     return sums
+
+
+def _add_up_conjunctions(
+    rows: Rows, domain: Domain, conjunctions: Conjunctions, keep: Cells, cap: Cap | None
+) -> Array:
+    """In how many rows each conjunction holds, in one reading of the rows."""
+    axes = {*conjunctions.attributes.reshape(-1).tolist(), *map(domain.axis, _masked(keep))} - {-1}
+    some = domain.project([domain.names[axis] for axis in sorted(axes)] or domain.names[:1])
+    text = rows.indices(domain, [(name,) for name in some.names], cap)
+    projected = conjunctions.over(sorted(axes))
+    totals = np.zeros(len(conjunctions), dtype=np.int64)
+    for columns in _index_columns(rows, text, cap):
+        totals += RowCache(some, tuple(columns)).conjunctions(projected, keep)
+    return totals
+
+
+def _masked(keep: Cells) -> set[str]:
+    return {name for conjunct in keep for name in conjunct.names}
+
+
+def check_masks(domain: Domain, keep: Cells) -> None:
+    """Refuses masks of another shape than their attributes have."""
+    for conjunct in keep:
+        shape = tuple(domain[name].size for name in conjunct.names)
+        if conjunct.mask.shape != shape:
+            raise ShapeError(f"a mask over {conjunct.names} has shape {conjunct.mask.shape}")
 
 
 def _index_columns(rows: Rows, text: str, cap: Cap | None) -> Iterator[list[Array]]:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from psephos.domain.bits import column_counts
+from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.kernel.source import Cells, Names
 from psephos.values import Array
@@ -20,6 +22,9 @@ MOST_BYTES = 1 << 28
 """Tables that would need more are read for every count."""
 SLICE = 1 << 20
 """So many rows are counted at once, which takes some 30 bytes for each."""
+TABLE_COST = 100
+"""To count a row in a table takes as long as to look for so many conjunctions in it, as bits."""
+MOST_TABLE_CELLS = 1 << 26
 
 
 class RowCache:
@@ -78,6 +83,23 @@ class RowCache:
                 else:
                     table += len(rows[0])
         return counts
+
+    def conjunctions(self, conjunctions: Conjunctions, keep: Cells) -> Array:
+        """In how many rows each conjunction holds, of those that all of `keep` allow.
+
+        Many conjunctions on few tables are counted by these, others as bits.
+        """
+        sets, _ = conjunctions.tables()
+        sizes = self._domain.shape
+        cells = sum(math.prod(sizes[axis] for axis in axes) for axes in sets)
+        if len(sets) * TABLE_COST < len(conjunctions) and cells <= MOST_TABLE_CELLS:
+            return conjunctions.counted_by(self._domain, lambda names: self.counts(names, keep))
+        totals = np.zeros(len(conjunctions), dtype=np.int64)
+        step = SLICE if keep else max(len(self._columns[0]), 1)
+        for start in range(0, len(self._columns[0]), step):
+            rows = self._slice(slice(start, start + step), keep)
+            totals += column_counts(rows, sizes, conjunctions)
+        return totals
 
     def _slice(self, rows: slice, keep: Cells) -> list[Array]:
         """The columns of some rows, of those that all of `keep` allow."""

@@ -2,7 +2,7 @@
 
 A search says which tables of counts it looks at, and draws its result from them; its mechanism says
 what that books in rho (`budget.RHO_OF_EPSILON`). `ProtectedVector.choose` and `partition` take the
-types listed here, by identity, and no other.
+types listed here, by identity, and no other; `draw_queries` takes `UndercountedQueries`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Protocol, Self
 
 from psephos.kernel.budget import Mechanism
+from psephos.kernel.scores.dual_query import UndercountedQueries
 from psephos.kernel.scores.far_from_independent import FarFromIndependent
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.scores.noisy_intervals import NoisyIntervals
@@ -66,6 +67,7 @@ __all__ = [
     "PrivTree",
     "PrivateSearch",
     "Score",
+    "UndercountedQueries",
     "WholePartitions",
     "WorstApproximated",
 ]

@@ -10,6 +10,7 @@ from psephos.release.spec.entries import (
     PrivacyEntry,
     ReleaseFile,
     SelectionEntry,
+    SyntheticEntry,
     TableEntry,
     TargetEntry,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "PrivacyEntry",
     "ReleaseFile",
     "SelectionEntry",
+    "SyntheticEntry",
     "Table",
     "TableEntry",
     "TargetEntry",

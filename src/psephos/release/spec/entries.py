@@ -28,6 +28,7 @@ from psephos.domain.domain import Domain, checked_edition
 from psephos.errors import DomainError, PsephosError, ReleaseError
 from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
 from psephos.kernel.unit import Change, Unit
+from psephos.synthesis.method import SyntheticMethod
 
 UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\x7f")
 """Characters that XML has no place for."""
@@ -84,6 +85,7 @@ Scalar = Annotated[bool | int | float | str, BeforeValidator(_plain_number)]
 View = Literal["raw", "consistent", "published"]
 PublishedMethod = Literal["entropy", "least squares"]
 Format = Literal["csv", "parquet"]
+
 Amount = Annotated[
     str,
     BeforeValidator(lambda x: str(x) if type(x) in (int, Decimal) else x),
@@ -352,6 +354,23 @@ class OutputEntry(FileEntry):
     )
 
 
+class SyntheticEntry(FileEntry):
+    """A table of made-up rows that answers like the published tables."""
+
+    method: SyntheticMethod = Field(
+        "auto", description="how the data are measured that rows are made up from"
+    )
+    rows: int | None = Field(
+        None,
+        ge=1,
+        le=10**8,
+        description="how many rows; as many as the published total if left out",
+    )
+    queries: int | None = Field(
+        None, ge=1, le=10**7, description="the most queries that dual_query plays with"
+    )
+
+
 class ReleaseFile(FileEntry):
     """A whole release."""
 
@@ -384,6 +403,9 @@ class ReleaseFile(FileEntry):
     tables: tuple[TableEntry, ...] = Field(min_length=1)
     method: MethodEntry = Field(default_factory=lambda: MethodEntry.model_validate({}))
     selection: SelectionEntry = Field(default_factory=lambda: SelectionEntry.model_validate({}))
+    synthetic: SyntheticEntry | None = Field(
+        None, description="made-up rows beside the tables; leave it out for none"
+    )
     output: OutputEntry = Field(default_factory=lambda: OutputEntry.model_validate({}))
 
     @model_validator(mode="before")
@@ -427,6 +449,16 @@ class ReleaseFile(FileEntry):
         if self.method.options and self.method.name in ("measure", "auto"):
             raise ValueError(
                 f"method.options: {self.method.name!r} has none; they go with a plan's name"
+            )
+        named = self.synthetic is not None and self.synthetic.method not in ("auto", "sample")
+        if named and self.method.name != "measure":
+            raise ValueError(
+                "synthetic.method and method.name each name a plan; leave one of them out"
+            )
+        if self.synthetic is not None and "published" not in self.output.views:
+            raise ValueError(
+                'synthetic: rows are made up from the published view; add "published" to '
+                "output.views"
             )
         return self
 

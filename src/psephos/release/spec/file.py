@@ -30,6 +30,7 @@ from psephos.release.spec.entries import (
     PrivacyEntry,
     ReleaseFile,
     SelectionEntry,
+    SyntheticEntry,
     TableEntry,
     TargetEntry,
 )
@@ -77,6 +78,7 @@ EXAMPLES = {
     "stand_in": 'stand_in = "2015.csv"',
     "consistency": 'consistency = "l2", "l1" or "linf"',
     "prior": 'prior = "independent" or "stand_in"',
+    "synthetic": 'synthetic = { method = "auto" }',
     "output": 'output = { bundle = "bundle" }',
     "views": 'views = ["consistent", "published"]',
     "formats": 'formats = ["csv"]',
@@ -93,6 +95,7 @@ SECTION_MODELS: dict[str, type[FileEntry]] = {
     "target": TargetEntry,
     "method": MethodEntry,
     "selection": SelectionEntry,
+    "synthetic": SyntheticEntry,
     "output": OutputEntry,
 }
 CURLY_QUOTES = "“”„‟‘’‚‛«»"

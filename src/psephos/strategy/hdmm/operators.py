@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.random import Generator
@@ -33,11 +33,12 @@ from psephos.strategy.hdmm.opt0 import DESCENT_STEPS, GRID_ROWS, LONG_LINE, opt0
 from psephos.strategy.hdmm.product import LONGEST_AXIS, opt_product
 from psephos.strategy.hdmm.range_tree import TreeFactor, optimise_range_tree
 from psephos.strategy.hdmm.residual import residual_blocks
+from psephos.strategy.hdmm.residual_bases import LONGEST_BASIS, is_by_value, opt_residual_bases
 from psephos.strategy.hdmm.union import PAIR_SEARCH_CELLS, opt_union
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.product import Product
-from psephos.workload.workload import Reduction, Workload
+from psephos.workload.workload import Moments, Reduction, Workload
 
 MOST_ANSWERS = 10**9
 """Strategies with more answers than this are not considered."""
@@ -326,13 +327,13 @@ def _grouping(groups: Array) -> Matrix:
     return total(groups.size) if count == 1 else Partition(groups)
 
 
-def _traces(problem: SelectionProblem) -> Array | dict[Axes, float]:
+def _traces(problem: SelectionProblem, moments: Moments | None = None) -> Array | dict[Axes, float]:
     """One number for each set of attributes, or for those inside of what products ask if fewer."""
     small, d = problem.reduction.workload, len(problem.shape)
     inside = sum(1 << len(product.items) for product in small.products)
     if d <= LATTICE_ATTRIBUTES or (d <= MANY_ATTRIBUTES and 4 * inside > 1 << d):
-        return small.subset_traces()
-    return small.closure_traces()
+        return small.subset_traces(moments)
+    return small.closure_traces(moments)
 
 
 def _marginals(
@@ -359,6 +360,17 @@ def _residual(problem: SelectionProblem, rng: Generator, deadline: Deadline) -> 
         problem.merged, "residual",
     )  # fmt: skip
     yield Candidate(strategy)
+    if problem.all_marginals:
+        return  # value by value is best
+    blocks = opt_residual_bases(
+        problem.reduction.workload, partial(_traces, problem), build.room(), deadline
+    )
+    if blocks is not None:
+        strategy = build.residual_strategy(
+            problem.workload.domain, blocks.sets, blocks.weights, problem.merged,
+            "residual bases", blocks.matrices, blocks.rounding_loss,
+        )  # fmt: skip
+        yield Candidate(strategy)
 
 
 def _tree(problem: SelectionProblem, rng: Generator, deadline: Deadline) -> Iterator[Candidate]:
@@ -478,6 +490,22 @@ def _marginal_seconds(problem: SelectionProblem) -> float:
     return 0.2 + 1e-4 * min(2.0 ** len(problem.shape), 1e5)
 
 
+def _residual_seconds(problem: SelectionProblem) -> float:
+    """With a basis for every attribute that is not asked value by value."""
+    if problem.all_marginals:
+        return _marginal_seconds(problem)
+    lengths = [
+        n
+        for n, queries in zip(
+            problem.shape, problem.reduction.workload.different_factors(), strict=True
+        )
+        if n <= LONGEST_BASIS and not all(map(is_by_value, queries))
+    ]
+    return _marginal_seconds(problem) + sum(
+        20 * 10 * DESCENT_FLOP_SECONDS * float(n) ** 3 for n in lengths
+    )
+
+
 HDMM_OPERATORS = [
     Operator(
         4,
@@ -493,7 +521,7 @@ HDMM_OPERATORS = [
         "residual",
         _residual,
         lambda p: p.noise is NoiseKind.GAUSSIAN and max(p.shape) <= RESIDUAL_AXIS,
-        _marginal_seconds,
+        _residual_seconds,
         starts=_once,
         always=lambda p: True,
     ),

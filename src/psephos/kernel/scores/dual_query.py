@@ -1,0 +1,148 @@
+"""Queries that records undercount: one round of DualQuery (Gaboardi et al. 2014, Algorithm 1).
+
+A game between queries and records. After records x¹ … xᵗ, query q with true count c_q has
+
+    k_q = Σ_τ (n·q(xᵗ) - c_q),    weight exp(-λ k_q),
+
+n a declared number of rows, λ the paper's η/n: what records undercount weighs more (its Equation 1
+and its Algorithm 1 differ in sign; the other sign ends far from the data). The negation of q holds
+where q does not, so that its count is n - c_q, its k is -k_q, and both are candidates. A round
+draws s queries, independently and in proportion to their weights.
+
+Privacy: one row more or less moves c_q by at most 1, so k_q by at most t, and weights by at most
+exp(λt) up or down: a draw is an exponential mechanism of ε = 2λt per row moved, and ε²/8-zCDP, its
+range being bounded (Cesar and Rogers 2021). Its s draws share the spend evenly. What is cut off
+counts above n moves them no further. Nothing rests on n being true, and a wrong one costs accuracy.
+
+Draws are exact. With integers W ≥ 2ᵇ·exp(-γ), γ = λ(k - min k), a candidate is proposed in
+proportion to W and kept with probability 2ᵇ·exp(-γ)/W; no float takes part
+(tests/kernel/test_dual_query.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from psephos.domain.bits import record_counts
+from psephos.domain.conjunctions import Conjunctions
+from psephos.domain.domain import Domain
+from psephos.errors import RefusedError, ShapeError
+from psephos.kernel.budget import Mechanism
+from psephos.kernel.scores.exponentials import (
+    UNIT_BITS,
+    UpperExponentials,
+    falls_below,
+    rounded_rate,
+)
+from psephos.kernel.scores.mechanisms import Draws
+from psephos.values import Array, largest
+
+MOST_DRAWN_FROM = 1 << 25
+MOST_DRAWS = 1 << 20
+LARGEST_SCORE = 1 << 53
+"""Rows times rounds; sums of counts stay below."""
+DRAW_BITS = 40
+SUM_BITS = 62
+"""The weights of all candidates add up to less than 2 to this power."""
+
+
+@dataclass(frozen=True, eq=False)
+class UndercountedQueries:
+    """Draw conjunctions, or negations of them, that records so far hold too rarely.
+
+    Args:
+        queries: the conjunctions; number i + len(queries) stands for the negation of number i
+        records: one row of cell codes for each round so far, at least one
+        rows: how many rows the table has, as declared
+        draws: how many queries to draw
+    """
+
+    queries: Conjunctions
+    records: ArrayLike
+    rows: int
+    draws: int
+    mechanism: ClassVar[Mechanism] = "exponential"
+
+    def admitted(self, domain: Domain) -> UndercountedQueries:
+        """The same from the kernel's own parts; what is no round over this domain is refused."""
+        queries, rows, draws = self.queries, self.rows, self.draws
+        if type(queries) is not Conjunctions:
+            raise RefusedError(f"queries are Conjunctions, got {type(queries).__name__}")
+        conjunctions = Conjunctions(_whole(queries.attributes), _whole(queries.values))
+        conjunctions.check(domain)
+        if len(conjunctions) > MOST_DRAWN_FROM:
+            raise RefusedError(f"at most {MOST_DRAWN_FROM:,} queries, got {len(conjunctions):,}")
+        records, sizes = _whole(self.records), np.array(domain.shape)
+        if records.ndim != 2 or records.shape[1] != sizes.size or not len(records):
+            raise ShapeError(
+                f"records are rows of {sizes.size:,} cell codes, one for each round so far, got an "
+                f"array of shape {records.shape}; the first round is drawn without data"
+            )
+        if (records < 0).any() or (records >= sizes).any():
+            raise ShapeError("a record has a code outside of its attribute's cells")
+        for name, number, most in (
+            ("rows", rows, LARGEST_SCORE // len(records)),
+            ("draws", draws, MOST_DRAWS),
+        ):
+            if type(number) is not int or not 1 <= number <= most:
+                raise RefusedError(f"{name} is a whole number from 1 to {most:,}, got {number!r}")
+        return UndercountedQueries(conjunctions, records, rows, draws)
+
+    @property
+    def parts(self) -> Sequence[Any]:
+        """Queries, records, and the two numbers."""
+        records = np.asarray(self.records)
+        arrays = self.queries.attributes, self.queries.values, records
+        return "undercounted queries", *arrays, self.rows, self.draws
+
+    def scores(self, counts: Array, domain: Domain) -> Array:
+        """How far the records have overcounted each query so far: k."""
+        records = np.asarray(self.records)
+        held = record_counts(self.queries, records, domain.shape)
+        return np.asarray(self.rows * held - len(records) * np.minimum(counts, self.rows))
+
+    def draw(self, counts: Array, domain: Domain, epsilon: Fraction, draws: Draws) -> Array:
+        """The numbers of the drawn queries; epsilon is for all draws, per row moved."""
+        scores = self.scores(counts, domain)
+        rate = rounded_rate(epsilon / self.draws / (2 * len(np.asarray(self.records))))
+        gaps = np.concatenate([scores, -scores]) + int(np.abs(scores).max())
+        return _drawn(gaps - gaps.min(), rate, self.draws, draws)
+
+
+def _drawn(gaps: Array, rate: Fraction, number: int, draws: Draws) -> Array:
+    """Independent draws of candidates i with probability proportional to exp(-rate·gaps[i]).
+
+    Privacy: exact, see the module's text. Bounds are within 2⁻¹⁹ of the weights above 2⁻²⁰, and
+    the largest weight is 1, so hardly a proposal is dropped; how long it takes depends on the
+    gaps (tests/kernel/test_dual_query.py::test_draws_have_their_probabilities).
+    """
+    bits = min(DRAW_BITS, SUM_BITS - int(gaps.size).bit_length())
+    upper = UpperExponentials(rate).of(gaps)
+    halvings = np.minimum(upper.halvings + (DRAW_BITS - bits), SUM_BITS)
+    weights = -((-(upper.mantissa << (DRAW_BITS - UNIT_BITS))) >> halvings)
+    ends = np.cumsum(weights)
+    drawn: list[int] = []
+    while len(drawn) < number:
+        place = draws.below(int(ends[-1]))
+        candidate = int(np.searchsorted(ends, place, "right"))
+        gamma = rate * int(gaps[candidate])
+        if falls_below(gamma, bits, [(1, int(weights[candidate]))], draws):
+            drawn.append(candidate)
+    return np.array(drawn, dtype=np.int64)
+
+
+def _whole(given: Any) -> Array:
+    """A copy of whole numbers, and no subclass; each array is read once."""
+    try:
+        copy = np.array(given)
+    except (TypeError, ValueError, MemoryError):
+        copy = np.array([])
+    if copy.dtype.kind not in "iu" or largest(copy) >= 1 << 31:
+        raise ShapeError(f"queries and records hold whole 32-bit numbers, got {copy.dtype}")
+    return copy.astype(np.int32)

@@ -1,0 +1,50 @@
+"""Made-up rows from a bundle, free of charge: whoever has its numbers can deal out rows of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from psephos.errors import ReleaseError, checked_whole
+from psephos.release.bundle import Bundle
+from psephos.release.plan_views import PlanViews
+from psephos.release.synthetic import public_generator, written_out
+from psephos.synthesis.quality import SyntheticQuality
+from psephos.synthesis.sample import sample
+from psephos.synthesis.table import SyntheticTable
+
+MOST_ROWS = 10**8
+
+
+class MadeUpRows(NamedTuple):
+    """Rows, and how far they are from the published numbers."""
+
+    table: SyntheticTable
+    quality: SyntheticQuality
+
+
+def rows_from(bundle: Bundle, rows: int | None = None) -> MadeUpRows:
+    """Rows that answer like a bundle's published view; the same ones each time.
+
+    Args:
+        bundle: a release
+        rows: how many; as many as are published if left out
+    """
+    if "published" not in bundle.manifest["views"]:
+        raise ReleaseError(
+            "rows are made up from the published view, and this release has none; release it with "
+            '"published" among output.views, which costs nothing more'
+        )
+    if rows is not None and checked_whole(rows, "rows", 1) > MOST_ROWS:
+        raise ReleaseError(f"rows is at most {MOST_ROWS:,}, got {rows:,}")
+    if bundle.manifest.get("synthetic") is not None and rows in (None, bundle.synthetic.rows):
+        table = bundle.synthetic
+        return MadeUpRows(table, bundle.views.quality_of(table))
+    views, generator = bundle.views, public_generator(bundle.job)
+    if isinstance(views, PlanViews) and not views.has_cells:
+        table = sample(views.plan_estimate, generator=generator, rows=rows)
+    elif views.groups is not None:
+        total = (bundle.manifest.get("published") or {}).get("total")
+        table = sample(bundle.group_estimates, generator=generator, rows=rows or total)
+    else:
+        table = written_out(bundle.job, views.cells, bundle.estimate, bundle.simulation, rows)
+    return MadeUpRows(table, views.quality_of(table))
