@@ -187,5 +187,5 @@ def test_a_given_prior_and_few_cells_leave_classes_out():
         patch.setattr(prior_model, "CLASS_CELLS", 1)
         prior = np.ones(DOMAIN.size)
         assert not maximum_entropy(estimate, TABLES, prior=prior, classes=True).classes
-        patch.setattr(latent_classes, "MOST_NUMBERS", 10)
+        patch.setattr(latent_classes, "MOST_CLASS_NUMBERS", 10)
         assert not maximum_entropy(estimate, TABLES, classes=True).classes

@@ -46,7 +46,7 @@ DENSE_ENTRIES = 4_000_000
 """The most entries of a factor that is written out; larger ones are solved by iteration."""
 SUM_TOLERANCE = 1e-8
 """How near Bᵀv has to be to 1."""
-INFORMATION_DUST = 1e-9
+LEAST_TOLD_SHARE = 1e-9
 """What floats leave of information that larger marginals bring."""
 
 
@@ -100,9 +100,9 @@ def as_marginals(shape: tuple[int, ...], blocks: Sequence[NoisyBlock]) -> list[N
     rest, precisions = dict(space.information), {}
     for axes in sorted(rest, key=len, reverse=True):
         shared = rest[axes]
-        if shared < -INFORMATION_DUST * space.information[axes]:
+        if shared < -LEAST_TOLD_SHARE * space.information[axes]:
             return None
-        if shared <= INFORMATION_DUST * space.information[axes]:
+        if shared <= LEAST_TOLD_SHARE * space.information[axes]:
             continue
         cells = math.prod(float(n) for i, n in enumerate(shape) if i not in axes)
         precisions[axes] = shared / cells

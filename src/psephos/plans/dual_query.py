@@ -91,9 +91,9 @@ class GameParameters:
         >>> import psephos as ps
         >>> game = GameParameters.solved(30_162, budget=ps.epsilon_delta("1", "0.001"))
         >>> game.rounds, game.draws, round(game.learning_rate, 2)
-        (101, 50, 2.51)
+        (101, 50, 2.53)
         >>> game.at_delta("0.001")                     # never more than was asked for
-        epsilon 1048571/1048576 (~0.999995)
+        epsilon 1
         >>> round(game.by_theorem("0.001"), 1)         # the paper's own accounting
         8.9
         """

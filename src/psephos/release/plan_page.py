@@ -98,7 +98,8 @@ def _spending(
     measurements = iter(release.views.steps)
     rows: list[list[str | Cell]] = []
     for step, request in enumerate(requests):
-        share = float(request.spend.amount / forecast.budget.amount)
+        booked = request.spend.booked(forecast.budget.currency, request.mechanism)
+        share = float(booked.amount / forecast.budget.amount)
         spread = answers = "–"
         if request.kind == "measure":
             answers, spread = f"{len(request.values):,}", _spread(next(measurements))

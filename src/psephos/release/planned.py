@@ -33,7 +33,13 @@ from psephos.kernel.replay import replayed
 from psephos.kernel.scores import UndercountedQueries
 from psephos.kernel.unit import Unit
 from psephos.plans.registry import PlanRun, run
-from psephos.plans.session import PRIVATE_SEARCHES, PlanRequest, RequestKind, question_of, step_key
+from psephos.plans.session import (
+    PRIVATE_SEARCHES,
+    PlanRequest,
+    RequestKind,
+    question_of,
+    step_key,
+)
 from psephos.release.files import read_bytes, read_integers, report_damage, sync_folder, write_json
 from psephos.release.method import ReleaseMethod
 from psephos.release.request import Job

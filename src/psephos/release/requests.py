@@ -19,7 +19,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -29,7 +29,7 @@ from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError
 from psephos.infer.least_squares import edition_of, edition_words
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget, epsilon, rho
+from psephos.kernel.budget import Budget, Mechanism, epsilon, rho
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import root_name
 from psephos.kernel.measurement import Measurement, noise_for, pack, request_fingerprint
@@ -68,6 +68,7 @@ class MeasuredRequest:
     spend: Budget
     measurement: Measurement
     receipt: dict[str, Any]
+    mechanism: ClassVar[Mechanism] = "noise"
 
     @classmethod
     def open(

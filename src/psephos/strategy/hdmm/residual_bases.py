@@ -38,16 +38,16 @@ SHORTEST_BASIS, LONGEST_BASIS = 4, 1024
 """Cells of an attribute that gets a basis of its own; others are measured value by value."""
 BASIS_BITS = 10
 """Columns have lengths of about 2^bits, where all attributes of a block leave room for that."""
-FEWEST_BASIS_BITS, MOST_BASIS_BITS = 6, 14
-CERTIFIED_GAP = 1e-4
+LEAST_BITS, LARGEST_BITS = 6, 14
+GAP = 1e-4
 """The certified share of tr(X⁺G) that another X could save."""
-BASIS_STEPS = 100
+STEPS = 100
 """The most steps of the fixed point."""
-FAINT_DIFFERENCE = 1e-6
+FAINT = 1e-6
 """What differences count at least, beside the average: all of them have to be told."""
 BASIS_ROUNDS = 2
 """Attributes that are asked in several ways: bases and what they are worth take turns."""
-LEAST_SAVING = 1e-3
+LEAST_BASIS_GAIN = 1e-3
 """A basis of its own has to save this share of an attribute's variance."""
 FILLING_ROWS = 30
 """The most rows that make up for different lengths of columns."""
@@ -120,7 +120,7 @@ class _Problem:
         return self.workload.domain.shape
 
     @property
-    def query_sets(self) -> dict[int, list[int]]:
+    def products_by_axis(self) -> dict[int, list[int]]:
         """The query sets of every attribute that tell its values apart."""
         numbers: dict[int, list[int]] = {}
         for k, axis in enumerate(self.workload.listed.axes):
@@ -134,7 +134,7 @@ class _Problem:
         matrices = self.workload.listed.matrices
         return {
             axis: numbers
-            for axis, numbers in self.query_sets.items()
+            for axis, numbers in self.products_by_axis.items()
             if SHORTEST_BASIS <= self.shape[axis] <= LONGEST_BASIS
             and not all(is_by_value(matrices[k]) for k in numbers)
         }
@@ -173,10 +173,10 @@ class _Problem:
     def whole(self, varying: Array, shapes: Mapping[int, Array], room: int) -> BasisBlocks | None:
         """Bases in whole numbers, and the weights that are best for them."""
         real = self.roots(varying)
-        bits = max(FEWEST_BASIS_BITS, min([BASIS_BITS, *self._shares(real, shapes, room)]))
+        bits = max(LEAST_BITS, min([BASIS_BITS, *self._shares(real, shapes, room)]))
         matrices, lengths, worth = {}, {}, self.by_value.copy()
         known: dict[int, Dense | None] = {}  # attributes with one basis keep one matrix
-        for axis, numbers in self.query_sets.items():
+        for axis, numbers in self.products_by_axis.items():
             x = shapes.get(axis)
             if x is not None and id(x) not in known:
                 known[id(x)] = integer_basis(x, bits)
@@ -226,10 +226,10 @@ def best_basis(gram: Array, deadline: Deadline = NEVER) -> Array | None:
     """
     n = len(gram)
     by_value = float(gram.trace()) * (n - 1) / n
-    gram = gram + FAINT_DIFFERENCE * gram.trace() / n * (np.eye(n) - 1 / n)
+    gram = gram + FAINT * gram.trace() / n * (np.eye(n) - 1 / n)
     weights, bound, before = np.ones(n), 0.0, 0.0
     least, best = math.inf, gram
-    for _ in range(BASIS_STEPS):
+    for _ in range(STEPS):
         half = np.sqrt(weights)
         values, vectors = eigh(gram * half * half[:, None], driver="evd", overwrite_a=True)
         roots = np.sqrt(np.maximum(values, 0))
@@ -240,13 +240,13 @@ def best_basis(gram: Array, deadline: Deadline = NEVER) -> Array | None:
         bound = max(bound, lower)
         if upper < least:
             least, best = upper, square_root / half / half[:, None] / excess.max()
-        if deadline.passed or least - bound <= CERTIFIED_GAP * least:
+        if deadline.passed or least - bound <= GAP * least:
             break
         weights = weights * excess ** (2 if lower >= before else 1)
         before = lower
     best = best - best.mean(axis=0)
     best = best - best.mean(axis=1, keepdims=True)
-    return best if least < (1 - LEAST_SAVING) * by_value else None
+    return best if least < (1 - LEAST_BASIS_GAIN) * by_value else None
 
 
 def integer_basis(x: Array, bits: int) -> Dense | None:
@@ -258,7 +258,7 @@ def integer_basis(x: Array, bits: int) -> Dense | None:
     >>> rows.sum(axis=1).any(), np.unique((rows**2).sum(axis=0)).size
     (np.False_, 1)
     """
-    for more in range(MOST_BASIS_BITS - bits + 1):
+    for more in range(LARGEST_BITS - bits + 1):
         rows = _of_one_length(_rounded(x, bits + more))
         if rows is not None:
             narrow = np.int16 if np.abs(rows).max() < 1 << 15 else np.int64
