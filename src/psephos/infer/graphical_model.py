@@ -33,7 +33,7 @@ from psephos.errors import TooLargeError, UnsupportedError
 from psephos.infer.estimate import Answers
 from psephos.infer.junction_tree import JunctionTree, tree_cells
 from psephos.infer.least_squares import block_answers, common_domain
-from psephos.inverse.form import check_vector, multiply
+from psephos.inverse.form import multiply
 from psephos.kernel.measurement import Measurement
 from psephos.matrix import Identity, Kron, Matrix, Partition, is_total
 from psephos.matrix.base import first_appearance
@@ -159,12 +159,6 @@ class GraphicalModel:
             factors = tuple(factor for _, factor in active)
             values.append(multiply(Kron(factors), known[axes]) if factors else known[axes])
         return Answers(workload, np.concatenate(values), biased=True, simulation=self.simulation)
-
-    @cached_property
-    def vector(self) -> Array:
-        """The counts of all cells, where there are not too many."""
-        check_vector(self.domain.size)
-        return self.table_of(tuple(range(len(self.domain)))).reshape(-1)
 
     def table(self, *names: str) -> Array:
         """The counts of some attributes, an axis for each."""
