@@ -22,7 +22,8 @@ from psephos.errors import (
 from psephos.kernel.budget import epsilon, rho
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.scores import UndercountedQueries
-from psephos.kernel.scores.dual_query import _drawn
+from psephos.kernel.scores.dual_query import LARGEST_SCORE, _drawn
+from psephos.kernel.scores.exponentials import falls_below, rounded_rate
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.simulate import SeededDraws
 from psephos.kernel.unit import add_remove_row, person, substitute_row
@@ -98,6 +99,18 @@ def test_bounds_decide_the_time_and_not_the_probabilities(monkeypatch):
     gaps, rate = np.array([0, 1, 2, 5, 40, 400]), Fraction(1, 3)
     weights = np.exp(-gaps / 3)
     check_frequencies(_drawn(gaps, rate, 4000, Draws()), weights / weights.sum())
+
+
+@pytest.mark.parametrize("rate", ["1/1000", "4", "6", "8", "12", "32"])
+def test_the_largest_gaps_do_not_fail(rate):
+    """Whether a draw succeeds must not depend on the counts: the farthest candidate included."""
+    gaps = np.array([0, 2 * LARGEST_SCORE, LARGEST_SCORE, 1 << 55])
+    assert set(_drawn(gaps, rounded_rate(Fraction(rate)), 20, Draws()).tolist()) == {0}
+
+
+def test_far_candidates_are_judged_without_numbers_as_long_as_they_are_far(monkeypatch):
+    """exp(-2⁵⁸) is compared with a few bits, not written out."""
+    assert not falls_below(Fraction(1 << 58), 40, [(1, 1)], SeededDraws(np.random.default_rng(0)))
 
 
 @pytest.mark.parametrize("candidates", [3, 1000, 1 << 23])
@@ -281,6 +294,8 @@ def liar(name, field):
         liar("draws", 0),
         liar("draws", 1 << 40),
         liar("queries", Conjunctions(np.array([[7]]), np.array([[0]]))),
+        liar("queries", Conjunctions(np.zeros((0, 1), int), np.zeros((0, 1), int))),
+        liar("records", np.broadcast_to(np.int64(0), (1 << 40, 3))),
         liar("queries", Conjunctions(np.array([[2]]), np.array([[3]]))),
         "a game",
     ],
@@ -290,6 +305,31 @@ def test_strange_rounds_are_refused_before_a_charge(people, game):
     with pytest.raises((RefusedError, ShapeError, DomainError, ps.WorkloadError)):
         table.vectorise().draw_queries(game, spend=epsilon("1"), key="round 2")
     assert ledger.remaining() == rho("1")
+
+
+def test_a_neighbour_at_zero_is_drawn_from_like_any_other(tmp_path):
+    """A count of 0 behind the largest declared number of rows once made the request fail."""
+    domain = Domain.of(sex=["F", "M"])
+    file = tmp_path / "people.csv"
+    file.write_text("sex\n" + "F\n" * 5)
+    place = tmp_path / "people.ledger"
+    Ledger.create(place, dataset="people", unit=add_remove_row(), budget=epsilon("20"))
+    one = Conjunctions(np.array([[0]]), np.array([[1]]))
+    game = UndercountedQueries(one, np.array([[1]]), LARGEST_SCORE, 1)
+    vector = protect(str(file), domain, ledger=place).vectorise()
+    assert vector.draw_queries(game, spend=epsilon("12"), key="k").tolist() == [1]
+
+
+def test_domains_of_endless_values_are_refused_before_a_charge(tmp_path):
+    domain = Domain.of(sex=["F", "M"], number=range(10**12))
+    options = {"unit": add_remove_row(), "budget": epsilon("1"), "seed": 0}
+    from psephos.kernel.simulate import simulation
+
+    table = simulation(None, domain, **options)
+    game = UndercountedQueries(Conjunctions(np.array([[0]]), np.array([[1]])), [[0, 0]], 9, 1)
+    with pytest.raises(RefusedError, match="over 2\\^31 values"):
+        table.vectorise().draw_queries(game, spend=epsilon("1"))
+    assert "epsilon 1 left" in repr(table)
 
 
 def test_only_tables_of_rows_are_played_on(people):

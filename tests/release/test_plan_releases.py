@@ -432,7 +432,7 @@ def test_published_numbers_are_drawn_towards_a_public_table(tmp_path):
     assert_allclose(bundle.job.prior, old)
     # Before its first step it is the prior, but for a hundredth that is spread evenly.
     views = bundle.views
-    start = views.rule.fit(bundle.job, views.estimate, steps=0).vector
+    start = views.rule.fit(bundle.job, views.estimate, {"steps": 0}).vector
     assert_allclose(start / 400, 0.99 * old / 4000 + 0.01 / 32, atol=1e-9)
     file = bundle.path / "estimate" / "prior.parquet"
     table = pq.read_table(file)

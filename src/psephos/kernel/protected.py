@@ -319,6 +319,7 @@ class ProtectedVector(_Handle):
 
         mark = gate.fingerprint("draw queries", node.path, name, *admitted.parts, spend)
         _, result = self._vault.request(node, mark, price, key, "draw queries", draw)
+        admitted.check_drawn(result)
         return result
 
     def _found(self, search: Any, known: Any, label: str, spend: Budget, key: str | None) -> Array:

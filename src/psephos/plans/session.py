@@ -94,7 +94,8 @@ def question_of(written: bytes) -> tuple[Any, ...]:
     if whole and question[0] in ("choose", "partition") and question[1] in PRIVATE_SEARCHES:
         return tuple(question)
     kinds = [str, np.ndarray, int, int]
-    if whole and question[0] == "draw" and [type(part) for part in question[1:-1]] == kinds:
+    drawn = whole and question[0] == "draw" and [type(part) for part in question[1:-1]] == kinds
+    if drawn and question[2].dtype == np.int32 and min(question[3:5]) >= 1:
         return tuple(question)
     raise RefusedError("this is no request of a plan")
 

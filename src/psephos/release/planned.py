@@ -280,6 +280,8 @@ def retrace(job: Job, method: ReleaseMethod, requests: Sequence[PlannedRequest])
         for request in requests
     ]
     simulation = any(request.simulation for request in requests)
+    if not simulation and any(record.fingerprint is None for record in records):
+        raise ReleaseError("a receipt does not name the request that it is for")
     limit = job.file.ledger.budget()
     ledger = RecordedLedger(job.unit, limit, requests[0].receipt["dataset_id"], records)
     table = replayed(job.workload.domain, ledger, edition=job.file.edition, simulation=simulation)

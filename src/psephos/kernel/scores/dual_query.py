@@ -45,7 +45,8 @@ from psephos.values import Array, largest
 
 MOST_DRAWN_FROM = 1 << 25
 MOST_DRAWS = 1 << 20
-LARGEST_SCORE = 1 << 53
+MOST_FEATURES = 1 << 31
+LARGEST_SCORE = 1 << 52
 """Rows times rounds; sums of counts stay below."""
 DRAW_BITS = 40
 SUM_BITS = 62
@@ -76,6 +77,8 @@ class UndercountedQueries:
         entry by entry, need no second check.
         """
         queries, rows, draws = self.queries, self.rows, self.draws
+        if sum(domain.shape) >= MOST_FEATURES:
+            raise RefusedError("the attributes have over 2^31 values in all; declare bins")
         if type(queries) is not Conjunctions:
             raise RefusedError(f"queries are Conjunctions, got {type(queries).__name__}")
         attributes, values = _whole(queries.attributes), _whole(queries.values)
@@ -83,8 +86,9 @@ class UndercountedQueries:
             earlier = Conjunctions(attributes, values)
             earlier.check(domain)
         conjunctions = earlier
-        if len(conjunctions) > MOST_DRAWN_FROM:
-            raise RefusedError(f"at most {MOST_DRAWN_FROM:,} queries, got {len(conjunctions):,}")
+        if not 1 <= len(conjunctions) <= MOST_DRAWN_FROM:
+            given = f"{len(conjunctions):,}"
+            raise RefusedError(f"a game has 1 to {MOST_DRAWN_FROM:,} queries, got {given}")
         records, sizes = _whole(self.records), np.array(domain.shape)
         if records.ndim != 2 or records.shape[1] != sizes.size or not len(records):
             raise ShapeError(
@@ -100,6 +104,12 @@ class UndercountedQueries:
             if type(number) is not int or not 1 <= number <= most:
                 raise RefusedError(f"{name} is a whole number from 1 to {most:,}, got {number!r}")
         return UndercountedQueries(conjunctions, records, rows, draws)
+
+    def check_drawn(self, numbers: Array) -> None:
+        """Refuse what no draw of this game can be; records may be anybody's."""
+        inside = numbers.shape == (self.draws,) and numbers.dtype == np.int64
+        if not inside or (numbers < 0).any() or (numbers >= 2 * len(self.queries)).any():
+            raise RefusedError(f"what is stored is not {self.draws:,} numbers of these queries")
 
     @property
     def parts(self) -> Sequence[Any]:
@@ -150,8 +160,8 @@ def _same(queries: Conjunctions, attributes: Array, values: Array) -> bool:
 
 def _whole(given: Any) -> Array:
     """A copy of whole numbers, and no subclass; each array is read once."""
-    try:
-        copy = np.array(given)
+    try:  # a view can show more than there is memory for
+        copy = np.array([] if type(given) is np.ndarray and given.nbytes >= 1 << 33 else given)
     except (TypeError, ValueError, MemoryError):
         copy = np.array([])
     if copy.dtype.kind not in "iu" or largest(copy) >= 1 << 31:

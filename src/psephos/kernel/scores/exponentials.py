@@ -23,6 +23,7 @@ UNIT = 1 << UNIT_BITS
 DIGIT = 6
 LARGEST_RATE = 32
 RATE_BITS = 40
+MOST_HALVINGS = 1 << 58
 BITS_AT_ONCE = 32
 SPARE_BITS = 64
 
@@ -76,7 +77,9 @@ def _table(step: Fraction) -> Rounded:
     """Bounds of exp(-step·digit) for every digit; a step is public."""
     pairs = [halved_exp(step * digit, 0, 30) for digit in range(1 << DIGIT)]
     tops = [-(-(low + 3) * UNIT // 10**30) for low, _ in pairs]
-    return Rounded(np.array(tops), np.array([k for _, k in pairs]))
+    # Fewer halvings are a bound too, and ten digits of them stay within 64 bits.
+    halvings = [min(k, MOST_HALVINGS) for _, k in pairs]
+    return Rounded(np.array(tops), np.array(halvings, dtype=np.int64))
 
 
 def halved_exp(gamma: Fraction, doublings: int, digits: int) -> tuple[int, int]:
@@ -111,8 +114,9 @@ def falls_below(
         drawn, bits = drawn << BITS_AT_ONCE | draws.below(1 << BITS_AT_ONCE), bits + BITS_AT_ONCE
         low, high, power = enclosed_product(ratios, bits + SPARE_BITS)
         a, k = halved_exp(gamma, doublings + power, bits)
-        scale = 10**bits << max(0, k - bits)
         low, high = a * low << max(0, bits - k), (a + 3) * high << max(0, bits - k)
+        # Beyond `high` a larger scale decides nothing more, and would be as long as gamma is large.
+        scale = 10**bits << min(max(0, k - bits), high.bit_length())
         if drawn + 1 <= low // scale:
             return True
         if drawn * scale >= high:
