@@ -408,7 +408,7 @@ def _group_notes(groups: PublishedGroups) -> str:
     from psephos.inverse.choice import memory_words
     from psephos.release.forecast import grouped_bytes
 
-    size = f"{groups.job.workload.domain.size:,} cells are too many for one vector of them"
+    size = f"{groups.job.workload.domain.size_text} cells are too many for one vector of them"
     left_out = " ".join(
         f"Table {name!r} has no published view: {why}." for name, why in groups.left_out.items()
     )

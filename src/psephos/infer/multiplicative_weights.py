@@ -97,7 +97,7 @@ def multiplicative_weights(
     if domain.size > NONNEGATIVE_CELLS:
         raise UnsupportedError(
             f"multiplicative weights need a vector of all cells, at most {NONNEGATIVE_CELLS:,}, "
-            f"and {domain} has {domain.size:,}; reduce the vector first"
+            f"and {domain} has {domain.size_text}; reduce the vector first"
         )
     cells = np.ones(domain.size) if start is None else check_prior(start, domain.size)
     answers = block_answers(several)

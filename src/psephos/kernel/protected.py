@@ -415,7 +415,8 @@ class ProtectedVector(_Handle):
         return _joined(parts)
 
     def __repr__(self) -> str:
-        return f"ProtectedVector({self.size:,} cells of {self._domain}; {self._vault.state()})"
+        cells = f"{self.size:,}" if self._maps else self._domain.size_text
+        return f"ProtectedVector({cells} cells of {self._domain}; {self._vault.state()})"
 
 
 def _texts(names: tuple[Any, ...]) -> tuple[str, ...]:

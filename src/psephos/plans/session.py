@@ -286,7 +286,7 @@ class PlanVector:
 
     def __repr__(self) -> str:
         session = self._session
-        return f"PlanVector({self.size:,} cells; {session.spent} of {session.budget} spent)"
+        return f"PlanVector({self.domain}; {session.spent} of {session.budget} spent)"
 
 
 class QueryGame:

@@ -255,7 +255,7 @@ def _group_answers(bundle: Bundle, workload: Workload) -> Array:
     """Answers from groups of tables: each product looks at attributes of one group."""
     if workload.domain != bundle.job.workload.domain or "published" not in bundle.manifest["views"]:
         raise UnsupportedError(
-            f"there is no model of {bundle.job.workload.domain.size:,} cells, and no group of "
+            f"there is no model of {bundle.job.workload.domain.size_text} cells, and no group of "
             "tables that tells this; ask without --model, with conditions joined by AND"
         )
     cells = bundle.group_estimates

@@ -57,7 +57,7 @@ def compare_plans(
     if domain.size > SYNTHETIC_CELLS:
         raise ReleaseError(
             f"plans are tried on a vector of all cells, at most {SYNTHETIC_CELLS:,}, and the "
-            f"tables of this release span {domain.size:,}; HDMM serves so many (psephos plan)"
+            f"tables of this release span {domain.size_text}; HDMM serves so many (psephos plan)"
         )
     declared = stand_in_counts(job) if stand_in is None else None
     if declared is not None:

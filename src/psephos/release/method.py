@@ -138,7 +138,7 @@ def _check_adaptive(job: Job, plan: NamedPlan) -> None:
     if job.workload.domain.size > most:
         raise TooLargeError(
             f"method: {plan.name!r} estimates every cell, at most {most:,}, and these tables span "
-            f'{job.workload.domain.size:,}; take name = "measure". Nothing was charged',
+            f'{job.workload.domain.size_text}; take name = "measure". Nothing was charged',
             job.workload.domain.size,
             most,
         )

@@ -108,7 +108,7 @@ class ReleaseFacts:
 def questions_of(release: ReleaseFacts) -> Questions:
     """Schema, facts, impossible cells and tables."""
     return Questions(
-        cells=f"{release.job.domain.size:,}",
+        cells=f"{release.job.domain.size_text}",
         schema=_schema(release),
         facts=tuple(release.file.facts),
         zeros=tuple(release.file.zeros),

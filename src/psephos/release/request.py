@@ -145,7 +145,7 @@ class Job:
             return None
         if self.domain.size > MOST_MARKED_CELLS:
             raise ReleaseError(
-                f"zeros: {self.domain.size:,} cells are too many to mark; leave `zeros` out"
+                f"zeros: {self.domain.size_text} cells are too many to mark; leave `zeros` out"
             )
         return self.workload.domain.arrange(zero_cells(self.domain, self.impossible))
 
@@ -226,7 +226,7 @@ def stand_in_counts(job: Job) -> Array | None:
     if domain.size > NONNEGATIVE_CELLS:
         raise ReleaseError(
             f"stand_in: it is counted cell by cell, at most {NONNEGATIVE_CELLS:,}, and these "
-            f"tables span {domain.size:,}; leave it out"
+            f"tables span {domain.size_text}; leave it out"
         )
     place = job.folder / job.file.stand_in
     refuse_source(job, place)

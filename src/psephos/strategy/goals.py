@@ -218,7 +218,7 @@ def svd_bound(workload: Workload) -> float:
     if workload.domain.size > DENSE_AXIS:
         raise TooLargeError(
             f"the SVD bound of several products that are not marginals needs all cells, and "
-            f"{workload.domain.size:,} are over the limit of {DENSE_AXIS:,}",
+            f"{workload.domain.size_text} are over the limit of {DENSE_AXIS:,}",
             workload.domain.size,
             DENSE_AXIS,
         )

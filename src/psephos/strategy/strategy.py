@@ -85,7 +85,7 @@ class Strategy(Value):
         if self.query.shape[1] != self.domain.size:
             raise WorkloadError(
                 f"the query asks about {self.query.shape[1]:,} cells, {self.domain} has "
-                f"{self.domain.size:,}"
+                f"{self.domain.size_text}"
             )
 
     @classmethod

@@ -96,7 +96,7 @@ def merge_cells(
     """
     if domain.size > COMPARED_CELLS:
         raise TooLargeError(
-            f"comparing {domain.size:,} cells one by one is over the limit of "
+            f"comparing {domain.size_text} cells one by one is over the limit of "
             f"{COMPARED_CELLS:,}; use reduce() on the attributes first",
             domain.size,
             COMPARED_CELLS,

@@ -444,7 +444,7 @@ class Workload(Value):
         count = len(self.products)
         return (
             f"Workload({self.shape[0]:,} queries in {count:,} product{'s' * (count > 1)} "
-            f"over {self.domain.size:,} cells)"
+            f"over {self.domain.size_text} cells)"
         )
 
     def _repr_html_(self) -> str:
