@@ -21,7 +21,7 @@ test: check ## checks, then all fast tests and every example in the docs
 	CI=true OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-all: check ## slow suites too
-	CI=true $(BIN)/python -m pytest
+	CI=true OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test-pythons: ## the fast tests on every Python from 3.11 to 3.13 that can be found here
 	@for version in 3.11 3.12 3.13; do \
