@@ -257,7 +257,7 @@ def test_killed_between_requests_it_goes_on_and_pays_once(tmp_path):
 def test_a_question_on_disk_is_asked_again_to_the_letter(tmp_path):
     place = ready(tmp_path / "job", "DAWA")
     job = Job.read(place)
-    files = QuestionFiles.of(job, lambda step: None)
+    files = QuestionFiles.of(job)
     assert files.settled(0, b"first") == b"first"
     assert files.settled(0, b"second") == b"first"
 

@@ -91,6 +91,7 @@ def plain_plan_forecast(plan: PlanForecast) -> dict[str, Any]:
         "method": asdict(plan.method),
         "simulated_on": plan.stand_in,
         "held": held_words(plan.job) or None,
+        "outline": plan.method.outline(plan.job) or None,
         "trials": plan.trials,
         "cells": plan.job.workload.domain.size,
         "queries": plan.job.workload.shape[0],
@@ -130,7 +131,9 @@ def rich_plan_forecast(plan: PlanForecast) -> RenderableType:
         '"measure" has the exact errors of the last column, whatever the data are, and intervals. '
         f"A run takes about {plan.seconds:.2g} s."
     )
-    held = held_words(plan.job)
+    outline, held = plan.method.outline(plan.job), held_words(plan.job)
+    if outline:
+        notes = f"{outline}. {notes}"
     if held:
         notes += f" Its consistent and its published tables hold {held}."
     return Group(table, Text(notes))

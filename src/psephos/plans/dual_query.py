@@ -21,6 +21,7 @@ at all budgets (`python -m benchmarks.dual_query rounds`), and T ≈ (6ρn²/sη
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -33,6 +34,7 @@ from psephos.errors import BudgetError, WorkloadError, checked_whole
 from psephos.infer.estimate import Estimate
 from psephos.infer.records import RecordEstimate
 from psephos.kernel.budget import Budget, delta_bound, exact
+from psephos.kernel.unit import Unit
 from psephos.plans.best_response import (
     BestResponse,
     DrawnQueries,
@@ -48,6 +50,8 @@ DRAWS_A_ROUND, LEARNING_RATE = 50, Fraction(5, 2)
 FEWEST_ROUNDS, MOST_GAME_ROUNDS = 5, 1000
 MOST_GAME_QUERIES = 500_000
 ROOT_SCALE = 1 << 40
+OUTLINE_DELTA = "1e-6"
+"""At which a game's epsilon is told to people."""
 
 
 @dataclass(frozen=True)
@@ -206,12 +210,29 @@ def _root_below(square: Fraction) -> Fraction:
     return Fraction(math.isqrt(int(square * scale * scale)), scale)
 
 
+def game_outline(budget: Budget, unit: Unit, options: Mapping[str, Any]) -> str:
+    """How a game will be played, and what it costs by either accounting."""
+    if options.get("rows") is None:
+        return ""
+    names = ("rounds", "draws", "learning_rate")
+    given = {name: options[name] for name in names if options.get(name) is not None}
+    rows = int(options["rows"])
+    game = GameParameters.solved(rows, budget=budget, max_rows=unit.max_rows, **given)
+    eps = float(game.at_delta(OUTLINE_DELTA).amount)
+    paper = game.by_theorem(OUTLINE_DELTA)
+    return (
+        f"{game}: epsilon {eps:.3g} at delta {OUTLINE_DELTA} by zCDP, where the paper's Theorem "
+        f"4.1 has {paper:.3g}"
+    )
+
+
 @plan(
     "DualQuery",
     signature="I:(SQ BR)",
     reference="Gaboardi et al. 2014",
     adaptive=True,
     most_cells=None,
+    outline=game_outline,
 )
 def dual_query(
     vector: PlanVector,

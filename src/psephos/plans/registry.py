@@ -15,6 +15,7 @@ from psephos.infer.estimate import Answers, Estimate
 from psephos.inverse.form import VECTOR_LIMIT
 from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.protected import ProtectedVector
+from psephos.kernel.unit import Unit
 from psephos.plans.session import (
     FirstMeasurement,
     PlanRequest,
@@ -28,6 +29,8 @@ from psephos.workload.workload import Workload
 
 Body = Callable[..., Estimate]
 """A plan's body: of a PlanVector, a workload and a budget, with options by name."""
+Outline = Callable[[Budget, Unit, Mapping[str, Any]], str]
+"""Words on a plan's steps, from budget, unit and options."""
 _PLANS: dict[str, NamedPlan] = {}
 PLANS: Mapping[str, NamedPlan] = MappingProxyType(_PLANS)
 """All plans by their names, those of users included."""
@@ -46,6 +49,8 @@ class NamedPlan:
     body: Body
     most_cells: int | None = VECTOR_LIMIT
     """It estimates every cell, so there is a limit to them; None for plans that do without."""
+    outline: Outline | None = None
+    """What is known of its steps beforehand, in words."""
 
     @property
     def when(self) -> str:
@@ -105,6 +110,7 @@ def plan(
     reference: str = "",
     adaptive: bool = False,
     most_cells: int | None = VECTOR_LIMIT,
+    outline: Outline | None = None,
 ) -> Callable[[Body], Body]:
     """Register a function of (vector, workload, budget) as a plan of that name.
 
@@ -124,7 +130,7 @@ def plan(
     def register(body: Body) -> Body:
         if name in _PLANS and _PLANS[name].body.__module__ != body.__module__:
             raise WorkloadError(f"there is a plan called {name!r} already; choose another name")
-        _PLANS[name] = NamedPlan(name, signature, reference, adaptive, body, most_cells)
+        _PLANS[name] = NamedPlan(name, signature, reference, adaptive, body, most_cells, outline)
         return body
 
     return register

@@ -62,6 +62,13 @@ class ReleaseMethod:
         """The plan; None where the best strategy is measured."""
         return None if self.name == MEASURE else named(self.name)
 
+    def outline(self, job: Job) -> str:
+        """What is known of the plan's steps beforehand, in words; empty if nothing is."""
+        tell = None if self.plan is None else self.plan.outline
+        return (
+            "" if tell is None or job.budget is None else tell(job.budget, job.unit, self.options)
+        )
+
     @property
     def adaptive(self) -> bool:
         """Does what is measured depend on the data?"""

@@ -81,7 +81,7 @@ def _spending(
     release: ReleaseFacts, forecast: PlanForecast, requests: Sequence[PlannedRequest]
 ) -> Spending:
     """The charges, request by request."""
-    plan = forecast.method.plan
+    plan, outline = forecast.method.plan, forecast.method.outline(release.job)
     by = "" if plan is None or not plan.reference else f" ({plan.reference})"
     edition = release.file.edition
     facts = (
@@ -90,6 +90,7 @@ def _spending(
         *([("Edition of the data", edition)] if edition else []),
         ("Noise", f"{NOISE_NAMES[release.job.noise]}, exact, in whole numbers"),
         ("Plan", f"{forecast.method.name}{by}"),
+        *([("Played in", outline)] if outline else []),
         *(
             (f"Last of {len(requests)} charges", words) if name == CHARGE else (name, words)
             for name, words in ledger_facts(release)

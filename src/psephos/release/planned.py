@@ -168,19 +168,17 @@ class QuestionFiles:
     """The questions of a run in a folder beside the release file, each there before its charge."""
 
     folder: Path
-    told: Callable[[int], None] = field(default=lambda step: None)
 
     @classmethod
-    def of(cls, job: Job, told: Callable[[int], None]) -> QuestionFiles:
+    def of(cls, job: Job) -> QuestionFiles:
         """Those of a job."""
         make_folder(selection_folder(job))
         folder = selection_folder(job) / f"{job.request[:32]}.questions"
         make_folder(folder)
-        return cls(folder, told)
+        return cls(folder)
 
     def settled(self, step: int, question: bytes) -> bytes:
         """The question of a step as it is on disk, where it is put if it is the first."""
-        self.told(step)
         place = self.folder / f"{step + 1}.bin"
         if place.exists():
             return read_bytes(place)

@@ -166,7 +166,11 @@ def _adapted(job: Job, method: ReleaseMethod, ledger: Ledger, say: Say) -> Bundl
     say("what the plan would err by, on a stand-in")
     forecast = plan_forecast(job, method, forecast_measured(job))
     check_room(forecast.measured)
-    questions = QuestionFiles.of(job, lambda step: say(f"{method.name}: request {step + 1}"))
+    questions = QuestionFiles.of(job)
+
+    def told(step: int, steps: int | None) -> None:
+        say(f"{method.name}: request {step}" + ("" if steps is None else f" of {steps}"))
+
     data = protect(job.source, job.workload.domain, ledger=ledger, edition=job.file.edition)
     try:
         plan_run = run_plan(
@@ -176,6 +180,7 @@ def _adapted(job: Job, method: ReleaseMethod, ledger: Ledger, say: Say) -> Bundl
             spend=forecast.budget,
             key=job.key,
             transcript=questions,
+            progress=told,
             **method.options,
         )
     except BudgetExceededError as error:
