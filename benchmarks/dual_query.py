@@ -12,7 +12,9 @@ and independent attributes. The paper's text gives no plotted values. Queries ar
 before the first round, and timed apart. Plots go to build/figures/.
 
 `python -m benchmarks.dual_query SECTION FOLDER`, FOLDER with `dualquery/adult.tar.bz2` and
-`dualquery/kdd99.tar.bz2`; a number after it is that of runs, or for figure4 the most attributes.
+`dualquery/kdd99.tar.bz2`; a number after it is that of runs, or for figure4 the most attributes,
+each in one run. After the number figure2 takes names of tables (adult, kdd99, netflix), and values
+of ε, joined by commas.
 """
 
 from __future__ import annotations
@@ -253,10 +255,15 @@ def rounds_section(folder: Path, runs: int) -> None:
     table(["rows", "ε", "T", "s", "η", "largest error", "mean error"], rows)
 
 
-def figure2(folder: Path, runs: int) -> None:
+def figure2(folder: Path, runs: int, names: str = "", amounts: str = "") -> None:
     """The largest error over ε, on three tables."""
-    for make in (lambda: uci(folder, "adult"), lambda: uci(folder, "kdd99"), netflix_shaped):
-        data = make()
+    tables = {
+        "adult": lambda: uci(folder, "adult"),
+        "kdd99": lambda: uci(folder, "kdd99"),
+        "netflix": netflix_shaped,
+    }
+    for name in names.split(",") if names else tables:
+        data = tables[name]()
         netflix = data.name.startswith("Netflix")
         queries, counts, seconds = counted(data, 500_000, positive=netflix)
         speed = len(queries) * data.rows / seconds
@@ -264,7 +271,7 @@ def figure2(folder: Path, runs: int) -> None:
               f"queries counted in {seconds:.1f} s CPU ({speed:.2g} row·queries/s)\n")  # fmt: skip
         rows = []
         points = []
-        for eps in ("0.25", "0.5", "1", "2", "3", "4", "5"):
+        for eps in (amounts or "0.25,0.5,1,2,3,4,5").split(","):
             ours = played(data, queries, counts, ps.epsilon_delta(eps, DELTA), runs)
             sold, rounds = by_theorem(data.rows, float(eps))
             theirs = played(data, queries, counts, sold, runs, rounds=rounds)
@@ -321,7 +328,7 @@ def figure4(folder: Path, most: int) -> None:
         data = biased(attributes, 50_000)
         number = min(100_000, math.comb(attributes, 3))
         queries, counts, seconds = counted(data, number, positive=True)
-        ours = played(data, queries, counts, budget, 3, free="uniform")
+        ours = played(data, queries, counts, budget, 1, free="uniform")
         rivals = trivial(data, queries, counts)
         points.append((attributes, ours.largest, rivals["zero"][0]))
         rows.append([
@@ -388,7 +395,7 @@ def main() -> None:
     folder = Path(rest[0]) if rest else Path()
     for name in names:
         section, number = SECTIONS[name]
-        section(folder, int(rest[1]) if len(rest) > 1 else number)
+        section(folder, int(rest[1]) if len(rest) > 1 else number, *rest[2:])
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ def test_the_bundle_says_how_far_rows_are_from_the_model_and_verifies(sample):
     for each in facts["distances"]:
         assert each["sample"] < 0.05
         assert each["sample"] < min(each["rivals"].values()) + 0.05
-        assert each["rivals"]["all zeros"] == pytest.approx(1)
+        assert each["rivals"]["all zeros"] == pytest.approx(1, rel=1e-6)
     verification = ps.verify(sample.path)
     assert verification.ok, verification
     assert "made up again to the letter" in check_text(verification, "made-up rows")
@@ -164,6 +164,10 @@ def undeclared_rows(folder, manifest):
     pq.write_table(table.set_column(0, "sex", pa.array(["X"] * table.num_rows)), place)
 
 
+def other_csv(folder, manifest):
+    (folder / "synthetic" / "rows.csv").write_text("name,secret\nAlice,42\n")
+
+
 def nicer_gap(folder, manifest):
     manifest["synthetic"]["largest"] = 0.0
 
@@ -172,11 +176,39 @@ def worse_rival(folder, manifest):
     manifest["synthetic"]["distances"][0]["rivals"]["uniform"] = 1.9
 
 
-@pytest.mark.parametrize("change", [other_rows, undeclared_rows, nicer_gap, worse_rival])
+CHANGES = [other_rows, undeclared_rows, other_csv, nicer_gap, worse_rival]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_rows_and_figures_that_were_changed_are_found(sample, tmp_path, change):
     verification = changed(sample, tmp_path, change)
     failed = [check.name for check in verification.checks if not check.ok]
     assert failed == ["made-up rows"]
+
+
+def forged(folder, manifest, bundle, records):
+    """Other rows, with the gaps that they have: only what they come from can tell."""
+    from psephos.release.bundle import synthetic_facts
+
+    table = ps.SyntheticTable(bundle.job.workload.domain, records)
+    pq.write_table(table.to_arrow(), folder / "synthetic" / "rows.parquet")
+    pa.csv.write_csv(table.to_arrow(), folder / "synthetic" / "rows.csv")
+    manifest["synthetic"] = synthetic_facts(bundle.job, bundle.views.quality_of(table))
+
+
+def test_forged_rows_are_not_the_published_cells(sample, tmp_path):
+    records = np.tile(sample.synthetic.records[:1], (800, 1))
+    verification = changed(sample, tmp_path, lambda f, m: forged(f, m, sample, records))
+    assert "not the published cells" in check_text(verification, "made-up rows")
+    assert not verification.ok
+
+
+def test_forged_rows_of_a_game_are_too_far_from_it(game, tmp_path):
+    bundle = game[1]
+    records = np.tile(bundle.synthetic.records[:1], (800, 1))
+    verification = changed(bundle, tmp_path, lambda f, m: forged(f, m, bundle, records))
+    assert not verification.ok
+    assert "stay within" in check_text(verification, "made-up rows")
 
 
 def test_a_game_is_released_retraced_and_paid_once(game):

@@ -176,7 +176,10 @@ def plan(
             rest = _remaining(job)
             plain = render_plans.plain_plan_forecast(forecast)
             plain["left"] = None if rest is None else render.plain_budget(rest)
-            _show(as_json, plain, render_plans.rich_plan_forecast(forecast))
+            plain["synthetic"] = render.plain_choice(job)
+            _show(
+                as_json, plain, render_plans.rich_plan_forecast(forecast), render.choice_words(job)
+            )
             return
         plain = render.plain_plan(forecast, simulated)
         method = method_of(job)
@@ -191,6 +194,8 @@ def plan(
         if uses_stand_in(job):
             plain["stand_in"] = stand_in_words(job)
             note = f"stand-in: {plain['stand_in']}.\n{note}".rstrip()
+        plain["synthetic"] = render.plain_choice(job)
+        note = "\n".join(filter(None, (note, render.choice_words(job))))
         _show(as_json, plain, render.rich_plan(forecast, simulated), note)
 
 
@@ -518,6 +523,7 @@ def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None
         "spend": render.plain_budget(bundle.spend),
         "tables": [entry["name"] for entry in bundle.manifest["tables"]],
         "published": bundle.manifest["published"],
+        "synthetic": bundle.manifest.get("synthetic"),
         "ledger": None if ledger is None else render.plain_ledger(ledger),
     }
     left_out = (bundle.manifest["published"] or {}).get("left_out", {})
@@ -526,7 +532,8 @@ def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None
         view = "consistent" if table.name in left_out and len(views) > 1 else views[0]
         numbers = bundle.table(table.name, view)
         tables.append(render.rich_numbers(f"{table.title} ({view})", numbers))
-    lines = [render.disagreement_words(bundle), f"bundle: {bundle.path}\nreport: {bundle.report}"]
+    lines = [render.disagreement_words(bundle), render.made_up_words(bundle)]
+    lines.append(f"bundle: {bundle.path}\nreport: {bundle.report}")
     _show(as_json, plain, *tables, text, *lines)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from psephos.release.forecast import Forecast, TableError
     from psephos.release.published import PublishedRule
     from psephos.release.published_groups import PublishedGroups
+    from psephos.release.request import Job
     from psephos.release.simulated import SimulatedError
     from psephos.release.spec.entries import TargetEntry
     from psephos.synthesis.quality import SyntheticQuality
@@ -545,3 +546,26 @@ def rich_quality(quality: SyntheticQuality, place: str) -> RenderableType:
         rivals = (f"{each.rivals[name]:.3f}" for name in RIVALS)
         table.add_row(each.tables, f"{each.number:,}", f"{each.sample:.3f}", *rivals)
     return Group(table, Text("\n".join(words)))
+
+
+def plain_choice(job: Job) -> dict[str, str] | None:
+    """How rows will be made up, if they are."""
+    return None if job.synthetic_choice is None else asdict(job.synthetic_choice)
+
+
+def choice_words(job: Job) -> str:
+    """The same for people."""
+    choice = job.synthetic_choice
+    return "" if choice is None else f"made-up rows: by {choice.method} ({choice.reason})."
+
+
+def made_up_words(bundle: Bundle) -> str:
+    """What a release says of its made-up rows."""
+    facts = bundle.manifest.get("synthetic")
+    if facts is None:
+        return ""
+    place = bundle.path / "synthetic"
+    return (
+        f"made-up rows: {facts['rows']:,} in {place}, by {facts['method']}; on average "
+        f"{facts['mean']:,.2f} and at most {facts['largest']:,.1f} from the numbers they come from"
+    )

@@ -119,8 +119,8 @@ class GameParameters:
         if budget.currency != "rho":
             raise BudgetError(
                 f"DualQuery is paid in rho, got {budget}: hundreds of rounds add up to a large "
-                'epsilon and to a small rho; take ps.epsilon_delta("1", "1e-6"), and a ledger in '
-                "rho"
+                'epsilon and to a small rho; take ps.epsilon_delta("1", "1e-6"), in a release file '
+                "[budget] epsilon and delta, and a ledger in rho"
             )
         if rounds is not None and unit is not None and draws is None:
             draws = int(48 * budget.amount / (unit**2 * _squares(rounds)))
@@ -263,8 +263,8 @@ def dual_query(
     """
     if rows is None:
         raise WorkloadError(
-            "DualQuery needs the number of rows, declared as public: rows = ... among its options, "
-            "or total = ... in a release file"
+            "DualQuery needs the number of rows, declared as public: total = ... in a release file "
+            "or in ps.synthesize, rows = ... in ps.plans.run"
         )
     whole = int(rows) if isinstance(rows, float) and rows == int(rows) else rows
     parameters = GameParameters.solved(
@@ -310,6 +310,8 @@ def queries_of(
     """
     if isinstance(queries, Conjunctions):
         queries.check(workload.domain)
+        if not len(queries):
+            raise WorkloadError("there is no query to play with; give at least one conjunction")
         return queries
     most = checked_whole(queries, "queries", 1)
     shape = workload.domain.shape

@@ -390,6 +390,8 @@ def write_rows(table: pa.Table, place: Path) -> None:
     writers = {".csv": pa.csv.write_csv, ".parquet": pa.parquet.write_table}
     if place.suffix not in writers:
         raise ReleaseError(f"{place} ends in neither .csv nor .parquet; name one of these")
+    if not place.parent.is_dir():
+        raise ReleaseError(f"{place} cannot be written: there is no folder {place.parent}")
     draft = place.with_name(f".{place.name}.draft-{os.getpid()}")
     try:
         writers[place.suffix](table, draft)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 
 from psephos.errors import PsephosError, ReleaseError
 from psephos.infer.consistency import ConsistentTables
@@ -62,6 +63,7 @@ from psephos.release.requests import (
     request_folders,
 )
 from psephos.release.selection import AUTO
+from psephos.release.synthetic import written_out
 from psephos.release.verify_published import (
     WrongError,
     check_estimate,
@@ -72,6 +74,7 @@ from psephos.release.verify_published import (
 )
 from psephos.release.views import Shift, Views, compare_past, worst_of
 from psephos.report.html import HtmlTable, notebook_html
+from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array
 
 TOLERANCE, ERRORS = 1e-9, "standard errors"
@@ -80,6 +83,8 @@ NEAREST_TOLERANCE = 1e-6
 """How much further than the nearest consistent tables may be from the noisy numbers, as a share."""
 PLAN_TOLERANCE, LARGEST = 1e-6, "of the largest number"
 """Of the largest number: the same for the estimate of a plan, which has no standard errors."""
+ROW_GAP = 2
+"""How many times further from the model than rows that are made up again made-up rows may be."""
 UNSIGNED = "without the ledger, that receipts are the ledger's own: they are not signed"
 CANNOT = (
     "that the noisy integers came from the data, and that their noise was drawn as it should be",
@@ -491,17 +496,41 @@ def _synthetic(bundle: Bundle) -> str:
     if views.synthetic is None or recorded is None:
         raise WrongError("made-up rows are recorded where a release has them, and only there")
     table = bundle.synthetic
-    again = table.records.shape == views.synthetic.records.shape and np.array_equal(
-        table.records, views.synthetic.records
-    )
-    _check_numbers(recorded, synthetic_facts(bundle.job, views.quality_of(table)))
-    if again:
+    _check_csv(bundle, table)
+    quality = views.quality_of(table)
+    _check_numbers(recorded, synthetic_facts(bundle.job, quality))
+    again, entry = views.synthetic, bundle.job.file.synthetic
+    if views.has_cells and views.groups is None:
+        place = bundle.path / "published" / CELLS_FILE
+        cells = read_integers(place, "count", bundle.job.workload.domain.size)
+        again = written_out(bundle.job, cells, bundle.estimate, bundle.simulation)
+        written = entry is None or entry.rows in (None, int(cells.sum()))
+        if written and not np.array_equal(table.records, again.records):
+            raise WrongError("the rows are not the published cells written out")
+    if np.array_equal(table.records, again.records):
         return f"{table.rows:,} rows, made up again to the letter; gaps to the model as recorded"
+    limit = ROW_GAP * (1 + views.quality_of(again).largest)
+    if quality.largest > limit:
+        raise WrongError(
+            f"a number of the rows is {quality.largest:,.1f} from the model; rows that are made up "
+            f"from it stay within {limit:,.1f}"
+        )
     return (
         f"{table.rows:,} rows of declared values whose gaps to the model are as recorded; the "
         "model is worked out in floats, and rows come out otherwise here: that they are its was "
         "NOT checked"
     )
+
+
+def _check_csv(bundle: Bundle, table: SyntheticTable) -> None:
+    """Refuse a CSV file of other rows than the ones that were compared."""
+    if "csv" not in bundle.job.file.output.formats:
+        return
+    place = bundle.path / SYNTHETIC_FOLDER / f"{ROWS_STEM}.csv"
+    sink = pa.BufferOutputStream()
+    pa.csv.write_csv(table.to_arrow(), sink)
+    if place.read_bytes() != sink.getvalue().to_pybytes():
+        raise WrongError(f"{SYNTHETIC_FOLDER}/{ROWS_STEM}.csv does not hold these rows")
 
 
 def _check_numbers(recorded: Any, facts: Any, place: str = "synthetic") -> None:

@@ -48,6 +48,11 @@ def chosen_method(method: SyntheticMethod, domain: Domain, currency: Currency) -
     if method not in get_args(SyntheticMethod):
         names = name_list(list(get_args(SyntheticMethod)))
         raise WorkloadError(f"method is one of {names}, got {method!r}")
+    if method not in ("auto", "dual_query") and len(domain) > MANY_ATTRIBUTES:
+        raise WorkloadError(
+            f"{method!r} looks at tables of these attributes, and {len(domain):,} are too many (at "
+            f'most {MANY_ATTRIBUTES}); keep fewer columns, or take "dual_query"'
+        )
     if method != "auto":
         return SyntheticChoice(method, "as asked for")
     if len(domain) > MANY_ATTRIBUTES:

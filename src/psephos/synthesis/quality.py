@@ -1,4 +1,4 @@
-"""How good made-up rows are: beside the model that they come from, and rivals that know nothing.
+"""How good made-up rows are: beside the model that they come from, and rivals that know little.
 
 Nothing here is compared with the data. What the model itself errs by is known where strategies are
 measured, and simulated where plans adapt.
@@ -7,6 +7,7 @@ measured, and simulated where plans adapt.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
@@ -16,6 +17,8 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.infer.estimate import Estimate
 from psephos.infer.records import record_counts
+from psephos.inverse.form import multiply
+from psephos.matrix import Kron
 from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array
 from psephos.workload.product import Product
@@ -61,66 +64,69 @@ class SyntheticQuality:
 
 
 def quality_of(table: SyntheticTable, model: Estimate, workload: Workload) -> SyntheticQuality:
-    """Compare made-up rows with the model that they come from, and rivals that know nothing."""
+    """Compare made-up rows with the model that they come from, and with rivals.
+
+    The release's own numbers are compared as they were asked for, by levels or ranges too.
+    """
     gaps = table.gaps(model, workload)
-    domain, total = table.domain, gaps.total
-    ones: list[tuple[int, ...]] = [(axis,) for axis in range(len(domain))]
-    margins = _model_tables(model, domain, ones)
-    sets: list[tuple[str, list[tuple[int, ...]]]]
-    sets = [("the release's tables", _asked(workload)), ("all of one attribute", ones)]
-    pairs: list[tuple[int, ...]] = list(combinations(range(len(domain)), 2))
+    domain, total = table.domain, max(gaps.total, 1e-9)
+    ones = _tables(domain, [(axis,) for axis in range(len(domain))])
+    shares = [_shares(margin) for margin in _model_answers(model, ones)]
+    sets = [("the release's tables", workload), ("all of one attribute", ones)]
+    pairs = list(combinations(range(len(domain)), 2))
     cells = sum(domain.shape[i] * domain.shape[j] for i, j in pairs)
     if pairs and cells <= QUALITY_CELLS:
-        sets.append(("all of two attributes", pairs))
-    distances = []
-    for name, tables in sets:
-        if tables:
-            counts = _model_tables(model, domain, tables)
-            distances.append(_distance(name, table, domain, tables, counts, margins, total))
-    return SyntheticQuality(table.rows, gaps.largest, gaps.mean, tuple(distances))
+        sets.append(("all of two attributes", _tables(domain, pairs)))
+    distances = [_distance(name, table, model, tables, shares, total) for name, tables in sets]
+    known = tuple(each for each in distances if each.number)
+    return SyntheticQuality(table.rows, gaps.largest, gaps.mean, known)
 
 
-def _asked(workload: Workload) -> list[tuple[int, ...]]:
-    """The sets of attributes that the release's tables are about."""
-    actives = (workload.kron(i).active for i in range(len(workload.products)))
-    sets = dict.fromkeys(tuple(axis for axis, _ in active) for active in actives)
-    shape = workload.domain.shape
-    return [s for s in sets if s and math.prod(shape[i] for i in s) <= QUALITY_CELLS]
+def _tables(domain: Domain, axes_of: Sequence[tuple[int, ...]]) -> Workload:
+    """All values of some sets of attributes."""
+    products = [Product(tuple((domain.names[a], identity()) for a in axes)) for axes in axes_of]
+    return Workload(domain, products)
 
 
-def _model_tables(model: Estimate, domain: Domain, tables: list[tuple[int, ...]]) -> list[Array]:
-    """The model's counts of some tables."""
-    products = [
-        Product(tuple((domain.names[axis], identity()) for axis in axes)) for axes in tables
-    ]
-    workload = Workload(domain, products)
+def _model_answers(model: Estimate, workload: Workload) -> list[Array]:
+    """The model's answers, product by product."""
     values = np.asarray(model.answer(workload).values, dtype=float)
     return np.split(values, np.cumsum(workload.query_counts)[:-1])
+
+
+def _shares(counts: Array) -> Array:
+    return np.asarray(counts / max(float(counts.sum()), 1e-9))
 
 
 def _distance(
     name: str,
     table: SyntheticTable,
-    domain: Domain,
-    tables: list[tuple[int, ...]],
-    counts: list[Array],
-    margins: list[Array],
+    model: Estimate,
+    workload: Workload,
+    shares: list[Array],
     total: float,
 ) -> TableDistance:
-    """The mean distance of some tables from the model's, for the rows and for the rivals."""
-    scale, rows = max(total, 1e-9), max(table.rows, 1)
-    sums = dict.fromkeys(("sample", *RIVALS), 0.0)
-    shares = [margin / max(float(margin.sum()), 1e-9) for margin in margins]
-    for axes, model in zip(tables, counts, strict=True):
+    """The mean distance of a workload's tables from the model's, for the rows and the rivals."""
+    domain = table.domain
+    sums, number = dict.fromkeys(("sample", *RIVALS), 0.0), 0
+    for i, answers in enumerate(_model_answers(model, workload)):
+        active = workload.kron(i).active
+        axes = tuple(axis for axis, _ in active)
+        cells = math.prod(domain.shape[axis] for axis in axes)
+        if not axes or cells > QUALITY_CELLS:
+            continue
         independent = shares[axes[0]]
         for axis in axes[1:]:
             independent = np.multiply.outer(independent, shares[axis]).ravel()
-        sample = record_counts(domain, table.records, axes) * (scale / rows)
-        guesses = sample, np.zeros(1), np.full(1, scale / model.size), independent * scale
+        sample = record_counts(domain, table.records, axes) / max(table.rows, 1)
+        queries = Kron(tuple(factor for _, factor in active))
+        guesses = (sample, np.zeros(cells), np.full(cells, 1 / cells), independent)
         for key, guess in zip(sums, guesses, strict=True):
-            sums[key] += float(np.abs(guess - model).sum()) / scale
-    means = {key: value / len(tables) for key, value in sums.items()}
-    return TableDistance(name, len(tables), means.pop("sample"), means)
+            gap = multiply(queries, guess * total) - answers
+            sums[key] += float(np.abs(gap).sum()) / total
+        number += 1
+    means = {key: value / max(number, 1) for key, value in sums.items()}
+    return TableDistance(name, number, means.pop("sample"), means)
 
 
 def quality_of_answers(

@@ -10,7 +10,13 @@ from typing import Any
 
 from numpy.random import default_rng
 
-from psephos.errors import RefusedError, TooLargeError, UnsupportedError, WorkloadError
+from psephos.errors import (
+    RefusedError,
+    TooLargeError,
+    UnsupportedError,
+    WorkloadError,
+    checked_whole,
+)
 from psephos.infer.entropy import maximum_entropy
 from psephos.infer.estimate import Estimate
 from psephos.infer.graphical_model import graphical_model
@@ -23,9 +29,12 @@ from psephos.kernel.protected import ProtectedTable
 from psephos.plans.registry import PLANS, PlanRun, run
 from psephos.synthesis.method import PLAN_NAMES, SyntheticMethod, chosen_method
 from psephos.synthesis.quality import SyntheticQuality, quality_of
-from psephos.synthesis.sample import sample
+from psephos.synthesis.sample import SAMPLED_ROWS, sample
 from psephos.synthesis.table import SyntheticTable
 from psephos.workload.workload import Workload
+
+MOST_TOTAL = 10**15
+"""The most rows that data may be declared to have."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,6 +105,16 @@ def synthesize(
             f"rows are made up from a protected table, got {type(data).__name__}; write "
             "ps.protect(...)"
         )
+    if not isinstance(workload, Workload) or not isinstance(spend, Budget):
+        raise WorkloadError(
+            "rows are made up for a Workload at a Budget, such as ps.marginals(domain, k=2) and "
+            f'ps.rho("1/2"); got {type(workload).__name__} and {type(spend).__name__}'
+        )
+    for name, number, most in (("rows", rows, SAMPLED_ROWS), ("total", total, MOST_TOTAL)):
+        if number is not None and checked_whole(number, name, 1) > most:
+            raise WorkloadError(f"{name} is at most {most:,}, got {number:,}")
+    if rows is None and total is not None and total > SAMPLED_ROWS:
+        raise WorkloadError(f"{total:,} rows are too many to make up; give rows, a smaller number")
     choice = chosen_method(method, workload.domain, spend.currency)
     name = PLAN_NAMES.get(choice.method, "HDMM")
     if name not in PLANS:

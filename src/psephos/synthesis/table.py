@@ -22,6 +22,9 @@ from psephos.values import Array, Value, frozen
 from psephos.workload.product import Product
 from psephos.workload.workload import Workload
 
+SHOWN_NAMES = 12
+"""Attributes that a table's short text names."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SyntheticTable(Value):
@@ -137,7 +140,9 @@ class SyntheticTable(Value):
 
     def __repr__(self) -> str:
         mark = "Simulated synthetic table" if self.simulation else "Synthetic table"
-        return f"{mark}({self.rows:,} rows of {', '.join(self.domain.names)})"
+        names, rest = self.domain.names[:SHOWN_NAMES], len(self.domain) - SHOWN_NAMES
+        more = f" and {rest:,} more" if rest > 0 else ""
+        return f"{mark}({self.rows:,} rows of {', '.join(names)}{more})"
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ UNIT = 1 << UNIT_BITS
 DIGIT = 6
 LARGEST_RATE = 32
 RATE_BITS = 40
-MOST_HALVINGS = 1 << 58
+MOST_TABLE_HALVINGS = 1 << 58
 BITS_AT_ONCE = 32
 SPARE_BITS = 64
 
@@ -78,7 +78,7 @@ def _table(step: Fraction) -> Rounded:
     pairs = [halved_exp(step * digit, 0, 30) for digit in range(1 << DIGIT)]
     tops = [-(-(low + 3) * UNIT // 10**30) for low, _ in pairs]
     # Fewer halvings are a bound too, and ten digits of them stay within 64 bits.
-    halvings = [min(k, MOST_HALVINGS) for _, k in pairs]
+    halvings = [min(k, MOST_TABLE_HALVINGS) for _, k in pairs]
     return Rounded(np.array(tops), np.array(halvings, dtype=np.int64))
 
 

@@ -79,6 +79,8 @@ EXAMPLES = {
     "consistency": 'consistency = "l2", "l1" or "linf"',
     "prior": 'prior = "independent" or "stand_in"',
     "synthetic": 'synthetic = { method = "auto" }',
+    "synthetic.rows": "rows = 10000",
+    "synthetic.queries": "queries = 100000",
     "output": 'output = { bundle = "bundle" }',
     "views": 'views = ["consistent", "published"]',
     "formats": 'formats = ["csv"]',
@@ -282,6 +284,8 @@ def _kind_mistake(steps: Steps, kinds: list[str], content: Any, yaml: bool) -> s
         key = "schema"  # an attribute may have any name
     elif len(steps) > 3 and steps[2] == "levels":
         key = "levels"
+    elif steps[0] == "synthetic":
+        key = f"synthetic.{key}" if len(steps) > 1 else key
     expected = [
         kind for kind in dict.fromkeys(kinds) if kind != "a whole number" or "a number" not in kinds
     ]

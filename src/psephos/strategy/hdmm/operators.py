@@ -487,7 +487,7 @@ def _whole_seconds(problem: SelectionProblem) -> float:
 
 
 def _marginal_seconds(problem: SelectionProblem) -> float:
-    return 0.2 + 1e-4 * min(2.0 ** len(problem.shape), 1e5)
+    return 0.2 + 1e-4 * min(2.0 ** min(len(problem.shape), 64), 1e5)
 
 
 def _residual_seconds(problem: SelectionProblem) -> float:
