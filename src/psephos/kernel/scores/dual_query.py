@@ -70,10 +70,10 @@ class UndercountedQueries:
     draws: int
     mechanism: ClassVar[Mechanism] = "exponential"
 
-    def admitted(self, domain: Domain, earlier: Conjunctions | None = None) -> UndercountedQueries:
+    def admitted(self, domain: Domain, known: Conjunctions | None = None) -> UndercountedQueries:
         """The same from the kernel's own parts; what is no round over this domain is refused.
 
-        `earlier` are queries over this domain that were admitted before: the same ones, compared
+        `known` are queries over this domain that were admitted before: the same ones, compared
         entry by entry, need no second check.
         """
         queries, rows, draws = self.queries, self.rows, self.draws
@@ -82,13 +82,12 @@ class UndercountedQueries:
         if type(queries) is not Conjunctions:
             raise RefusedError(f"queries are Conjunctions, got {type(queries).__name__}")
         attributes, values = _whole(queries.attributes), _whole(queries.values)
-        if earlier is None or not _same(earlier, attributes, values):
-            earlier = Conjunctions(attributes, values)
-            earlier.check(domain)
-        conjunctions = earlier
+        conjunctions = known
+        if conjunctions is None or not _same(conjunctions, attributes, values):
+            conjunctions = Conjunctions(attributes, values)
+            conjunctions.check(domain)
         if not 1 <= len(conjunctions) <= MOST_DRAWN_FROM:
-            given = f"{len(conjunctions):,}"
-            raise RefusedError(f"a game has 1 to {MOST_DRAWN_FROM:,} queries, got {given}")
+            raise RefusedError(f"1 to {MOST_DRAWN_FROM:,} queries, got {len(conjunctions):,}")
         records, sizes = _whole(self.records), np.array(domain.shape)
         if records.ndim != 2 or records.shape[1] != sizes.size or not len(records):
             raise ShapeError(
@@ -154,8 +153,8 @@ def _drawn(gaps: Array, rate: Fraction, number: int, draws: Draws) -> Array:
 
 def _same(queries: Conjunctions, attributes: Array, values: Array) -> bool:
     """Are these the arrays of the queries?"""
-    same = np.array_equal(queries.attributes, attributes)
-    return same and np.array_equal(queries.values, values)
+    pairs = (queries.attributes, attributes), (queries.values, values)
+    return all(np.array_equal(*pair) for pair in pairs)
 
 
 def _whole(given: Any) -> Array:
