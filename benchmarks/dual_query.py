@@ -201,7 +201,12 @@ def biased(attributes: int, rows: int, seed: int = 0) -> Data:
             yield generator.integers(0, 256, (rows, some.size), dtype=np.uint8) < some
 
     domain = ps.Domain.binary(attributes)
-    return Data(f"{attributes:,} attributes", domain, rows, PackedRows.of_blocks(blocks(), rows))
+    return Data(
+        f"{attributes:,} attributes",
+        domain,
+        rows,
+        PackedRows.of_blocks(blocks(), (rows, attributes)),
+    )
 
 
 def netflix_shaped(rows: int = 480_189, attributes: int = 17_770, seed: int = 0) -> Data:
@@ -218,7 +223,7 @@ def netflix_shaped(rows: int = 480_189, attributes: int = 17_770, seed: int = 0)
             yield noise < chance.astype(np.float32)
 
     domain = ps.Domain.binary(attributes)
-    return Data("Netflix's shape", domain, rows, PackedRows.of_blocks(blocks(), rows))
+    return Data("Netflix's shape", domain, rows, PackedRows.of_blocks(blocks(), (rows, attributes)))
 
 
 def counted(

@@ -48,7 +48,7 @@ from psephos.workload.workload import Workload
 
 DRAWS_A_ROUND, LEARNING_RATE = 50, Fraction(5, 2)
 FEWEST_ROUNDS, MOST_GAME_ROUNDS = 5, 1000
-MOST_GAME_QUERIES = 500_000
+MOST_GAME_DRAWS, MOST_GAME_QUERIES = 1000, 500_000
 ROOT_SCALE = 1 << 40
 OUTLINE_DELTA = "1e-6"
 """At which a game's epsilon is told to people."""
@@ -129,7 +129,7 @@ class GameParameters:
                     f"{rounds} rounds at a learning rate of {float(rate or 0):g} cost more than "
                     f"{budget} with a single draw each; take fewer rounds, or leave one of them out"
                 )
-        draws = DRAWS_A_ROUND if draws is None else draws
+        given, draws = draws, DRAWS_A_ROUND if draws is None else draws
         if rounds is None:
             unit = unit or 2 * LEARNING_RATE * max_rows / rows
             rounds = _affordable_rounds(48 * budget.amount / (unit**2 * draws))
@@ -139,7 +139,11 @@ class GameParameters:
                     "to learn anything; declare more rows if there are more, spend more, or "
                     "give rounds"
                 )
-            rounds = min(rounds, MOST_GAME_ROUNDS)
+            if rounds > MOST_GAME_ROUNDS:
+                rounds = MOST_GAME_ROUNDS
+                if given is None:  # more draws, not a rate that overshoots
+                    affordable = int(48 * budget.amount / (unit**2 * _squares(rounds)))
+                    draws = min(affordable, MOST_GAME_DRAWS)
         elif unit is not None and draws * unit**2 * _squares(rounds) / 48 > budget.amount:
             raise BudgetError(
                 f"{rounds} rounds of {draws} draws at a learning rate of {float(rate or 0):g} "

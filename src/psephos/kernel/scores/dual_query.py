@@ -96,10 +96,8 @@ class UndercountedQueries:
             )
         if (records < 0).any() or (records >= sizes).any():
             raise ShapeError("a record has a code outside of its attribute's cells")
-        for name, number, most in (
-            ("rows", rows, LARGEST_SCORE // len(records)),
-            ("draws", draws, MOST_DRAWS),
-        ):
+        limits = ("rows", rows, LARGEST_SCORE // len(records)), ("draws", draws, MOST_DRAWS)
+        for name, number, most in limits:
             if type(number) is not int or not 1 <= number <= most:
                 raise RefusedError(f"{name} is a whole number from 1 to {most:,}, got {number!r}")
         return UndercountedQueries(conjunctions, records, rows, draws)
