@@ -333,7 +333,7 @@ def figure4(folder: Path, most: int) -> None:
         data = biased(attributes, 50_000)
         number = min(100_000, math.comb(attributes, 3))
         queries, counts, seconds = counted(data, number, positive=True)
-        ours = played(data, queries, counts, budget, 1, free="uniform")
+        ours = played(data, queries, counts, budget, 1)
         rivals = trivial(data, queries, counts)
         points.append((attributes, ours.largest, rivals["zero"][0]))
         rows.append([

@@ -21,16 +21,16 @@ at all budgets (`python -m benchmarks.dual_query rounds`), and T ≈ (6ρn²/sη
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.random import Generator
 
 from psephos.domain.conjunctions import Conjunctions
-from psephos.errors import BudgetError, WorkloadError, checked_whole
+from psephos.errors import BudgetError, WorkloadError, checked_whole, name_list
 from psephos.infer.estimate import Estimate
 from psephos.infer.records import RecordEstimate
 from psephos.kernel.budget import Budget, delta_bound, exact
@@ -50,6 +50,9 @@ DRAWS_A_ROUND, LEARNING_RATE = 50, Fraction(5, 2)
 FEWEST_ROUNDS, MOST_GAME_ROUNDS = 5, 1000
 MOST_GAME_DRAWS, MOST_GAME_QUERIES = 1000, 500_000
 ROOT_SCALE = 1 << 40
+FreePolicy = Literal["earlier", "uniform", "first"]
+ANY_VALUE = 0.05
+"""How often free attributes get any value, so that none is forgotten."""
 OUTLINE_DELTA = "1e-6"
 """At which a game's epsilon is told to people."""
 
@@ -248,7 +251,7 @@ def dual_query(
     rounds: int | None = None,
     draws: int | None = None,
     learning_rate: str | None = None,
-    free: Literal["uniform", "first"] = "uniform",
+    free: FreePolicy = "earlier",
     response: BestResponse | None = None,
 ) -> Estimate:
     """Tables of very many attributes, of which few records tell the frequent combinations.
@@ -262,7 +265,8 @@ def dual_query(
         rounds: T, worked out from the budget where it is not given
         draws: s, 50 where it is not given
         learning_rate: η, text such as "2.5"
-        free: what attributes get that no drawn query names: "uniform" values or the "first"
+        free: what attributes get that no drawn query names: what they have in an "earlier" record
+            (and once in a while any value), "uniform" values, or the "first"
         response: how a record is searched for; local search by default
     """
     if rows is None:
@@ -280,20 +284,37 @@ def dual_query(
         max_rows=vector.unit.max_rows,
     )
     game_queries = queries_of(workload, queries, vector.public_random("queries"))
-    search = SolverImproved(LocalSearch(free=free)) if response is None else response
+    if free not in get_args(FreePolicy):
+        raise WorkloadError(f"free is one of {name_list(list(get_args(FreePolicy)))}, got {free!r}")
     vector.expect(parameters.rounds - 1)
     game = vector.play(game_queries, parameters.rows)
     generator, sizes = vector.public_random("records"), np.array(vector.domain.shape)
 
     drawn = vector.public_random("round 1").integers(2 * len(game_queries), size=parameters.draws)
     for round_ in range(2, parameters.rounds + 2):
-        latest = drawn_queries(game_queries, drawn)
-        record = search(latest, sizes, generator)
+        cells = free_cells(free, game.records, generator)
+        search = SolverImproved(LocalSearch(free=cells)) if response is None else response
+        record = search(drawn_queries(game_queries, drawn), sizes, generator)
         if round_ > parameters.rounds:
             break
         drawn = game.draw(record, parameters.draws, spend=parameters.spend(round_))
     records = np.stack([*game.records, record])
     return RecordEstimate(vector.domain, records, float(whole), vector.simulation)
+
+
+def free_cells(
+    free: FreePolicy, records: Sequence[Array], generator: Generator
+) -> Array | Literal["uniform", "first"]:
+    """What attributes get that no drawn query names, in the next record.
+
+    Records come to have the frequent values of attributes, so that an earlier one is a better guess
+    than any value: on KDD99 the largest error is a fifth smaller so, on others as large.
+    """
+    if free != "earlier":
+        return free
+    if not records or generator.random() < ANY_VALUE:
+        return "uniform"
+    return records[int(generator.integers(len(records)))]
 
 
 def drawn_queries(queries: Conjunctions, numbers: Array) -> DrawnQueries:
