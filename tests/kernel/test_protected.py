@@ -359,7 +359,15 @@ def test_no_public_attribute_leads_to_the_counts():
             if not name.startswith("_"):
                 value = getattr(handle, name)
                 assert not isinstance(value, np.ndarray)
-                assert callable(value) or isinstance(value, ps.Domain | int)
+                assert callable(value) or isinstance(value, ps.Domain | ps.Unit | int)
+
+
+def test_the_unit_that_a_handle_shows_is_a_copy():
+    """Whoever changes it changes nothing: noise and price go by the kernel's own."""
+    handle = data()
+    object.__setattr__(handle.unit, "max_rows", 10**6)
+    assert handle.unit.max_rows == 1
+    assert handle.vectorise().unit is not handle.vectorise().unit
 
 
 def test_what_has_no_rule_is_refused():

@@ -56,8 +56,8 @@ class _Handle:
 
     @property
     def unit(self) -> Unit:
-        """Whose presence is protected: public, and frozen."""
-        return self._vault.ledger.unit
+        """Whose presence is protected: a copy, so that nobody changes the kernel's own."""
+        return copy.deepcopy(self._vault.ledger.unit)
 
     @property
     def simulation(self) -> bool:

@@ -221,7 +221,7 @@ def best_basis(gram: Array, deadline: Deadline = NEVER) -> Array | None:
     >>> prefixes = np.tril(np.ones((4, 4)))
     >>> centre = np.eye(4) - 1 / 4
     >>> x = best_basis(centre @ prefixes.T @ prefixes @ centre)
-    >>> np.abs(x.sum(axis=0)).max() < 1e-12, x.diagonal().round(3)
+    >>> bool(np.abs(x.sum(axis=0)).max() < 1e-12), x.diagonal().round(3)
     (True, array([1., 1., 1., 1.]))
     """
     n = len(gram)
