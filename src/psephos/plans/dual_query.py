@@ -251,7 +251,7 @@ def dual_query(
     rounds: int | None = None,
     draws: int | None = None,
     learning_rate: str | None = None,
-    free: FreePolicy = "earlier",
+    free: FreePolicy | None = None,
     response: BestResponse | None = None,
 ) -> Estimate:
     """Tables of very many attributes, of which few records tell the frequent combinations.
@@ -266,7 +266,8 @@ def dual_query(
         draws: s, 50 where it is not given
         learning_rate: η, text such as "2.5"
         free: what attributes get that no drawn query names: what they have in an "earlier" record
-            (and once in a while any value), "uniform" values, or the "first"
+            (and once in a while any value), "uniform" values, or the "first"; left out, "earlier"
+            where most attributes are named in a round, else "uniform"
         response: how a record is searched for; local search by default
     """
     if rows is None:
@@ -284,6 +285,9 @@ def dual_query(
         max_rows=vector.unit.max_rows,
     )
     game_queries = queries_of(workload, queries, vector.public_random("queries"))
+    if free is None:
+        few = len(vector.domain) <= game_queries.ways * parameters.draws
+        free = "earlier" if few else "uniform"
     if free not in get_args(FreePolicy):
         raise WorkloadError(f"free is one of {name_list(list(get_args(FreePolicy)))}, got {free!r}")
     vector.expect(parameters.rounds - 1)
@@ -308,7 +312,8 @@ def free_cells(
     """What attributes get that no drawn query names, in the next record.
 
     Records come to have the frequent values of attributes, so that an earlier one is a better guess
-    than any value: on KDD99 the largest error is a fifth smaller so, on others as large.
+    than any value: on KDD99 the largest error is a fifth smaller so, on others as large. Where
+    hardly any attribute is named in a round, records would only be copies of each other.
     """
     if free != "earlier":
         return free
