@@ -131,14 +131,14 @@ class JunctionTree:
             operands = [(clique, table)]
             operands += [upward[child] for child in self._children[c] if child in upward]
             inside = {a for names, _ in operands for a in names}
-            kept = tuple(sorted(inside & wanted))
-            upward[c] = kept, self._contracted(operands, kept)
-        kept, table = upward[links[-1]]
-        return table.transpose([kept.index(a) for a in axes])
+            remaining = tuple(sorted(inside & wanted))
+            upward[c] = remaining, self._contracted(operands, remaining)
+        remaining, table = upward[links[-1]]
+        return table.transpose([remaining.index(a) for a in axes])
 
-    def _contracted(self, operands: list[tuple[Axes, Array]], kept: Axes) -> Array:
+    def _contracted(self, operands: list[tuple[Axes, Array]], remaining: Axes) -> Array:
         """The product of some tables, summed over all attributes but a few."""
-        needed = _cells(self.shape, kept)
+        needed = _cells(self.shape, remaining)
         if needed > QUESTION_CELLS:
             raise TooLargeError(
                 f"this question needs a table of {needed:,} cells of several cliques, over the "
@@ -147,7 +147,7 @@ class JunctionTree:
                 QUESTION_CELLS,
             )
         words = [part for axes, table in operands for part in (table, list(axes))]
-        return np.asarray(np.einsum(*words, list(kept), optimize=len(operands) > 1))
+        return np.asarray(np.einsum(*words, list(remaining), optimize=len(operands) > 1))
 
     def _links(self, axes: Axes) -> list[int]:
         """Few neighbouring cliques that together hold the attributes, children first.
@@ -242,9 +242,9 @@ def _cells(shape: Sequence[int], axes: Iterable[int]) -> int:
     return math.prod(shape[a] for a in axes)
 
 
-def _summed(table: Array, axes: Axes, kept: Iterable[int]) -> Array:
-    """A table summed over the attributes that are not kept."""
-    wanted = set(kept)
+def _summed(table: Array, axes: Axes, remaining: Iterable[int]) -> Array:
+    """A table summed over all attributes but the remaining ones."""
+    wanted = set(remaining)
     drop = tuple(place for place, a in enumerate(axes) if a not in wanted)
     return np.asarray(table.sum(axis=drop)) if drop else table
 
