@@ -304,7 +304,7 @@ def test_the_cap_goes_on_where_a_batch_ends(people, cuts):
         pa.record_batch({"i": list(range(a, b)), "who": pa.array(people[a:b], pa.string())})
         for a, b in zip([0, *ends], ends, strict=False)
     ]
-    rows = [i for (column,) in first_of_each(batches, 2) for i in column.tolist()]
+    rows = [i for (column,), _ in first_of_each(batches, 2) for i in column.tolist()]
     assert rows == [i for i in range(len(people)) if people[: i + 1].count(people[i]) <= 2]
 
 

@@ -29,7 +29,7 @@ from psephos.kernel.measurement import Measurement, noise_for, request_fingerpri
 from psephos.kernel.noise import Noise
 from psephos.kernel.query import Query
 from psephos.kernel.scores import PARTITIONS, SCORES, PrivateSearch, Score, UndercountedQueries
-from psephos.kernel.source import Cells, Conjunct, Grouped, Names
+from psephos.kernel.source import Cells, Conjunct, Grouped, Names, Persons
 from psephos.kernel.unit import Unit
 from psephos.kernel.vault import Vault
 from psephos.matrix import Identity, Kron, Matrix, Partition, Sparse, is_total, total
@@ -57,7 +57,7 @@ class _Handle:
     @property
     def unit(self) -> Unit:
         """Whose presence is protected: a copy, so that nobody changes the kernel's own."""
-        return copy.deepcopy(self._vault.ledger.unit)
+        return copy.deepcopy(self._vault.unit)
 
     @property
     def simulation(self) -> bool:
@@ -135,6 +135,41 @@ class ProtectedTable(_Handle):
         domain = Domain((*names, count), (*grouped.attributes, Attribute.integers(0, most)))
         node = self._node.step(f"group by {names} up to {most} as {count!r}", 2)
         return ProtectedTable(domain, self._vault.over(source, domain), node)
+
+    def persons(self, *names: str, **levels: str) -> ProtectedTable:
+        """One row for each person and each combination of these attributes that their rows have.
+
+        An attribute is named, or given with one of its levels: `persons("sex", district="region")`.
+        Without any there is one row for each person. Sums over cells count a person once for each,
+        so ask for every grouping by itself.
+
+        Privacy: whether a person is in a cell is decided by their own rows, of which the cap leaves
+        at most k, so neighbours differ in at most k rows here, one in a cell: `Unit.on_persons`.
+        That counts all cells that a person is in, so no split may lie above
+        (tests/kernel/test_persons.py).
+        """
+        names, words = _texts(names), {_texts((each,))[0]: level for each, level in levels.items()}
+        unit = self._vault.unit
+        told = callable(getattr(type(self._vault.source), "persons", None))
+        if unit.person is None or not told or not self._node.rowwise:
+            raise RefusedError(
+                "persons are counted in the rows of a source that names them, with a ledger whose "
+                "unit is person(column, max_rows=k), and before split, group_by and persons"
+            )
+        axes, attributes = [], []
+        for name in (*names, *words):
+            attribute = self._domain[name]
+            level = attribute.level(*_texts((words[name],))) if name in words else None
+            attributes.append(attribute if level is None else Attribute(level.labels))
+            groups = np.arange(attribute.size) if level is None else level.groups
+            axes.append((name, groups, attributes[-1].size))
+        grouped = [name for name, *_ in axes] or ["person"]
+        domain = Domain(tuple(grouped), tuple(attributes) or (Attribute(("everyone",)),))
+        _check_cells(domain.size)
+        node = self._node.step(f"persons by {gate.fingerprint(domain, *axes)}")
+        source = Persons(partial(self._vault.persons, tuple(axes), self._keep))
+        vault = self._vault.over(source, domain, unit.on_persons(domain.size))
+        return ProtectedTable(domain, vault, node)
 
     def vectorise(self) -> ProtectedVector:
         """The vector of cell counts; nothing is counted before the first charge."""
@@ -222,7 +257,7 @@ class ProtectedVector(_Handle):
         whole = type(query) is Query
         admitted = gate.admit(query, "query") if whole else Query.of(gate.admit(query, "matrix"))
         self._check(admitted)
-        noise = noise_for(admitted, spend, self._vault.ledger.unit, self._node.stability)
+        noise = noise_for(admitted, spend, self._vault.unit, self._node.stability)
 
         sizes = [block.matrix.shape[0] for block in admitted.blocks]
 
@@ -309,7 +344,7 @@ class ProtectedVector(_Handle):
         spend, price = self._vault.priced(spend, UndercountedQueries.mechanism, admitted.draws)
         if spend.currency != "epsilon":
             raise BudgetError(f"private draws are paid in epsilon, got {spend}")
-        node, unit = self._node, self._vault.ledger.unit
+        node, unit = self._node, self._vault.unit
         each = unit.per_moved_row(spend, node.stability, rowwise=node.rowwise)
 
         def draw() -> Array:
@@ -333,7 +368,7 @@ class ProtectedVector(_Handle):
         admitted: PrivateSearch = type(search).admitted(search, self.size)
         tables = admitted.tables(self.size)
         self._check(Query.of([(table, 1) for table in tables]))
-        each = self._vault.ledger.unit.per_distance(spend, self._node.stability)
+        each = self._vault.unit.per_distance(spend, self._node.stability)
 
         def draw() -> Array:
             return admitted.draw(self._answers(tables), each, self._vault.draws)

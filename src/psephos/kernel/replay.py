@@ -20,7 +20,7 @@ from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.recorded_ledger import RecordedLedger
 from psephos.kernel.scores.mechanisms import Draws
-from psephos.kernel.source import Cells, Names, Source
+from psephos.kernel.source import Axis, Cells, Names, Source
 from psephos.kernel.unit import Cap
 from psephos.kernel.vault import Vault
 
@@ -32,6 +32,10 @@ class NoSource(Source):
         self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
     ) -> NoReturn:
         """There are no counts."""
+        raise RefusedError("there are no data behind records")
+
+    def persons(self, domain: Domain, axes: Sequence[Axis], keep: Cells, cap: Cap) -> NoReturn:
+        """There are no persons."""
         raise RefusedError("there are no data behind records")
 
 

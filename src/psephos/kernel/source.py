@@ -50,6 +50,8 @@ class Conjunct(Value):
 
 Cells = tuple[Conjunct, ...]
 Names = tuple[str, ...]
+Axis = tuple[str, Array, int]
+"""An attribute, the number of the group that each of its cells is in, and how many groups."""
 
 
 class Source(Protocol):
@@ -90,6 +92,30 @@ class Grouped(Source):
         table = np.zeros((sizes.size, self.most + 1), dtype=np.int64)
         table[np.arange(sizes.size), sizes] = 1
         return [summed(table.reshape(domain.shape), domain, names, keep) for names in tables]
+
+
+class PersonSource(Protocol):
+    """The ability of a source whose rows name persons."""
+
+    def persons(self, domain: Domain, axes: Sequence[Axis], keep: Cells, cap: Cap) -> Array:
+        """How many persons have a row in each combination of groups of cells, as int64.
+
+        The rows are those that `counts` counts, by the same three rules; the array has these axes.
+        """
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Persons(Source):
+    """The table that persons makes: a row for each person and each cell that one is in."""
+
+    cells: Callable[[], Array]
+
+    def counts(
+        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
+    ) -> list[Array]:
+        """Counts of persons in cells; sums of them count a person once for each cell."""
+        cells = self.cells().reshape(domain.shape)
+        return [summed(cells, domain, names, keep) for names in tables]
 
 
 def summed(cells: Array, domain: Domain, attributes: tuple[str, ...], keep: Cells) -> Array:

@@ -13,7 +13,7 @@ Gaussian noise it is the square of the distance moved, directly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -78,6 +78,15 @@ class Unit:
         if rowwise:
             return spend.amount / self.max_rows
         return self.per_distance(spend, stability)
+
+    def on_persons(self, cells: int) -> Unit:
+        """The unit of a table that has a row for each person and each of so many cells, once.
+
+        Privacy: of a person's rows, of which the cap leaves at most `max_rows`, each gives one row
+        there, those in the same cell together one; so a person has at most the lesser number
+        (tests/kernel/test_persons.py::test_a_person_moves_each_cell_once).
+        """
+        return replace(self, max_rows=min(self.max_rows, cells))
 
     def __str__(self) -> str:
         verb = "substitute" if self.change == "substitute" else "add or remove"

@@ -31,7 +31,8 @@ from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.recorded_ledger import RecordedLedger
 from psephos.kernel.scores.dual_query import UndercountedQueries
 from psephos.kernel.scores.mechanisms import Draws
-from psephos.kernel.source import Cells, Names, Source
+from psephos.kernel.source import Axis, Cells, Names, Source
+from psephos.kernel.unit import Unit
 from psephos.values import Array, key_of
 
 Draw = Callable[[], Array]
@@ -48,16 +49,21 @@ class Vault:
         domain: Domain,
         ledger: Ledger | PlayMoney | RecordedLedger,
         draws: Draws,
+        unit: Unit | None = None,
     ) -> None:
         self.source, self.domain, self.ledger, self.draws = source, domain, ledger, draws
+        self.unit = ledger.unit if unit is None else unit
         self.schema = gate.fingerprint(domain)
         self.kept: dict[Any, Array] = {}
         self.game: tuple[Names, Conjunctions | None, str] = ((), None, "")
         self.turns: dict[tuple[int, int], Any] = {}
 
-    def over(self, source: Source, domain: Domain) -> Vault:
-        """The same ledger over another table; its requests wait for the same turn."""
-        vault = Vault(source, domain, self.ledger, self.draws)
+    def over(self, source: Source, domain: Domain, unit: Unit | None = None) -> Vault:
+        """The same ledger over another table; its requests wait for the same turn.
+
+        `unit` is what neighbours of the other table differ in, if that is less than here.
+        """
+        vault = Vault(source, domain, self.ledger, self.draws, unit or self.unit)
         vault.turns = self.turns
         return vault
 
@@ -105,6 +111,18 @@ class Vault:
                 queries = queries.renumbered([self.domain.axis(each) for each in names])
             counts = self.source.conjunctions(self.domain, queries, keep, self.ledger.unit.cap)
             self.kept[place] = np.asarray(counts)
+        wanted = self.kept[place]
+        self._forget_oldest()
+        return wanted
+
+    def persons(self, axes: tuple[Axis, ...], keep: Cells) -> Array:
+        """Counts of persons in combinations of groups; asked for only after a charge, and kept."""
+        masks = tuple((c.names, key_of(c.mask)) for c in keep)
+        place = ("persons", tuple((name, key_of(groups)) for name, groups, _ in axes), masks)
+        if place not in self.kept:
+            source: Any = self.source
+            counts = source.persons(self.domain, axes, keep, self.ledger.unit.cap)
+            self.kept[place] = np.asarray(counts).reshape(-1)
         wanted = self.kept[place]
         self._forget_oldest()
         return wanted

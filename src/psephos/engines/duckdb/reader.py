@@ -23,7 +23,7 @@ from psephos.engines.duckdb.row_cache import RowCache
 from psephos.engines.duckdb.rows import Rows, connect, first_of_each
 from psephos.engines.protocol import Batches, Columns, Engine, NativeRelation
 from psephos.errors import DomainError, PsephosError, ShapeError, SourceError
-from psephos.kernel.source import Cells, Names
+from psephos.kernel.source import Axis, Cells, Names
 from psephos.kernel.unit import Cap
 from psephos.values import Array
 
@@ -122,6 +122,27 @@ class Reader:
 
             with self.snapshot() as snapshot:
                 return snapshot.read(needed_columns(domain, cap), counted)
+        except Exception:  # noqa: BLE001 - an engine's words may hold an entry
+            pass
+        return None
+
+    def persons(self, domain: Domain, axes: Sequence[Axis], keep: Cells, cap: Cap) -> Array:
+        """See `psephos.kernel.source.PersonSource`."""
+        self.check_schema(domain, cap)
+        check_masks(domain, keep)
+        counts = self._persons(domain, axes, keep, cap)
+        if counts is None:  # as in `counts`
+            raise SourceError(UNCOUNTABLE)
+        return counts
+
+    def _persons(self, domain: Domain, axes: Sequence[Axis], keep: Cells, cap: Cap) -> Array | None:
+        """The counts, or None where they cannot be had."""
+        try:
+            with self.snapshot() as snapshot:
+                return snapshot.read(
+                    needed_columns(domain, cap),
+                    lambda rows: _persons(rows, domain, axes, keep, cap),
+                )
         except Exception:  # noqa: BLE001 - an engine's words may hold an entry
             pass
         return None
@@ -262,6 +283,39 @@ def _add_up_conjunctions(
     return totals
 
 
+def _persons(rows: Rows, domain: Domain, axes: Sequence[Axis], keep: Cells, cap: Cap) -> Array:
+    """How many persons have a row in each combination of groups, of rows that `keep` allows.
+
+    A person's rows come one after the other, so only the last one of a batch may go on in the next.
+    """
+    shape = tuple(size for *_, size in axes)
+    names: list[Names] = [(name,) for name, *_ in axes]
+    names = names or [domain.names[:1]]  # a column to tell the number of rows by
+    text = rows.indices(domain, [*names, *(conjunct.names for conjunct in keep)], cap)
+    masks = [np.ravel(conjunct.mask) for conjunct in keep]
+    counts = np.zeros(math.prod(shape), dtype=np.int64)
+    last, last_cells = 0, np.zeros(0, dtype=np.int64)
+    batches = rows.run(text).to_arrow_reader(INDEX_BATCH_ROWS)
+    for columns, person in first_of_each(batches, cap.max_rows):
+        cell = np.zeros(len(person), dtype=np.int64)
+        for (_, groups, size), column in zip(axes, columns, strict=False):
+            cell = cell * size + groups[column]
+        inside = np.ones(len(person), dtype=bool)
+        for mask, column in zip(masks, columns[len(names) :], strict=True):
+            inside &= mask[column]
+        whose = np.append(np.full(len(last_cells), last), person[inside])
+        where = np.append(last_cells, cell[inside])
+        order = np.lexsort((where, whose))
+        whose, where = whose[order], where[order]
+        first = np.append(True, (np.diff(whose) != 0) | (np.diff(where) != 0))[: len(whose)]
+        counts += np.bincount(where[first], minlength=counts.size)
+        counts -= np.bincount(last_cells, minlength=counts.size)
+        if len(person):
+            last = int(person[-1])
+            last_cells = where[first & (whose == last)]
+    return counts.reshape(shape)
+
+
 def _masked(keep: Cells) -> set[str]:
     return {name for conjunct in keep for name in conjunct.names}
 
@@ -278,7 +332,7 @@ def _index_columns(rows: Rows, text: str, cap: Cap | None) -> Iterator[list[Arra
     """The columns of a query for indices, a batch at a time; under a cap of the rows that stay."""
     batches = rows.run(text).to_arrow_reader(INDEX_BATCH_ROWS)
     if cap is not None:
-        yield from first_of_each(batches, cap.max_rows)
+        yield from (columns for columns, _ in first_of_each(batches, cap.max_rows))
     else:
         for batch in batches:
             yield [column.to_numpy() for column in batch.columns]

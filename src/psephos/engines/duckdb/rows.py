@@ -155,12 +155,13 @@ class Rows:
         )
 
 
-def first_of_each(batches: Iterable[Any], most: int) -> Iterator[list[Array]]:
+def first_of_each(batches: Iterable[Any], most: int) -> Iterator[tuple[list[Array], Array]]:
     """The first rows of each person, of rows ordered by person (the last column) and cell.
 
-    A person's rows may go on in the next batch, so their number so far is carried along.
+    Beside the columns stands whose row it is, by a number that only grows. A person's rows may go
+    on in the next batch, so their number so far is carried along.
     """
-    last, last_rows = None, 0
+    last, last_rows, persons = None, 0, 0
     for batch in batches:
         *columns, who = batch.columns
         if len(who) == 0:
@@ -169,9 +170,12 @@ def first_of_each(batches: Iterable[Any], most: int) -> Iterator[list[Array]]:
         new[0] = who[0].as_py() != last
         new[1:] = pc.not_equal(who[1:], who[:-1]).to_numpy(zero_copy_only=False)
         starts = np.append(-last_rows, np.flatnonzero(new))
-        place = np.arange(len(who)) - starts[np.cumsum(new)]
+        number = np.cumsum(new)
+        place = np.arange(len(who)) - starts[number]
         last, last_rows = who[-1].as_py(), int(place[-1]) + 1
-        yield [column.to_numpy()[place < most] for column in columns]
+        stays = place < most
+        yield [column.to_numpy()[stays] for column in columns], persons + number[stays]
+        persons += int(number[-1])
 
 
 def _words(sizes: list[int]) -> list[str]:
