@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from psephos.release.bundle import Bundle
     from psephos.release.forecast import Forecast, RivalError, TableError
     from psephos.release.method import ReleaseMethod
+    from psephos.release.persons import PersonsRequest, PersonsTable
     from psephos.release.plan_forecast import PlanForecast, SimulatedTable, plan
     from psephos.release.plan_views import PlanViews
     from psephos.release.planned import PlannedRequest, Retraced
@@ -229,6 +230,8 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "Bundle",
     "MeasuredRequest",
     "PlannedRequest",
+    "PersonsRequest",
+    "PersonsTable",
     "Retraced",
     "Views",
     "PlanViews",
@@ -318,6 +321,7 @@ _NAMES_OF = {
     "psephos.release.method": "ReleaseMethod",
     "psephos.release.plan_forecast": "PlanForecast SimulatedTable plan",
     "psephos.release.plan_views": "PlanViews",
+    "psephos.release.persons": "PersonsRequest PersonsTable",
     "psephos.release.planned": "PlannedRequest Retraced",
     "psephos.release.preflight": "check_release",
     "psephos.release.request": "Job",

@@ -23,6 +23,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from psephos.cli import render, render_plans
+from psephos.cli.render_persons import persons_words, plain_persons, rich_persons
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, SourceError
 from psephos.version import __version__
 
@@ -177,9 +178,9 @@ def plan(
             plain = render_plans.plain_plan_forecast(forecast)
             plain["left"] = None if rest is None else render.plain_budget(rest)
             plain["synthetic"] = render.plain_choice(job)
-            _show(
-                as_json, plain, render_plans.rich_plan_forecast(forecast), render.choice_words(job)
-            )
+            plain["persons"] = plain_persons(job)
+            notes = (render.choice_words(job), persons_words(job))
+            _show(as_json, plain, render_plans.rich_plan_forecast(forecast), *notes)
             return
         plain = render.plain_plan(forecast, simulated)
         method = method_of(job)
@@ -195,7 +196,8 @@ def plan(
             plain["stand_in"] = stand_in_words(job)
             note = f"stand-in: {plain['stand_in']}.\n{note}".rstrip()
         plain["synthetic"] = render.plain_choice(job)
-        note = "\n".join(filter(None, (note, render.choice_words(job))))
+        plain["persons"] = plain_persons(job)
+        note = "\n".join(filter(None, (note, render.choice_words(job), persons_words(job))))
         _show(as_json, plain, render.rich_plan(forecast, simulated), note)
 
 
@@ -524,6 +526,7 @@ def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None
         "tables": [entry["name"] for entry in bundle.manifest["tables"]],
         "published": bundle.manifest["published"],
         "synthetic": bundle.manifest.get("synthetic"),
+        "persons": [request.table.name for request in bundle.persons],
         "ledger": None if ledger is None else render.plain_ledger(ledger),
     }
     left_out = (bundle.manifest["published"] or {}).get("left_out", {})
@@ -534,6 +537,7 @@ def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None
         tables.append(render.rich_numbers(f"{table.title} ({view})", numbers))
     lines = [render.disagreement_words(bundle), render.made_up_words(bundle)]
     lines.append(f"bundle: {bundle.path}\nreport: {bundle.report}")
+    tables += rich_persons(bundle)
     _show(as_json, plain, *tables, text, *lines)
 
 

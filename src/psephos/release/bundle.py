@@ -11,6 +11,7 @@
                                    to every published table
     estimate/cells.parquet         the real numbers that the published cells are a rounding of
     estimate/prior.parquet         the public table that they are drawn towards, if one is declared
+    persons/                       tables that count persons (psephos.release.persons)
     synthetic/rows.parquet         made-up rows, if the release has any; as CSV too
     report.html            the same for people
 
@@ -59,6 +60,7 @@ from psephos.release.files import (
 )
 from psephos.release.labels import table_schema
 from psephos.release.method import ReleaseMethod
+from psephos.release.persons import PERSONS_FOLDER, PersonsRequest
 from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PlannedRequest, retrace
 from psephos.release.request import Job, column_titles, ordered_columns
@@ -180,6 +182,25 @@ class Bundle:
     def requests(self) -> tuple[MeasuredRequest, ...]:
         """What was measured for this release, with receipts; those of a plan are `planned`."""
         return tuple(self._requests(self.job)[self.manifest["builds_on"] :])
+
+    @cached_property
+    def persons(self) -> tuple[PersonsRequest, ...]:
+        """The requests of tables that count persons."""
+        facts = self.manifest.get("persons") or []
+        if [each["name"] for each in facts] != [table.name for table in self.job.persons]:
+            raise ReleaseError("the manifest lists other tables of persons than were asked for")
+        return tuple(
+            PersonsRequest.open(self.path / PERSONS_FOLDER / str(i), table, each)
+            for i, (table, each) in enumerate(zip(self.job.persons, facts, strict=True), 1)
+        )
+
+    def persons_table(self, name: str) -> pa.Table:
+        """A table that counts persons, worked out from its noisy integers."""
+        requests = {request.table.name: request for request in self.persons}
+        if name not in requests:
+            have = ", ".join(requests) or "none"
+            raise ReleaseError(f"no table of persons {name!r}; have {have}")
+        return job_persons_table(self.job, requests[name])
 
     @property
     def all_requests(self) -> tuple[MeasuredRequest | PlannedRequest, ...]:
@@ -355,6 +376,7 @@ def write_bundle(
     method: ReleaseMethod | None = None,
     report: Callable[[Views, Path], None] | None = None,
     progress: Callable[[str], None] | None = None,
+    persons: Sequence[PersonsRequest] = (),
 ) -> Bundle:
     """All files of a release, at their place in one step; `method` is a plan that adapts."""
     job, say = views.job, progress or (lambda _: None)
@@ -375,6 +397,7 @@ def write_bundle(
         if views.synthetic is not None:
             (draft / SYNTHETIC_FOLDER).mkdir()
             _write_table(draft / SYNTHETIC_FOLDER, ROWS_STEM, views.synthetic.to_arrow(), job)
+        _write_persons(draft, job, persons)
         if report is not None:
             say("report")
             _write_report(report, views, draft / "report.html")
@@ -408,6 +431,8 @@ def write_bundle(
             manifest["coordinates"] = views.nearest.difference.size
         if views.quality is not None:
             manifest["synthetic"] = synthetic_facts(job, views.quality)
+        if persons:
+            manifest["persons"] = [request.facts() for request in persons]
         manifest["files"] = {
             str(file.relative_to(draft)): sha256_of(file)
             for file in sorted(draft.rglob("*"))
@@ -565,6 +590,21 @@ def _write_coordinates(draft: Path, views: Views) -> None:
         place = draft / COORDINATES_FILE
         place.parent.mkdir(exist_ok=True)
         pa.parquet.write_table(pa.table({"value": views.nearest.difference}), place)
+
+
+def _write_persons(draft: Path, job: Job, persons: Sequence[PersonsRequest]) -> None:
+    """The requests and tables of persons."""
+    for number, request in enumerate(persons, 1):
+        request.write(draft / PERSONS_FOLDER / str(number))
+        table = job_persons_table(job, request)
+        _write_table(draft / PERSONS_FOLDER, file_name(request.table.name), table, job)
+
+
+def job_persons_table(job: Job, request: PersonsRequest) -> pa.Table:
+    """A table of persons, worked out from its noisy integers."""
+    limit = job.file.ledger.budget()
+    measurement = request.retraced(job.domain, job.unit, job.file.edition, limit)
+    return request.table.view(measurement, float(job.file.output.confidence))
 
 
 def _write_table(folder: Path, name: str, table: pa.Table, job: Job) -> None:

@@ -21,6 +21,7 @@ from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
 from psephos.plans.session import step_key
+from psephos.release.persons import PersonsTable
 from psephos.release.requests import MeasuredRequest, read_past
 from psephos.release.spec.entries import MethodEntry, ReleaseFile
 from psephos.release.spec.file import read_release, release_path
@@ -107,7 +108,19 @@ class Job:
             and job.zeros.all()
         ):
             raise ReleaseError("zeros: every row meets one of them, so nothing could be published")
+        _ = job.persons  # refused here, with their place, rather than later
         return job
+
+    @cached_property
+    def persons(self) -> tuple[PersonsTable, ...]:
+        """The tables that count persons."""
+        entries = enumerate(self.file.persons, 1)
+        return tuple(PersonsTable.of(self.domain, entry, i) for i, entry in entries)
+
+    @property
+    def persons_keys(self) -> list[str]:
+        """Their keys in the ledger: each is paid for by itself, whatever else is released."""
+        return [t.key(self.file.name, self.file.edition, self.unit) for t in self.persons]
 
     @cached_property
     def unit(self) -> Unit:
@@ -197,7 +210,8 @@ class Job:
     def fingerprint(self) -> str:
         """A name for what is asked and what it builds on; not for how it is shown."""
         past = [(each.measurement.key, each.values_hash) for each in self.past]
-        return digest((self.request, past))
+        persons = (self.persons_keys,) if self.persons else ()
+        return digest((self.request, past, *persons))
 
     @cached_property
     def request(self) -> str:

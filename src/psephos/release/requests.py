@@ -502,6 +502,15 @@ class ReleaseShape(JsonShape):
     files: dict[str, str]
 
 
+class PersonsShape(JsonShape):
+    """What the manifest says of a table of persons."""
+
+    name: str
+    key: str
+    spend: AmountShape
+    simulation: bool
+
+
 class ManifestShape(ReleaseShape):
     """manifest.json of a bundle; the last of its requests are its own."""
 
@@ -515,6 +524,7 @@ class ManifestShape(ReleaseShape):
     method: MethodShape | None = None
     coordinates: Annotated[int, Field(ge=1, le=10**7)] | None = None
     synthetic: SyntheticShape | None = None
+    persons: list[PersonsShape] | None = None
 
 
 class OldManifestShape(ReleaseShape, OldRequestShape):

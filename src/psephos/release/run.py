@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,12 @@ from psephos.release.bundle import Bundle, write_bundle
 from psephos.release.forecast import Forecast, forecast_measured, forecast_paid
 from psephos.release.method import ReleaseMethod, method_of
 from psephos.release.page import write_report
+from psephos.release.persons import (
+    PersonsRequest,
+    check_persons_affordable,
+    measure_persons,
+    persons_spend,
+)
 from psephos.release.plan_forecast import PlanForecast, plan_forecast
 from psephos.release.plan_page import write_plan_report
 from psephos.release.plan_views import PlanViews
@@ -93,6 +100,7 @@ def release(
     forecast = _forecast(job, charged, say)
     if not charged:
         check_affordable(forecast, ledger)
+        check_persons_affordable(forecast.budget, job.persons, job.persons_keys, ledger)
     check_room(forecast)
     if not charged:
         store_request(job, forecast.strategy, forecast.budget)
@@ -107,7 +115,25 @@ def release(
         MeasuredRequest(job.file.name, *step, receipt_of(ledger, step.measurement.key))
         for step in steps
     ]
-    return _written(forecast, requests, job.bundle, say)
+    return _written(forecast, requests, job.bundle, say, _persons(job, ledger))
+
+
+def _persons(job: Job, ledger: Ledger) -> list[PersonsRequest]:
+    """The tables of persons, measured."""
+    if not job.persons:
+        return []
+    data = protect(job.source, job.domain, ledger=ledger, edition=job.file.edition)
+    return measure_persons(job.persons, data, job.persons_keys, partial(receipt_of, ledger))
+
+
+def _rehearsed_persons(job: Job, source: Any, rows: int, seed: int) -> list[PersonsRequest]:
+    """The same on made-up rows."""
+    if not job.persons:
+        return []
+    budget = persons_spend(job.persons, job.file.ledger.budget().currency)
+    edition = job.file.edition
+    data = simulate(source, job.domain, unit=job.unit, budget=budget, seed=seed, edition=edition)
+    return measure_persons(job.persons, data, job.persons_keys, lambda _: _made_up(rows))
 
 
 def rehearse(
@@ -158,7 +184,8 @@ def rehearse(
     ]
     requests = rehearsed(job.file.name, forecast.strategy, forecast.budget, REHEARSAL)
     job = replace(job, past=tuple(request for steps in past for request in steps))
-    return _written(replace(forecast, job=job), requests, place, say)
+    persons = _rehearsed_persons(job, source, rows, seed)
+    return _written(replace(forecast, job=job), requests, place, say, persons)
 
 
 def _adapted(job: Job, method: ReleaseMethod, ledger: Ledger, say: Say) -> Bundle:
@@ -166,6 +193,7 @@ def _adapted(job: Job, method: ReleaseMethod, ledger: Ledger, say: Say) -> Bundl
     say("what the plan would err by, on a stand-in")
     forecast = plan_forecast(job, method, forecast_measured(job))
     check_room(forecast.measured)
+    check_persons_affordable(forecast.budget, job.persons, job.persons_keys, ledger)
     questions = QuestionFiles.of(job)
 
     def told(step: int, steps: int | None) -> None:
@@ -192,7 +220,7 @@ def _adapted(job: Job, method: ReleaseMethod, ledger: Ledger, say: Say) -> Bundl
     requests = planned_requests(
         job, plan_run.requests, written, job.key, lambda key: receipt_of(ledger, key), False
     )
-    return _written_plan(forecast, requests, job.bundle, say)
+    return _written_plan(forecast, requests, job.bundle, say, _persons(job, ledger))
 
 
 def _decided_anew(job: Job, error: BudgetError) -> BudgetError:
@@ -214,8 +242,9 @@ def _rehearsed_plan(
     say("what the plan would err by, on a stand-in")
     forecast = plan_forecast(job, method, forecast_measured(job))
     say("making up data")
+    source = synthetic_rows(job, rows, seed)
     data = simulate(
-        synthetic_rows(job, rows, seed),
+        source,
         job.workload.domain,
         unit=job.unit,
         budget=forecast.budget.booked(job.file.ledger.budget().currency),
@@ -235,7 +264,8 @@ def _rehearsed_plan(
     requests = planned_requests(
         job, plan_run.requests, questions.questions, REHEARSAL, lambda _: _made_up(rows), True
     )
-    return _written_plan(forecast, requests, place, say)
+    persons = _rehearsed_persons(job, source, rows, seed)
+    return _written_plan(forecast, requests, place, say, persons)
 
 
 def _made_up(rows: int) -> dict[str, Any]:
@@ -244,7 +274,11 @@ def _made_up(rows: int) -> dict[str, Any]:
 
 
 def _written_plan(
-    forecast: PlanForecast, requests: list[PlannedRequest], place: Path, say: Say
+    forecast: PlanForecast,
+    requests: list[PlannedRequest],
+    place: Path,
+    say: Say,
+    persons: list[PersonsRequest],
 ) -> Bundle:
     job, method = forecast.job, forecast.method
     retraced = retrace(job, method, requests)
@@ -253,7 +287,9 @@ def _written_plan(
     def report(_: Views, where: Path) -> None:
         write_plan_report(forecast, views, where, requests)
 
-    return write_bundle(views, requests, place, method=method, report=report, progress=say)
+    return write_bundle(
+        views, requests, place, method=method, report=report, progress=say, persons=persons
+    )
 
 
 def _forecast(job: Job, charged: bool, say: Say) -> Forecast:
@@ -267,7 +303,13 @@ def _forecast(job: Job, charged: bool, say: Say) -> Forecast:
     )
 
 
-def _written(forecast: Forecast, requests: list[MeasuredRequest], place: Path, say: Say) -> Bundle:
+def _written(
+    forecast: Forecast,
+    requests: list[MeasuredRequest],
+    place: Path,
+    say: Say,
+    persons: list[PersonsRequest],
+) -> Bundle:
     method = method_of(forecast.job)
     reason = method.reason if forecast.job.file.method.name == AUTO else ""
 
@@ -278,7 +320,9 @@ def _written(forecast: Forecast, requests: list[MeasuredRequest], place: Path, s
     widths = None if forecast.job.past else forecast.widths
     steps = tuple(request.measurement for request in requests)
     views = Views(forecast.job, steps, planned=widths, progress=say)
-    return write_bundle(views, requests, place, method=method, report=report, progress=say)
+    return write_bundle(
+        views, requests, place, method=method, report=report, progress=say, persons=persons
+    )
 
 
 def _same(job: Job, bundle: Bundle) -> Bundle:

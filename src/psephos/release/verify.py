@@ -52,6 +52,7 @@ from psephos.release.files import (
     read_parquet,
     sha256_of,
 )
+from psephos.release.persons import PERSONS_FILES, PERSONS_FOLDER
 from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PLANNED_FILES, PlannedRequest
 from psephos.release.published_groups import grouped_answers
@@ -64,6 +65,7 @@ from psephos.release.requests import (
 )
 from psephos.release.selection import AUTO
 from psephos.release.synthetic import written_out
+from psephos.release.verify_persons import check_persons
 from psephos.release.verify_published import (
     WrongError,
     check_estimate,
@@ -160,6 +162,8 @@ def verify(
         ("consistent view", _consistent),
         ("published view", _published),
     ]
+    if bundle.manifest.get("persons") is not None:
+        steps.append(("persons", partial(check_persons, ledger=ledger)))
     if bundle.manifest.get("synthetic") is not None:
         steps.append(("made-up rows", _synthetic))
     if ledger is not None:
@@ -214,6 +218,10 @@ def _expected(bundle: Bundle) -> Iterator[str]:
     views = bundle.views
     if views.synthetic is not None:
         yield from (f"{SYNTHETIC_FOLDER}/{ROWS_STEM}.{kind}" for kind in job.file.output.formats)
+    for number, table in enumerate(job.persons, 1):
+        yield from (f"{PERSONS_FOLDER}/{number}/{name}" for name in PERSONS_FILES)
+        for kind in job.file.output.formats:
+            yield f"{PERSONS_FOLDER}/{file_name(table.name)}.{kind}"
     for view in views.kinds:
         blocks = [f"block-{i + 1}" for i in range(len(views.blocks))]
         shown = views.published_tables if view == "published" else job.tables
@@ -245,6 +253,8 @@ def _request(bundle: Bundle) -> str:
         raise WrongError("the manifest says something else of the requests than their files")
     if total_spend(job, bundle.planned or bundle.requests) != bundle.spend:
         raise WrongError(f"the requests did not spend {bundle.spend} together")
+    if bool(manifest.get("persons")) != bool(job.persons):
+        raise WrongError("tables of persons are listed where they were asked for, and only there")
     if manifest["views"] != list(bundle.views.kinds):
         raise WrongError("the views are not those that were asked for")
     if manifest["fingerprint"] != job.fingerprint:

@@ -302,6 +302,15 @@ class TableEntry(FileEntry):
         return self
 
 
+class PersonsEntry(BudgetEntry):
+    """A table that counts persons, each once in every cell that one of their rows lies in."""
+
+    name: str = Field(min_length=1)
+    title: str = ""
+    rows: tuple[str, ...] = Field((), description="attributes or attribute.level; none: everyone")
+    where: str = Field("", description="a condition in SQL on the rows that count")
+
+
 class SelectionEntry(FileEntry):
     """How the strategy is selected."""
 
@@ -401,6 +410,9 @@ class ReleaseFile(FileEntry):
         None, description="a public table of the same columns, such as an earlier year's"
     )
     tables: tuple[TableEntry, ...] = Field(min_length=1)
+    persons: tuple[PersonsEntry, ...] = Field(
+        (), description="tables that count persons, not rows; each with a budget of its own"
+    )
     method: MethodEntry = Field(default_factory=lambda: MethodEntry.model_validate({}))
     selection: SelectionEntry = Field(default_factory=lambda: SelectionEntry.model_validate({}))
     synthetic: SyntheticEntry | None = Field(
@@ -416,7 +428,7 @@ class ReleaseFile(FileEntry):
 
     @model_validator(mode="after")
     def _fits(self) -> ReleaseFile:
-        names = [table.name for table in self.tables]
+        names = [table.name for table in self.tables] + [table.name for table in self.persons]
         for i, name in enumerate(names):
             if name in names[:i]:
                 raise ValueError(
@@ -436,6 +448,13 @@ class ReleaseFile(FileEntry):
             )
         if self.budget is not None:
             self._check_affordable(self.budget.budget(), self.ledger.budget())
+        if self.persons and self.privacy.unit != "person":
+            raise ValueError(
+                "persons: the unit of privacy is a row, so nobody knows whose rows are whose; "
+                'write [privacy] unit = "person", column = "id", max_rows = 3'
+            )
+        for each in self.persons:
+            self._check_affordable(each.budget(), self.ledger.budget(), f"persons {each.name!r}")
         if self.output.prior == "stand_in" and self.stand_in is None:
             raise ValueError(
                 'output.prior: there is no stand-in; write stand_in = "2015.csv" at the top of the '
@@ -463,19 +482,19 @@ class ReleaseFile(FileEntry):
         return self
 
     @staticmethod
-    def _check_affordable(spend: Budget, limit: Budget) -> None:
+    def _check_affordable(spend: Budget, limit: Budget, place: str = "budget") -> None:
         """Refuse what no ledger of this size could ever pay, before anyone plans with it."""
         if spend.currency == "rho" and limit.currency == "epsilon":
             raise ValueError(
-                "budget: a ledger that holds epsilon cannot pay rho; give [budget] in epsilon, or "
-                "a new data set a [ledger] in rho"
+                f"{place}: a ledger that holds epsilon cannot pay rho; give it in epsilon, or a "
+                "new data set a [ledger] in rho"
             )
         cost = spend.amount if spend.currency == limit.currency else spend.amount**2 / 2
         if cost > limit.amount:
             conversion = "" if spend.currency == limit.currency else f" (booked as rho {cost})"
             raise ValueError(
-                f"budget: {spend}{conversion} is more than the ledger will ever hold, {limit}; "
-                "lower [budget]"
+                f"{place}: {spend}{conversion} is more than the ledger will ever hold, {limit}; "
+                "lower it"
             )
 
     def _check_files(self, names: list[str]) -> None:

@@ -72,7 +72,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Impossible:
-    """One condition that no row can meet, over the domain with attributes merged as it needs."""
+    """A condition that no row can meet, over the domain with attributes merged as it needs."""
 
     place: str
     condition: str
@@ -255,6 +255,17 @@ def _query_set(text: str, name: str) -> QuerySet:
 
 
 def _impossible(domain: Domain, place: str, condition: str) -> Impossible:
+    impossible = compile_condition(domain, place, condition)
+    if all(conjunct.mask.all() for conjunct in impossible.conjuncts):
+        raise ReleaseError(
+            f"{place} {condition!r}: every row meets it, so nothing could be published; name what "
+            "no row can be"
+        )
+    return impossible
+
+
+def compile_condition(domain: Domain, place: str, condition: str) -> Impossible:
+    """A condition in SQL, as masks over the domain with attributes merged as it needs."""
     from psephos.workload.sql import compile_sql
 
     try:
@@ -266,10 +277,4 @@ def _impossible(domain: Domain, place: str, condition: str) -> Impossible:
         raise ReleaseError(
             f"{place} {condition!r}: this asks for several counts; write {CONDITION_EXAMPLE}"
         )
-    impossible = Impossible(place, condition, merged, products[0])
-    if all(conjunct.mask.all() for conjunct in impossible.conjuncts):
-        raise ReleaseError(
-            f"{place} {condition!r}: every row meets it, so nothing could be published; name what "
-            "no row can be"
-        )
-    return impossible
+    return Impossible(place, condition, merged, products[0])

@@ -209,7 +209,8 @@ def _conditions_of_count(node: exp.Count, sql: str) -> Conditions:
     if isinstance(argument, exp.Distinct):
         keys = ", ".join(key.sql(comments=False) for key in argument.expressions)
         raise refuse(
-            f"COUNT(DISTINCT {keys}) is not a count of rows",
+            f"COUNT(DISTINCT {keys}) is not a count of rows (persons are counted under [[persons]] "
+            "in a release file, in Python by data.persons(...))",
             sql,
             node,
             f"SELECT {keys}, COUNT(*) ... GROUP BY {keys}",

@@ -1,0 +1,50 @@
+"""Tables of persons in a bundle: was each paid for, and is it what its noisy integers say?"""
+
+from __future__ import annotations
+
+import os
+
+from psephos.kernel.ledger import Ledger
+from psephos.release.bundle import Bundle
+from psephos.release.files import file_name, read_csv, read_parquet
+from psephos.release.persons import PERSONS_FOLDER, PersonsRequest
+from psephos.release.requests import receipt_of
+from psephos.release.verify_published import WrongError
+
+
+def check_persons(bundle: Bundle, ledger: Ledger | str | os.PathLike[str] | None) -> str:
+    """Look through all tables of persons; with the ledger, look their charges up in it."""
+    if [request.facts() for request in bundle.persons] != bundle.manifest.get("persons"):
+        raise WrongError("the manifest says something else of tables of persons than their files")
+    book = None if ledger is None else ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    for request, key in zip(bundle.persons, bundle.job.persons_keys, strict=True):
+        if request.simulation != bundle.simulation or request.key != key:
+            raise WrongError(f"{request.table.name!r} was measured by another request")
+        _check(bundle, request, book)
+    return f"{len(bundle.persons)} tables, each paid for and as its noisy integers say"
+
+
+def _check(bundle: Bundle, request: PersonsRequest, book: Ledger | None) -> None:
+    job, name = bundle.job, request.table.name
+    limit = job.file.ledger.budget()
+    measurement = request.retraced(job.domain, job.unit, job.file.edition, limit)
+    if not bundle.simulation:
+        request.check_receipt(job.file.name, job.unit, measurement.domain)
+        if any(request.receipt[fact] != bundle.receipt[fact] for fact in ("dataset_id", "budget")):
+            raise WrongError(f"{name!r} was measured on another data set")
+    if book is not None:
+        receipt = receipt_of(book, request.key)
+        if {**receipt, "anchor": None} != {**request.receipt, "anchor": None}:
+            raise WrongError(f"the receipt of {name!r} is not what the ledger holds")
+    table = request.table.view(measurement, float(job.file.output.confidence))
+    stem = bundle.path / PERSONS_FOLDER / file_name(name)
+    written = []
+    if "csv" in job.file.output.formats:
+        place = stem.with_name(f"{stem.name}.csv")
+        written.append((place, read_csv(place, table.schema, table.num_rows)))
+    if "parquet" in job.file.output.formats:
+        place = stem.with_name(f"{stem.name}.parquet")
+        written.append((place, read_parquet(place, (table.schema,), table.num_rows)))
+    for place, content in written:
+        if not content.equals(table):
+            raise WrongError(f"{place.name} is not what its noisy integers say")

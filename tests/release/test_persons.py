@@ -1,0 +1,211 @@
+"""Tables of persons in a release: paid for one by one, verified like everything else."""
+
+import json
+from fractions import Fraction
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from numpy.random import default_rng
+
+import psephos as ps
+from psephos.errors import BudgetExceededError, ReleaseError
+from psephos.release.files import sha256_of
+from psephos.release.preflight import check_release, create_ledger
+from psephos.release.request import Job
+
+RELEASE = """
+name = "visits"
+source = "visits.csv"
+privacy = { unit = "person", column = "patient", max_rows = 3 }
+ledger = { path = "visits.ledger", dataset = "visits", epsilon = "100" }
+budget = { epsilon = "20" }
+
+[schema.ward]
+values = ["a", "b", "c"]
+levels = { site = { north = ["a", "b"], south = ["c"] } }
+
+[schema.age]
+bins = [0, 18, 65, 120]
+
+[[tables]]
+name = "visits"
+rows = ["ward"]
+
+[[persons]]
+name = "patients"
+epsilon = "20"
+
+[[persons]]
+name = "the old by site and ward"
+rows = ["ward.site", "age"]
+where = "age >= 65"
+epsilon = "30"
+
+[selection]
+strategy = "identity"
+"""
+
+
+def visits():
+    rng = default_rng(3)
+    lines = ["patient,ward,age"]
+    for person in range(400):
+        age = int(rng.integers(0, 100))
+        wards = rng.choice(["a", "b", "c"], int(rng.integers(1, 4)))
+        lines += [f"{person},{ward},{age}" for ward in wards]
+    return "\n".join(lines) + "\n"
+
+
+def folder_with(path, text=RELEASE):
+    (path / "visits.csv").write_text(visits())
+    (path / "release.toml").write_text(text)
+    return path / "release.toml"
+
+
+def one_ledger(path):
+    job = Job.read(path)
+    create_ledger(job)
+    check_release(job)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    path = folder_with(tmp_path_factory.mktemp("visits"))
+    one_ledger(path)
+    return ps.release(path)
+
+
+def distinct(condition, by):
+    rows = [line.split(",") for line in visits().splitlines()[1:]]
+    seen = {}
+    for patient, ward, age in rows:
+        if condition(int(age)):
+            seen.setdefault(by(ward, int(age)), set()).add(patient)
+    return {group: len(patients) for group, patients in seen.items()}
+
+
+def test_every_person_is_counted_once(bundle):
+    (row,) = bundle.persons_table("patients").to_pylist()
+    assert abs(row["count"] - 400) <= 1
+    assert row["low"] <= 400 <= row["high"]
+    old = distinct(lambda age: age >= 65, lambda ward, _: "south" if ward == "c" else "north")
+    table = bundle.persons_table("the old by site and ward").to_pylist()
+    assert [(row["site"], row["age"]) for row in table][:2] == [
+        ("north", "[0, 18)"),
+        ("north", "[18, 65)"),
+    ]
+    for row in table:
+        expected = old[row["site"]] if row["age"] == "[65, 120)" else 0
+        assert abs(row["consistent"] - expected) <= 3
+        assert row["count"] >= 0
+
+
+def test_it_is_paid_for_beside_the_tables_and_verifies(bundle):
+    ledger = ps.Ledger.open(bundle.path.parent / "visits.ledger")
+    assert ledger.remaining() == ps.epsilon("30")
+    assert ps.verify(bundle.path).ok
+    assert ps.verify(bundle.path, ledger=ledger).ok
+    again = ps.release(bundle.path.parent / "release.toml")
+    assert again.path == bundle.path
+    assert ledger.remaining() == ps.epsilon("30")
+
+
+def test_another_table_of_persons_is_paid_for_alone(tmp_path):
+    path = folder_with(tmp_path, RELEASE.replace('"ward.site", "age"', '"ward.site"'))
+    one_ledger(path)
+    ps.release(path)
+    more = '[output]\nbundle = "second"\n'
+    more += '[[persons]]\nname = "by ward"\nrows = ["ward"]\nepsilon = "5"\n'
+    path.write_text(path.read_text() + more)
+    bundle = ps.release(path)
+    assert ps.Ledger.open(tmp_path / "visits.ledger").remaining() == ps.epsilon("25")
+    assert ps.verify(bundle.path).ok
+
+
+@pytest.mark.parametrize("tamper", ["table", "integers", "spend", "key", "receipt"])
+def test_what_was_changed_is_noticed(bundle, tmp_path, tamper):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle.path, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    if tamper == "table":
+        place = copy / "persons" / "patients.csv"
+        table = pa.csv.read_csv(place)
+        count = pa.array([c.as_py() + 1 for c in table["count"]])
+        pa.csv.write_csv(table.set_column(1, "count", count), place)
+    elif tamper == "integers":
+        place = copy / "persons" / "1" / "measurements.parquet"
+        pa.parquet.write_table(pa.table({"value": pa.array([401], pa.int64())}), place)
+    elif tamper == "receipt":
+        place = copy / "persons" / "1" / "receipt.json"
+        receipt = json.loads(place.read_text())
+        receipt["charge"]["fingerprint"] = "0" * 64
+        place.write_text(json.dumps(receipt))
+    elif tamper == "spend":
+        manifest["persons"][0]["spend"] = ["epsilon", "1"]
+    else:
+        manifest["persons"][0]["key"] = manifest["persons"][1]["key"]
+    manifest["files"] = {name: sha256_of(copy / name) for name in manifest["files"]}
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    failed = [check.name for check in ps.verify(copy).checks if not check.ok]
+    assert "persons" in failed
+
+
+def test_rows_and_persons_are_checked_together_before_anything_is_charged(tmp_path):
+    path = folder_with(tmp_path, RELEASE.replace('"ward.site", "age"', '"ward"'))
+    one_ledger(path)
+    ledger = ps.Ledger.open(tmp_path / "visits.ledger")
+    data = ps.protect(tmp_path / "visits.csv", Job.read(path).domain, ledger=ledger)
+    data.noisy_count(spend=ps.epsilon("40"), key="other")
+    with pytest.raises(BudgetExceededError, match="those of persons epsilon 50") as refusal:
+        ps.release(path)
+    assert refusal.value.requested.amount == Fraction(70)
+    assert ledger.remaining() == ps.epsilon("60")
+
+
+def test_half_widths_are_told_before(bundle):
+    first, second = Job.read(bundle.path.parent / "release.toml").persons
+    unit = ps.person("patient", max_rows=3)
+    assert first.half_width(unit, 0.95) == 0
+    table = bundle.persons_table(second.name).to_pylist()[-1]
+    assert table["consistent"] - table["low"] == second.half_width(unit, 0.95)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('rows = ["ward.site", "age"]', 'rows = ["floor"]', "no attribute 'floor'"),
+        ('rows = ["ward.site", "age"]', 'rows = ["ward.floor"]', "no level 'floor'"),
+        ('where = "age >= 65"', 'where = "age >= 66"', "persons\\[2\\] where"),
+        ('where = "age >= 65"', "where = \"age >= 65 OR ward = 'a'\"", "joined by AND"),
+        ('name = "patients"', 'name = "visits"', "two tables are called"),
+        ('epsilon = "20"\n\n[[persons]]', 'epsilon = "200"\n\n[[persons]]', "will ever hold"),
+        (
+            'unit = "person", column = "patient", max_rows = 3',
+            'unit = "add_remove_row"',
+            "unit of privacy is a row",
+        ),
+    ],
+)
+def test_mistakes_are_told_with_their_place(tmp_path, old, new, words):
+    assert old in RELEASE
+    path = folder_with(tmp_path, RELEASE.replace(old, new))
+    with pytest.raises(ReleaseError, match=words):
+        Job.read(path)
+
+
+def test_an_attribute_cannot_be_taken_twice(tmp_path):
+    """`ward` by value and by level at once would be one attribute twice."""
+    path = folder_with(tmp_path, RELEASE.replace('"ward.site", "age"', '"ward.site", "ward"'))
+    with pytest.raises(ReleaseError, match="'ward' is grouped by twice"):
+        Job.read(path)
+
+
+def test_a_rehearsal_makes_persons_up(tmp_path):
+    path = folder_with(tmp_path, RELEASE.replace('"ward.site", "age"', '"ward"'))
+    bundle = ps.rehearse(path, rows=500)
+    assert bundle.persons_table("patients")["made_up"].to_pylist() == [True]
+    assert ps.verify(bundle.path).ok
