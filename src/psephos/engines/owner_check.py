@@ -103,6 +103,11 @@ def check(
     person = None if cap is None or cap.column in problems else cap
     total = counted = None
     try:
+        reader.check_rules(domain, cap)
+    except DomainError as error:
+        findings.append(Mismatch("cleaning", "cleaning", "error", str(error)))
+        return CheckReport(None, tuple(findings))
+    try:
         total, mismatches = _mismatches(reader, columns, person, max_rows_total, left_out)
         findings += mismatches
         counted = None if problems else int(reader.count(domain, (), (), None))
@@ -173,7 +178,8 @@ def _mismatches(
 
 def _column(name: str, attribute: Attribute, left_out: bool, rows: Rows) -> list[Mismatch]:
     """What is undeclared, missing, out of range or absent in a column."""
-    column, cell = rows.column(name), rows.cell(name, attribute, "l")
+    raw, cell = rows.column(name), rows.cell(name, attribute, "l")
+    column = cell.entry
     missing, filled, unreadable, undeclared = _row(
         rows,
         f"COUNT(*) FILTER ({column} IS NULL), COUNT({column}), "
@@ -187,7 +193,7 @@ def _column(name: str, attribute: Attribute, left_out: bool, rows: Rows) -> list
         findings.append(Mismatch(name, "type", "error", text))
     if undeclared:
         level, text = _undeclared(attribute, undeclared, left_out)
-        entry = f"CAST({column} AS VARCHAR)"
+        entry = f"CAST({raw} AS VARCHAR)"
         where = f"WHERE {cell.match} IS NULL AND {column} IS NOT NULL"
         top = rows.run(
             f"SELECT {entry} AS entry, COUNT(*) AS n FROM {rows.entries([cell])} {where} "

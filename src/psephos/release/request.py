@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from psephos.domain.attribute import Attribute
+from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
-from psephos.engines import as_source, check
+from psephos.engines import BitMatrix, CleanedSource, as_source, check, cleaned
+from psephos.engines.duckdb.reader import Reader
 from psephos.errors import PsephosError, ReleaseError, TooLargeError
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget, NoiseKind
@@ -108,6 +110,21 @@ class Job:
         ):
             raise ReleaseError("zeros: every row meets one of them, so nothing could be published")
         return job
+
+    @cached_property
+    def cleaning(self) -> dict[str, Cleaning]:
+        """How the entries of columns are cleaned. PRIVATE: it holds the owner's spellings."""
+        return self.file.cleaning()
+
+    @property
+    def public_cleaning(self) -> dict[str, Cleaning]:
+        """The rules without the owner's spellings."""
+        return {name: rule.public for name, rule in self.cleaning.items() if rule.public}
+
+    @property
+    def data(self) -> CleanedSource:
+        """The source with cleaned entries; only the owner's commands ask."""
+        return cleaned(self.source, self.cleaning)
 
     @cached_property
     def unit(self) -> Unit:
@@ -215,7 +232,8 @@ class Job:
         facts = (self.file.name, self.file.edition, str(self.unit), self.file.zeros)
         method = self.method
         plan = () if method.name == "measure" else (method.model_dump_json(), self.file.total)
-        return digest((*facts, *questions, *plan))
+        rules = [(name, repr(rule)) for name, rule in self.public_cleaning.items()]
+        return digest((*facts, *questions, *plan, *([("cleaning", rules)] if rules else [])))
 
 
 def stand_in_counts(job: Job) -> Array | None:
@@ -231,13 +249,22 @@ def stand_in_counts(job: Job) -> Array | None:
     place = job.folder / job.file.stand_in
     refuse_source(job, place)
     try:
-        counts = as_source(place).count(domain, domain.names, (), None)
+        counts = public_source(job, place).count(domain, domain.names, (), None)
     except PsephosError as error:
         words = str(error).replace(" (in a release file, `source`)", "")
         raise ReleaseError(f"stand_in: {words}") from None
     if not counts.any():
         raise ReleaseError(f"stand_in: no row of {place.name} has a declared cell")
     return np.asarray(counts).reshape(-1)
+
+
+def public_source(job: Job, place: Path) -> Reader | BitMatrix:
+    """A public table of the same columns, cleaned by the public rules alone.
+
+    What is decided by it is published, and would tell of the owner's spellings.
+    """
+    rules = job.public_cleaning
+    return as_source(cleaned(place, rules) if rules else place)
 
 
 def refuse_source(job: Job, place: Path, *, read: bool = False) -> None:
@@ -279,7 +306,7 @@ def stand_in_words(job: Job, place: Path | None = None) -> str:
     A stand-in is public, so its entries may be named.
     """
     place = job.folder / str(job.file.stand_in) if place is None else place
-    report = check(place, job.domain)
+    report = check(public_source(job, place), job.domain)
     rows, counted = report.rows or 0, report.counted or 0
     if counted == rows:
         return f"the public table {place.name} ({rows:,} rows)"
