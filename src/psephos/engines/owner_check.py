@@ -217,14 +217,12 @@ def _undeclared(attribute: Attribute, number: int, left_out: bool) -> tuple[Seve
 
 
 def _missing(name: str, attribute: Attribute, missing: int, filled: int) -> Mismatch:
-    if attribute.edges is None and None in attribute.values:
+    if None in attribute.declared:
         return Mismatch(name, "missing", "note", f"{missing:,} missing entries have their own cell")
     if attribute.unknown == "other":
         text = f"{missing:,} missing entries go to the cell (other)"
         return Mismatch(name, "missing", "note", text)
-    keep = 'unknown = "other"'
-    if attribute.edges is None and not isinstance(attribute.values, range):
-        keep = f'missing = "not stated" or {keep}'
+    keep = 'missing = "not stated" or unknown = "other"'
     text = f"{missing:,} rows with missing entries are dropped (to keep them write {keep})"
     return Mismatch(name, "missing", "warning" if filled else "error", text)
 

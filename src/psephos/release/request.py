@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.cleaning import Cleaning
@@ -23,6 +25,7 @@ from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
 from psephos.plans.session import step_key
+from psephos.release.old_words import old_labels, over_all_cells
 from psephos.release.requests import MeasuredRequest, read_past
 from psephos.release.spec.entries import MethodEntry, ReleaseFile
 from psephos.release.spec.file import read_release, release_path
@@ -30,6 +33,7 @@ from psephos.release.spec.tables import (
     Impossible,
     Table,
     check_columns,
+    column_name,
     compile_tables,
     compile_zeros,
     zero_cells,
@@ -86,11 +90,16 @@ class Job:
         return replace(job, past=tuple(requests.values()), prior=prior)
 
     @classmethod
-    def alone(cls, file: ReleaseFile, folder: Path) -> Job:
-        """The job of a file's content without what it builds on."""
-        domain = file.domain()
+    def alone(cls, file: ReleaseFile, folder: Path, *, old: bool = False) -> Job:
+        """The job of a file's content without what it builds on.
+
+        `old` is for bundles of released versions up to 0.2: their open bins have other labels, and
+        missing and undeclared entries had a place in every order.
+        """
+        domain = old_labels(file.domain(), file) if old else file.domain()
         check_columns(domain)
         workload, tables = compile_tables(domain, file.tables)
+        workload = over_all_cells(workload) if old else workload
         for table in tables:
             count = sum(workload.query_counts[p] for p in table.products)
             if count > MOST_NUMBERS:
@@ -333,6 +342,16 @@ def ordered_columns(job: Job, table: Table) -> list[str]:
             sets_of.setdefault(name, []).append(queries)
     domain = job.workload.domain
     return [name for name, sets in sets_of.items() if all(_runs(q, domain[name]) for q in sets)]
+
+
+def in_order(job: Job, table: Table, data: pa.Table) -> pa.Table:
+    """A table without the rows that have no place on a curve: missing and undeclared entries."""
+    for name in ordered_columns(job, table):
+        attribute, column = job.workload.domain[name], column_name(name)
+        if attribute.apart and column in data.column_names:
+            apart = pa.array([attribute.label(cell) for cell in attribute.apart])
+            data = data.filter(pc.invert(pc.is_in(data[column], apart)))
+    return data
 
 
 def _runs(queries: QuerySet, attribute: Attribute) -> bool:

@@ -164,8 +164,6 @@ class AttributeEntry(FileEntry):
             )
         if self.labels is not None and self.integers is not None:
             raise ValueError("labels go with values or bins; integers are their own labels")
-        if self.missing is not None and self.values is None:
-            raise ValueError("missing goes with values; elsewhere write unknown = 'other'")
         return self
 
     def cleaning(self) -> Cleaning:
@@ -190,6 +188,8 @@ class AttributeEntry(FileEntry):
             attribute = Attribute(tuple(values), tuple(labels) if has_labels else None)
         for name, groups in self.levels.items():
             attribute = attribute.with_level(name, groups)
+        if self.missing is not None and self.values is None:
+            attribute = attribute.with_missing(self.missing)
         return attribute if self.unknown == "drop" else attribute.with_unknown(self.unknown)
 
 
