@@ -66,12 +66,12 @@ def test_labels_come_back():
 
 def test_bins_hold_their_lower_edge():
     income = Attribute.bins([0, 10_000, 25_000.5, math.inf])
-    assert income.labels == ("[0, 10000)", "[10000, 25000.5)", "[25000.5, inf)")
+    assert income.labels == ("[0, 10000)", "[10000, 25000.5)", "25000.5 and over")
     assert [income.index(v) for v in (0, 9_999.99, 10_000, 1e12)] == [0, 0, 1, 2]
     assert income.index("[10000, 25000.5)") == 1
     assert income.with_level("low", [0, 25_000.5]).level("low").labels == (
         "[0, 25000.5)",
-        "[25000.5, inf)",
+        "25000.5 and over",
     )
 
 

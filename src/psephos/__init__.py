@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from psephos.audit.audit import AuditReport, audit
     from psephos.audit.stage import AttackResult
     from psephos.domain.attribute import Attribute
+    from psephos.domain.cleaning import Cleaning
     from psephos.domain.conjunctions import Conjunctions
     from psephos.domain.domain import Domain
     from psephos.domain.predicate import Column, Predicate, col
     from psephos.domain.values import Level
     from psephos.engines.owner_check import CheckReport
     from psephos.engines.protocol import Mismatch
+    from psephos.engines.registry import CleanedSource, cleaned
     from psephos.errors import (
         BudgetError,
         BudgetExceededError,
@@ -177,6 +179,9 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "check",
     "CheckReport",
     "Mismatch",
+    "Cleaning",
+    "cleaned",
+    "CleanedSource",
     "protect",
     "simulate",
     "ProtectedTable",
@@ -280,12 +285,14 @@ _NAMES_OF = {
     "psephos.audit.audit": "AuditReport audit",
     "psephos.audit.stage": "AttackResult",
     "psephos.domain.attribute": "Attribute",
+    "psephos.domain.cleaning": "Cleaning",
     "psephos.domain.conjunctions": "Conjunctions",
     "psephos.domain.domain": "Domain",
     "psephos.domain.predicate": "Column Predicate col",
     "psephos.domain.values": "Level",
     "psephos.engines.owner_check": "CheckReport",
     "psephos.engines.protocol": "Mismatch",
+    "psephos.engines.registry": "CleanedSource cleaned",
     "psephos.errors": (
         "BudgetError BudgetExceededError DomainError LedgerError PredicateError PsephosError "
         "RefusedError ReleaseError ShapeError SourceError SqlError TooLargeError "

@@ -4,6 +4,7 @@ import datetime
 import json
 import math
 from decimal import Decimal, InvalidOperation
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -42,6 +43,8 @@ ATTRIBUTES = [
     Attribute.categories([1, "x", None]),
     Attribute.categories([None]),
     Attribute.bins([0, 1, 7]),
+    Attribute.bins([0, 1, math.inf]).with_missing(),
+    Attribute.integers(0, 7).with_missing("not stated"),
     Attribute.bins([-math.inf, 0, 0.5, 8, math.inf]),
 ]
 CLIPPED = [a for a in ATTRIBUTES if a.edges or (isinstance(a.values, range) and a.values.step == 1)]
@@ -130,7 +133,7 @@ def cell_of(attribute, text):
     last = attribute.size - 1
     fallback = last if attribute.unknown == "other" else None
     if text is None:
-        known = attribute.edges is None and None in attribute.declared
+        known = None in attribute.declared
         return attribute.declared.index(None) if known else fallback
     if attribute.edges is None:
         for value in readings(attribute, text):
@@ -141,14 +144,14 @@ def cell_of(attribute, text):
         edges = attribute.edges
     number = decimal(text)
     if attribute.edges is not None and number is not None and not number.is_nan():
-        for i, (lo, hi) in enumerate(attribute.declared):
+        for i, (lo, hi) in enumerate(pairwise(attribute.edges)):
             if lo <= float(number) < hi:
                 return i
     if attribute.unknown == "clip" and number is not None and not number.is_nan():
         if number < edges[0]:
             return 0
         if number > edges[-1] or (attribute.edges is not None and float(number) == edges[-1]):
-            return last
+            return last if attribute.edges is None else len(edges) - 2
     return fallback
 
 

@@ -511,7 +511,7 @@ REFUSALS = [
     # bins
     (COUNT + "WHERE income < 500", "cuts the bin [0, 10000)", "income < 500", "0 or 10000"),
     (COUNT + "WHERE income <= 10000", "its lower edge 10000", "income <= 10000", "income < edge"),
-    (COUNT + "WHERE income > 1e5", "cuts the bin [50000, inf)", "income > 1e5", "being 50000"),
+    (COUNT + "WHERE income > 1e5", "cuts the bin 50000 and over", "income > 1e5", "being 50000"),
     (COUNT + "WHERE age = 3 OR income < 5", "cuts the bin", "age = 3 OR income < 5", ""),
     (COUNT + "WHERE income + 1 < 500", "only be compared with numbers", "income", "number"),
     (COUNT + "WHERE income < '500'", "only be compared with numbers", "income", "number"),

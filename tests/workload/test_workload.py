@@ -407,7 +407,7 @@ def test_domains_beyond_memory_are_refused_with_a_way_out():
 
 def test_prefixes_of_bins_end_before_an_edge():
     income = ps.Attribute.bins([0, 10.5, 50, math.inf]).with_unknown("other")
-    assert ps.prefix().labels(income) == ["below 10.5", "below 50", "below inf", "up to (other)"]
+    assert ps.prefix().labels(income) == ["below 10.5", "below 50", "all numbers", "(other)"]
     named = ps.Attribute.bins([0, 10, 20], ["small", "tall"])
     assert ps.prefix().labels(named) == ["up to small", "up to tall"]
     assert ps.prefix().labels(ps.Attribute.integers(0, 1)) == ["up to 0", "up to 1"]
@@ -423,3 +423,82 @@ def test_a_number_of_every_product_is_that_of_its_factors(W):
     axes = zip(*(W.factors(i) for i in range(len(W.products))), strict=True)
     for there, axis in zip(W.different_factors(), axes, strict=True):
         assert {id(f) for f in there} == {id(f) for f in axis}
+
+
+APART = [
+    ps.Attribute.integers(0, 4).with_missing("not stated"),
+    ps.Attribute.integers(0, 4).with_unknown("other"),
+    ps.Attribute.bins([-math.inf, 0, 10, math.inf]).with_missing().with_unknown("other"),
+    ps.Attribute.categories([3, None, 5, 7]).with_unknown("other"),
+    ps.Attribute.categories([None]),
+]
+
+
+@pytest.mark.parametrize("attribute", APART, ids=repr)
+@pytest.mark.parametrize("queries", [ps.prefix(), ps.all_range(), ps.width_range(1)], ids=repr)
+def test_missing_and_undeclared_entries_stand_outside_of_every_order(attribute, queries):
+    rows = queries.matrix(attribute).dense()
+    labels = queries.labels(attribute)
+    assert labels == [queries.label(attribute, i) for i in range(len(rows))]
+    apart = list(attribute.apart)
+    alone = np.eye(attribute.size)[apart]
+    np.testing.assert_array_equal(rows[len(rows) - len(apart) :], alone)
+    assert labels[len(rows) - len(apart) :] == [attribute.label(cell) for cell in apart]
+    real = [cell for cell in range(attribute.size) if cell not in apart]
+    assert not rows[: len(rows) - len(apart), apart].any()
+    if real:
+        inside = queries.matrix(ps.Attribute.integers(1, len(real))).dense()
+        np.testing.assert_array_equal(rows[: len(rows) - len(apart), real], inside)
+
+
+def test_many_ranges_beside_cells_apart_are_not_listed():
+    ages = ps.Attribute.integers(0, 1999).with_unknown("other")
+    matrix = ps.all_range().matrix(ages)
+    assert matrix.shape == (2000 * 2001 // 2 + 1, 2001)
+    x = np.arange(2001)
+    assert (matrix @ x)[-1] == 2000
+
+
+def test_listed_ranges_keep_to_the_order():
+    ages = ps.Attribute.integers(10, 14).with_missing()
+    rows = ps.ranges([(10, 11), (12, 14)]).matrix(ages).dense()
+    np.testing.assert_array_equal(rows, [[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 1, 0]])
+    with pytest.raises(ps.WorkloadError, match="stands outside of the order"):
+        ps.ranges([(0, 2)]).matrix(ps.Attribute.categories(["a", "b", None]))
+
+
+def test_ranges_of_open_bins_are_said_in_words():
+    income = ps.Attribute.bins([-math.inf, 0, 10, math.inf])
+    assert ps.width_range(2).labels(income) == ["below 10", "0 and over"]
+    assert ps.prefix().labels(income) == ["below 0", "below 10", "all numbers"]
+
+
+def test_the_missing_are_a_group_of_their_own():
+    sex = ps.Attribute.categories({"F": "Female", "M": "Male", None: "not stated"})
+    level = sex.with_level("known", {"yes": ["F", "M"]}).level("known")
+    assert level.labels == ("yes", "not stated")
+    ages = ps.Attribute.integers(0, 9).with_level("five", 5).with_missing("not stated")
+    assert ages.level("five").labels == ("0–4", "5–9", "not stated")
+    with pytest.raises(ps.DomainError, match="get a cell once"):
+        ages.with_missing()
+    assert ps.select.identity(ps.Workload(ps.Domain.of(age=ages), [ps.product(age=ps.prefix())]))
+
+
+def test_conditions_never_hold_for_what_stands_apart():
+    income = ps.Attribute.bins([0, 10, math.inf]).with_missing("not stated")
+    domain = ps.Domain.of(income=income, age=ps.Attribute.integers(0, 4).with_missing())
+    for sql, cells in {
+        "income < 10": [1, 0, 0],
+        "income >= 10": [0, 1, 0],
+        "NOT income < 10": [0, 1, 0],
+        "income IS NULL": [0, 0, 1],
+        "income IS NOT NULL": [1, 1, 0],
+    }.items():
+        workload = ps.Workload.from_sql(domain, f"SELECT COUNT(*) FROM t WHERE {sql}")
+        row = workload.matrix.dense().reshape(domain.shape)[:, 0]
+        assert row.tolist() == cells, sql
+    assert (ps.col("age") < 3).mask(domain).tolist() == [True] * 3 + [False] * 3
+    assert (ps.col("income") < 10).mask(domain).tolist() == [True, False, False]
+    assert ps.col("income").is_null().mask(domain).tolist() == [False, False, True]
+    between = ps.Workload.from_sql(domain, "SELECT COUNT(*) FROM t WHERE age BETWEEN 0 AND 99")
+    assert between.matrix.dense().reshape(domain.shape)[0].tolist() == [1] * 5 + [0]

@@ -21,6 +21,7 @@ from psephos.domain.values import (
     check_value,
     groups_from,
     groups_of_width,
+    interval_label,
     named_groups,
     plain,
     shown_number,
@@ -188,7 +189,7 @@ class Attribute(Value):
             raise DomainError("only the first edge may be -inf and only the last inf")
         intervals = tuple(pairwise(marks))
         names = (
-            tuple(f"[{shown_number(lo)}, {shown_number(hi)})" for lo, hi in intervals)
+            tuple(interval_label(lo, hi) for lo, hi in intervals)
             if labels is None
             else tuple(str(label) for label in labels)
         )
@@ -206,6 +207,17 @@ class Attribute(Value):
             row = range(values[0], values[0] + len(values))
             return row if list(row) == list(values) else values
         return values
+
+    @cached_property
+    def apart(self) -> tuple[int, ...]:
+        """The cells of missing and of undeclared entries, which stand outside of any order.
+
+        >>> Attribute.categories([1, 2, None]).with_unknown("other").apart
+        (2, 3)
+        """
+        if isinstance(self.values, range | TupleValues):
+            return ()
+        return tuple(i for i, v in enumerate(self.values) if v is None or v is OTHER)
 
     @property
     def is_numeric(self) -> bool:
@@ -287,6 +299,22 @@ class Attribute(Value):
         values = self.values if self.parts else (*self.values, OTHER)
         return replace(self, values=values, names=names, levels=levels, unknown=policy)
 
+    def with_missing(self, label: str = "(missing)") -> Attribute:
+        """The same attribute with a last cell for missing entries, under a label of its own.
+
+        >>> Attribute.bins([0, 10, math.inf]).with_missing("not stated").labels
+        ('[0, 10)', '10 and over', 'not stated')
+        """
+        if self.unknown == "other" or None in self.values or self.parts:
+            raise DomainError("missing entries get a cell once, before unknown = 'other' is said")
+        named = self.names is not None or label != "(missing)"
+        levels = tuple(
+            Level(lv.name, frozen([*lv.groups, len(lv.labels)]), (*lv.labels, label))
+            for lv in self.levels
+        )
+        names = (*self.labels, label) if named else None
+        return replace(self, values=(*self.values, None), names=names, levels=levels)
+
     def with_level(
         self, name: str, groups: int | Sequence[Any] | Mapping[str, Sequence[Any]]
     ) -> Attribute:
@@ -309,7 +337,7 @@ class Attribute(Value):
         if self.unknown == "other":
             raise DomainError(f"declare level {name!r} before unknown = 'other' (with_unknown)")
         if isinstance(groups, Mapping):
-            level = named_groups(name, groups, self.size, self.index, self.label)
+            level = named_groups(name, groups, self.size, self.index, self.label, self.apart)
         elif isinstance(groups, int | np.integer):
             level = groups_of_width(name, int(groups), self.values)
         elif isinstance(groups, str | float) or not isinstance(groups, Iterable):

@@ -27,7 +27,7 @@ import numpy as np
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.domain.values import OTHER, shown_number
+from psephos.domain.values import OTHER, interval_label, shown_number
 from psephos.errors import DomainError, PredicateError, PsephosError, TooLargeError
 from psephos.values import Array
 
@@ -274,13 +274,13 @@ class Compare(ColumnPredicate):
         cut = ~below & ~above
         if cut.any():
             lo, hi = low[cut][0], high[cut][0]
-            hint = f", or declare an edge at {c}"
+            finite = [shown_number(edge) for edge in (lo, hi) if math.isfinite(edge)]
+            edges_text, hint = " or ".join(finite), f", or declare an edge at {c}"
             if c == lo:
                 hint = f": bins hold their lower edge, so {c} itself is inside"
             raise PredicateError(
-                f"{self!r} cuts the bin [{shown_number(lo)}, {shown_number(hi)}) of "
-                f"{self.column!r}; compare with < or >= and an edge such as {shown_number(lo)} or "
-                f"{shown_number(hi)}{hint}"
+                f"{self!r} cuts the bin {interval_label(lo, hi)!r} of {self.column!r}; compare "
+                f"with < or >= and an edge such as {edges_text}{hint}"
             )
         side: Array = below if self.order in ("<", "<=") else above
         return side
@@ -303,7 +303,7 @@ class IsNull(ColumnPredicate):
     column: str
 
     def over(self, attribute: Attribute) -> Array:
-        if attribute.edges is not None or isinstance(attribute.values, range):
+        if isinstance(attribute.values, range):
             return np.zeros(attribute.size, dtype=bool)
         return np.array([value is None for value in attribute.values], dtype=bool)
 

@@ -65,10 +65,12 @@ def named_groups(
     cells: int,
     cell_of: Callable[[Any], int],
     label_of: Callable[[int], str],
+    apart: Sequence[int] = (),
 ) -> Level:
     """A level from label → values of an attribute of so many cells.
 
-    `cell_of` gives the cell of a value, `label_of` the label of a cell.
+    `cell_of` gives the cell of a value, `label_of` the label of a cell. Cells that stand apart are
+    groups of their own, unless they are listed.
     """
     group_of_cell = np.full(cells, -1)
     for g, (label, members) in enumerate(groups.items()):
@@ -81,10 +83,15 @@ def named_groups(
             if group_of_cell[cell] >= 0:
                 raise DomainError(f"level {name!r} puts {member!r} in two groups")
             group_of_cell[cell] = g
+    names = [str(label) for label in groups]
+    for cell in apart:
+        if group_of_cell[cell] < 0 and label_of(cell) not in names:
+            group_of_cell[cell] = len(names)
+            names.append(label_of(cell))
     if (group_of_cell < 0).any():
         missing = [label_of(int(i)) for i in np.flatnonzero(group_of_cell < 0)]
         raise DomainError(f"level {name!r} leaves out {name_list(missing)}; place every value")
-    return Level(name, frozen(group_of_cell), tuple(str(label) for label in groups))
+    return Level(name, frozen(group_of_cell), tuple(names))
 
 
 def groups_of_width(name: str, width: int, values: Sequence[Any]) -> Level:
@@ -122,7 +129,7 @@ def groups_from(
     if edges is not None:
         ends = [edges[cut] for cut in cuts[1:]]
         pairs = zip(starts, ends, strict=True)
-        labels = tuple(f"[{shown_number(lo)}, {shown_number(hi)})" for lo, hi in pairs)
+        labels = tuple(interval_label(lo, hi) for lo, hi in pairs)
     else:
         lasts = [values[cut - 1] for cut in cuts[1:]]
         pairs = zip(starts, lasts, strict=True)
@@ -196,6 +203,21 @@ def shown_number(x: float) -> str:
     if math.isinf(x):
         return "inf" if x > 0 else "-inf"
     return str(int(x)) if float(x).is_integer() else repr(x)
+
+
+def interval_label(low: float, high: float) -> str:
+    """An interval that holds its lower end and not its upper, as people write it.
+
+    >>> interval_label(0, 10), interval_label(100, math.inf), interval_label(-math.inf, 0)
+    ('[0, 10)', '100 and over', 'below 0')
+    """
+    if math.isinf(low) and math.isinf(high):
+        return "all numbers"
+    if math.isinf(high):
+        return f"{shown_number(low)} and over"
+    if math.isinf(low):
+        return f"below {shown_number(high)}"
+    return f"[{shown_number(low)}, {shown_number(high)})"
 
 
 def _equals_itself(value: Any) -> bool:

@@ -3,16 +3,18 @@
 from psephos.engines.bit_matrix import BitMatrix
 from psephos.engines.owner_check import CheckReport, check
 from psephos.engines.protocol import Batches, Columns, Engine
-from psephos.engines.registry import as_engine, as_source, register
+from psephos.engines.registry import CleanedSource, as_engine, as_source, cleaned, register
 
 __all__ = [
     "Batches",
     "BitMatrix",
     "CheckReport",
+    "CleanedSource",
     "Columns",
     "Engine",
     "as_engine",
     "as_source",
     "check",
+    "cleaned",
     "register",
 ]

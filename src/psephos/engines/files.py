@@ -26,7 +26,8 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from psephos.engines.duckdb.arrow import BATCH_ROWS, COLUMNS_CHANGED, native_entry, native_kind
-from psephos.engines.duckdb.rows import connect, quote
+from psephos.engines.duckdb.clean_text import quote
+from psephos.engines.duckdb.rows import connect
 from psephos.engines.protocol import Batches, Columns, Mismatch
 from psephos.errors import DomainError, SourceError
 

@@ -103,6 +103,11 @@ def check(
     person = None if cap is None or cap.column in problems else cap
     total = counted = None
     try:
+        reader.check_rules(domain, cap)
+    except DomainError as error:
+        findings.append(Mismatch("cleaning", "cleaning", "error", str(error)))
+        return CheckReport(None, tuple(findings))
+    try:
         total, mismatches = _mismatches(reader, columns, person, max_rows_total, left_out)
         findings += mismatches
         counted = None if problems else int(reader.count(domain, (), (), None))
@@ -173,7 +178,8 @@ def _mismatches(
 
 def _column(name: str, attribute: Attribute, left_out: bool, rows: Rows) -> list[Mismatch]:
     """What is undeclared, missing, out of range or absent in a column."""
-    column, cell = rows.column(name), rows.cell(name, attribute, "l")
+    raw, cell = rows.column(name), rows.cell(name, attribute, "l")
+    column = cell.entry
     missing, filled, unreadable, undeclared = _row(
         rows,
         f"COUNT(*) FILTER ({column} IS NULL), COUNT({column}), "
@@ -187,7 +193,7 @@ def _column(name: str, attribute: Attribute, left_out: bool, rows: Rows) -> list
         findings.append(Mismatch(name, "type", "error", text))
     if undeclared:
         level, text = _undeclared(attribute, undeclared, left_out)
-        entry = f"CAST({column} AS VARCHAR)"
+        entry = f"CAST({raw} AS VARCHAR)"
         where = f"WHERE {cell.match} IS NULL AND {column} IS NOT NULL"
         top = rows.run(
             f"SELECT {entry} AS entry, COUNT(*) AS n FROM {rows.entries([cell])} {where} "
@@ -211,14 +217,12 @@ def _undeclared(attribute: Attribute, number: int, left_out: bool) -> tuple[Seve
 
 
 def _missing(name: str, attribute: Attribute, missing: int, filled: int) -> Mismatch:
-    if attribute.edges is None and None in attribute.values:
+    if None in attribute.declared:
         return Mismatch(name, "missing", "note", f"{missing:,} missing entries have their own cell")
     if attribute.unknown == "other":
         text = f"{missing:,} missing entries go to the cell (other)"
         return Mismatch(name, "missing", "note", text)
-    keep = 'unknown = "other"'
-    if attribute.edges is None and not isinstance(attribute.values, range):
-        keep = f'missing = "not stated" or {keep}'
+    keep = 'missing = "not stated" or unknown = "other"'
     text = f"{missing:,} rows with missing entries are dropped (to keep them write {keep})"
     return Mismatch(name, "missing", "warning" if filled else "error", text)
 

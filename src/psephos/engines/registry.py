@@ -7,9 +7,11 @@ An engine joins by being given as `source`, or by an opener that makes one of wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from psephos.domain.cleaning import Cleaning
 from psephos.engines.bit_matrix import BitMatrix, open_bits
 from psephos.engines.duckdb.reader import Reader
 from psephos.engines.files import open_file
@@ -87,8 +89,57 @@ def as_source(data: Any) -> Reader | BitMatrix:
     """
     if isinstance(data, Reader):
         return data
+    if isinstance(data, CleanedSource):
+        return _cleaned_reader(data)
     opened = _opened(data)
     return opened if isinstance(opened, BitMatrix) else Reader(opened)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CleanedSource:
+    """A source whose entries are cleaned as they are read, column by column; see `cleaned`."""
+
+    source: Any
+    rules: Mapping[str, Cleaning]
+
+    def __repr__(self) -> str:
+        return f"CleanedSource({', '.join(self.rules)})"
+
+
+def cleaned(source: Any, rules: Mapping[str, Cleaning]) -> CleanedSource:
+    """The same table with cleaned entries: it goes wherever a source does.
+
+    The ledger does not know by which rules a source was cleaned: where they change, say so with
+    another edition.
+
+    Args:
+        source: a path to a CSV or Parquet file, a frame, an Arrow table, an engine
+        rules: how the entries of a column are cleaned, by its name
+
+    >>> import pyarrow as pa
+    >>> from psephos.domain.domain import Domain
+    >>> table = pa.table({"status": ["Employed ", "EMP", "n/a"]})
+    >>> rule = Cleaning(trim=True, case="lower", aliases={"employed": ["emp"]}, nulls=["n/a"])
+    >>> domain = Domain.of(status=["employed", None])
+    >>> as_source(cleaned(table, {"status": rule})).count(domain, ("status",), (), None)
+    array([2, 1])
+    """
+    if isinstance(source, CleanedSource) or not isinstance(rules, Mapping):
+        raise DomainError('a source is cleaned once: cleaned(source, {"column": Cleaning(...)})')
+    strange = [name for name, rule in rules.items() if not isinstance(rule, Cleaning)]
+    if strange:
+        raise DomainError(f"the rule of {strange[0]!r} is written Cleaning(trim=True, ...)")
+    return CleanedSource(source, dict(rules))
+
+
+def _cleaned_reader(data: CleanedSource) -> Reader:
+    """The rows as they are cleaned; a rule for a column that is not there is refused."""
+    engine = _opened(data.source)
+    if isinstance(engine, BitMatrix):
+        raise DomainError("a matrix of 0 and 1 has nothing to clean; give it as it is")
+    reader = Reader(engine, data.rules)
+    reader.check_columns(tuple(data.rules))
+    return reader
 
 
 def _type_name(data: Any) -> str:

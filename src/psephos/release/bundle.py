@@ -63,9 +63,10 @@ from psephos.release.method import ReleaseMethod
 from psephos.release.persons import PERSONS_FOLDER, PersonsRequest
 from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PlannedRequest, retrace
-from psephos.release.request import Job, column_titles, ordered_columns
+from psephos.release.request import Job, column_titles, in_order, ordered_columns
 from psephos.release.requests import (
     BUNDLE_FORMAT,
+    ESTIMATE_FORMAT,
     REQUESTS_FOLDER,
     ManifestShape,
     MeasuredRequest,
@@ -139,7 +140,7 @@ class Bundle:
             earlier = request_folders(self.manifest)[: self.manifest["builds_on"]]
             if sorted(file.builds_on) != sorted(earlier):
                 raise ReleaseError(f"{place} builds on other requests than lie in the bundle")
-            job = Job.alone(file, self.path)
+            job = Job.alone(file, self.path, old=self.manifest["format"] < ESTIMATE_FORMAT)
             requests = self._requests(job)[: len(earlier)]
             check_edition(requests, self.path, file.edition)
             return replace(job, past=tuple(requests), prior=self._prior(job))
@@ -327,7 +328,8 @@ class Bundle:
         data = self.table(name, view)
         table = self._table(name)
         ordered, titles = ordered_columns(self.job, table), column_titles(self.job)
-        return charts.table_chart(data, self._title(table), ordered=ordered, titles=titles)
+        shown = in_order(self.job, table, data)
+        return charts.table_chart(shown, self._title(table), ordered=ordered, titles=titles)
 
     def draw(self, name: str, view: View = "consistent", axes: Any = None) -> Any:
         """The counts of a table and their noise intervals on matplotlib's axes, new ones if none.

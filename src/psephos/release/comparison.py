@@ -9,11 +9,16 @@ from pathlib import Path
 
 from numpy.random import default_rng
 
-from psephos.engines.registry import as_source
 from psephos.errors import ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.plans.comparison import PlanError, compare
-from psephos.release.request import Job, refuse_source, stand_in_counts, stand_in_words
+from psephos.release.request import (
+    Job,
+    public_source,
+    refuse_source,
+    stand_in_counts,
+    stand_in_words,
+)
 from psephos.release.simulated import made_up_counts
 from psephos.release.synthetic_rows import SYNTHETIC_CELLS
 
@@ -66,7 +71,7 @@ def compare_plans(
         words, counts = f"{rows:,} made-up rows", made_up_counts(job, rows, default_rng(seed))
     else:
         refuse_source(job, Path(stand_in))
-        counts = as_source(Path(stand_in)).count(domain, domain.names, (), None)
+        counts = public_source(job, Path(stand_in)).count(domain, domain.names, (), None)
         words = stand_in_words(job, Path(stand_in))
     spend = job.file.ledger.budget() if job.budget is None else job.budget
     errors = compare(

@@ -30,7 +30,7 @@ from psephos.release.page_facts import (
     synthetic_of,
     unit_text,
 )
-from psephos.release.request import ordered_columns
+from psephos.release.request import in_order, ordered_columns
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table
 from psephos.release.views import Views
@@ -249,7 +249,8 @@ def _bar(row: Mapping[str, Any], extent: tuple[float, float]) -> IntervalBar:
 
 
 def chart_of(release: ReleaseFacts, table: Table, data: pa.Table) -> TableChart:
-    """What the chart of a table shows."""
+    """What the chart of a table shows; what has no place on a curve is in the table alone."""
+    data = in_order(release.job, table, data)
     extremes = _extremes(Points.of(data))
     words = f"Plot of “{table.title}”: {extremes}. The table holds the same numbers."
     ordered = ordered_columns(release.job, table)

@@ -51,7 +51,7 @@ def check_release(
         if entry.unknown == "drop" and "unknown" in entry.model_fields_set
     ]
     report = check(
-        job.source,
+        job.data,
         job.domain,
         unit=job.unit,
         max_rows_total=max_rows_total,
@@ -140,7 +140,8 @@ def _stamp(job: Job, passed: bool) -> None:
 def _stamp_place(job: Job) -> Path:
     """Named by what was compared, not by what was asked: tables and budget may change."""
     where = (str(job.source.resolve()), job.file.edition)
-    compared = (job.domain, str(job.unit), *where, job.file.zeros)
+    rules = [(name, rule.digest()) for name, rule in job.cleaning.items()]
+    compared = (job.domain, str(job.unit), *where, job.file.zeros, *rules)
     return selection_folder(job) / f"{digest(compared)[:32]}.checked"
 
 

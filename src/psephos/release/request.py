@@ -11,16 +11,21 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from psephos.domain.attribute import Attribute
+from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
-from psephos.engines import as_source, check
+from psephos.engines import BitMatrix, CleanedSource, as_source, check, cleaned
+from psephos.engines.duckdb.reader import Reader
 from psephos.errors import PsephosError, ReleaseError, TooLargeError
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
 from psephos.plans.session import step_key
+from psephos.release.old_words import old_labels, over_all_cells
 from psephos.release.persons import PersonsTable
 from psephos.release.requests import MeasuredRequest, read_past
 from psephos.release.spec.entries import MethodEntry, ReleaseFile
@@ -29,6 +34,7 @@ from psephos.release.spec.tables import (
     Impossible,
     Table,
     check_columns,
+    column_name,
     compile_tables,
     compile_zeros,
     zero_cells,
@@ -85,11 +91,16 @@ class Job:
         return replace(job, past=tuple(requests.values()), prior=prior)
 
     @classmethod
-    def alone(cls, file: ReleaseFile, folder: Path) -> Job:
-        """The job of a file's content without what it builds on."""
-        domain = file.domain()
+    def alone(cls, file: ReleaseFile, folder: Path, *, old: bool = False) -> Job:
+        """The job of a file's content without what it builds on.
+
+        `old` is for bundles of released versions up to 0.2: their open bins have other labels, and
+        missing and undeclared entries had a place in every order.
+        """
+        domain = old_labels(file.domain(), file) if old else file.domain()
         check_columns(domain)
         workload, tables = compile_tables(domain, file.tables)
+        workload = over_all_cells(workload) if old else workload
         for table in tables:
             count = sum(workload.query_counts[p] for p in table.products)
             if count > MOST_NUMBERS:
@@ -121,6 +132,21 @@ class Job:
     def persons_keys(self) -> list[str]:
         """Their keys in the ledger: each is paid for by itself, whatever else is released."""
         return [t.key(self.file.name, self.file.edition, self.unit) for t in self.persons]
+
+    @cached_property
+    def cleaning(self) -> dict[str, Cleaning]:
+        """How the entries of columns are cleaned. PRIVATE: it holds the owner's spellings."""
+        return self.file.cleaning()
+
+    @property
+    def public_cleaning(self) -> dict[str, Cleaning]:
+        """The rules without the owner's spellings."""
+        return {name: rule.public for name, rule in self.cleaning.items() if rule.public}
+
+    @property
+    def data(self) -> CleanedSource:
+        """The source with cleaned entries; only the owner's commands ask."""
+        return cleaned(self.source, self.cleaning)
 
     @cached_property
     def unit(self) -> Unit:
@@ -229,7 +255,8 @@ class Job:
         facts = (self.file.name, self.file.edition, str(self.unit), self.file.zeros)
         method = self.method
         plan = () if method.name == "measure" else (method.model_dump_json(), self.file.total)
-        return digest((*facts, *questions, *plan))
+        rules = [(name, repr(rule)) for name, rule in self.public_cleaning.items()]
+        return digest((*facts, *questions, *plan, *([("cleaning", rules)] if rules else [])))
 
 
 def stand_in_counts(job: Job) -> Array | None:
@@ -245,13 +272,22 @@ def stand_in_counts(job: Job) -> Array | None:
     place = job.folder / job.file.stand_in
     refuse_source(job, place)
     try:
-        counts = as_source(place).count(domain, domain.names, (), None)
+        counts = public_source(job, place).count(domain, domain.names, (), None)
     except PsephosError as error:
         words = str(error).replace(" (in a release file, `source`)", "")
         raise ReleaseError(f"stand_in: {words}") from None
     if not counts.any():
         raise ReleaseError(f"stand_in: no row of {place.name} has a declared cell")
     return np.asarray(counts).reshape(-1)
+
+
+def public_source(job: Job, place: Path) -> Reader | BitMatrix:
+    """A public table of the same columns, cleaned by the public rules alone.
+
+    What is decided by it is published, and would tell of the owner's spellings.
+    """
+    rules = job.public_cleaning
+    return as_source(cleaned(place, rules) if rules else place)
 
 
 def refuse_source(job: Job, place: Path, *, read: bool = False) -> None:
@@ -293,7 +329,7 @@ def stand_in_words(job: Job, place: Path | None = None) -> str:
     A stand-in is public, so its entries may be named.
     """
     place = job.folder / str(job.file.stand_in) if place is None else place
-    report = check(place, job.domain)
+    report = check(public_source(job, place), job.domain)
     rows, counted = report.rows or 0, report.counted or 0
     if counted == rows:
         return f"the public table {place.name} ({rows:,} rows)"
@@ -320,6 +356,16 @@ def ordered_columns(job: Job, table: Table) -> list[str]:
             sets_of.setdefault(name, []).append(queries)
     domain = job.workload.domain
     return [name for name, sets in sets_of.items() if all(_runs(q, domain[name]) for q in sets)]
+
+
+def in_order(job: Job, table: Table, data: pa.Table) -> pa.Table:
+    """A table without the rows that have no place on a curve: missing and undeclared entries."""
+    for name in ordered_columns(job, table):
+        attribute, column = job.workload.domain[name], column_name(name)
+        if attribute.apart and column in data.column_names:
+            apart = pa.array([attribute.label(cell) for cell in attribute.apart])
+            data = data.filter(pc.invert(pc.is_in(data[column], apart)))
+    return data
 
 
 def _runs(queries: QuerySet, attribute: Attribute) -> bool:

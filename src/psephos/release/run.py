@@ -53,6 +53,7 @@ from psephos.release.preflight import (
 )
 from psephos.release.request import Job
 from psephos.release.requests import MeasuredRequest, receipt_of
+from psephos.release.rules_record import check_rules, record_rules
 from psephos.release.selection import AUTO, selection_folder, store_request, stored_request
 from psephos.release.synthetic_rows import synthetic_rows
 from psephos.release.views import Views
@@ -86,14 +87,18 @@ def release(
     if job.bundle.is_symlink() and not job.bundle.exists():
         raise ReleaseError(f"{job.bundle} is a link to nowhere; remove it. Nothing was charged")
     if job.bundle.exists():
-        return _same(job, Bundle.open(job.bundle))
+        bundle = _same(job, Bundle.open(job.bundle))
+        check_rules(job, measured=True)
+        return bundle
     ledger = open_ledger(job, ledger)
     charged = any(entry.key == job.key for entry in ledger.history())
     check_ledger(job, ledger)
+    check_rules(job, measured=charged)
     if not charged:
         check_stand_in(job)
         if not unchecked:
             require_check(job)
+        record_rules(job)
     method = method_of(job)
     if method.adaptive:
         return _adapted(job, method, ledger, say)
@@ -106,7 +111,7 @@ def release(
         store_request(job, forecast.strategy, forecast.budget)
     say("counting and drawing noise")
     static = Static(forecast.strategy)
-    data = protect(job.source, job.workload.domain, ledger=ledger, edition=job.file.edition)
+    data = protect(job.data, job.workload.domain, ledger=ledger, edition=job.file.edition)
     try:
         steps = static.steps(data.vectorise(), spend=forecast.budget, key=job.key)
     except BudgetError as error:
@@ -122,7 +127,7 @@ def _persons(job: Job, ledger: Ledger) -> list[PersonsRequest]:
     """The tables of persons, measured."""
     if not job.persons:
         return []
-    data = protect(job.source, job.domain, ledger=ledger, edition=job.file.edition)
+    data = protect(job.data, job.domain, ledger=ledger, edition=job.file.edition)
     return measure_persons(job.persons, data, job.persons_keys, partial(receipt_of, ledger))
 
 
@@ -199,7 +204,7 @@ def _adapted(job: Job, method: ReleaseMethod, ledger: Ledger, say: Say) -> Bundl
     def told(step: int, steps: int | None) -> None:
         say(f"{method.name}: request {step}" + ("" if steps is None else f" of {steps}"))
 
-    data = protect(job.source, job.workload.domain, ledger=ledger, edition=job.file.edition)
+    data = protect(job.data, job.workload.domain, ledger=ledger, edition=job.file.edition)
     try:
         plan_run = run_plan(
             method.name,

@@ -69,6 +69,5 @@ def entries_of(attribute: Attribute, cells: Array) -> list[Any]:
     low, high = np.array(attribute.edges[:-1]), np.array(attribute.edges[1:])
     inside = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high - 1, 0.0))
     entries: list[Any] = [float(x) if math.isfinite(x) else 0.0 for x in inside]
-    if attribute.size > len(entries):  # the cell OTHER comes last and has no edges
-        entries.append(None)
+    entries += [None] * len(attribute.apart)  # they come last and have no edges
     return [entries[int(i)] for i in cells]

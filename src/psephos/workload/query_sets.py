@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,11 +15,12 @@ import scipy.sparse as sp
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.domain.predicate import Predicate
-from psephos.domain.values import shown_number
+from psephos.domain.values import interval_label, shown_number
 from psephos.errors import WorkloadError, name_list
 from psephos.matrix import (
     AllRange,
     Dense,
+    DirectSum,
     Identity,
     Kron,
     Matrix,
@@ -31,6 +34,9 @@ from psephos.matrix import (
 )
 from psephos.matrix import total as total_row
 from psephos.values import Array, Value
+
+MOST_LISTED = 1 << 18
+"""The most ranges that are listed one by one, where some cells stand outside of the order."""
 
 
 class QuerySet(Value, ABC):
@@ -72,41 +78,115 @@ class TotalQueries(QuerySet):
 
 
 @dataclass(frozen=True, eq=False)
-class PrefixQueries(QuerySet):
-    """Everything up to each value: an empirical CDF."""
+class OrderedQueries(QuerySet):
+    """Queries along the order of the values.
+
+    Cells of missing and of undeclared entries have no place in the order: each is counted by
+    itself, after the others. `_whole` puts them into the order, as psephos did up to version 0.2;
+    it is no part of what a set is called, so that old releases have the keys that they had.
+    """
+
+    _whole: bool = field(default=False, kw_only=True, repr=False)
+
+    @abstractmethod
+    def along(self, size: int) -> Matrix:
+        """The queries over so many values in order."""
+
+    @abstractmethod
+    def ends(self, size: int, i: int) -> tuple[int, int]:
+        """The first and the last value that query i counts."""
+
+    def over_all_cells(self) -> QuerySet:
+        """The same queries with all cells in the order."""
+        return replace(self, _whole=True)
 
     def matrix(self, attribute: Attribute) -> Matrix:
-        return Prefix(attribute.size)
+        order = self._order(attribute)
+        apart = attribute.size - len(order)
+        if apart == 0:
+            return self.along(attribute.size)
+        if not order:
+            return Identity(attribute.size)
+        queries, size = self.along(len(order)), attribute.size
+        if queries.shape[0] <= MOST_LISTED:
+            ends = np.array([self.ends(len(order), i) for i in range(queries.shape[0])])
+            alone = np.arange(len(order), size)
+            low, high = np.concatenate([ends, np.stack([alone, alone], axis=1)]).T
+            matrix: Matrix = Ranges.intervals(size, low, high)
+        else:
+            matrix = DirectSum((queries, Identity(apart)))
+        if order[-1] == len(order) - 1:
+            return matrix
+        return Permuted(matrix, np.array([*order, *attribute.apart]))
 
     def label(self, attribute: Attribute, i: int) -> str:
-        label = attribute.label(i)
-        if attribute.edges is not None and label.startswith("["):
-            return f"below {shown_number(attribute.edges[i + 1])}"  # a bin ends before its edge
+        return self._label(attribute, self._order(attribute), i)
+
+    def labels(self, attribute: Attribute) -> list[str]:
+        order = self._order(attribute)
+        number = self.matrix(attribute).shape[0]
+        return [self._label(attribute, order, i) for i in range(number)]
+
+    def _label(self, attribute: Attribute, order: Sequence[int], i: int) -> str:
+        queries = self.along(len(order)).shape[0] if order else 0
+        if i >= queries:
+            return attribute.label(attribute.apart[i - queries])
+        low, high = self.ends(len(order), i)
+        return self.words(attribute, order[low], order[high])
+
+    def words(self, attribute: Attribute, low: int, high: int) -> str:
+        """What the values from one cell to another are called."""
+        return _span(attribute, low, high)
+
+    def _order(self, attribute: Attribute) -> Sequence[int]:
+        places = attribute.size - (0 if self._whole else len(attribute.apart))
+        if places == attribute.size or attribute.apart[0] == places:
+            return range(places)
+        return [cell for cell in range(attribute.size) if cell not in attribute.apart]
+
+
+@dataclass(frozen=True, eq=False)
+class PrefixQueries(OrderedQueries):
+    """Everything up to each value: an empirical CDF."""
+
+    def along(self, size: int) -> Matrix:
+        return Prefix(size)
+
+    def ends(self, size: int, i: int) -> tuple[int, int]:
+        return 0, i
+
+    def words(self, attribute: Attribute, low: int, high: int) -> str:
+        label, edges = attribute.label(high), attribute.edges
+        if edges is not None and high < len(edges) - 1:
+            if label.startswith("["):  # a bin ends before its edge
+                return f"below {shown_number(edges[high + 1])}"
+            if label == interval_label(edges[high], edges[high + 1]):
+                return interval_label(-math.inf, edges[high + 1])
         return f"up to {label}"
 
 
 @dataclass(frozen=True, eq=False)
-class AllRangeQueries(QuerySet):
+class AllRangeQueries(OrderedQueries):
     """Every range of neighbouring values."""
 
-    def matrix(self, attribute: Attribute) -> Matrix:
-        return AllRange(attribute.size)
+    def along(self, size: int) -> Matrix:
+        return AllRange(size)
 
-    def label(self, attribute: Attribute, i: int) -> str:
-        return _span(attribute, *AllRange(attribute.size).ends(i))
+    def ends(self, size: int, i: int) -> tuple[int, int]:
+        return AllRange(size).ends(i)
 
 
 @dataclass(frozen=True, eq=False)
-class WidthRangeQueries(QuerySet):
+class WidthRangeQueries(OrderedQueries):
     """Every range of `width` neighbouring values."""
 
     width: int
 
-    def matrix(self, attribute: Attribute) -> Matrix:
-        return WidthRange(attribute.size, self.width)
+    def along(self, size: int) -> Matrix:
+        return WidthRange(size, self.width)
 
-    def label(self, attribute: Attribute, i: int) -> str:
-        return _span(attribute, i, i + self.width - 1)
+    def ends(self, size: int, i: int) -> tuple[int, int]:
+        return i, i + self.width - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +206,11 @@ class RangeQueries(QuerySet):
         return [_span(attribute, low, high) for low, high in self._cells(attribute)]
 
     def _cells(self, attribute: Attribute) -> list[tuple[int, int]]:
-        values = attribute.declared
+        values: Any = attribute.declared
+        stated = [value for value in values if value is not None] if attribute.apart else values
+        if set(map(type, stated)) == {int} and None not in values[: len(stated)]:
+            run = range(stated[0], stated[0] + len(stated))
+            values = run if list(run) == list(stated) else values
         if not isinstance(values, range) or values.step != 1:
             values = range(attribute.size)
         for low, high in self.ends:
@@ -135,7 +219,15 @@ class RangeQueries(QuerySet):
                     f"range ({low}, {high}) is empty or leaves {values[0]} to {values[-1]}; "
                     "both ends are included"
                 )
-        return [(low - values[0], high - values[0]) for low, high in self.ends]
+        cells = [(low - values[0], high - values[0]) for low, high in self.ends]
+        for low, high in cells:
+            apart = [cell for cell in attribute.apart if low <= cell <= high]
+            if apart and low < high:
+                raise WorkloadError(
+                    f"range ({low}, {high}) holds {attribute.label(apart[0])!r}, which stands "
+                    "outside of the order; count it by itself, as a range of one"
+                )
+        return cells
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,13 +421,16 @@ class MatrixQueries(QuerySet):
 
 
 def _span(attribute: Attribute, low: int, high: int) -> str:
+    first, last, edges = attribute.label(low), attribute.label(high), attribute.edges
     if low == high:
-        return attribute.label(low)
-    if attribute.edges is not None and attribute.label(low).startswith("["):
-        ends = attribute.label(low).split(",")[0], attribute.label(high).split(",")[-1]
-        if attribute.label(high).startswith("["):
-            return ",".join(ends)
-    return f"{attribute.label(low)}–{attribute.label(high)}"
+        return first
+    if edges is not None and high < len(edges) - 1:
+        if first.startswith("[") and last.startswith("["):
+            return ",".join((first.split(",")[0], last.split(",")[-1]))
+        plain = [interval_label(edges[i], edges[i + 1]) for i in (low, high)]
+        if plain == [first, last]:
+            return interval_label(edges[low], edges[high + 1])
+    return f"{first}–{last}"
 
 
 def _row_label(attribute: Attribute, row: Array) -> str:

@@ -8,11 +8,13 @@ none), numbers, truth values, dates (by day), times; text and values of mixed ty
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any
 
 from psephos.domain.attribute import Attribute
+from psephos.domain.cleaning import Cleaning
+from psephos.engines.duckdb.clean_text import cleaned_entry, number_text, spelled
 
 INTEGER_KINDS = frozenset(
     {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
@@ -22,17 +24,22 @@ WORD = range(-(2**62), 2**62)
 
 @dataclass(frozen=True)
 class Lookup:
-    """A small table from declared values (of one SQL type) to cells."""
+    """A small table from declared values (of one SQL type) to cells.
+
+    `key` is what an entry's cleaning makes of a key v, so that both are spelled alike.
+    """
 
     kind: str
     keys: tuple[Any, ...]
     cells: tuple[int, ...]
+    key: str = "v"
 
 
 @dataclass(frozen=True)
 class CellSql:
     """Expressions for one column: the entry as a value and a number, and the cell it belongs to.
 
+    `entry` is the column that is read: the source's own, or what `steps` of cleaning make of it.
     `match` and `cell` speak of the columns {alias}_r, the entry as the declared values are
     read, and {alias}_n, the entry as a number. The first is NULL where the entry is not of that
     kind, `match` where no declared value fits, `cell` where the row is dropped. `lookup`, if any,
@@ -40,11 +47,13 @@ class CellSql:
     """
 
     alias: str
+    entry: str
     value: str
     number: str
     match: str
     cell: str
     lookup: Lookup | None = None
+    steps: tuple[str, ...] = ()
 
     @property
     def columns(self) -> str:
@@ -56,8 +65,12 @@ class CellSql:
         return "" if self.lookup is None else on
 
 
-def cell_sql(attribute: Attribute, column: str, kind: str, alias: str) -> CellSql:
-    """The expressions for an attribute in a column of that DuckDB type."""
+def cell_sql(
+    attribute: Attribute, column: str, kind: str, alias: str, rule: Cleaning | None = None
+) -> CellSql:
+    """The expressions for an attribute in a column of that type, cleaned by a rule if any."""
+    if rule:
+        return _cleaned(attribute, column, kind, alias, rule)
     declared = attribute.declared
     is_run = isinstance(declared, range) and declared.step == 1
     # A range may be long, so it is not listed.
@@ -84,7 +97,31 @@ def cell_sql(attribute: Attribute, column: str, kind: str, alias: str) -> CellSq
     if missing is not None:
         match = f"CASE WHEN {column} IS NULL THEN {missing} ELSE {match} END"
     cell = match if attribute.unknown != "other" else f"COALESCE({match}, {attribute.size - 1})"
-    return CellSql(alias, value, number, match, cell, lookup)
+    return CellSql(alias, column, value, number, match, cell, lookup)
+
+
+def _cleaned(attribute: Attribute, column: str, kind: str, alias: str, rule: Cleaning) -> CellSql:
+    """The expressions for what cleaning leaves of an entry, which is text.
+
+    Spellings of text join its lookup table; others are told apart one by one.
+    """
+    text, word, entry = f"{alias}_s", f"{alias}_w", f"{alias}_e"
+    cell = cell_sql(attribute, entry, "VARCHAR", alias)
+    lookup = cell.lookup
+    aliases: Sequence[tuple[str, Sequence[str]]] = rule.spellings
+    if lookup is not None and lookup.kind == "VARCHAR":
+        cells = dict(zip(lookup.keys, lookup.cells, strict=True))
+        for value, words in aliases:
+            cells |= {word: cells[value] for word in words if word not in cells}
+        lookup = Lookup("VARCHAR", tuple(cells), tuple(cells.values()), spelled(rule, "v"))
+        aliases = ()
+    decimal = rule.decimal if kind == "VARCHAR" else None
+    steps = (
+        f"{spelled(rule, _text(column, kind))} AS {text}",
+        f"{cleaned_entry(rule, aliases, text, attribute.is_numeric)} AS {word}",
+        f"{word if decimal is None else number_text(decimal, word)} AS {entry}",
+    )
+    return replace(cell, lookup=lookup, steps=steps)
 
 
 def _is_run(values: Sequence[Any], low: int, high: int) -> bool:

@@ -8,16 +8,17 @@ the time and memory of grouping by millions of cells. A small table is read once
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from psephos.domain.cleaning import Cleaning
 from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
-from psephos.engines.columns import column_problems, needed_columns
+from psephos.engines.columns import column_problems, columns_of, needed_columns
 from psephos.engines.duckdb.arrow import COLUMNS_CHANGED, Relation, arrow_relation
 from psephos.engines.duckdb.row_cache import RowCache
 from psephos.engines.duckdb.rows import Rows, connect, first_of_each
@@ -37,13 +38,14 @@ UNCOUNTABLE = (
 
 
 class Reader:
-    """An engine, its columns when it was opened, and perhaps its rows as cells."""
+    """An engine, its columns when it was opened, how they are cleaned, perhaps its rows."""
 
-    __slots__ = ("_caches", "columns", "engine")
+    __slots__ = ("_caches", "_rules", "columns", "engine")
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, rules: Mapping[str, Cleaning] | None = None) -> None:
         self.engine = engine
         self.columns = _columns(engine)
+        self._rules = {name: rule for name, rule in (rules or {}).items() if rule}
         # What was counted last, and its rows: None after the first count, False if too many.
         self._caches: dict[Any, RowCache | Literal[False] | None] = {}
 
@@ -56,8 +58,26 @@ class Reader:
             raise DomainError("; ".join(problems.values()) + hint)
 
     def check_schema(self, domain: Domain, cap: Cap | None) -> None:
-        """Refuses, before anything is charged, a schema that the columns do not fit."""
+        """Refuses, before anything is charged, a schema that columns or rules do not fit."""
         self.check_columns(needed_columns(domain, cap))
+        self.check_rules(domain, cap)
+
+    def check_rules(self, domain: Domain, cap: Cap | None) -> None:
+        """Refuses rules that do not fit the declared values, and any for the column of persons.
+
+        Privacy: who is one person is fixed with the unit; persons are told apart by their ids as
+        they are written (tests/contracts/test_cleaning.py).
+        """
+        if cap is not None and cap.column in self._rules:
+            raise DomainError(
+                f"column {cap.column!r} names the person of a row and is never cleaned: who is one "
+                "person was fixed with the unit of privacy; take its cleaning rules out"
+            )
+        for name, attribute in columns_of(domain) if self._rules else ():
+            try:
+                self._rules.get(name, Cleaning()).check(attribute)
+            except DomainError as error:
+                raise DomainError(f"cleaning of {name!r}: {error}") from None
 
     def count(
         self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
@@ -175,7 +195,7 @@ class Reader:
         with self.engine.snapshot() as batches:
             if self.engine.columns() != self.columns:
                 raise SourceError(COLUMNS_CHANGED)
-            yield Snapshot(self.engine, self.columns.names, batches)
+            yield Snapshot(self.engine, self.columns.names, batches, self._rules)
 
     def __repr__(self) -> str:
         return f"Reader({self.columns.summary})"
@@ -188,6 +208,7 @@ class Snapshot:
     engine: Engine
     names: tuple[str, ...]
     batches: Batches
+    rules: Mapping[str, Cleaning]
 
     def read(self, needed: Sequence[str], work: Callable[[Rows], T]) -> T:
         """What the work makes of the rows, by the fast reading or, where that fails, the safe one.
@@ -213,7 +234,7 @@ class Snapshot:
                 relation = None if text is None else (text, None)
             if relation is None:
                 relation = arrow_relation(self.batches, self.names, needed, safe=safe)
-            yield Rows(connection, self.names, *relation)
+            yield Rows(connection, self.names, *relation, self.rules)
 
 
 def _columns(engine: Engine) -> Columns:

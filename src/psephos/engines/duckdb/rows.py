@@ -7,10 +7,11 @@ keeps nothing on disk.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ import numpy as np
 import pyarrow.compute as pc
 
 from psephos.domain.attribute import Attribute
+from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
 from psephos.engines.columns import columns_of
 from psephos.engines.duckdb.cells import INTEGER_KINDS, CellSql, cell_sql, flat
+from psephos.engines.duckdb.clean_text import quote
 from psephos.kernel.unit import Cap
 from psephos.values import Array
 
@@ -54,11 +57,6 @@ def connect(files: Sequence[Path] = ()) -> Iterator[Any]:
         connection.close()
 
 
-def quote(text: str) -> str:
-    """Text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _harmful_optimizers(connection: Any) -> str:
     """The optimizers to do without, of those that this DuckDB has.
 
@@ -83,6 +81,7 @@ class Rows:
     names: tuple[str, ...]
     relation: str
     frame: Callable[[], Any] | None = None
+    rules: Mapping[str, Cleaning] = field(default_factory=dict)
 
     def run(self, text: str) -> Any:
         if self.frame is not None:
@@ -109,13 +108,13 @@ class Rows:
     def cell(self, name: str, attribute: Attribute, alias: str) -> CellSql:
         """The expressions of a column; its lookup table, if it has one, is made."""
         column = self.column(name)
-        cell = cell_sql(attribute, column, self.kinds[column], alias)
+        cell = cell_sql(attribute, column, self.kinds[column], alias, self.rules.get(name))
         if cell.lookup is not None:
             self.connection.execute(
                 # Grouped, so that no row joins twice even if DuckDB holds two keys for equal.
-                f"CREATE OR REPLACE TEMP TABLE {alias} AS SELECT v, MIN(k) AS k FROM (SELECT "
-                f"UNNEST($keys::{cell.lookup.kind}[]) AS v, UNNEST($cells::BIGINT[]) AS k) "
-                "GROUP BY v",
+                f"CREATE OR REPLACE TEMP TABLE {alias} AS SELECT {cell.lookup.key} AS v, MIN(k) "
+                f"AS k FROM (SELECT UNNEST($keys::{cell.lookup.kind}[]) AS v, "
+                "UNNEST($cells::BIGINT[]) AS k) GROUP BY 1",
                 {"keys": list(cell.lookup.keys), "cells": list(cell.lookup.cells)},
             )
         return cell
@@ -124,7 +123,11 @@ class Rows:
         """The source with its entries read, joined to the lookup tables."""
         columns = ", ".join(["*", *(cell.columns for cell in cells)])
         joins = "".join(cell.join for cell in cells)
-        return f"(SELECT {columns} FROM {self.relation}){joins}"
+        relation = self.relation
+        for steps in zip_longest(*(cell.steps for cell in cells)):
+            named = [step for step in steps if step is not None]
+            relation = f"(SELECT *, {', '.join(named)} FROM {relation})"
+        return f"(SELECT {columns} FROM {relation}){joins}"
 
     def indices(self, domain: Domain, axes: list[tuple[str, ...]], cap: Cap | None) -> str:
         """A query for the rows that stay, as row-major indices in each group of attributes.

@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from psephos.domain.attribute import Attribute
+from psephos.domain.cleaning import Cleaning, DecimalMark, LetterCase
 from psephos.domain.domain import Domain, checked_edition
 from psephos.errors import DomainError, PsephosError, ReleaseError
 from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
@@ -136,6 +137,18 @@ class AttributeEntry(FileEntry):
     unknown: Literal["drop", "clip", "other"] = Field(
         "drop", description="where entries go that are not declared"
     )
+    trim: bool = Field(False, description="entries are read without the blanks around them")
+    case: LetterCase | None = Field(None, description="entries are read in this case")
+    decimal: DecimalMark | None = Field(None, description='"," where 1.234,5 is a number')
+    # Somebody read these in the data, so whatever is written of the file leaves them out.
+    nulls: tuple[Scalar, ...] = Field(
+        (), exclude=True, description="words for missing entries; they are not published"
+    )
+    aliases: dict[str, tuple[Scalar, ...]] = Field(
+        default={},
+        exclude=True,
+        description="other spellings of a declared value; they are not published",
+    )
     levels: dict[str, int | tuple[Scalar, ...] | dict[str, tuple[Scalar, ...]]] = Field(
         default={}, description="coarser views: a width, first values of groups, or label: values"
     )
@@ -151,9 +164,13 @@ class AttributeEntry(FileEntry):
             )
         if self.labels is not None and self.integers is not None:
             raise ValueError("labels go with values or bins; integers are their own labels")
-        if self.missing is not None and self.values is None:
-            raise ValueError("missing goes with values; elsewhere write unknown = 'other'")
         return self
+
+    def cleaning(self) -> Cleaning:
+        """How entries are cleaned before they are read."""
+        words = [_word(word) for word in self.nulls]
+        aliases = {value: tuple(map(_word, each)) for value, each in self.aliases.items()}
+        return Cleaning(self.trim, self.case, tuple(words), aliases, self.decimal)
 
     def attribute(self) -> Attribute:
         """The attribute of a domain."""
@@ -171,7 +188,13 @@ class AttributeEntry(FileEntry):
             attribute = Attribute(tuple(values), tuple(labels) if has_labels else None)
         for name, groups in self.levels.items():
             attribute = attribute.with_level(name, groups)
+        if self.missing is not None and self.values is None:
+            attribute = attribute.with_missing(self.missing)
         return attribute if self.unknown == "drop" else attribute.with_unknown(self.unknown)
+
+
+def _word(word: Any) -> str:
+    return str(word).lower() if isinstance(word, bool) else str(word)
 
 
 class PrivacyEntry(FileEntry):
@@ -455,6 +478,13 @@ class ReleaseFile(FileEntry):
             )
         for each in self.persons:
             self._check_affordable(each.budget(), self.ledger.budget(), f"persons {each.name!r}")
+        person = self.attributes.get(self.privacy.column or "")
+        if person is not None and person.cleaning():
+            raise ValueError(
+                f"schema.{self.privacy.column}: it names the person of a row and is never cleaned, "
+                "since who is one person was fixed with the unit of privacy; take trim, case, "
+                "nulls, aliases and decimal out"
+            )
         if self.output.prior == "stand_in" and self.stand_in is None:
             raise ValueError(
                 'output.prior: there is no stand-in; write stand_in = "2015.csv" at the top of the '
@@ -508,6 +538,11 @@ class ReleaseFile(FileEntry):
                     "lower case: their files would be one on some disks; rename one"
                 )
 
+    def cleaning(self) -> dict[str, Cleaning]:
+        """How entries are cleaned, of the columns that have rules."""
+        rules = {name: entry.cleaning() for name, entry in self.attributes.items()}
+        return {name: rule for name, rule in rules.items() if rule}
+
     def domain(self) -> Domain:
         """The public schema."""
         drafts = [name for name, entry in self.attributes.items() if not entry.confirmed]
@@ -520,6 +555,7 @@ class ReleaseFile(FileEntry):
         for name, entry in self.attributes.items():
             try:
                 attributes[name] = entry.attribute()
+                entry.cleaning().check(attributes[name])
             except PsephosError as error:
                 raise ReleaseError(f"schema.{name}: {error}") from None
         return Domain.of(attributes)

@@ -59,6 +59,11 @@ EXAMPLES = {
     "bins": "bins = [0, 18, 65, inf]",
     "labels": 'labels = ["no", "yes"]',
     "levels": "levels = { broad = [0, 18, 65] }",
+    "aliases": 'aliases = { employed = ["EMPLOYED", "emp"] }',
+    "nulls": 'nulls = ["NULL", "n/a"]',
+    "trim": "trim = true",
+    "case": 'case = "lower"',
+    "decimal": 'decimal = ","',
     "tables": '[[tables]] with name = "ages" and rows = ["age"]',
     "rows": 'rows = ["age"]',
     "columns": 'columns = ["sex"]',
@@ -282,8 +287,8 @@ def _kind_mistake(steps: Steps, kinds: list[str], content: Any, yaml: bool) -> s
     key = next((step for step in reversed(steps) if isinstance(step, str)), "")
     if len(steps) == 2 and steps[0] == "schema":
         key = "schema"  # an attribute may have any name
-    elif len(steps) > 3 and steps[2] == "levels":
-        key = "levels"
+    elif len(steps) > 3 and steps[2] in ("levels", "aliases"):
+        key = str(steps[2])
     elif steps[0] == "synthetic":
         key = f"synthetic.{key}" if len(steps) > 1 else key
     expected = [

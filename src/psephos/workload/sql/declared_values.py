@@ -43,7 +43,7 @@ class Ranks:
 
     marks: tuple[float, ...]
     points: Array
-    starts: Array  # where each bin begins in `points`; undeclared entries are one point of rank -1
+    starts: Array  # where each bin begins in `points`; each cell that stands apart has rank -1
 
     @classmethod
     def of(cls, attribute: Attribute, numbers: Sequence[float]) -> Ranks:
@@ -53,7 +53,7 @@ class Ranks:
         stop = 2 * len(marks) + 1 if math.isinf(edges[-1]) else _rank(marks, edges[-1])
         inner = [_rank(marks, edge) for edge in edges[1:-1]]
         points, starts = np.arange(first, stop), np.array([first, *inner]) - first
-        if attribute.unknown == "other":
+        for _ in attribute.apart:
             points, starts = np.append(points, -1), np.append(starts, len(points))
         return cls(marks, points, starts)
 
@@ -181,7 +181,7 @@ def _check_label(name: str, constant: exp.Expr, attribute: Attribute, statement:
     if constant.name not in labels or attribute.values[labels.index(constant.name)] is OTHER:
         return
     value = attribute.values[labels.index(constant.name)]
-    if attribute.edges is not None:
+    if attribute.edges is not None and value is not None:
         lo, hi = value
         low = [f"{name} >= {shown_number(lo)}"] if math.isfinite(lo) else []
         high = [f"{name} < {shown_number(hi)}"] if math.isfinite(hi) else []

@@ -1,0 +1,71 @@
+"""Rules of cleaning as DuckDB expressions, which look at one entry and cannot fail.
+
+An entry is spelled as the rule says, then words for missing entries and other spellings of declared
+values are told apart, then decimal marks are made points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psephos.domain.cleaning import BLANKS, Cleaning, DecimalMark
+
+SETTING_OFF = " '\u2019\u00a0\u2009\u202f"
+"""What sets off thousands in every country's numbers, beside the other of point and comma."""
+
+
+def quote(text: str) -> str:
+    """Text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def spelled(rule: Cleaning, text: str) -> str:
+    """The text in composed form, trimmed, in the case that the rule asks for."""
+    text = f"nfc_normalize({text})"
+    if rule.trim:
+        text = f"NULLIF(trim({text}, {quote(BLANKS)}), '')"
+    return f"{rule.case}({text})" if rule.case else text
+
+
+def cleaned_entry(
+    rule: Cleaning, aliases: Sequence[tuple[str, Sequence[str]]], text: str, numeric: bool
+) -> str:
+    """The spelled text, NULL for a missing entry, and the declared value for another spelling."""
+    cases: list[tuple[Sequence[str], str]] = [(rule.nulls, "NULL")] if rule.nulls else []
+    cases += [(words, quote(value)) for value, words in aliases]
+    if not cases:
+        return text
+    whens = " ".join(
+        f"WHEN {_one_of(rule, words, text, numeric)} THEN {value}" for words, value in cases
+    )
+    return f"CASE {whens} ELSE {text} END"
+
+
+def _one_of(rule: Cleaning, words: Sequence[str], text: str, numeric: bool) -> str:
+    """Is the text one of these words? Numbers are compared as such: -9.0 is -9."""
+    same = f"{text} IN ({', '.join(spelled(rule, quote(word)) for word in words)})"
+    numbers = [word for word in words if numeric and _is_number(word)]
+    if numbers:
+        listed = ", ".join(f"CAST({quote(repr(float(word)))} AS DOUBLE)" for word in numbers)
+        same = f"{same} OR TRY_CAST({text} AS DOUBLE) IN ({listed})"
+    return same if words else "FALSE"
+
+
+def number_text(mark: DecimalMark, text: str) -> str:
+    """A number with that decimal mark as one with a point; any other text is none."""
+    other = "." if mark == "," else ","
+    sets_off = f"[{other}{SETTING_OFF}]"
+    decimals, power = f"([{mark}][0-9]*)?", "([eE][+-]?[0-9]+)?"
+    grouped = f"[+-]?[0-9]{{1,3}}({sets_off}[0-9]{{3}})+{decimals}"
+    plain = f"[+-]?[0-9]*{decimals}{power}"
+    bare = f"trim({text})"
+    is_number = f"regexp_full_match({bare}, {quote(f'{grouped}|{plain}')})"
+    number = f"replace(regexp_replace({bare}, {quote(sets_off)}, '', 'g'), {quote(mark)}, '.')"
+    return f"CASE WHEN {is_number} THEN {number} ELSE '?' || {text} END"
+
+
+def _is_number(word: str) -> bool:
+    try:
+        return abs(float(word)) < float("inf")
+    except ValueError:
+        return False
