@@ -71,18 +71,23 @@ def table_schema(
 
 def _table_lists(workload: Workload, table: Table) -> list[dict[str, list[str]]]:
     """The labels along each column, for each product of a table."""
-    domain = workload.domain
     products = [workload.products[p].factors for p in table.products]
-    together = {
+    together = asked_together(workload, table)
+    return [_product_lists(workload.domain, factors, together) for factors in products]
+
+
+def asked_together(workload: Workload, table: Table) -> set[str]:
+    """The merged attributes that some product of a table does not take apart again."""
+    domain = workload.domain
+    return {
         name
-        for factors in products
-        for name, queries in factors.items()
-        if domain[name].parts and _of_parts(domain[name], queries) is None
+        for p in table.products
+        for name, queries in workload.products[p].items
+        if domain[name].parts and queries_of_parts(domain[name], queries) is None
     }
-    return [_product_lists(domain, factors, together) for factors in products]
 
 
-def _of_parts(merged: Attribute, queries: QuerySet) -> tuple[QuerySet, ...] | None:
+def queries_of_parts(merged: Attribute, queries: QuerySet) -> tuple[QuerySet, ...] | None:
     """The query sets of a merged attribute's parts; None if they are asked about together."""
     if isinstance(queries, JointQueries):
         return queries.parts
@@ -100,7 +105,7 @@ def _product_lists(
         if name not in factors:
             continue
         attribute, queries = domain[name], factors[name]
-        split = _of_parts(attribute, queries) if attribute.parts else None
+        split = queries_of_parts(attribute, queries) if attribute.parts else None
         if split is None or name in together:
             lists[name] = _bare(name, queries.labels(attribute))
             continue

@@ -16,13 +16,9 @@ from psephos.release.page_facts import (
     ReleaseFacts,
     amount_text,
     budget_text,
-    count_text,
-    digits_for,
     groups_of,
     guarantee_of,
-    interval,
     interval_method,
-    plus_minus,
     questions_of,
     rivals_of,
     shifts_of,
@@ -36,6 +32,7 @@ from psephos.release.spec.tables import Table
 from psephos.release.views import Views
 from psephos.report import charts
 from psephos.report.html import Cell, HtmlTable, IntervalBar
+from psephos.report.numbers import count_text, digits_for, interval, plus_minus
 from psephos.report.page import (
     Page,
     Pairs,

@@ -16,8 +16,6 @@ from psephos.release.page_facts import (
     ReleaseFacts,
     amount_text,
     budget_text,
-    count_text,
-    digits_for,
     ledger_facts,
     unit_text,
 )
@@ -25,6 +23,7 @@ from psephos.release.plan_forecast import PlanForecast
 from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PlannedRequest
 from psephos.report.html import Cell, HtmlTable
+from psephos.report.numbers import count_text, digits_for
 from psephos.report.page import Page, Pairs, PlanFacts, Spending, page_html
 
 REQUEST_WORDS = {

@@ -355,7 +355,9 @@ def ordered_columns(job: Job, table: Table) -> list[str]:
         for name, queries in job.workload.products[number].items:
             sets_of.setdefault(name, []).append(queries)
     domain = job.workload.domain
-    return [name for name, sets in sets_of.items() if all(_runs(q, domain[name]) for q in sets)]
+    return [
+        name for name, sets in sets_of.items() if all(runs_along(q, domain[name]) for q in sets)
+    ]
 
 
 def in_order(job: Job, table: Table, data: pa.Table) -> pa.Table:
@@ -368,10 +370,11 @@ def in_order(job: Job, table: Table, data: pa.Table) -> pa.Table:
     return data
 
 
-def _runs(queries: QuerySet, attribute: Attribute) -> bool:
+def runs_along(queries: QuerySet, attribute: Attribute) -> bool:
+    """Do the queries follow each other as the values of a numeric attribute do?"""
     if isinstance(queries, StackedQueries):
         parts = [part for part in queries.parts if not isinstance(part, TotalQueries)]
-        return len(parts) == 1 and _runs(parts[0], attribute)
+        return len(parts) == 1 and runs_along(parts[0], attribute)
     along = IdentityQueries | PrefixQueries | WidthRangeQueries | LevelQueries
     return attribute.is_numeric and isinstance(queries, along)
 

@@ -15,13 +15,14 @@ from psephos.release.spec.entries import (
     TableEntry,
     TargetEntry,
 )
-from psephos.release.spec.tables import Impossible, Table
+from psephos.release.spec.tables import Impossible, Layout, Table
 
 __all__ = [
     "AttributeEntry",
     "BudgetEntry",
     "EqualBins",
     "Impossible",
+    "Layout",
     "LedgerEntry",
     "MethodEntry",
     "OutputEntry",

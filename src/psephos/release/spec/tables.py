@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,6 +37,9 @@ from psephos.workload.queries import (
 )
 from psephos.workload.workload import Workload
 
+if TYPE_CHECKING:
+    from psephos.workload.sql.compiler import CountTable
+
 CONDITION_EXAMPLE = 'a condition on columns, such as "age < 12 AND married = 1"'
 QUERY_SETS: dict[str, Callable[[], QuerySet]] = {
     "identity": identity,
@@ -52,6 +56,23 @@ RESERVED_COLUMNS = (
 
 
 @dataclass(frozen=True)
+class Layout:
+    """Which attributes run down the side of a table and which across its top, outermost first.
+
+    Attributes:
+        rows: in their order; those that are named nowhere come after them
+        columns: None if nobody said, so that it is decided by what fits on a page
+        headings: of attributes that are asked about by an expression with a name of its own
+        split: every part is a table by itself
+    """
+
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] | None = None
+    headings: tuple[tuple[str, str], ...] = ()
+    split: bool = False
+
+
+@dataclass(frozen=True)
 class Table:
     """One table of a release: its products in the workload, and how precise it must be."""
 
@@ -59,6 +80,7 @@ class Table:
     title: str
     products: range
     target: TargetEntry | None = None
+    layout: Layout = Layout()
 
     def rows(self, workload: Workload) -> slice:
         """Its queries among those of the workload."""
@@ -103,15 +125,16 @@ class Impossible:
 
 def compile_tables(domain: Domain, entries: Sequence[TableEntry]) -> tuple[Workload, list[Table]]:
     """The workload of all tables, over the domain with attributes merged where SQL needs it."""
-    merged, parts_of_tables = _table_products(domain, entries)
+    merged, parts_of_tables, layouts = _table_products(domain, entries)
     products: list[Product] = []
     tables = []
-    for entry, parts in zip(entries, parts_of_tables, strict=True):
+    for entry, parts, layout in zip(entries, parts_of_tables, layouts, strict=True):
         for part in parts:
             name = entry.name if len(parts) == 1 else f"{entry.name}: {part.title}"
             products.append(replace(part, name=name, weight=part.weight * entry.weight))
         positions = range(len(products) - len(parts), len(products))
-        tables.append(Table(entry.name, entry.title or entry.name, positions, entry.target))
+        title = entry.title or entry.name
+        tables.append(Table(entry.name, title, positions, entry.target, layout))
     return Workload(merged, products), tables
 
 
@@ -145,10 +168,11 @@ def check_columns(domain: Domain) -> None:
 
 def _table_products(
     domain: Domain, entries: Sequence[TableEntry]
-) -> tuple[Domain, list[list[Product]]]:
-    """The domain that all tables need, and the products of each of them over it."""
+) -> tuple[Domain, list[list[Product]], list[Layout]]:
+    """The domain that all tables need, the products of each over it, and how each is laid out."""
     if all(entry.sql is None for entry in entries):
-        return domain, [_products(domain, entry) for entry in entries]
+        layouts = [_layout(domain, entry) for entry in entries]
+        return domain, [_products(domain, entry) for entry in entries], layouts
     from psephos.workload.sql import merge_attributes, read_sql, sql_products
 
     products: dict[str, list[Product]] = {}
@@ -174,7 +198,36 @@ def _table_products(
         if entry.sql is not None:
             with _sql_errors_at(entry):
                 products[entry.name] = sql_products(sql_tables[entry.name], domain, merged, blocks)
-    return merged, [products[entry.name] for entry in entries]
+    layouts = [
+        _layout(domain, entry) if entry.sql is None else sql_layout(sql_tables[entry.name])
+        for entry in entries
+    ]
+    return merged, [products[entry.name] for entry in entries], layouts
+
+
+def _layout(domain: Domain, entry: TableEntry) -> Layout:
+    """Where a table without SQL has its attributes."""
+    if entry.builder is not None:
+        return Layout(split=True)
+    if entry.queries is not None:
+        return Layout(tuple(entry.queries))
+    rows, columns = (
+        tuple(_attribute_queries(domain, text)[0] for text in names)
+        for names in ((*entry.breakdowns, *entry.rows), entry.columns)
+    )
+    return Layout(rows, columns)
+
+
+def sql_layout(tables: Sequence[CountTable]) -> Layout:
+    """The keys of GROUP BY in their order; an expression is called by its name."""
+    keys = max((table.keys for table in tables), key=len)
+    headings = {
+        "*".join(key.axes): key.texts[0]
+        for key in keys
+        if key.texts and (key.codes is not None or key.level is not None)
+    }
+    rows = dict.fromkeys(name for key in keys for name in key.axes)
+    return Layout(tuple(rows), None, tuple(headings.items()))
 
 
 @contextmanager

@@ -1,0 +1,312 @@
+"""A table as people read it: headings down the side and across the top, totals last.
+
+The numbers stay where they are, in the long table of a view, one row for each; a cross-table says
+at which place of the grid each of them stands. So every number is there once, whatever its view
+and whatever it is: a count, a sum or a mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from psephos.report.numbers import digits_for
+
+NOWHERE = -1
+"""In the grid, where the table has no number."""
+RADIX_LIMIT = 2**62
+PLUS_MINUS = "±"
+Grid = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that headings tell apart: a column of labels in the long table.
+
+    Attributes:
+        column: its name in the long table
+        title: what it is called: an attribute, or a level of it
+        labels: in the order of the table, totals last
+        totals: which of them stand for all values together
+        depths: how far below the coarsest level of a hierarchy each label is
+        ordered: the values follow each other, as ages do
+        cumulative: each label counts everything up to it
+        widths: how many units each label spans, where that is known; for densities
+    """
+
+    column: str
+    title: str
+    labels: tuple[str, ...]
+    totals: tuple[bool, ...]
+    depths: tuple[int, ...]
+    ordered: bool = False
+    cumulative: bool = False
+    widths: tuple[float, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Edge:
+    """The headings along one side: for each line of the grid, a label of every axis."""
+
+    axes: tuple[Axis, ...]
+    codes: Grid
+    """One row for each line, one column for each axis: which of its labels."""
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def words(self, line: int) -> tuple[str, ...]:
+        """The labels of a line, the outermost first."""
+        return tuple(
+            a.labels[int(code)] for a, code in zip(self.axes, self.codes[line], strict=True)
+        )
+
+    def depth(self, line: int) -> int:
+        """How far the innermost label is indented."""
+        return self.axes[-1].depths[int(self.codes[line, -1])] if self.axes else 0
+
+    @cached_property
+    def totals(self) -> Grid:
+        """Which lines are totals: of one axis or of several."""
+        marks = np.zeros(len(self), dtype=bool)
+        for k, axis in enumerate(self.axes):
+            marks |= np.array(axis.totals, dtype=bool)[self.codes[:, k]]
+        return marks
+
+    def spans(self, axis: int) -> Iterator[tuple[str, bool, int, int]]:
+        """The headings of an axis with the lines that each spans: label, is total, first, count."""
+        outer = self.codes[:, : axis + 1]
+        new = np.ones(len(self), dtype=bool)
+        new[1:] = (outer[1:] != outer[:-1]).any(axis=1)
+        starts = [*np.flatnonzero(new).tolist(), len(self)]
+        for first, end in pairwise(starts):
+            code = int(self.codes[first, axis])
+            labels = self.axes[axis]
+            yield labels.labels[code], labels.totals[code], first, end - first
+
+    def pick(self, lines: Sequence[int] | Grid) -> Edge:
+        """Some of the lines."""
+        return Edge(self.axes, self.codes[np.asarray(lines, dtype=np.int64)])
+
+
+@dataclass(frozen=True, eq=False)
+class CrossTable:
+    """One table laid out: headings, and where in the long table each number stands.
+
+    Attributes:
+        name: of the table, or of one part of it; files are called by it
+        title: for people
+        rows: headings down the side
+        columns: headings across the top; one line without axes if there are none
+        places: for each row and column the row of the long table, or `NOWHERE`
+        numbers: the long table
+        value: the column of it that holds the numbers
+        fixed: what is the same for all numbers, such as a condition: names and labels
+        part: what this part of a table is called, where it has several
+    """
+
+    name: str
+    title: str
+    rows: Edge
+    columns: Edge
+    places: Grid
+    numbers: pa.Table
+    value: str = "count"
+    fixed: tuple[tuple[str, str], ...] = ()
+    part: str = ""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), len(self.columns)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Those of the rows, then those of the columns."""
+        return (*self.rows.axes, *self.columns.axes)
+
+    @property
+    def has_errors(self) -> bool:
+        """Do the numbers have intervals?"""
+        return "low" in self.numbers.column_names
+
+    def grid(self, column: str) -> Grid:
+        """A column of numbers at its places, not-a-number where there is none."""
+        values = self.numbers[column].to_numpy(zero_copy_only=False)
+        if values.dtype == object:  # beyond 64 bits they are text
+            values = np.array([float(value) for value in values])
+        grid = np.full(self.shape, math.nan)
+        filled = self.places != NOWHERE
+        grid[filled] = values[self.places[filled]]
+        return grid
+
+    @cached_property
+    def values(self) -> Grid:
+        """The numbers."""
+        return self.grid(self.value)
+
+    @cached_property
+    def margins(self) -> Grid | None:
+        """The ± of each number: the least with which it covers its interval on both sides.
+
+        Of the consistent view that is half the interval; a published number need not lie in the
+        middle of its interval, and then its ± is the longer side.
+        """
+        if not self.has_errors:
+            return None
+        above, below = self.grid("high") - self.values, self.values - self.grid("low")
+        return np.asarray(np.maximum(above, below))
+
+    @cached_property
+    def totals(self) -> Grid:
+        """Which numbers are totals of something."""
+        return np.logical_or.outer(self.rows.totals, self.columns.totals)
+
+    @cached_property
+    def digits(self) -> int:
+        """Decimals that are worth printing beside the least ±; none for whole numbers."""
+        if pa.types.is_integer(self.numbers.schema.field(self.value).type):
+            return 0
+        if self.margins is None or np.isnan(self.margins).all():
+            return 1
+        return digits_for(float(np.nanmin(self.margins)))
+
+    @cached_property
+    def margin_digits(self) -> int:
+        """Decimals of a ±."""
+        if self.margins is None or np.isnan(self.margins).all():
+            return 0
+        return digits_for(float(np.nanmin(self.margins)))
+
+    def pick(self, rows: Sequence[int] | Grid, columns: Sequence[int] | Grid) -> CrossTable:
+        """Some rows and columns of it."""
+        places = self.places[np.asarray(rows)][:, np.asarray(columns)]
+        return replace(
+            self, rows=self.rows.pick(rows), columns=self.columns.pick(columns), places=places
+        )
+
+    def head(self, rows: int, columns: int) -> CrossTable:
+        """The first rows and columns, and all totals of the rest that fit beside as many again."""
+        if self.shape[0] <= rows and self.shape[1] <= columns:
+            return self
+        return self.pick(_first(self.rows, rows), _first(self.columns, columns))
+
+    def wide(self) -> pa.Table:
+        """One row for each line: its labels, then each number with its ± beside it.
+
+        Numbers have as many decimals as their ± is worth, and a ± is rounded up.
+        """
+        columns = _Columns()
+        for k, axis in enumerate(self.rows.axes):
+            labels = [axis.labels[int(code)] for code in self.rows.codes[:, k]]
+            columns.add(axis.title, pa.array(labels, type=pa.string()))
+        whole = pa.types.is_integer(self.numbers.schema.field(self.value).type)
+        for j in range(len(self.columns)):
+            words = ", ".join(self.columns.words(j)) or self.value
+            numbers = np.round(self.values[:, j], self.digits)
+            columns.add(words, _nullable(numbers, pa.int64() if whole else pa.float64()))
+            if self.margins is not None:
+                margin = rounded_up(self.margins[:, j], self.margin_digits)
+                columns.add(f"{words} {PLUS_MINUS}", _nullable(margin, pa.float64()))
+        if "made_up" in self.numbers.column_names:
+            columns.add("made_up", pa.array([True] * len(self.rows)))
+        return pa.table(columns.arrays)
+
+
+def rounded_up(values: Grid, digits: int) -> Grid:
+    """Rounded away from zero to so many decimals, if it is more than float noise above them."""
+    scale = 10.0**digits
+    return np.ceil(values * scale - 1e-9) / scale
+
+
+@dataclass
+class _Columns:
+    """Columns of a table under names of their own."""
+
+    arrays: dict[str, pa.Array] = field(default_factory=dict)
+    times: Counter[str] = field(default_factory=Counter)
+
+    def add(self, name: str, values: pa.Array) -> None:
+        unique = name
+        while unique in self.arrays:
+            self.times[name] += 1
+            unique = f"{name} ({self.times[name] + 1})"
+        self.arrays[unique] = values
+
+
+def _nullable(values: Grid, kind: pa.DataType) -> pa.Array:
+    missing = np.isnan(values)
+    return pa.array(np.where(missing, 0, values), mask=missing, from_pandas=False).cast(kind)
+
+
+def _first(edge: Edge, most: int) -> Grid:
+    """The first lines of an edge, and the last of them that are totals."""
+    lines = np.arange(len(edge))
+    if len(edge) <= most:
+        return lines
+    last = lines[most:][edge.totals[most:]][-most:]
+    return np.concatenate([lines[:most], last])
+
+
+def laid_out(
+    name: str,
+    title: str,
+    numbers: pa.Table,
+    axes: tuple[Sequence[Axis], Sequence[Axis]],
+    *,
+    value: str = "count",
+    fixed: tuple[tuple[str, str], ...] = (),
+    part: str = "",
+) -> CrossTable:
+    """The long table with some of its columns down the side and others across the top.
+
+    Args:
+        name: of the table
+        title: for people
+        numbers: the long table; no two rows have the same labels on all axes
+        axes: those of the rows and those of the columns, the outermost first
+        value: the column of the numbers
+        fixed: what is the same for all numbers
+        part: what this part of a table is called
+    """
+    sides = [_edge(side, numbers) for side in axes]
+    (rows, row_of), (columns, column_of) = sides
+    places = np.full((len(rows), len(columns)), NOWHERE, dtype=np.int64)
+    places[row_of, column_of] = np.arange(numbers.num_rows)
+    return CrossTable(name, title, rows, columns, places, numbers, value, fixed, part)
+
+
+def _edge(axes: Sequence[Axis], numbers: pa.Table) -> tuple[Edge, Grid]:
+    """The lines that occur, in the order of the axes' labels, and the line of each number."""
+    if not axes:
+        nothing = np.zeros((1, 0), dtype=np.int64)
+        return Edge((), nothing), np.zeros(numbers.num_rows, dtype=np.int64)
+    codes = np.stack([_codes(axis, numbers[axis.column]) for axis in axes], axis=1)
+    sizes = tuple(len(axis) for axis in axes)
+    if math.prod(sizes) < RADIX_LIMIT:
+        flat = np.ravel_multi_index(tuple(codes.T), sizes)
+        lines, line_of = np.unique(flat, return_inverse=True)
+        unique = np.stack(np.unravel_index(lines, sizes), axis=1)
+    else:
+        unique, line_of = np.unique(codes, axis=0, return_inverse=True)
+    return Edge(tuple(axes), unique), line_of.ravel()
+
+
+def _codes(axis: Axis, column: pa.ChunkedArray) -> Grid:
+    encoded = column.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    position = {label: i for i, label in enumerate(axis.labels)}
+    ranks = np.array([position[label] for label in encoded.dictionary.to_pylist()], dtype=np.int64)
+    return np.asarray(ranks[encoded.indices.to_numpy(zero_copy_only=False)])
