@@ -21,6 +21,7 @@ from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
 from psephos.plans.session import step_key
+from psephos.release.formats.names import table_files
 from psephos.release.requests import MeasuredRequest, read_past
 from psephos.release.spec.entries import MethodEntry, ReleaseFile
 from psephos.release.spec.file import read_release, release_path
@@ -198,6 +199,11 @@ class Job:
         """A name for what is asked and what it builds on; not for how it is shown."""
         past = [(each.measurement.key, each.values_hash) for each in self.past]
         return digest((self.request, past))
+
+    @cached_property
+    def table_files(self) -> dict[str, str]:
+        """What the files of each table are called in a bundle, without their endings."""
+        return table_files([table.name for table in self.tables])
 
     @cached_property
     def request(self) -> str:
