@@ -177,9 +177,9 @@ def plan(
             plain = render_plans.plain_plan_forecast(forecast)
             plain["left"] = None if rest is None else render.plain_budget(rest)
             plain["synthetic"] = render.plain_choice(job)
-            _show(
-                as_json, plain, render_plans.rich_plan_forecast(forecast), render.choice_words(job)
-            )
+            plain["workbook"] = render.workbook_words(job) or None
+            note = "\n".join(filter(None, (render.choice_words(job), render.workbook_words(job))))
+            _show(as_json, plain, render_plans.rich_plan_forecast(forecast), note)
             return
         plain = render.plain_plan(forecast, simulated)
         method = method_of(job)
@@ -195,7 +195,9 @@ def plan(
             plain["stand_in"] = stand_in_words(job)
             note = f"stand-in: {plain['stand_in']}.\n{note}".rstrip()
         plain["synthetic"] = render.plain_choice(job)
-        note = "\n".join(filter(None, (note, render.choice_words(job))))
+        plain["workbook"] = render.workbook_words(job) or None
+        words = (note, render.choice_words(job), render.workbook_words(job))
+        note = "\n".join(filter(None, words))
         _show(as_json, plain, render.rich_plan(forecast, simulated), note)
 
 

@@ -34,6 +34,8 @@ class CodeList:
 
     column: str
     title: str
+    total: str
+    """What all values together are called."""
     codes: dict[LabelEntry, str]
 
     @property
@@ -95,7 +97,7 @@ class Cubes:
                 entry for labels in lists for entry in _entries(labels.get(name, ()))
             )
             codes = _codes(list(entries), total)
-            columns[name] = CodeList(column_name(name), titles.get(name, name), codes)
+            columns[name] = CodeList(column_name(name), titles.get(name, name), total, codes)
         parts, first = [], 0
         for number, labels in zip(table.products, lists, strict=True):
             sides = [
@@ -142,13 +144,3 @@ def _codes(entries: Sequence[LabelEntry], total: str) -> dict[LabelEntry, str]:
             taken.add(code)
         codes[entry] = code
     return codes
-
-
-def total_labels(job: Job, table: Table) -> dict[str, str]:
-    """What all values together are called in each column of a table."""
-    domains = (job.workload.domain.origin or job.workload.domain, job.workload.domain)
-    names = dict.fromkeys(name for labels in label_lists(job.workload, table) for name in labels)
-    return {
-        column_name(name): next((d[name].total_label for d in domains if name in d), TOTAL)
-        for name in names
-    }

@@ -54,10 +54,12 @@ def printed(table: pa.Table, decimals: int) -> pa.Table:
 
 def _rounded(name: str, values: Array, decimals: int) -> Array:
     scale = 10.0**decimals
+    # Beyond the last digits of floats, what was rounded before must stay as it is.
+    slack = UNIT_SLACK + 8 * np.finfo(float).eps * np.abs(values * scale)
     if name == "low":
-        values = np.floor(values * scale + UNIT_SLACK) / scale
+        values = np.floor(values * scale + slack) / scale
     elif name == "high":
-        values = np.ceil(values * scale - UNIT_SLACK) / scale
+        values = np.ceil(values * scale - slack) / scale
     else:
         values = np.asarray(np.round(values, decimals + (name == "stderr")))
     return np.asarray(values + 0.0)  # no minus zero

@@ -18,7 +18,7 @@ import pyarrow as pa
 from psephos.release.files import write_json
 from psephos.release.formats.columns import number_words
 from psephos.release.formats.csv_text import write_csv
-from psephos.release.formats.cubes import Cubes
+from psephos.release.formats.cubes import ALL_VALUES, CodeList, Cubes
 from psephos.release.formats.names import identifiers
 from psephos.release.formats.publication import NO_DATE, Publication, PublishedTable
 
@@ -65,6 +65,7 @@ class _Dimension:
     column: str | None
     """None for the parts of a table."""
     labels: dict[str, str]
+    """Of each code."""
 
 
 class _Flow:
@@ -86,7 +87,7 @@ class _Flow:
         columns = self.cubes.columns
         names = identifiers([each.column for each in columns], taken)
         sides = [
-            _Dimension(name.upper(), each.title, each.column, each.labels)
+            _Dimension(name.upper(), each.title, each.column, self._labels(each))
             for name, each in zip(names, columns, strict=True)
         ]
         parts = {f"P{i}": cube.part for i, cube in enumerate(self.cubes.parts, 1)}
@@ -96,13 +97,16 @@ class _Flow:
         return sides
 
     def code_list(self, dimension: _Dimension) -> dict[str, Any]:
-        labels = dict(dimension.labels)
-        if dimension.column is not None:
-            labels.setdefault("_T", "total")  # parts that do not look at it
+        codes = [{"id": code, "name": label or code} for code, label in dimension.labels.items()]
         return {
             **self._maintained(f"CL_{self.name}_{dimension.name}", dimension.title),
-            "codes": [{"id": code, "name": label or code} for code, label in labels.items()],
+            "codes": codes,
         }
+
+    def _labels(self, column: CodeList) -> dict[str, str]:
+        """Of all codes, and of totals where a part does not look at the column."""
+        every = all(any(s.column == column.column for s in cube.sides) for cube in self.cubes.parts)
+        return column.labels if every else {**column.labels, ALL_VALUES: column.total}
 
     def concepts(self) -> dict[str, Any]:
         words = number_words(self.publication, self.shown.view)
