@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import psephos as ps
+from psephos.release.formats.csv_text import write_csv
+from psephos.release.formats.digits import printed
 from psephos.release.preflight import check_release, create_ledger
 from psephos.release.request import Job
 from tests.release.conftest import RELEASE, write_job
@@ -76,9 +78,7 @@ def test_tables_that_are_not_the_nearest_are_found_out(bundle, tmp_path):
             data = moved.views.table(each, "consistent")
             target = place / name
             if kind == "csv":
-                import pyarrow.csv
-
-                pyarrow.csv.write_csv(data, target)
+                write_csv(printed(data, 2), target)
             else:
                 pq.write_table(data, target)
             manifest["files"][name] = hashlib.sha256(target.read_bytes()).hexdigest()

@@ -9,7 +9,7 @@ import pytest
 import psephos as ps
 from psephos.inverse import form as forms
 from psephos.release import run as releases
-from psephos.release.files import file_name
+from psephos.release.formats.names import table_files
 from psephos.release.preflight import create_ledger, open_ledger
 from psephos.release.request import Job
 from psephos.release.run import rehearse, release
@@ -110,8 +110,9 @@ def test_characters_that_cannot_be_shown_are_refused_by_their_place(char, old, p
 
 def test_tables_never_share_a_file(tmp_path):
     long = "y" * 90
-    assert file_name("pets") == "pets"
-    assert len({file_name(name) for name in (f"{long}1", f"{long}2", long[:80], "cells")}) == 4
+    names = ["pets", f"{long}1", f"{long}2", long[:80], "cells"]
+    assert table_files(names)["pets"] == "pets"
+    assert len(set(table_files(names).values()) - {"cells"}) == 5
     text = RELEASE.replace('name = "young"', 'name = "cells"')
     text = text.replace('name = "pets"\nrows', f'name = "{long}"\nrows')
     place = write_job(tmp_path / "job", text)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from numpy.random import default_rng
@@ -29,6 +28,8 @@ from psephos.release.files import (
     read_parquet,
     sha256_of,
 )
+from psephos.release.formats.csv_text import write_csv
+from psephos.release.formats.digits import printed
 from psephos.release.preflight import create_ledger
 from psephos.release.request import Job
 from psephos.release.run import release
@@ -192,11 +193,11 @@ def publish(bundle, cells):
     views = bundle.views
     published = views.counted(cells)
     pq.write_table(pa.table({"count": cells}), bundle.path / "published/cells.parquet")
-    for table in bundle.job.tables:
+    for table, decimals in zip(bundle.job.tables, bundle.manifest["decimals"], strict=True):
         name = bundle.path / "published" / table.name
         written = views.table(table, "published", published)
         pq.write_table(written, name.with_suffix(".parquet"))
-        pa_csv.write_csv(written, name.with_suffix(".csv"))
+        write_csv(printed(written, decimals), name.with_suffix(".csv"))
     shifts = [[asdict(s) for s in views.shifts(t, published)] for t in bundle.job.tables]
 
     def follow(manifest):

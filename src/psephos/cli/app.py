@@ -179,8 +179,10 @@ def plan(
             plain["left"] = None if rest is None else render.plain_budget(rest)
             plain["synthetic"] = render.plain_choice(job)
             plain["persons"] = plain_persons(job)
-            notes = (render.choice_words(job), persons_words(job))
-            _show(as_json, plain, render_plans.rich_plan_forecast(forecast), *notes)
+            plain["workbook"] = render.workbook_words(job) or None
+            words = (render.choice_words(job), persons_words(job), render.workbook_words(job))
+            note = "\n".join(filter(None, words))
+            _show(as_json, plain, render_plans.rich_plan_forecast(forecast), note)
             return
         plain = render.plain_plan(forecast, simulated)
         method = method_of(job)
@@ -197,7 +199,9 @@ def plan(
             note = f"stand-in: {plain['stand_in']}.\n{note}".rstrip()
         plain["synthetic"] = render.plain_choice(job)
         plain["persons"] = plain_persons(job)
-        note = "\n".join(filter(None, (note, render.choice_words(job), persons_words(job))))
+        plain["workbook"] = render.workbook_words(job) or None
+        notes = (render.choice_words(job), persons_words(job), render.workbook_words(job))
+        note = "\n".join(filter(None, (note, *notes)))
         _show(as_json, plain, render.rich_plan(forecast, simulated), note)
 
 

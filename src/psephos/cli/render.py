@@ -559,6 +559,19 @@ def choice_words(job: Job) -> str:
     return "" if choice is None else f"made-up rows: by {choice.method} ({choice.reason})."
 
 
+def workbook_words(job: Job) -> str:
+    """Which tables will not be in the Excel file, and why."""
+    from psephos.release.formats.room import left_out_of_workbook
+
+    if "xlsx" not in job.file.output.formats:
+        return ""
+    reasons = left_out_of_workbook(job).items()
+    return "\n".join(
+        f"tables.xlsx will not hold {name!r}: it has {why}; the other files do."
+        for name, why in reasons
+    )
+
+
 def made_up_words(bundle: Bundle) -> str:
     """What a release says of its made-up rows."""
     facts = bundle.manifest.get("synthetic")

@@ -36,7 +36,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 
 from psephos.errors import ReleaseError, a_path
@@ -46,7 +45,7 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.release.files import (
     CELLS_STEM,
-    file_name,
+    marked_name,
     read_csv,
     read_floats,
     read_integers,
@@ -58,7 +57,10 @@ from psephos.release.files import (
     sync_folder,
     write_json,
 )
-from psephos.release.labels import table_schema
+from psephos.release.formats.csv_text import write_csv
+from psephos.release.formats.digits import decimals_in, printed
+from psephos.release.formats.publication import Publication, TableFiles, table_decimals
+from psephos.release.formats.registry import write_formats
 from psephos.release.method import ReleaseMethod
 from psephos.release.persons import PERSONS_FOLDER, PersonsRequest
 from psephos.release.plan_views import PlanViews
@@ -286,14 +288,14 @@ class Bundle:
         why = self._left_out(name) if view == "published" else None
         if why is not None:
             raise ReleaseError(f"table {name!r} has no published view: {why}")
-        rows = table.rows(self.job.workload)
-        count = rows.stop - rows.start
-        errors = self.method is None and self.job.file.output.consistency == "l2"
-        schema = table_schema(self.job.workload, table, view, self.simulation, errors)
-        place = self.path / view / file_name(name)
-        if "parquet" in self.job.file.output.formats:
-            return read_parquet(place.with_name(f"{place.name}.parquet"), (schema,), count)
-        return read_csv(place.with_name(f"{place.name}.csv"), schema, count)
+        return files_of(self).read(table, view)
+
+    @cached_property
+    def stems(self) -> dict[str, str]:
+        """The file of each table, without its ending; older bundles called them otherwise."""
+        listed = {table["name"]: table["file"] for table in self.manifest["tables"]}
+        marked = {name: marked_name(name) for name in self.job.table_files}
+        return marked if listed == marked else self.job.table_files
 
     def _left_out(self, name: str) -> str | None:
         """Why a table has no published view."""
@@ -370,6 +372,12 @@ class Bundle:
         return notebook_html(HtmlTable.of(caption, heads, rows))
 
 
+def files_of(bundle: Bundle) -> TableFiles:
+    """Where the tables of a bundle lie."""
+    errors = bundle.method is None and bundle.job.file.output.consistency == "l2"
+    return TableFiles(bundle.path, bundle.job, bundle.stems, bundle.simulation, errors)
+
+
 def write_bundle(
     views: Views,
     requests: Sequence[MeasuredRequest | PlannedRequest],
@@ -394,12 +402,18 @@ def write_bundle(
         views.compute(kinds)
         say("tables")
         _write_inputs(draft, job, requests)
-        tables = _write_views(draft, views, kinds)
+        decimals = table_decimals(views)
+        tables = _write_views(draft, views, kinds, decimals)
         _write_coordinates(draft, views)
         if views.synthetic is not None:
             (draft / SYNTHETIC_FOLDER).mkdir()
             _write_table(draft / SYNTHETIC_FOLDER, ROWS_STEM, views.synthetic.to_arrow(), job)
         _write_persons(draft, job, persons)
+        if set(job.file.output.formats) - set(job.file.output.table_formats):
+            say("files for other programs")
+            files = TableFiles(draft, job, job.table_files, views.simulation, views.has_errors)
+            spend, receipt = total_spend(job, requests), requests[-1].receipt
+            write_formats(Publication.of(views, files, decimals, spend, receipt), draft)
         if report is not None:
             say("report")
             _write_report(report, views, draft / "report.html")
@@ -422,6 +436,7 @@ def write_bundle(
             ),
             "tables": tables,
             "views": list(kinds),
+            "decimals": list(decimals),
             "draws": views.draws,
             "interval": views.interval_facts,
             "distance": views.distance()._asdict() if "published" in kinds else None,
@@ -547,7 +562,9 @@ def _write_inputs(
         pa.parquet.write_table(pa.table({"count": counts}), draft / PRIOR_FILE)
 
 
-def _write_views(draft: Path, views: Views, kinds: tuple[View, ...]) -> list[dict[str, Any]]:
+def _write_views(
+    draft: Path, views: Views, kinds: tuple[View, ...], decimals: Sequence[int]
+) -> list[dict[str, Any]]:
     job = views.job
     entries: list[dict[str, Any]] = []
     for view in kinds:
@@ -557,11 +574,12 @@ def _write_views(draft: Path, views: Views, kinds: tuple[View, ...]) -> list[dic
                 _write_table(draft / view, f"block-{i + 1}", views.raw(i), job)
             continue
         for table in views.published_tables if view == "published" else job.tables:
-            _write_table(draft / view, file_name(table.name), views.table(table, view), job)
+            data, digits = views.table(table, view), decimals[job.tables.index(table)]
+            _write_table(draft / view, job.table_files[table.name], data, job, digits)
         if view == "published":
             _write_cells(draft, views)
     for table in job.tables:
-        entry: dict[str, Any] = {"name": table.name, "file": file_name(table.name)}
+        entry: dict[str, Any] = {"name": table.name, "file": job.table_files[table.name]}
         if "published" in kinds and table in views.published_tables:
             entry["shifts"] = [asdict(shift) for shift in views.shifts(table)]
         entries.append(entry)
@@ -599,7 +617,7 @@ def _write_persons(draft: Path, job: Job, persons: Sequence[PersonsRequest]) -> 
     for number, request in enumerate(persons, 1):
         request.write(draft / PERSONS_FOLDER / str(number))
         table = job_persons_table(job, request)
-        _write_table(draft / PERSONS_FOLDER, file_name(request.table.name), table, job)
+        _write_table(draft / PERSONS_FOLDER, job.persons_files[request.table.name], table, job)
 
 
 def job_persons_table(job: Job, request: PersonsRequest) -> pa.Table:
@@ -609,8 +627,12 @@ def job_persons_table(job: Job, request: PersonsRequest) -> pa.Table:
     return request.table.view(measurement, float(job.file.output.confidence))
 
 
-def _write_table(folder: Path, name: str, table: pa.Table, job: Job) -> None:
+def _write_table(
+    folder: Path, name: str, table: pa.Table, job: Job, decimals: int | None = None
+) -> None:
+    """A table in the formats that hold every view; by default with the digits its errors leave."""
     if "csv" in job.file.output.formats:
-        pa.csv.write_csv(table, folder / f"{name}.csv")
+        digits = decimals_in(table) if decimals is None else decimals
+        write_csv(printed(table, digits), folder / f"{name}.csv")
     if "parquet" in job.file.output.formats:
         pa.parquet.write_table(table, folder / f"{name}.parquet")

@@ -26,10 +26,10 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet
 
 from psephos.errors import PsephosError, ReleaseError
+from psephos.release.formats.csv_text import parse_csv, write_csv
 from psephos.values import Array
 
 CELLS_STEM = "cells"
@@ -56,8 +56,8 @@ FOOTER_DEPTH = 16
 """Structs in structs that a footer may have."""
 
 
-def file_name(name: str) -> str:
-    """A table's name as a file's name."""
+def marked_name(name: str) -> str:
+    """A table's name as a file's name, as older bundles have it: all but plain ones are marked."""
     safe = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "table"
     mark = hashlib.sha256(name.encode()).hexdigest()[:8]
     # A mark keeps apart what is cut or cleaned to the same, and from the file of all cells.
@@ -179,9 +179,7 @@ def read_csv(place: Path, schema: pa.Schema, rows: int) -> pa.Table:
     """The table in a CSV file, if it has these columns and this many rows."""
     try:
         _check_size(place, FREE_BYTES + ENTRY_BYTES * rows * len(schema))
-        types = {field.name: field.type for field in schema}
-        options = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=False)
-        table = pa.csv.read_csv(place, convert_options=options)
+        table = parse_csv(place, schema)
     except ReleaseError:
         raise
     except (OSError, ValueError, pa.ArrowException):
@@ -387,7 +385,7 @@ def _canonical_integer(text: str) -> int:
 
 def write_rows(table: pa.Table, place: Path) -> None:
     """A table of rows as a CSV or Parquet file, by the ending of its name; whole or not at all."""
-    writers = {".csv": pa.csv.write_csv, ".parquet": pa.parquet.write_table}
+    writers = {".csv": write_csv, ".parquet": pa.parquet.write_table}
     if place.suffix not in writers:
         raise ReleaseError(f"{place} ends in neither .csv nor .parquet; name one of these")
     if not place.parent.is_dir():

@@ -19,6 +19,7 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
+from psephos.release.formats.room import workbook_numbers
 from psephos.release.published import PublishedRule
 from psephos.release.published_groups import PublishedGroups, possible_views
 from psephos.release.request import Job
@@ -42,6 +43,8 @@ from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 
 SECONDS_PER_ENTRY, REPORT_SECONDS = 1e-6, 3.0
+SECONDS_PER_FORMAT = {"xlsx": 2.2e-5, "jsonstat": 1.3e-6, "sdmx": 1e-6}
+"""Of every number, in files for other programs."""
 SECONDS_PER_DRAWN_ANSWER, SECONDS_PER_WIDTH, MOST_INTERVAL_SECONDS = 1e-8, 1e-6, 10.0
 """What a number costs in every format of every view, and in every draw of its interval, about;
 simulations are bounded in all."""
@@ -149,7 +152,12 @@ class Forecast:
     def steps(self) -> tuple[tuple[str, float], ...]:
         """The steps of the release after counting, and about how many seconds each will take."""
         output, numbers = self.job.file.output, self.job.workload.shape[0]
-        tables = numbers * SECONDS_PER_ENTRY * len(output.views) * len(output.formats)
+        tables = numbers * SECONDS_PER_ENTRY * len(output.views) * len(output.table_formats)
+        tables += sum(
+            SECONDS_PER_FORMAT.get(kind, 0)
+            * (workbook_numbers(self.job) if kind == "xlsx" else numbers)
+            for kind in output.formats
+        )
         intervals = numbers * (self.widths.draws * SECONDS_PER_DRAWN_ANSWER + SECONDS_PER_WIDTH)
         steps = [
             ("measuring and estimating", self.strategy.cost.seconds),

@@ -53,6 +53,14 @@ def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
     return columns
 
 
+def label_lists(workload: Workload, table: Table) -> list[dict[str, list[str]]]:
+    """The labels along each attribute that a table asks about, for each of its parts.
+
+    The numbers of a part are all combinations, the last attribute fastest.
+    """
+    return _table_lists(workload, table)
+
+
 def table_schema(
     workload: Workload, table: Table, view: View, simulation: bool, errors: bool = True
 ) -> pa.Schema:

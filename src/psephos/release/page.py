@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from psephos.release.files import file_name
 from psephos.release.forecast import Forecast
 from psephos.release.page_facts import (
     ReleaseFacts,
@@ -303,4 +302,4 @@ def rest_text(release: ReleaseFacts, table: Table, data: pa.Table) -> str:
     if view not in release.bundle_views:
         return f"{text}."
     kind = "csv" if "csv" in release.file.output.formats else "parquet"
-    return f"{text}; {view}/{file_name(table.name)}.{kind} holds them all."
+    return f"{text}; {view}/{release.job.table_files[table.name]}.{kind} holds them all."

@@ -25,6 +25,7 @@ from psephos.release.forecast import Forecast, shortage
 from psephos.release.request import Job, refuse_source
 from psephos.release.requests import last_receipt
 from psephos.release.selection import selection_folder
+from psephos.release.spec.entries import TABLE_FORMATS
 from psephos.values import digest
 
 STAMP = "The owner's check of this schema and source has passed.\n"
@@ -251,7 +252,8 @@ def check_room(forecast: Forecast) -> None:
             f"{JSON_BYTES:,}; declare fewer values, or bins. Nothing was charged"
         )
     answers, numbers = forecast.strategy.query.shape[0], forecast.job.workload.shape[0]
-    needed = 32 * answers + 400 * numbers + 2**20
+    other_files = set(forecast.job.file.output.formats) - set(TABLE_FORMATS)
+    needed = 32 * answers + (400 + 60 * len(other_files)) * numbers + 2**20
     place = forecast.job.bundle.parent
     try:
         free = shutil.disk_usage(place).free

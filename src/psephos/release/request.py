@@ -25,6 +25,7 @@ from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
 from psephos.plans.session import step_key
+from psephos.release.formats.names import table_files
 from psephos.release.old_words import old_labels, over_all_cells
 from psephos.release.persons import PersonsTable
 from psephos.release.requests import MeasuredRequest, read_past
@@ -238,6 +239,16 @@ class Job:
         past = [(each.measurement.key, each.values_hash) for each in self.past]
         persons = (self.persons_keys,) if self.persons else ()
         return digest((self.request, past, *persons))
+
+    @cached_property
+    def table_files(self) -> dict[str, str]:
+        """What the files of each table are called in a bundle, without their endings."""
+        return table_files([table.name for table in self.tables])
+
+    @cached_property
+    def persons_files(self) -> dict[str, str]:
+        """The same for tables of persons, which have a folder of their own."""
+        return table_files([table.name for table in self.persons])
 
     @cached_property
     def request(self) -> str:

@@ -36,6 +36,7 @@ from psephos.kernel.measurement import Measurement, noise_for, pack, request_fin
 from psephos.kernel.storage import Anchor, Entry
 from psephos.kernel.unit import Unit
 from psephos.release.files import read_integers, read_json, report_damage, write_json
+from psephos.release.formats.digits import MOST_DECIMALS
 from psephos.release.spec.entries import PublishedMethod, View
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
@@ -525,6 +526,8 @@ class ManifestShape(ReleaseShape):
     coordinates: Annotated[int, Field(ge=1, le=10**7)] | None = None
     synthetic: SyntheticShape | None = None
     persons: list[PersonsShape] | None = None
+    decimals: list[Annotated[int, Field(ge=0, le=MOST_DECIMALS)]] | None = None
+    """Of each table's numbers in CSV and other files; bundles of old versions have every digit."""
 
 
 class OldManifestShape(ReleaseShape, OldRequestShape):

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
 
 from psephos.errors import PsephosError, ReleaseError
 from psephos.infer.consistency import ConsistentTables
@@ -43,15 +41,13 @@ from psephos.release.bundle import (
     total_spend,
 )
 from psephos.release.files import (
-    file_name,
     json_text,
-    read_csv,
     read_floats,
     read_integers,
     read_json,
-    read_parquet,
     sha256_of,
 )
+from psephos.release.formats.csv_text import csv_bytes
 from psephos.release.persons import PERSONS_FILES, PERSONS_FOLDER
 from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PLANNED_FILES, PlannedRequest
@@ -65,6 +61,15 @@ from psephos.release.requests import (
 )
 from psephos.release.selection import AUTO
 from psephos.release.synthetic import written_out
+from psephos.release.verify_files import (
+    PLAN_TOLERANCE,
+    check_decimals,
+    check_formats,
+    compare_block,
+    compare_table,
+    format_files,
+    has_formats,
+)
 from psephos.release.verify_persons import check_persons
 from psephos.release.verify_published import (
     WrongError,
@@ -79,12 +84,8 @@ from psephos.report.html import HtmlTable, notebook_html
 from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array
 
-TOLERANCE, ERRORS = 1e-9, "standard errors"
-"""Of a standard error: how far a consistent number may be from its recomputation."""
 NEAREST_TOLERANCE = 1e-6
 """How much further than the nearest consistent tables may be from the noisy numbers, as a share."""
-PLAN_TOLERANCE, LARGEST = 1e-6, "of the largest number"
-"""Of the largest number: the same for the estimate of a plan, which has no standard errors."""
 ROW_GAP = 2
 """How many times further from the model than rows that are made up again made-up rows may be."""
 UNSIGNED = "without the ledger, that receipts are the ledger's own: they are not signed"
@@ -166,6 +167,8 @@ def verify(
         steps.append(("persons", partial(check_persons, ledger=ledger)))
     if bundle.manifest.get("synthetic") is not None:
         steps.append(("made-up rows", _synthetic))
+    if has_formats(bundle):
+        steps.append(("other files", check_formats))
     if ledger is not None:
         steps.insert(3, ("ledger", partial(_ledger, ledger=ledger)))
     checks = []
@@ -215,19 +218,19 @@ def _expected(bundle: Bundle) -> Iterator[str]:
     for folder in request_folders(bundle.manifest):
         names = ("manifest.json", *files) if old and folder != "." else files
         yield from ((Path(folder) / name).as_posix() for name in names)
-    views = bundle.views
+    views, kinds, stems = bundle.views, job.file.output.table_formats, bundle.stems
     if views.synthetic is not None:
-        yield from (f"{SYNTHETIC_FOLDER}/{ROWS_STEM}.{kind}" for kind in job.file.output.formats)
-    for number, table in enumerate(job.persons, 1):
+        yield from (f"{SYNTHETIC_FOLDER}/{ROWS_STEM}.{kind}" for kind in kinds)
+    for number, stem in enumerate(job.persons_files.values(), 1):
         yield from (f"{PERSONS_FOLDER}/{number}/{name}" for name in PERSONS_FILES)
-        for kind in job.file.output.formats:
-            yield f"{PERSONS_FOLDER}/{file_name(table.name)}.{kind}"
+        yield from (f"{PERSONS_FOLDER}/{stem}.{kind}" for kind in kinds)
+    yield from format_files(bundle)
     for view in views.kinds:
         blocks = [f"block-{i + 1}" for i in range(len(views.blocks))]
         shown = views.published_tables if view == "published" else job.tables
-        tables = [file_name(table.name) for table in shown]
+        tables = [stems[table.name] for table in shown]
         for name in blocks if view == "raw" else tables:
-            yield from (f"{view}/{name}.{kind}" for kind in job.file.output.formats)
+            yield from (f"{view}/{name}.{kind}" for kind in kinds)
         if view != "published":
             continue
         if views.groups is not None:
@@ -291,9 +294,11 @@ def _listed(bundle: Bundle) -> None:
     """Does the manifest list the tables, with shifts and a distance if some are published?"""
     manifest, published = bundle.manifest, "published" in bundle.manifest["views"]
     tables = bundle.views.published_tables if published else ()
-    names = [(t.name, file_name(t.name), t in tables) for t in bundle.job.tables]
+    stems = bundle.stems
+    names = [(t.name, stems[t.name], t in tables) for t in bundle.job.tables]
     if [(t["name"], t["file"], "shifts" in t) for t in manifest["tables"]] != names:
         raise WrongError("the manifest lists other tables than were asked for")
+    check_decimals(bundle)
     if (manifest["distance"] is not None) != published:
         raise WrongError("a distance is recorded for the published view, and for no other")
     rounded_from = manifest["format"] >= ESTIMATE_FORMAT and published
@@ -374,7 +379,7 @@ def _raw(bundle: Bundle) -> str:
     if "raw" not in bundle.manifest["views"]:
         return "not part of this release"
     for i in range(len(bundle.views.blocks)):
-        _compare(bundle, "raw", f"block-{i + 1}", bundle.views.raw(i))
+        compare_block(bundle, f"block-{i + 1}", bundle.views.raw(i))
     count = sum(len(block.values) for block in bundle.views.blocks)
     return f"{count:,} integers, exactly those that were measured"
 
@@ -385,7 +390,7 @@ def _consistent(bundle: Bundle) -> str:
     worst = 0.0
     for table in bundle.job.tables:
         again = bundle.views.table(table, "consistent")
-        worst = max(worst, _compare(bundle, "consistent", file_name(table.name), again))
+        worst = max(worst, compare_table(bundle, table, "consistent", again))
     if bundle.views.nearest is not None:
         return _nearest(bundle.views, bundle.views.nearest)
     if bundle.method is not None:
@@ -447,8 +452,8 @@ def _check_tables(bundle: Bundle, published: Array) -> str:
         if table not in views.published_tables:
             continue
         written = views.table(table, "published", published)
-        _compare(bundle, "published", file_name(table.name), written)
-        _check_shifts(facts, table.name, views.shifts(table, published))
+        compare_table(bundle, table, "published", written)
+        _check_shifts(bundle, facts, table.name, views.shifts(table, published))
     sizes, recorded = views.distance(published), bundle.manifest["distance"]
     for key, size in sizes._asdict().items():
         if (size is None) != (recorded[key] is None):
@@ -460,44 +465,17 @@ def _check_tables(bundle: Bundle, published: Array) -> str:
     )
 
 
-def _check_shifts(facts: dict[str, Any], name: str, shifts: list[Shift]) -> None:
+def _check_shifts(bundle: Bundle, facts: dict[str, Any], name: str, shifts: list[Shift]) -> None:
     """Does the manifest record the shifts that a table has?"""
     records = facts["shifts"]
-    same = facts == {"name": name, "file": file_name(name), "shifts": records}
+    stem = bundle.stems[name]
+    same = facts == {"name": name, "file": stem, "shifts": records}
     same &= len(records) == len(shifts)
     for record, shift in zip(records, shifts, strict=False):
         same &= (tuple(record["by"]), record["numbers"]) == (shift.by, shift.numbers)
         same &= abs(record["mean"] - shift.mean) <= 1e-6
     if not same:
         raise WrongError(f"{name!r} is shifted otherwise than is recorded")
-
-
-def _compare(bundle: Bundle, view: str, name: str, again: pa.Table) -> float:
-    """How far, in standard errors, files are from what is recomputed; labels to the letter."""
-    worst = 0.0
-    if "stderr" in again.column_names:
-        scale, tolerance, unit = np.maximum(again["stderr"].to_numpy(), 1e-9), TOLERANCE, ERRORS
-    else:  # a plan's estimate may have been reached by iterations
-        numbers = again["count"].to_numpy().astype(float)
-        scale, tolerance, unit = np.abs(numbers).max(initial=1.0), PLAN_TOLERANCE, LARGEST
-    for kind in bundle.job.file.output.formats:
-        place = f"{view}/{name}.{kind}"
-        if kind == "csv":
-            written = read_csv(bundle.path / place, again.schema, again.num_rows)
-        else:
-            written = read_parquet(bundle.path / place, (again.schema,), again.num_rows)
-        for column in again.column_names:
-            if not pa.types.is_floating(again.schema.field(column).type):
-                if not written[column].equals(again[column]):
-                    raise WrongError(f"{place}: {column} is not what was written")
-                continue
-            gap = np.abs(written[column].to_numpy() - again[column].to_numpy()) / scale
-            if not gap.max(initial=0) <= tolerance:
-                raise WrongError(
-                    f"{place}: {column} is up to {gap.max():.2g} {unit} from its recomputation"
-                )
-            worst = max(worst, float(gap.max(initial=0)))
-    return worst
 
 
 def _synthetic(bundle: Bundle) -> str:
@@ -536,11 +514,9 @@ def _check_csv(bundle: Bundle, table: SyntheticTable) -> None:
     """Refuse a CSV file of other rows than the ones that were compared."""
     if "csv" not in bundle.job.file.output.formats:
         return
-    place = bundle.path / SYNTHETIC_FOLDER / f"{ROWS_STEM}.csv"
-    sink = pa.BufferOutputStream()
-    pa.csv.write_csv(table.to_arrow(), sink)
-    if place.read_bytes() != sink.getvalue().to_pybytes():
-        raise WrongError(f"{SYNTHETIC_FOLDER}/{ROWS_STEM}.csv does not hold these rows")
+    name = f"{SYNTHETIC_FOLDER}/{ROWS_STEM}.csv"
+    if (bundle.path / name).read_bytes() != csv_bytes(table.to_arrow()):
+        raise WrongError(f"{name} does not hold these rows")
 
 
 def _check_numbers(recorded: Any, facts: Any, place: str = "synthetic") -> None:

@@ -6,9 +6,9 @@ import os
 
 from psephos.kernel.ledger import Ledger
 from psephos.release.bundle import Bundle
-from psephos.release.files import file_name, read_csv, read_parquet
-from psephos.release.persons import PERSONS_FOLDER, PersonsRequest
+from psephos.release.persons import PersonsRequest
 from psephos.release.requests import receipt_of
+from psephos.release.verify_files import compare_persons
 from psephos.release.verify_published import WrongError
 
 
@@ -37,14 +37,4 @@ def _check(bundle: Bundle, request: PersonsRequest, book: Ledger | None) -> None
         if {**receipt, "anchor": None} != {**request.receipt, "anchor": None}:
             raise WrongError(f"the receipt of {name!r} is not what the ledger holds")
     table = request.table.view(measurement, float(job.file.output.confidence))
-    stem = bundle.path / PERSONS_FOLDER / file_name(name)
-    written = []
-    if "csv" in job.file.output.formats:
-        place = stem.with_name(f"{stem.name}.csv")
-        written.append((place, read_csv(place, table.schema, table.num_rows)))
-    if "parquet" in job.file.output.formats:
-        place = stem.with_name(f"{stem.name}.parquet")
-        written.append((place, read_parquet(place, (table.schema,), table.num_rows)))
-    for place, content in written:
-        if not content.equals(table):
-            raise WrongError(f"{place.name} is not what its noisy integers say")
+    compare_persons(bundle, name, table)

@@ -6,6 +6,7 @@ chart or file could show are refused anywhere in the file.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from decimal import Decimal
@@ -85,7 +86,11 @@ Number = Annotated[
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_plain_number)]
 View = Literal["raw", "consistent", "published"]
 PublishedMethod = Literal["entropy", "least squares"]
-Format = Literal["csv", "parquet"]
+Format = Literal["csv", "parquet", "xlsx", "datapackage", "csvw", "jsonstat", "sdmx"]
+TABLE_FORMATS = ("csv", "parquet")
+"""Those that hold every view of every table; others are made from them."""
+CSV_FORMATS = ("datapackage", "csvw")
+"""Those that describe the CSV files."""
 
 Amount = Annotated[
     str,
@@ -384,6 +389,36 @@ class OutputEntry(FileEntry):
     prior: Literal["independent", "stand_in"] = Field(
         "independent", description="what an entropy estimate is drawn towards"
     )
+
+    @property
+    def table_formats(self) -> tuple[Format, ...]:
+        """The formats that hold every view of every table."""
+        return tuple(kind for kind in self.formats if kind in TABLE_FORMATS)
+
+    @model_validator(mode="after")
+    def _formats_fit(self) -> OutputEntry:
+        if not self.table_formats:
+            raise ValueError(
+                "formats: a bundle holds its tables as csv or parquet, which all other files are "
+                f"made from; write formats = {_listing(('csv', *self.formats))}"
+            )
+        needing = [kind for kind in self.formats if kind in CSV_FORMATS]
+        if needing and "csv" not in self.formats:
+            raise ValueError(
+                f"formats: {needing[0]} describes CSV files, and there are none; write formats = "
+                f"{_listing(('csv', *self.formats))}"
+            )
+        others = [kind for kind in self.formats if kind not in (*TABLE_FORMATS, *CSV_FORMATS)]
+        if others and self.views == ("raw",):
+            raise ValueError(
+                f"formats: {others[0]} shows consistent or published tables, and only raw ones are "
+                'asked for; write views = ["raw", "consistent"]'
+            )
+        return self
+
+
+def _listing(names: tuple[str, ...]) -> str:
+    return f"[{', '.join(json.dumps(name) for name in names)}]"
 
 
 class SyntheticEntry(FileEntry):

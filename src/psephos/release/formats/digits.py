@@ -1,0 +1,78 @@
+"""Numbers with the digits that they deserve.
+
+Of the least standard error in a table two digits count: numbers of the table are rounded to as many
+decimals, so rounding moves none of them by more than a twentieth of its standard error. Standard
+errors have one decimal more, and intervals are rounded outwards, so that they cover what they
+covered. Parquet files keep every digit; CSV, Excel and all other files have rounded numbers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyarrow as pa
+
+from psephos.values import Array
+
+UNKNOWN_DECIMALS = 2
+"""Of numbers whose error nobody knows."""
+MOST_DECIMALS = 12
+UNIT_SLACK = 1e-6
+"""Of the last decimal: what ends of intervals may be beyond it and still stand for it."""
+
+
+def decimals_of(stderr: Array | None) -> int:
+    """How many decimals the numbers of a table have, given their standard errors.
+
+    >>> decimals_of(np.array([34.2, 3.4])), decimals_of(np.array([340.0]))
+    (1, 0)
+    """
+    noisy = np.zeros(0) if stderr is None else stderr[stderr > 0]
+    if not noisy.size:
+        return UNKNOWN_DECIMALS
+    return min(MOST_DECIMALS, max(0, 1 - math.floor(math.log10(float(noisy.min())))))
+
+
+def decimals_in(table: pa.Table) -> int:
+    """The same for a table of a view."""
+    return decimals_of(table["stderr"].to_numpy() if "stderr" in table.column_names else None)
+
+
+def printed(table: pa.Table, decimals: int) -> pa.Table:
+    """A table with its real numbers rounded; whole numbers and labels stay.
+
+    Rounding twice is rounding once.
+    """
+    for place, field in enumerate(table.schema):
+        if not pa.types.is_floating(field.type):
+            continue
+        values = table[field.name].to_numpy()
+        table = table.set_column(place, field, pa.array(_rounded(field.name, values, decimals)))
+    return table
+
+
+def _rounded(name: str, values: Array, decimals: int) -> Array:
+    scale = 10.0**decimals
+    # Beyond the last digits of floats, what was rounded before must stay as it is.
+    slack = UNIT_SLACK + 8 * np.finfo(float).eps * np.abs(values * scale)
+    if name == "low":
+        values = np.floor(values * scale + slack) / scale
+    elif name == "high":
+        values = np.ceil(values * scale - slack) / scale
+    else:
+        values = np.asarray(np.round(values, decimals + (name == "stderr")))
+    return np.asarray(values + 0.0)  # no minus zero
+
+
+def rounding_of(name: str, decimals: int) -> float:
+    """By how much rounding moves the numbers of a column at most."""
+    if name in ("low", "high"):
+        return float((1 + UNIT_SLACK) * 10.0**-decimals)
+    return float(0.5 * (1 + UNIT_SLACK) * 10.0 ** -(decimals + (name == "stderr")))
+
+
+def printed_margin(count: Array, low: Array, high: Array, decimals: int) -> Array:
+    """The ± of rounded numbers: the least that covers the interval on both sides."""
+    longer = np.maximum(high - count, count - low)
+    return np.asarray(np.round(longer, decimals) + 0.0)

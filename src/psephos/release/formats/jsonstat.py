@@ -1,0 +1,111 @@
+"""JSON-stat 2.0: one file a table, numbers with their errors and intervals along a last side.
+
+A table of several parts is a collection of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from psephos.release.formats.columns import number_columns, number_words
+from psephos.release.formats.cubes import CodeList, Cube, Cubes
+from psephos.release.formats.publication import Publication, PublishedTable
+
+JSONSTAT_FOLDER = "jsonstat"
+METRIC = "measure"
+
+
+@dataclass(frozen=True)
+class JsonStat:
+    """Every table as a cube."""
+
+    name: str = "jsonstat"
+
+    def files(self, publication: Publication) -> Iterator[str]:
+        yield from (f"{JSONSTAT_FOLDER}/{table.stem}.json" for table in publication.tables)
+
+    def write(self, publication: Publication, folder: Path) -> None:
+        (folder / JSONSTAT_FOLDER).mkdir()
+        for table in publication.tables:
+            place = folder / JSONSTAT_FOLDER / f"{table.stem}.json"
+            text = json.dumps(_content(publication, table), ensure_ascii=False, allow_nan=False)
+            place.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _content(publication: Publication, shown: PublishedTable) -> dict[str, Any]:
+    table, data = shown.table, shown.read()
+    cubes = Cubes.of(publication.job, table, publication.titles)
+    lists = {each.column: each for each in cubes.columns}
+    parts = [_dataset(publication, shown, cube, lists, data) for cube in cubes.parts]
+    if len(parts) == 1:
+        return {"version": "2.0", **parts[0]}
+    return {
+        "version": "2.0",
+        "class": "collection",
+        "label": table.title,
+        **_frame(publication),
+        "link": {"item": parts},
+    }
+
+
+def _frame(publication: Publication) -> dict[str, Any]:
+    frame: dict[str, Any] = {"note": list(publication.notes)}
+    if publication.job.file.publisher:
+        frame["source"] = publication.job.file.publisher
+    if publication.date is not None:
+        frame["updated"] = publication.date.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if publication.job.file.edition:
+        frame["extension"] = {"edition": publication.job.file.edition}
+    return frame
+
+
+def _dataset(
+    publication: Publication,
+    shown: PublishedTable,
+    cube: Cube,
+    lists: dict[str, CodeList],
+    data: pa.Table,
+) -> dict[str, Any]:
+    sides: dict[str, Any] = {}
+    for side in cube.sides:
+        labels = lists[side.column].labels
+        category = {"index": list(side.codes), "label": {c: labels[c] for c in side.codes}}
+        sides[side.column] = {"label": lists[side.column].title, "category": category}
+    metric = METRIC
+    while metric in sides:
+        metric += "_"
+    columns = number_columns(data)
+    words = number_words(publication, shown.view)
+    units = {name: {"decimals": _decimals(name, shown)} for name in columns}
+    category = {"index": columns, "label": {name: words[name] for name in columns}, "unit": units}
+    sides[metric] = {"label": "Measure", "category": category}
+    part = f": {cube.part}" if cube.part else ""
+    return {
+        "class": "dataset",
+        "label": f"{shown.table.title}{part}",
+        **_frame(publication),
+        "id": list(sides),
+        "size": [*(len(side.codes) for side in cube.sides), len(columns)],
+        "role": {"metric": [metric]},
+        "dimension": sides,
+        "value": _values(data.slice(cube.first, cube.rows), columns),
+    }
+
+
+def _decimals(name: str, shown: PublishedTable) -> int:
+    if name == "count" and shown.view == "published":
+        return 0
+    return shown.decimals + (name == "stderr")
+
+
+def _values(data: pa.Table, columns: list[str]) -> list[float]:
+    """All numbers of the rows, one row after the other; whole ones without a point."""
+    numbers = np.stack([data[name].to_numpy().astype(float) for name in columns], axis=1)
+    return [int(value) if value.is_integer() else value for value in numbers.ravel().tolist()]

@@ -1,0 +1,235 @@
+"""What goes into files for other programs: the words of a release, and its tables as written.
+
+Numbers are read from the bundle's own CSV or Parquet files and rounded. So whoever has a bundle
+makes the same files again from it, byte for byte, on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from psephos.kernel.budget import Budget
+from psephos.release.files import read_csv, read_parquet
+from psephos.release.formats.digits import UNKNOWN_DECIMALS, decimals_of, printed
+from psephos.release.labels import table_schema
+from psephos.release.page_facts import budget_text, guarantee_of, unit_text
+from psephos.release.request import Job, column_titles
+from psephos.release.spec.entries import View
+from psephos.release.spec.tables import Table
+from psephos.release.views import Views
+
+NO_DATE = datetime(2000, 1, 1, tzinfo=UTC)
+"""Of files that must have a date in a rehearsal, which has none."""
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """Where the tables of a release lie, and what their numbers are like.
+
+    Attributes:
+        folder: of the bundle
+        job: what was asked
+        stems: the file of each table, without its ending
+        simulation: a rehearsal on made-up data
+        errors: tables have standard errors and intervals
+    """
+
+    folder: Path
+    job: Job
+    stems: dict[str, str]
+    simulation: bool
+    errors: bool
+
+    def read(self, table: Table, view: View) -> pa.Table:
+        """A table as it was written: to every digit from Parquet, else from CSV."""
+        rows = table.rows(self.job.workload)
+        count = rows.stop - rows.start
+        schema = table_schema(self.job.workload, table, view, self.simulation, self.errors)
+        place = self.folder / view / self.stems[table.name]
+        if "parquet" in self.job.file.output.formats:
+            return read_parquet(place.with_name(f"{place.name}.parquet"), (schema,), count)
+        return read_csv(place.with_name(f"{place.name}.csv"), schema, count)
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedTable:
+    """One table in the view that people are shown."""
+
+    files: TableFiles
+    table: Table
+    view: View
+    decimals: int
+
+    @property
+    def stem(self) -> str:
+        """What its files are called, without their endings."""
+        return self.files.stems[self.table.name]
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers it has."""
+        return sum(self.files.job.workload.query_counts[p] for p in self.table.products)
+
+    def read(self) -> pa.Table:
+        """Its labels and its rounded numbers."""
+        return printed(self.files.read(self.table, self.view), self.decimals)
+
+
+@dataclass(frozen=True, eq=False)
+class Publication:
+    """A release as its files for other programs tell it.
+
+    Attributes:
+        files: the tables that lie in the bundle
+        kinds: its views
+        published: the tables that have a published view, where there is one
+        decimals: of each table
+        spend: what the release cost
+        grouped: published tables add up inside groups of tables
+        date: of the last charge; a rehearsal has none
+    """
+
+    files: TableFiles
+    kinds: tuple[View, ...]
+    published: tuple[Table, ...]
+    decimals: tuple[int, ...]
+    spend: Budget
+    grouped: bool
+    date: datetime | None
+
+    @classmethod
+    def of(
+        cls,
+        views: Views,
+        files: TableFiles,
+        decimals: Sequence[int],
+        spend: Budget,
+        receipt: Mapping[str, Any],
+    ) -> Publication:
+        """The publication of a release whose tables are written."""
+        charge = receipt.get("charge")
+        groups = views.groups
+        return cls(
+            files,
+            views.kinds,
+            views.published_tables,
+            tuple(decimals),
+            spend,
+            groups is not None and len(groups.rules) > 1,
+            datetime.fromisoformat(charge["time"]).astimezone(UTC) if charge else None,
+        )
+
+    @property
+    def job(self) -> Job:
+        return self.files.job
+
+    @property
+    def folder(self) -> Path:
+        return self.files.folder
+
+    @cached_property
+    def tables(self) -> tuple[PublishedTable, ...]:
+        """All tables that people are shown: published where that is possible, else consistent."""
+        shown = []
+        for table, decimals in zip(self.job.tables, self.decimals, strict=True):
+            whole = "published" in self.kinds and table in self.published
+            if whole or "consistent" in self.kinds:
+                view: View = "published" if whole else "consistent"
+                shown.append(PublishedTable(self.files, table, view, decimals))
+        return tuple(shown)
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """What attributes are called for people."""
+        return dict(column_titles(self.job))
+
+    @property
+    def title(self) -> str:
+        mark = "Rehearsal on made-up data: " if self.files.simulation else ""
+        return f"{mark}{self.job.file.title or self.job.file.name}"
+
+    @property
+    def description(self) -> tuple[str, ...]:
+        """The paragraphs of the description."""
+        parts = (part.strip() for part in self.job.file.description.split("\n\n"))
+        return tuple(part for part in parts if part)
+
+    @property
+    def confidence(self) -> str:
+        return f"{float(self.job.file.output.confidence) * 100:g} %"
+
+    @property
+    def guarantee(self) -> str:
+        """The privacy guarantee in one sentence."""
+        facts, unit = guarantee_of(self.spend), unit_text(self.job.unit)
+        times = f"e^{facts.epsilon} ≈ {facts.factor} times as likely"
+        apart = f"with the data as with data that differ by {unit}"
+        if facts.concentrated:
+            return (
+                f"Zero-concentrated differential privacy with {budget_text(self.spend)}: read out "
+                f"at δ = 10⁻⁶ it gives ε = {facts.epsilon}, so no result of this release is more "
+                f"than {times}, plus 10⁻⁶, {apart}."
+            )
+        return (
+            f"Differential privacy with {budget_text(self.spend)}: no result of this release is "
+            f"more than {times} {apart}."
+        )
+
+    def number_words(self, view: View) -> str:
+        """What the numbers of a view are."""
+        noise = "Counts with noise added, which protects those who are counted"
+        if view == "consistent":
+            unbiased = ", unbiased" if self.files.errors else ""
+            return f"{noise}{unbiased}; they add up, and may be negative."
+        inside = " inside each group of tables" if self.grouped else ""
+        return f"{noise}; whole numbers, never negative, that add up{inside}."
+
+    @property
+    def interval_words(self) -> str:
+        """What ± and intervals are."""
+        if not self.files.errors:
+            return "How far these numbers are off is not known, so no interval is given."
+        return (
+            f"Intervals hold the count without noise in {self.confidence} of cases, each by "
+            "itself. They cover the privacy noise and nothing else: no sampling or reporting "
+            "errors."
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What every file says beside its numbers."""
+        rehearsal = ("A rehearsal: all numbers are made up from the public schema.",)
+        kinds = dict.fromkeys(table.view for table in self.tables)
+        return (
+            *(rehearsal if self.files.simulation else ()),
+            *(self.number_words(view) for view in kinds),
+            self.interval_words,
+            self.guarantee,
+            *self.job.file.facts,
+        )
+
+    def csv_files(self) -> Iterator[str]:
+        """All CSV files of the bundle, those for people first."""
+        for folder in ("published", "consistent", "raw", "synthetic"):
+            places = (self.folder / folder).glob("*.csv")
+            yield from (f"{folder}/{place.name}" for place in sorted(places, key=_natural))
+
+
+def table_decimals(views: Views, scale: float = 1.0) -> tuple[int, ...]:
+    """How many decimals the numbers of each table have, if standard errors are scaled so."""
+    if not views.has_errors or views.kinds == ("raw",):
+        return (UNKNOWN_DECIMALS,) * len(views.job.tables)
+    workload, stderr = views.job.workload, views.stderr * scale
+    return tuple(decimals_of(stderr[table.rows(workload)]) for table in views.job.tables)
+
+
+def _natural(place: Path) -> tuple[int, str]:
+    """Block 10 comes after block 9."""
+    return len(place.name) if place.parent.name == "raw" else 0, place.name

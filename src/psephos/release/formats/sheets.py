@@ -1,0 +1,225 @@
+"""One sheet of a workbook: a table as it was asked for, ± beside each number, notes below.
+
+Rows go to disk in their order and are not kept, so sheets of a million rows take little memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from psephos.release.formats.digits import printed_margin
+from psephos.release.formats.publication import Publication, PublishedTable
+from psephos.release.formats.room import SHEET_COLUMNS
+from psephos.release.layout import cross_tables
+from psephos.report.cross_table import NOWHERE, PLUS_MINUS, CrossTable, laid_out
+
+CELL_SIGNS = 32_767
+"""The longest text of a cell."""
+WIDEST, NARROWEST = 60, 9
+"""Widths of columns, in signs."""
+GREY, LINK_BLUE = "#595959", "#0563C1"
+
+
+@dataclass(frozen=True, eq=False)
+class Styles:
+    """The formats of a workbook, each added once."""
+
+    workbook: Any
+    added: dict[str, Any] = field(default_factory=dict)
+
+    def of(self, **properties: Any) -> Any:
+        """The format with these properties."""
+        key = repr(sorted(properties.items()))
+        if key not in self.added:
+            self.added[key] = self.workbook.add_format(properties)
+        return self.added[key]
+
+    @property
+    def link(self) -> Any:
+        return self.of(font_color=LINK_BLUE, underline=1, valign="top")
+
+
+def write_text(sheet: Any, row: int, column: int, text: str, style: Any = None) -> None:
+    """A text as a text, whatever it looks like."""
+    if text:
+        sheet.write_string(row, column, cut(text, CELL_SIGNS), style)
+    else:
+        sheet.write_blank(row, column, None, style)
+
+
+def cut(text: str, size: int) -> str:
+    """A text of at most so many units of UTF-16."""
+    if len(text) * 2 <= size or len(text.encode("utf-16-le")) <= 2 * size:
+        return text
+    return text.encode("utf-16-le")[: 2 * (size - 1)].decode("utf-16-le", errors="ignore") + "…"
+
+
+def write_table(
+    sheet: Any, styles: Styles, publication: Publication, shown: PublishedTable, back: str
+) -> None:
+    """A table, its parts below each other, and notes; `back` is where its link leads to."""
+    mark = "Rehearsal on made-up data: " if publication.files.simulation else ""
+    title = styles.of(bold=True, font_size=14)
+    write_text(sheet, 0, 0, f"{mark}{shown.table.title}", title)
+    sheet.write_url(1, 0, back, styles.link, "Back to the cover")
+    tables = [_fitting(t) for t in cross_tables(publication.job, shown.table, shown.read())]
+    row, widths = 3, _Widths()
+    for number, table in enumerate(tables):
+        part = _Part(sheet, styles, table, shown.decimals, shown.view == "published")
+        if table.part:
+            write_text(sheet, row, 0, table.part, styles.of(bold=True))
+            row += 1
+        body = part.write_heads(row)
+        if len(tables) == 1:
+            sheet.freeze_panes(body, len(part.sides))
+        elif number == 0:
+            sheet.freeze_panes(1, 0)
+        row = part.write_body(body) + 1
+        part.measure(widths)
+    notes = [publication.number_words(shown.view), publication.interval_words]
+    if publication.files.errors:
+        notes.append(f"{PLUS_MINUS} is the least that covers the interval on both sides.")
+    for note in notes:
+        write_text(sheet, row, 0, note, styles.of(italic=True, font_color=GREY))
+        row += 1
+    widths.set(sheet)
+
+
+def _fitting(table: CrossTable) -> CrossTable:
+    """The table, or a long one if it has more columns than a sheet."""
+    per_column = 2 if table.has_errors else 1
+    if len(table.rows.axes) + per_column * len(table.columns) <= SHEET_COLUMNS:
+        return table
+    sides = (table.axes, ())
+    return laid_out(
+        table.name,
+        table.title,
+        table.numbers,
+        sides,
+        value=table.value,
+        fixed=table.fixed,
+        part=table.part,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Widths:
+    """The widths of a sheet's columns."""
+
+    signs: dict[int, int] = field(default_factory=dict)
+
+    def fit(self, column: int, signs: int) -> None:
+        """Make a column as wide as a text of so many signs."""
+        self.signs[column] = max(self.signs.get(column, NARROWEST), min(WIDEST, signs + 2))
+
+    def set(self, sheet: Any) -> None:
+        for column, signs in self.signs.items():
+            sheet.set_column(column, column, signs)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A cross-table on its way to a sheet."""
+
+    sheet: Any
+    styles: Styles
+    table: CrossTable
+    decimals: int
+    whole: bool
+
+    @property
+    def sides(self) -> Sequence[str]:
+        """What the columns of labels are called."""
+        return [axis.title for axis in self.table.rows.axes] or [""]
+
+    @property
+    def per_column(self) -> int:
+        return 2 if self.table.has_errors else 1
+
+    def write_heads(self, row: int) -> int:
+        """The headings; the row below them."""
+        sides, columns = self.sides, self.table.columns
+        if self.table.fixed:
+            words = ", ".join(f"{name}: {label}" for name, label in self.table.fixed)
+            write_text(self.sheet, row, 0, words, self.styles.of(italic=True))
+            row += 1
+        for k, axis in enumerate(columns.axes):
+            write_text(self.sheet, row, len(sides) - 1, axis.title, self.styles.of(italic=True))
+            for label, total, first, count in columns.spans(k):
+                style = self.styles.of(bold=total, align="center", bottom=4)
+                start = len(sides) + first * self.per_column
+                end = start + count * self.per_column - 1
+                if end > start:
+                    self.sheet.merge_range(row, start, row, end, "", style)
+                write_text(self.sheet, row, start, label, style)
+            row += 1
+        head = self.styles.of(bold=True, bottom=1)
+        right = self.styles.of(bold=True, bottom=1, align="right")
+        for column, text in enumerate(sides):
+            write_text(self.sheet, row, column, text, head)
+        for j in range(len(columns)):
+            start = len(sides) + j * self.per_column
+            write_text(self.sheet, row, start, self.table.value.capitalize(), right)
+            if self.table.has_errors:
+                write_text(self.sheet, row, start + 1, PLUS_MINUS, right)
+        return row + 1
+
+    def write_body(self, row: int) -> int:
+        """Labels and numbers; the row below them."""
+        table, sheet = self.table, self.sheet
+        values, margins = table.values, self._margins()
+        shown = table.places != NOWHERE
+        plain, bold = (self._number_styles(total) for total in (False, True))
+        across = table.columns.totals.tolist()
+        edges = [axis.labels for axis in table.rows.axes]
+        for i in range(len(table.rows)):
+            total = bool(table.rows.totals[i])
+            for column, (labels, code) in enumerate(zip(edges, table.rows.codes[i], strict=True)):
+                inner = column == len(edges) - 1
+                depth = table.rows.depth(i) if inner else 0
+                style = self.styles.of(bold=total, indent=depth) if total or depth else None
+                write_text(sheet, row, column, labels[int(code)], style)
+            if not edges:
+                write_text(sheet, row, 0, "total")
+            column = len(self.sides)
+            numbers = zip(values[i].tolist(), margins[i].tolist(), shown[i].tolist(), strict=True)
+            for j, (value, margin, there) in enumerate(numbers):
+                style, margin_style = bold if total or across[j] else plain
+                if there:
+                    sheet.write_number(row, column, value, style)
+                    if self.per_column == 2:
+                        sheet.write_number(row, column + 1, margin, margin_style)
+                column += self.per_column
+            row += 1
+        return row
+
+    def measure(self, widths: _Widths) -> None:
+        """Make columns as wide as what stands in them."""
+        table = self.table
+        for column, axis in enumerate(table.rows.axes):
+            deepest = 2 * max(axis.depths, default=0)
+            widths.fit(column, max(len(axis.title), *map(len, axis.labels)) + deepest)
+        names = [max(map(len, a.labels)) for a in table.columns.axes]
+        digits = len(f"{np.nanmax(np.abs(table.values), initial=0):,.{self.decimals}f}") + 1
+        signs = max(digits, *(-(-size // self.per_column) for size in names), 0)
+        for column in range(self.per_column * len(table.columns)):
+            widths.fit(len(self.sides) + column, signs)
+
+    def _margins(self) -> np.ndarray[Any, Any]:
+        if not self.table.has_errors:
+            return np.zeros(self.table.shape)
+        low, high = self.table.grid("low"), self.table.grid("high")
+        return printed_margin(self.table.values, low, high, self.decimals)
+
+    def _number_styles(self, total: bool) -> tuple[Any, Any]:
+        decimals = f"0.{'0' * self.decimals}" if self.decimals else "0"
+        number = "#,##0" if self.whole else f"#,##{decimals}"
+        margin = f'"{PLUS_MINUS} "#,##{decimals}'
+        return (
+            self.styles.of(bold=total, num_format=number),
+            self.styles.of(bold=total, num_format=margin, font_color=GREY),
+        )
