@@ -150,8 +150,8 @@ STEPS = [
     ("psephos.kernel.vault:Draws.noise", 1),
     ("psephos.kernel.ledger:Request._store", 1),
     ("psephos.release.run:receipt_of", 1),
-    ("psephos.release.bundle:_write_views", 1),
-    ("psephos.release.bundle:sync_all", 1),
+    ("psephos.release.write:_write_views", 1),
+    ("psephos.release.write:sync_all", 1),
 ]
 
 

@@ -19,7 +19,7 @@ from numpy.random import default_rng
 import psephos as ps
 from psephos.infer.rounding import round_cells
 from psephos.kernel.measurement import pack
-from psephos.release.bundle import Bundle, release_json
+from psephos.release.bundle import Bundle
 from psephos.release.files import (
     FREE_BYTES,
     JSON_BYTES,
@@ -35,6 +35,7 @@ from psephos.release.request import Job
 from psephos.release.run import release
 from psephos.release.spec.file import checked_release
 from psephos.release.verify import check_rounding, verify
+from psephos.release.write import release_json
 from tests.release.conftest import RELEASE, write_job
 
 

@@ -20,7 +20,7 @@ from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.recorded_ledger import RecordedLedger
 from psephos.kernel.scores.mechanisms import Draws
-from psephos.kernel.source import Axis, Cells, Names, Source
+from psephos.kernel.source import Cells, GroupedAxis, Names, Source
 from psephos.kernel.unit import Cap
 from psephos.kernel.vault import Vault
 
@@ -34,7 +34,9 @@ class NoSource(Source):
         """There are no counts."""
         raise RefusedError("there are no data behind records")
 
-    def persons(self, domain: Domain, axes: Sequence[Axis], keep: Cells, cap: Cap) -> NoReturn:
+    def persons(
+        self, domain: Domain, axes: Sequence[GroupedAxis], keep: Cells, cap: Cap
+    ) -> NoReturn:
         """There are no persons."""
         raise RefusedError("there are no data behind records")
 

@@ -50,7 +50,7 @@ class Conjunct(Value):
 
 Cells = tuple[Conjunct, ...]
 Names = tuple[str, ...]
-Axis = tuple[str, Array, int]
+GroupedAxis = tuple[str, Array, int]
 """An attribute, the number of the group that each of its cells is in, and how many groups."""
 
 
@@ -97,7 +97,7 @@ class Grouped(Source):
 class PersonSource(Protocol):
     """The ability of a source whose rows name persons."""
 
-    def persons(self, domain: Domain, axes: Sequence[Axis], keep: Cells, cap: Cap) -> Array:
+    def persons(self, domain: Domain, axes: Sequence[GroupedAxis], keep: Cells, cap: Cap) -> Array:
         """How many persons have a row in each combination of groups of cells, as int64.
 
         The rows are those that `counts` counts, by the same three rules; the array has these axes.

@@ -31,7 +31,7 @@ from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.recorded_ledger import RecordedLedger
 from psephos.kernel.scores.dual_query import UndercountedQueries
 from psephos.kernel.scores.mechanisms import Draws
-from psephos.kernel.source import Axis, Cells, Names, Source
+from psephos.kernel.source import Cells, GroupedAxis, Names, Source
 from psephos.kernel.unit import Unit
 from psephos.values import Array, key_of
 
@@ -115,7 +115,7 @@ class Vault:
         self._forget_oldest()
         return wanted
 
-    def persons(self, axes: tuple[Axis, ...], keep: Cells) -> Array:
+    def persons(self, axes: tuple[GroupedAxis, ...], keep: Cells) -> Array:
         """Counts of persons in combinations of groups; asked for only after a charge, and kept."""
         masks = tuple((c.names, key_of(c.mask)) for c in keep)
         place = ("persons", tuple((name, key_of(groups)) for name, groups, _ in axes), masks)

@@ -44,7 +44,7 @@ from psephos.matrix import Identity
 from psephos.release.files import read_integers, report_damage, write_json
 from psephos.release.labels import marked
 from psephos.release.requests import check_charge, read_receipt
-from psephos.release.spec.entries import PersonsEntry
+from psephos.release.spec.budgets import PersonsEntry
 from psephos.release.spec.tables import column_name, compile_condition
 from psephos.values import Array, digest
 

@@ -19,13 +19,13 @@ from psephos.engines.protocol import Mismatch
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, ReleaseError
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
-from psephos.release.bundle import release_json
 from psephos.release.files import JSON_BYTES, json_text
 from psephos.release.forecast import Forecast, shortage
 from psephos.release.request import Job, refuse_source
 from psephos.release.requests import last_receipt
 from psephos.release.selection import selection_folder
 from psephos.release.spec.entries import TABLE_FORMATS
+from psephos.release.write import release_json
 from psephos.values import digest
 
 STAMP = "The owner's check of this schema and source has passed.\n"

@@ -23,7 +23,7 @@ from psephos.kernel.ledger import Ledger
 from psephos.plans.registry import run as run_plan
 from psephos.plans.static import Static
 from psephos.protect import protect, simulate
-from psephos.release.bundle import Bundle, write_bundle
+from psephos.release.bundle import Bundle
 from psephos.release.forecast import Forecast, forecast_measured, forecast_paid
 from psephos.release.method import ReleaseMethod, method_of
 from psephos.release.page import write_report
@@ -57,6 +57,7 @@ from psephos.release.rules_record import check_rules, record_rules
 from psephos.release.selection import AUTO, selection_folder, store_request, stored_request
 from psephos.release.synthetic_rows import synthetic_rows
 from psephos.release.views import Views
+from psephos.release.write import write_bundle
 from psephos.strategy.strategy import Strategy
 
 Say = Callable[[str], None]

@@ -34,11 +34,6 @@ from psephos.release.bundle import (
     SYNTHETIC_FOLDER,
     Bundle,
     group_file,
-    method_facts,
-    release_json,
-    strategy_facts,
-    synthetic_facts,
-    total_spend,
 )
 from psephos.release.files import (
     json_text,
@@ -80,6 +75,13 @@ from psephos.release.verify_published import (
     read_groups,
 )
 from psephos.release.views import Shift, Views, compare_past, worst_of
+from psephos.release.write import (
+    method_facts,
+    release_json,
+    strategy_facts,
+    synthetic_facts,
+    total_spend,
+)
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array

@@ -24,7 +24,7 @@ from psephos.engines.duckdb.row_cache import RowCache
 from psephos.engines.duckdb.rows import Rows, connect, first_of_each
 from psephos.engines.protocol import Batches, Columns, Engine, NativeRelation
 from psephos.errors import DomainError, PsephosError, ShapeError, SourceError
-from psephos.kernel.source import Axis, Cells, Names
+from psephos.kernel.source import Cells, GroupedAxis, Names
 from psephos.kernel.unit import Cap
 from psephos.values import Array
 
@@ -146,7 +146,7 @@ class Reader:
             pass
         return None
 
-    def persons(self, domain: Domain, axes: Sequence[Axis], keep: Cells, cap: Cap) -> Array:
+    def persons(self, domain: Domain, axes: Sequence[GroupedAxis], keep: Cells, cap: Cap) -> Array:
         """See `psephos.kernel.source.PersonSource`."""
         self.check_schema(domain, cap)
         check_masks(domain, keep)
@@ -155,7 +155,9 @@ class Reader:
             raise SourceError(UNCOUNTABLE)
         return counts
 
-    def _persons(self, domain: Domain, axes: Sequence[Axis], keep: Cells, cap: Cap) -> Array | None:
+    def _persons(
+        self, domain: Domain, axes: Sequence[GroupedAxis], keep: Cells, cap: Cap
+    ) -> Array | None:
         """The counts, or None where they cannot be had."""
         try:
             with self.snapshot() as snapshot:
@@ -304,7 +306,9 @@ def _add_up_conjunctions(
     return totals
 
 
-def _persons(rows: Rows, domain: Domain, axes: Sequence[Axis], keep: Cells, cap: Cap) -> Array:
+def _persons(
+    rows: Rows, domain: Domain, axes: Sequence[GroupedAxis], keep: Cells, cap: Cap
+) -> Array:
     """How many persons have a row in each combination of groups, of rows that `keep` allows.
 
     A person's rows come one after the other, so only the last one of a batch may go on in the next.

@@ -1,14 +1,11 @@
 """The release file: its entries, the tables it asks for, drafts of it, its mistakes."""
 
+from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PersonsEntry, PrivacyEntry
 from psephos.release.spec.entries import (
     AttributeEntry,
-    BudgetEntry,
     EqualBins,
-    LedgerEntry,
     MethodEntry,
     OutputEntry,
-    PersonsEntry,
-    PrivacyEntry,
     ReleaseFile,
     SelectionEntry,
     SyntheticEntry,

@@ -8,19 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from decimal import Decimal
-from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
-    PlainSerializer,
-    WithJsonSchema,
     model_validator,
 )
 
@@ -28,26 +20,18 @@ from psephos.domain.attribute import Attribute
 from psephos.domain.cleaning import Cleaning, DecimalMark, LetterCase
 from psephos.domain.domain import Domain, checked_edition
 from psephos.errors import DomainError, PsephosError, ReleaseError
-from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
-from psephos.kernel.unit import Change, Unit
+from psephos.kernel.budget import Budget
+from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PersonsEntry, PrivacyEntry
+from psephos.release.spec.entry_types import (
+    FileEntry,
+    Number,
+    Scalar,
+    each_once,
+    refuse_unprintable,
+)
 from psephos.synthesis.method import SyntheticMethod
 
-UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\x7f")
-"""Characters that XML has no place for."""
 RESERVED_FOLDER = ".psephos"
-
-
-def refuse_unprintable(content: Any, place: str = "") -> None:
-    """Refuse control characters and half characters anywhere in the file, and name the place."""
-    if isinstance(content, str) and UNPRINTABLE.search(content):
-        raise ValueError(f"{place or 'text'}: {content!r} holds a character that cannot be shown")
-    if isinstance(content, dict):
-        for key, value in content.items():
-            refuse_unprintable(key, place)
-            refuse_unprintable(value, f"{place}.{key}" if place else str(key))
-    elif isinstance(content, list | tuple):
-        for i, value in enumerate(content, 1):
-            refuse_unprintable(value, f"{place}[{i}]")
 
 
 def checked_bundle(path: str) -> str:
@@ -58,32 +42,6 @@ def checked_bundle(path: str) -> str:
     return path
 
 
-def each_once(names: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The list, if it names nothing twice."""
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise ValueError(f"{name!r} is there twice; name it once")
-    return names
-
-
-def _plain_number(value: Any) -> Any:
-    """A decimal as the nearest int or float; amounts of budget stay exact instead."""
-    if isinstance(value, Decimal) or value in ("inf", "-inf"):
-        value = float(value)
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _json_number(value: float) -> Any:
-    return str(value) if math.isinf(value) else value  # JSON has no infinity
-
-
-Number = Annotated[
-    int | float,
-    BeforeValidator(_plain_number),
-    PlainSerializer(_json_number),
-    WithJsonSchema({"type": "number"}),
-]
-Scalar = Annotated[bool | int | float | str, BeforeValidator(_plain_number)]
 View = Literal["raw", "consistent", "published"]
 PublishedMethod = Literal["entropy", "least squares"]
 Format = Literal["csv", "parquet", "xlsx", "datapackage", "csvw", "jsonstat", "sdmx"]
@@ -91,18 +49,6 @@ TABLE_FORMATS = ("csv", "parquet")
 """Those that hold every view of every table; others are made from them."""
 CSV_FORMATS = ("datapackage", "csvw")
 """Those that describe the CSV files."""
-
-Amount = Annotated[
-    str,
-    BeforeValidator(lambda x: str(x) if type(x) in (int, Decimal) else x),
-    WithJsonSchema({"type": ["string", "number"], "description": 'e.g. "0.5" or "1/3"'}),
-]
-
-
-class FileEntry(BaseModel):
-    """A part of a release file: it refuses unknown keys, and does not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class EqualBins(FileEntry):
@@ -202,63 +148,6 @@ def _word(word: Any) -> str:
     return str(word).lower() if isinstance(word, bool) else str(word)
 
 
-class PrivacyEntry(FileEntry):
-    """The unit of privacy: whose presence the release must not reveal; there is no default."""
-
-    unit: Literal["add_remove_row", "substitute_row", "person"]
-    column: str | None = Field(None, description="for persons: the column that names them")
-    max_rows: int | None = Field(None, description="for persons: the most rows of one that count")
-    change: Change = Field(
-        "add_remove", description="for persons: added or removed, or substituted"
-    )
-
-    @model_validator(mode="after")
-    def _fits(self) -> PrivacyEntry:
-        complete = self.column is not None and self.max_rows is not None
-        if self.unit == "person" and not complete:
-            raise ValueError(
-                "a person is protected through a column that names them and a cap on their rows: "
-                'write column = "id" and max_rows = 3'
-            )
-        if self.unit != "person" and (self.column is not None or self.max_rows is not None):
-            raise ValueError('column and max_rows go with unit = "person"')
-        return self
-
-    def privacy_unit(self) -> Unit:
-        """The unit of privacy."""
-        if self.unit == "person":
-            return Unit(self.change, self.column, self.max_rows or 0)
-        return Unit("substitute" if self.unit == "substitute_row" else "add_remove")
-
-
-class BudgetEntry(FileEntry):
-    """An exact amount: epsilon, or rho, or epsilon with delta (which is kept as rho)."""
-
-    epsilon: Amount | None = None
-    rho: Amount | None = None
-    delta: Amount | None = None
-
-    @model_validator(mode="after")
-    def _one_currency(self) -> BudgetEntry:
-        if (self.epsilon is None) == (self.rho is None):
-            raise ValueError('give epsilon = "1", or rho = "1/200", or epsilon and delta')
-        if self.rho is not None and self.delta is not None:
-            raise ValueError("delta goes with epsilon; rho stands alone")
-        self.budget()  # refused here, with its place, rather than later
-        return self
-
-    def budget(self) -> Budget:
-        """The amount as a budget."""
-        return _budget(self.epsilon, self.rho, self.delta)
-
-
-class LedgerEntry(BudgetEntry):
-    """Where the budget of the data set is kept, and how much it holds when it is made."""
-
-    path: str
-    dataset: str = Field(description="what the data set is called in the ledger")
-
-
 class TargetEntry(FileEntry):
     """How precise a table must be: "± 50 at 95 %", for each count or for all at once."""
 
@@ -328,15 +217,6 @@ class TableEntry(FileEntry):
                 f"builder; got {' and '.join(choices) or 'none'}"
             )
         return self
-
-
-class PersonsEntry(BudgetEntry):
-    """A table that counts persons, each once in every cell that one of their rows lies in."""
-
-    name: str = Field(min_length=1)
-    title: str = ""
-    rows: tuple[str, ...] = Field((), description="attributes or attribute.level; none: everyone")
-    where: str = Field("", description="a condition in SQL on the rows that count")
 
 
 class SelectionEntry(FileEntry):
@@ -594,11 +474,3 @@ class ReleaseFile(FileEntry):
             except PsephosError as error:
                 raise ReleaseError(f"schema.{name}: {error}") from None
         return Domain.of(attributes)
-
-
-@cache
-def _budget(eps: str | None, in_rho: str | None, delta: str | None) -> Budget:
-    """The budget of amounts as written; cached, for a conversion takes a third of a second."""
-    if in_rho is not None:
-        return rho(in_rho)
-    return epsilon(eps) if delta is None else epsilon_delta(eps, delta)

@@ -20,20 +20,18 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from psephos.errors import ReleaseError
+from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PrivacyEntry
 from psephos.release.spec.entries import (
     AttributeEntry,
-    BudgetEntry,
-    FileEntry,
-    LedgerEntry,
     MethodEntry,
     OutputEntry,
-    PrivacyEntry,
     ReleaseFile,
     SelectionEntry,
     SyntheticEntry,
     TableEntry,
     TargetEntry,
 )
+from psephos.release.spec.entry_types import FileEntry
 
 YAML_ENDINGS = (".yaml", ".yml")
 FILE_NAMES = ("release.toml", "release.yaml", "release.yml", "release.json")
