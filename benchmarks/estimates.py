@@ -2,7 +2,8 @@
 
     least squares    the consistent view: unbiased, and negative where noise says so
     non-negative     cells that are not negative and fit the measurements best, the total held
-    in answers       such cells whose answers are nearest to those of least squares
+    in answers       such cells whose answers are nearest to those of least squares; over
+                     `RANGE_CELLS` cells, where it is never published and slow, it is left out
     entropy          maximum entropy, as far from independent attributes as its own risk says
     published        what the rule of psephos.release.published takes, in whole numbers
 
@@ -112,9 +113,8 @@ class Draw:
             seconds[name] = time.process_time() - started
 
         timed("non-negative", lambda: nonnegative(estimate, hold_total=True).vector)
-        timed(
-            "in answers", lambda: nonnegative(estimate, workload=workload, hold_total=True).vector
-        )
+        if chosen == "in answers" or workload.domain.size <= RANGE_CELLS:
+            timed("in answers", lambda: nearest_cells(estimate, workload))
         timed("entropy", lambda: maximum_entropy(estimate, workload).vector)
         timed("published", lambda: round_cells(vectors[chosen], workload))
         answers = {name: workload.answer(vector) for name, vector in vectors.items()}
@@ -138,8 +138,12 @@ def published_cells(estimate: LeastSquares, workload: ps.Workload) -> Array:
     """The published view's whole cells."""
     if chosen_estimate(workload) == "entropy":
         return round_cells(maximum_entropy(estimate, workload).vector, workload)
-    vector = nonnegative(estimate, workload=workload, hold_total=True).vector
-    return round_cells(vector, workload)
+    return round_cells(nearest_cells(estimate, workload), workload)
+
+
+def nearest_cells(estimate: LeastSquares, workload: ps.Workload) -> Array:
+    """Cells that are not negative, whose answers are nearest to those of least squares."""
+    return nonnegative(estimate, workload=workload, hold_total=True).vector
 
 
 def mixture(
@@ -262,20 +266,27 @@ def compare(cases: Iterator[Case]) -> None:
     rows = RowsAsTheyCome(heads, [36, 9, 9, 4, 12, 5, *[15] * 5, 10, 8, 15, 14, 11, 32])
     for case in cases:
         draws = [Draw.of(case, seed) for seed in range(case.draws)]
-        errors = np.array([[draw.errors[name] for name in NAMES] for draw in draws])
+        errors = np.array([[draw.errors.get(name, math.nan) for name in NAMES] for draw in draws])
         means, spreads = errors.mean(axis=0), errors.std(axis=0, ddof=1)
         mean = dict(zip(NAMES, means, strict=True))
-        seconds = [np.mean([draw.seconds[name] for draw in draws]) for name in NAMES[1:]]
+        seconds = [
+            np.mean([draw.seconds.get(name, math.nan) for draw in draws]) for name in NAMES[1:]
+        ]
         above, beside = (mean["published"] / mean[name] for name in NAMES[:2])
         facts = [case.strategy.name, f"{case.counts.size:,}", case.epsilon, f"{case.signal:.3g}"]
         rows.add(
             [case.name, *facts, str(len(draws))]
-            + [f"{m:.4g} ± {s:.2g}" for m, s in zip(means, spreads, strict=True)]
+            + [mean_and_spread(m, s) for m, s in zip(means, spreads, strict=True)]
             + [chosen_estimate(case.workload), f"{np.mean([draw.gap for draw in draws]):.2f}"]
             + [promise(above, above <= 1), promise(beside, beside <= 1.02)]
             + ["–" if case.signal > 0.1 else promise(1 / above, above <= 1 / 1.5)]
-            + [", ".join(f"{s:.1f}" for s in seconds) + " s"]
+            + [", ".join("–" if math.isnan(s) else f"{s:.1f}" for s in seconds) + " s"]
         )
+
+
+def mean_and_spread(mean: float, spread: float) -> str:
+    """What was measured, a dash where nothing was."""
+    return "–" if math.isnan(mean) else f"{mean:.4g} ± {spread:.2g}"
 
 
 def promise(ratio: float, kept: bool) -> str:

@@ -139,8 +139,8 @@ class MeasuredCells:
         if not products:
             moves = [probe.values for probe in probes]
             return AskedRisk.of_measured(self.tree, self.values, self.variances, moves)
-        fits, whole = [probe.fitted for probe in probes], self.tree.whole
-        return AskedRisk.of(products, self.shape, self.form, self.fitted, fits, whole=whole)
+        fits = [probe.fitted for probe in probes]
+        return AskedRisk.of(products, self.shape, self.form, self.fitted, fits, self.tree)
 
     def _merged_queries(self, factors: Factors) -> Factors | None:
         """Queries on merged cells; None if they are not determined, or count nothing."""
