@@ -131,6 +131,8 @@ class TableTree:
         """A x: the answers of all blocks, one after the other."""
         if self._levels is not None:
             return self._levels.apply(x)
+        if len(self.blocks) == 1:  # one pass after the other, in the same memory
+            return self._product.matvec(x)
         out = np.empty(self.size)
         self._down(self._root, x.reshape(1, -1), out)
         return out
@@ -139,6 +141,9 @@ class TableTree:
         """Aᵀy, in memory of its own."""
         if self._levels is not None:
             return self._levels.transpose(y)
+        if len(self.blocks) == 1:
+            cells = self._product.rmatvec(y)
+            return cells.copy() if np.shares_memory(cells, y) else cells
         table = self._up(self._root, y, 1)
         times = self.cells // table.size
         return table.reshape(-1) if times == 1 else np.repeat(table.reshape(-1), times)
@@ -153,6 +158,10 @@ class TableTree:
         """The stack written out; None where the tree is quicker."""
         most = min(SPARSE_ENTRIES, ENTRIES_PER_BRANCH * self._root.branch_count)
         return WrittenLevels.of(self.blocks, self.shape, most)
+
+    @cached_property
+    def _product(self) -> Kron:
+        return Kron(self.blocks[0])
 
     @cached_property
     def _root(self) -> _Node:
