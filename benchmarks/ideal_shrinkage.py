@@ -7,9 +7,9 @@ noise of a known variance, taken as normal here.
 
     by table        the best share of all deviations of a table, told by the truth: no estimate in
                     the manner of James and Stein is closer
-    by number       the best function of the noisy deviation that is the same for all numbers of a
-                    table with one variance: told which deviations there are, and how many of each,
-                    but not where; it is their mean given the noisy one (Robbins 1951)
+    by number       the best function of the noisy deviation and its variance, one for each table:
+                    told which deviations the table has, but not where; it is their mean given the
+                    noisy one (Robbins 1951), and for a table of one number the best share
     and positive    the same, told as well that no number is negative
     mixed           the best share for every single number, told its deviation by the truth
 
@@ -60,13 +60,9 @@ def risks(case: Case) -> dict[str, float]:
         sums["by table"] += weight * (wide * far**2 + far * wide**2) / (far + wide) ** 2
         sums["mixed"] += weight * float((squares * variances / (squares + variances)).sum())
         numbers += weight * variances.size
-        alike = np.unique(np.round(50 * np.log(variances)), return_inverse=True)[1]
-        for group in range(alike.max() + 1):
-            members = alike == group
-            variance, count = float(variances[members].mean()), int(members.sum())
-            free, positive = best_function(deviations[members], guesses[members], variance, rng)
-            sums["by number"] += weight * count * free
-            sums["and positive"] += weight * count * positive
+        free, positive = best_function(deviations, guesses, variances, rng)
+        sums["by number"] += weight * variances.size * free
+        sums["and positive"] += weight * variances.size * positive
     return {name: math.sqrt(value / numbers) for name, value in sums.items()}
 
 
@@ -80,19 +76,20 @@ def independent(cells: Array) -> Array:
 
 
 def best_function(
-    deviations: Array, guesses: Array, variance: float, rng: np.random.Generator
+    deviations: Array, guesses: Array, variances: Array, rng: np.random.Generator
 ) -> tuple[float, float]:
     """The mean squared error of the mean given a noisy deviation; and given a sign as well."""
-    if deviations.size == 1:  # to be told it is to know it
-        return variance, variance
+    if deviations.size == 1:  # to be told it would be to know it: the best share
+        square, variance = float(deviations[0]) ** 2, float(variances[0])
+        return (square * variance / (square + variance),) * 2
     if deviations.size > MOST_DEVIATIONS:
         sample = rng.choice(deviations.size, MOST_DEVIATIONS, replace=False)
-        deviations, guesses = deviations[sample], guesses[sample]
+        deviations, guesses, variances = (each[sample] for each in (deviations, guesses, variances))
     negative = deviations[None, :] < -guesses[:, None] - 1e-9
     errors: list[tuple[float, float]] = []
     for _ in range(max(1, NOISY_NUMBERS // deviations.size)):
-        noisy = deviations + math.sqrt(variance) * rng.standard_normal(deviations.size)
-        logs = -0.5 * (noisy[:, None] - deviations[None, :]) ** 2 / variance
+        noisy = deviations + np.sqrt(variances) * rng.standard_normal(deviations.size)
+        logs = -0.5 * (noisy[:, None] - deviations[None, :]) ** 2 / variances[:, None]
         means = [_mean(logs, deviations), _mean(np.where(negative, -np.inf, logs), deviations)]
         free, positive = (float(((mean - deviations) ** 2).mean()) for mean in means)
         errors.append((free, positive))
