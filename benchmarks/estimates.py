@@ -2,7 +2,8 @@
 
     least squares    the consistent view: unbiased, and negative where noise says so
     non-negative     cells that are not negative and fit the measurements best, the total held
-    in answers       such cells whose answers are nearest to those of least squares
+    in answers       such cells whose answers are nearest to those of least squares; over
+                     `RANGE_CELLS` cells, where it is never published and slow, it is left out
     entropy          maximum entropy, as far from independent attributes as its own risk says
     published        what the rule of psephos.release.published takes, in whole numbers
 
@@ -112,9 +113,8 @@ class Draw:
             seconds[name] = time.process_time() - started
 
         timed("non-negative", lambda: nonnegative(estimate, hold_total=True).vector)
-        timed(
-            "in answers", lambda: nonnegative(estimate, workload=workload, hold_total=True).vector
-        )
+        if chosen == "in answers" or workload.domain.size <= RANGE_CELLS:
+            timed("in answers", lambda: nearest_cells(estimate, workload))
         timed("entropy", lambda: maximum_entropy(estimate, workload).vector)
         timed("published", lambda: round_cells(vectors[chosen], workload))
         answers = {name: workload.answer(vector) for name, vector in vectors.items()}
@@ -138,8 +138,12 @@ def published_cells(estimate: LeastSquares, workload: ps.Workload) -> Array:
     """The published view's whole cells."""
     if chosen_estimate(workload) == "entropy":
         return round_cells(maximum_entropy(estimate, workload).vector, workload)
-    vector = nonnegative(estimate, workload=workload, hold_total=True).vector
-    return round_cells(vector, workload)
+    return round_cells(nearest_cells(estimate, workload), workload)
+
+
+def nearest_cells(estimate: LeastSquares, workload: ps.Workload) -> Array:
+    """Cells that are not negative, whose answers are nearest to those of least squares."""
+    return nonnegative(estimate, workload=workload, hold_total=True).vector
 
 
 def mixture(
@@ -198,9 +202,12 @@ def adult(folder: Path) -> Iterator[Case]:
             yield Case(f"Adult, up to {order}-way", workload, strategy, counts, epsilon)
 
 
-def releases(folder: Path, names: tuple[str, ...] = ()) -> Iterator[Case]:
+RELEASES = ("population", "epidemic", "labour", "housing")
+
+
+def releases(folder: Path, names: tuple[str, ...] = RELEASES) -> Iterator[Case]:
     """Release files with 20,000 made-up rows."""
-    for name in names or ("population", "epidemic", "housing", "labour"):
+    for name in names:
         with tempfile.TemporaryDirectory() as place:
             shutil.copy(folder / f"releases/{name}.toml", Path(place) / "release.toml")
             job = Job.read(Path(place))
@@ -262,20 +269,27 @@ def compare(cases: Iterator[Case]) -> None:
     rows = RowsAsTheyCome(heads, [36, 9, 9, 4, 12, 5, *[15] * 5, 10, 8, 15, 14, 11, 32])
     for case in cases:
         draws = [Draw.of(case, seed) for seed in range(case.draws)]
-        errors = np.array([[draw.errors[name] for name in NAMES] for draw in draws])
+        errors = np.array([[draw.errors.get(name, math.nan) for name in NAMES] for draw in draws])
         means, spreads = errors.mean(axis=0), errors.std(axis=0, ddof=1)
         mean = dict(zip(NAMES, means, strict=True))
-        seconds = [np.mean([draw.seconds[name] for draw in draws]) for name in NAMES[1:]]
+        seconds = [
+            np.mean([draw.seconds.get(name, math.nan) for draw in draws]) for name in NAMES[1:]
+        ]
         above, beside = (mean["published"] / mean[name] for name in NAMES[:2])
         facts = [case.strategy.name, f"{case.counts.size:,}", case.epsilon, f"{case.signal:.3g}"]
         rows.add(
             [case.name, *facts, str(len(draws))]
-            + [f"{m:.4g} ± {s:.2g}" for m, s in zip(means, spreads, strict=True)]
+            + [mean_and_spread(m, s) for m, s in zip(means, spreads, strict=True)]
             + [chosen_estimate(case.workload), f"{np.mean([draw.gap for draw in draws]):.2f}"]
             + [promise(above, above <= 1), promise(beside, beside <= 1.02)]
             + ["–" if case.signal > 0.1 else promise(1 / above, above <= 1 / 1.5)]
-            + [", ".join(f"{s:.1f}" for s in seconds) + " s"]
+            + [", ".join("–" if math.isnan(s) else f"{s:.1f}" for s in seconds) + " s"]
         )
+
+
+def mean_and_spread(mean: float, spread: float) -> str:
+    """What was measured, a dash where nothing was."""
+    return "–" if math.isnan(mean) else f"{mean:.4g} ± {spread:.2g}"
 
 
 def promise(ratio: float, kept: bool) -> str:
@@ -331,44 +345,6 @@ def memory(_: Path) -> None:
             tracemalloc.stop()
         rows.add([name, f"{counts.size:,}", *[f"{peak:.1f}" for peak in peaks]])
     print()
-
-
-IDEAL = ("Adult, up to 2-way", "population, dense", "SF1, 20,000 rows")
-
-
-def ideal(folder: Path) -> None:
-    """What a shrinkage could reach that knew the truth, where 1.5 times below fails at ε 1.
-
-    For every asked number it knows which is nearer to the truth: the number of the independent
-    attributes with the true tables of one attribute each, or least squares in the mean. "keep or
-    drop" takes the nearer of the two, "mixed" the best mixture of both, number by number, and
-    "by table" the best mixture that is the same for all numbers of a table: no shrinkage by
-    tables can be closer, however it estimates its shares.
-    """
-    heads = ["case", "least squares", "a 1.5th of it", "keep or drop", "mixed", "by table"]
-    rows = RowsAsTheyCome([*heads, "above the noise"], [20, 13, 13, 12, 8, 8, 15])
-    cases = [*adult(folder), *releases(folder, ("population",)), *census(folder)]
-    for case in (each for each in cases if each.name in IDEAL and each.epsilon == "1"):
-        workload, axes = case.workload, range(len(case.workload.domain.shape))
-        cells = case.counts.reshape(workload.domain.shape)
-        product = np.ones(1)
-        for axis in axes:
-            table = cells.sum(axis=tuple(other for other in axes if other != axis))
-            product = np.multiply.outer(product, table / cells.sum()).ravel()
-        truth = workload.answer(case.counts)
-        off = (truth - workload.answer(product * cells.sum())) ** 2
-        form = case.strategy.form(ps.epsilon(case.epsilon), UNIT)
-        products = range(len(workload.products))
-        noise = np.concatenate([form.variances(workload.factors(k)).ravel() for k in products])
-        squares = np.array([each.weight**2 for each in workload.products])
-        weights = np.repeat(squares, workload.query_counts) / (squares @ workload.query_counts)
-        bounds = [noise, noise / 1.5**2, np.minimum(off, noise), off * noise / (off + noise)]
-        table = np.repeat(np.arange(len(squares)), workload.query_counts)
-        far, wide = (np.bincount(table, each)[table] for each in (off, noise))
-        bounds.append((noise * far**2 + off * wide**2) / (far + wide) ** 2)
-        figures = [f"{math.sqrt(float(weights @ each)):.2f}" for each in bounds]
-        rows.add([case.name, *figures, f"{float((off > noise).mean()):.0%}"])
-    print("\nAbove the noise: numbers further from the independent ones than noise is wide.\n")
 
 
 def priors(_: Path, draws: int = 3) -> None:
@@ -497,7 +473,8 @@ def beside_mbi(folder: Path) -> None:
         "mbi",
         "CPU of entropy",
     ]
-    rows = RowsAsTheyCome([*heads, "of mbi", "compiling"], [18, 7, 4, 5, *[15] * 3, 14, 8, 9])
+    heads += ["of mbi", "times faster", "compiling"]
+    rows = RowsAsTheyCome(heads, [18, 7, 4, 5, *[15] * 3, 14, 8, 12, 9])
     for attributes, draws in ((MBI_ATTRIBUTES, DRAWS), (MORE_MBI_ATTRIBUTES, FEW_DRAWS)):
         domain, counts = adult_counts(folder, attributes)
         for order in (2, 3):
@@ -528,7 +505,8 @@ def _mbi_row(case: Case) -> list[str]:
     return (
         [case.name, f"{case.counts.size:,}", case.epsilon, str(case.draws)]
         + [f"{m:.4g} ± {s:.2g}" for m, s in zip(means, spreads, strict=True)]
-        + [f"{ours:.2f} s", f"{theirs:.1f} s", f"{max(compiling - theirs, 0):.0f} s"]
+        + [f"{ours:.2f} s", f"{theirs:.2f} s", promise(theirs / ours, theirs >= 5 * ours)]
+        + [f"{max(compiling - theirs, 0):.0f} s"]
     )
 
 
@@ -573,11 +551,16 @@ PARTS: dict[str, Callable[[Path], Iterator[Case]]] = {
 
 
 def main(arguments: list[str]) -> None:
-    others = {"coverage": coverage, "mbi": beside_mbi, "ideal": ideal, "memory": memory}
+    others = {"coverage": coverage, "mbi": beside_mbi, "memory": memory}
     others |= {"cost": cost, "priors": priors}
     chosen = [word for word in arguments if word in PARTS or word in others]
-    folders = [Path(word) for word in arguments if word not in chosen]
+    files = tuple(word for word in arguments if word in RELEASES)
+    folders = [Path(word) for word in arguments if word not in (*chosen, *files)]
     folder = folders[0] if folders else Path(__file__).parents[2] / "shared"
+    if files:
+        print(f"### Release files: {', '.join(files)}\n")
+        compare(releases(folder, files))
+        return
     for part in chosen or [*PARTS, *others]:
         if part in others:
             others[part](folder)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import psephos.infer.table_tree
+import psephos.infer.written_levels
 from psephos import matrix as mx
 from psephos.infer.table_tree import TableTree
 
@@ -19,11 +20,16 @@ FACTORS = (
 PRODUCTS = st.tuples(*map(st.sampled_from, FACTORS)).map(mx.Kron)
 
 
-@pytest.fixture(params=[0, 1 << 20], ids=["branches", "sparse"], autouse=True)
-def written(request):
-    """Both ways to compute: along the branches, and by the stack written out."""
+@pytest.fixture(params=["branches", "one matrix", "levels"], autouse=True)
+def way(request):
+    """All ways to compute: along the branches, and by the stack written out, cut or not."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(psephos.infer.table_tree, "SPARSE_ENTRIES", request.param)
+        entries = 0 if request.param == "branches" else 1 << 20
+        patch.setattr(psephos.infer.table_tree, "SPARSE_ENTRIES", entries)
+        # A matrix more costs far more than entries, or far less.
+        calls = -10_000 if request.param == "levels" else 10_000
+        patch.setattr(psephos.infer.written_levels, "CALL_ENTRIES", calls)
+        patch.setattr(psephos.infer.table_tree, "ENTRIES_PER_BRANCH", 1 << 20)
         yield request.param
 
 
@@ -62,9 +68,18 @@ def test_squares_have_squared_entries(blocks, x):
         assert_allclose(tree.restore_answers(b, part), block.dense() ** 2 @ x)
 
 
-def test_small_stacks_are_written_out(written):
+def test_small_stacks_are_written_out(way):
     tree = TableTree.of([mx.Kron(tuple(map(mx.Identity, SHAPE)))], SHAPE)
-    assert (tree._sparse is not None) == (written > 0)
+    matrices = 0 if tree._levels is None else len(tree._levels.down)
+    assert matrices == {"branches": 0, "one matrix": 1, "levels": 3}[way]
+
+
+@given(st.lists(PRODUCTS, min_size=1, max_size=6))
+def test_the_written_matrix_has_a_row_for_each_cell(blocks):
+    tree = TableTree.of(blocks, SHAPE)
+    if tree.written is not None:
+        columns = [tree.transpose(row) for row in np.eye(tree.size)]
+        assert_allclose(tree.written.toarray(), np.transpose(columns))
 
 
 def test_tables_of_counts_are_their_own_squares():

@@ -66,12 +66,12 @@ class AskedRisk:
         form: Form,
         fitted: Fitted,
         probes: Sequence[Fitted],
-        *,
-        whole: bool,
+        measured: TableTree,
     ) -> AskedRisk:
         """Products of queries with their weights, least squares, and least squares of probes."""
         compact = [tuple(_compact(factor) for factor in factors) for factors, _ in products]
-        tree = TableTree.of([Kron(factors) for factors in compact], shape, whole=whole)
+        tree = TableTree.of([Kron(factors) for factors in compact], shape, whole=measured.whole)
+        tree = measured if tree.blocks == measured.blocks else tree  # it is known, and written out
         weights = tree.repeated([weight for _, weight in products])
 
         def answers(fit: Fitted) -> Array:

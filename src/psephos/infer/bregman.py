@@ -129,6 +129,12 @@ class EntropyProblem:
         sums = point.answers if squares is self.tree else squares.apply(point.x)
         return np.asarray(np.maximum(sums - point.answers**2 / self.total, 0))
 
+    def ridge(self, strength: float) -> Array:
+        """λ = τσ²; without memory where all are the same."""
+        if self.variances.strides == (0,):
+            return np.broadcast_to(strength * self.variances[0], self.variances.shape)
+        return np.asarray(strength * self.variances)
+
     def curvature(self, point: ExponentialPoint, v: Array) -> Array:
         """H v."""
         cells = self.tree.transpose(v)
@@ -155,7 +161,7 @@ class EntropyProblem:
         """The same from the pairs of few numbers."""
         curvature = pairs.weighted(point.x)
         curvature -= np.outer(point.answers, point.answers / self.total)
-        return Factored.of(curvature, strength * self.variances)
+        return Factored.of(curvature, self.ridge(strength))
 
     def solve(
         self,
@@ -166,7 +172,7 @@ class EntropyProblem:
         near: Factored | None = None,
     ) -> Array:
         """A v with (H + λ) v ≈ r, guided by the factor of a point nearby if there is one."""
-        ridge = strength * self.variances
+        ridge = self.ridge(strength)
 
         def apply(v: Array) -> Array:
             image = self.curvature(point, v)
@@ -206,7 +212,8 @@ class EntropyProblem:
         for _ in range(MOST_NEWTON_STEPS):
             if self.gap(g) <= GAP_TOLERANCE:
                 break
-            p = self.solve(point, strength, -g, NEWTON_SHARE, near)
+            p = self.solve(point, strength, g, NEWTON_SHARE, near)
+            np.negative(p, out=p)
             longer = objective.descend(point, g, p)
             if longer is None:
                 break
@@ -223,15 +230,17 @@ class _Dual:
     strength: float
 
     def gradient(self, point: ExponentialPoint) -> Array:
-        ridge = self.strength * self.problem.variances
-        move = point.theta - self.centre
-        return np.asarray(point.answers - self.problem.values + ridge * move)
+        gradient = point.theta - self.centre
+        gradient *= self.problem.ridge(self.strength)
+        gradient += point.answers
+        gradient -= self.problem.values
+        return np.asarray(gradient)
 
     def value(self, point: ExponentialPoint) -> float:
         move = point.theta - self.centre
-        ridge = self.strength * self.problem.variances
+        ridge = self.problem.ridge(self.strength)
         linear = self.problem.total * point.log_mass - float(self.problem.values @ point.theta)
-        return linear + 0.5 * float((ridge * move) @ move)
+        return linear + 0.5 * float(np.einsum("i,i,i", ridge, move, move))
 
     def descend(self, point: ExponentialPoint, g: Array, p: Array) -> ExponentialPoint | None:
         """A point along p that is lower as promised (Armijo 1966); None if there is none."""

@@ -211,6 +211,7 @@ def _path(
         if gain > 0:
             stop = _Stop(point.theta, steps, gap, freedom, risk / asked_risk.numbers)
             best = risk, answers, stop
+        del answers  # unless they are the best, a vector less while the next step is taken
         if idle >= IDLE_STEPS:
             break
     if best is None:

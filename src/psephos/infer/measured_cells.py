@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.random import default_rng
@@ -47,14 +48,15 @@ class ProbedFit:
 
     several: Fitted
     column: int
-    known: dict[Factors, Array] = field(repr=False)
-    """What several probes answered before, a column for each."""
+    known: dict[tuple[int, ...], tuple[Factors, Array]] = field(repr=False)
+    """What several probes answered before, a column for each: by the objects, which it keeps."""
 
     def answers(self, factors: Factors) -> Array:
         """The answers of ⊗ W_i, in the order of its rows."""
-        if factors not in self.known:
-            self.known[factors] = self.several.answers(factors)
-        return np.ascontiguousarray(self.known[factors][:, self.column])
+        key = tuple(map(id, factors))  # many matrices take long to compare
+        if key not in self.known:
+            self.known[key] = factors, self.several.answers(factors)
+        return np.ascontiguousarray(self.known[key][1][:, self.column])
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +124,7 @@ class MeasuredCells:
         moves = [deviations * sign for sign in signs]
         if count == 1:
             return [Probe(moves[0], self.fit(moves[0]))]
-        fitted, known = self.fit(np.column_stack(moves)), dict[Factors, Array]()
+        fitted, known = self.fit(np.column_stack(moves)), dict[tuple[int, ...], Any]()
         return [Probe(move, ProbedFit(fitted, j, known)) for j, move in enumerate(moves)]
 
     def axis_factors(self, axis: int | None) -> Factors:
@@ -139,8 +141,8 @@ class MeasuredCells:
         if not products:
             moves = [probe.values for probe in probes]
             return AskedRisk.of_measured(self.tree, self.values, self.variances, moves)
-        fits, whole = [probe.fitted for probe in probes], self.tree.whole
-        return AskedRisk.of(products, self.shape, self.form, self.fitted, fits, whole=whole)
+        fits = [probe.fitted for probe in probes]
+        return AskedRisk.of(products, self.shape, self.form, self.fitted, fits, self.tree)
 
     def _merged_queries(self, factors: Factors) -> Factors | None:
         """Queries on merged cells; None if they are not determined, or count nothing."""

@@ -49,10 +49,36 @@ MOST_STEPS = 500
 
 
 class Cover(NamedTuple):
-    """Rows M of whole numbers from 0: their column sums, and √(Σ 1/c) over all of them."""
+    """Blocks M of whole numbers from 0, and √(Σ 1/c) over all of their rows."""
 
-    sums: Array
+    blocks: tuple[Matrix, ...]
     width: float
+
+    def total(self, x: Array) -> float:
+        """1ᵀMx, the sum of all answers."""
+        return sum(float(_column_sums(block).matvec(x)[0]) for block in self.blocks)
+
+    def misses(self, x: Array) -> bool:
+        """Is there a cell with x ≠ 0 that no row reaches?"""
+        if any(_reaches_all(block) for block in self.blocks):
+            return False
+        if not self.blocks:
+            return bool(x.any())
+        sums = np.zeros(x.size)
+        for block in self.blocks:
+            sums += block._column_sums()
+        return bool(x[sums == 0].any())
+
+
+def _column_sums(block: Matrix) -> Matrix:
+    """1ᵀM, a row: of a product the product of its factors', which needs no vector of cells."""
+    factors = block.factors if isinstance(block, Kron) else (block,)
+    return Kron(tuple(Dense(factor._column_sums()[None, :]) for factor in factors))
+
+
+def _reaches_all(block: Matrix) -> bool:
+    factors = block.factors if isinstance(block, Kron) else (block,)
+    return all((factor._column_sums() > 0).all() for factor in factors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,13 +223,14 @@ class NormalEquations:
 
     @cached_property
     def cover(self) -> Cover:
-        """The rows that are whole and not negative, and the cells that they reach."""
-        sums, width = np.zeros(self.target.size), 0.0
-        for block, weight in zip(self.blocks, self.weights, strict=True):
-            if weight > 0 and block.is_nonnegative and block.entry_type.kind == "i":
-                sums += block._column_sums()
-                width += block.shape[0] / weight
-        return Cover(sums, math.sqrt(width))
+        """The blocks that are whole and not negative."""
+        several = [
+            (block, block.shape[0] / weight)
+            for block, weight in zip(self.blocks, self.weights, strict=True)
+            if weight > 0 and block.is_nonnegative and block.entry_type.kind == "i"
+        ]
+        width = math.sqrt(sum(rows for _, rows in several))
+        return Cover(tuple(block for block, _ in several), width)
 
     def with_total(self, total: float | None) -> NormalEquations:
         """The same with one measurement more: a total, met to a small share of what it moves.
@@ -369,6 +396,7 @@ def guided_gradients(
         before, size = size, float(r @ scaled)
         direction *= size / before
         direction += scaled
+        del q, scaled  # two vectors less while the next direction is tried
     return p
 
 

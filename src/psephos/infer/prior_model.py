@@ -83,7 +83,7 @@ class PriorModel:
             cells = (1 - UNIFORM_SHARE) * (given / given.sum()) + uniform
         cells, shares = _merged(measured, cells, zeros, even=given is None)
         count, moves = _total(measured, probes, cells, total)
-        theta = np.zeros(tree.size)
+        theta = np.broadcast_to(0.0, tree.size)
         tangents = tuple(
             Tangent(probe.values, TableMove(one_way, slope), move, theta)
             for probe, slope, move in zip(probes, slopes, moves, strict=True)

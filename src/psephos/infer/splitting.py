@@ -244,10 +244,10 @@ def gap_of(
         gamma = rest + 2 * float(largest @ table)
         best = min(best, beta + math.sqrt(max(beta**2 + gamma, 0.0)))
     cover = normal.cover
-    if not slope[cover.sums == 0].any():
+    if not cover.misses(slope):
         steepest = float(slope.max(initial=0.0))
         beta = steepest * cover.width
-        gamma = rest + 2 * steepest * float(cover.sums @ z)
+        gamma = rest + 2 * steepest * cover.total(z)
         best = min(best, beta + math.sqrt(max(beta**2 + gamma, 0.0)))
     return best / normal.noise if normal.noise else best
 

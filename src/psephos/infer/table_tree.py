@@ -14,7 +14,7 @@ that is not. Cells and answers are in the tree's own order: `arrange` brings cel
 `arrange_answers` the answers of a block.
 
 Where a walk through the branches takes longer than the numbers themselves, the stack is written out
-as one sparse matrix instead.
+as sparse matrices instead (psephos.infer.written_levels).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -31,6 +31,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from psephos.errors import UnsupportedError
+from psephos.infer.written_levels import SPARSE_ENTRIES, WrittenLevels
 from psephos.inverse.form import Factors
 from psephos.matrix import Dense, Identity, Kron, Matrix, is_total
 from psephos.matrix.core import totals
@@ -39,8 +40,6 @@ from psephos.values import Array
 
 WRITTEN_FACTOR_ENTRIES = 1 << 24
 """The most entries of a factor that is written out for the squares of its entries."""
-SPARSE_ENTRIES = 400_000
-"""The most entries of a stack that is written out as a sparse matrix: more leave the cache."""
 ENTRIES_PER_BRANCH = 10_000
 """Entries of a sparse matrix that take about as long as one branch of the tree."""
 
@@ -130,16 +129,21 @@ class TableTree:
 
     def apply(self, x: Array) -> Array:
         """A x: the answers of all blocks, one after the other."""
-        if self._sparse is not None:
-            return np.asarray(self._sparse[0] @ x)
+        if self._levels is not None:
+            return self._levels.apply(x)
+        if len(self.blocks) == 1:  # one pass after the other, in the same memory
+            return self._product.matvec(x)
         out = np.empty(self.size)
         self._down(self._root, x.reshape(1, -1), out)
         return out
 
     def transpose(self, y: Array) -> Array:
         """Aᵀy, in memory of its own."""
-        if self._sparse is not None:
-            return np.asarray(self._sparse[1] @ y)
+        if self._levels is not None:
+            return self._levels.transpose(y)
+        if len(self.blocks) == 1:
+            cells = self._product.rmatvec(y)
+            return cells.copy() if np.shares_memory(cells, y) else cells
         table = self._up(self._root, y, 1)
         times = self.cells // table.size
         return table.reshape(-1) if times == 1 else np.repeat(table.reshape(-1), times)
@@ -147,24 +151,17 @@ class TableTree:
     @property
     def written(self) -> sp.csr_array | None:
         """Aᵀ written out, a row for each cell; None where the tree is quicker."""
-        return None if self._sparse is None else self._sparse[1]
+        return None if self._levels is None else self._levels.transposed_matrix
 
     @cached_property
-    def _sparse(self) -> tuple[sp.csr_array, sp.csr_array] | None:
-        """The stack written out, and its transpose; None where the tree is quicker."""
-        different = {factor for factors in self.blocks for factor in factors}
-        if max(math.prod(factor.shape) for factor in different) > SPARSE_ENTRIES:
-            return None
-        written = {factor: _Entries.of(factor) for factor in different}
-        entries = sum(math.prod(written[f].values.size for f in factors) for factors in self.blocks)
-        if entries > min(SPARSE_ENTRIES, ENTRIES_PER_BRANCH * self._root.branch_count):
-            return None
-        parts = [reduce(_Entries.kron, [written[f] for f in factors]) for factors in self.blocks]
-        rows = [start + part.rows for start, part in zip(self.starts, parts, strict=False)]
-        places = np.concatenate(rows), np.concatenate([part.columns for part in parts])
-        values = np.concatenate([part.values for part in parts])
-        stack = sp.csr_array((values, places), shape=(self.size, self.cells))
-        return stack, sp.csr_array(stack.T)
+    def _levels(self) -> WrittenLevels | None:
+        """The stack written out; None where the tree is quicker."""
+        most = min(SPARSE_ENTRIES, ENTRIES_PER_BRANCH * self._root.branch_count)
+        return WrittenLevels.of(self.blocks, self.shape, most)
+
+    @cached_property
+    def _product(self) -> Kron:
+        return Kron(self.blocks[0])
 
     @cached_property
     def _root(self) -> _Node:
@@ -233,33 +230,6 @@ class TableTree:
     def _unordered(self, sizes: Sequence[int]) -> list[int]:
         """Sizes of the tree's axes, as the domain orders them."""
         return [sizes[place] for place in np.argsort(self.order)]
-
-
-@dataclass(frozen=True, eq=False)
-class _Entries:
-    """The entries of a matrix that are not zero, and where they stand."""
-
-    shape: tuple[int, int]
-    rows: Array
-    columns: Array
-    values: Array
-
-    @classmethod
-    def of(cls, factor: Matrix) -> _Entries:
-        if isinstance(factor, Identity):
-            return cls(factor.shape, np.arange(factor.n), np.arange(factor.n), np.ones(factor.n))
-        array = factor.dense(limit=SPARSE_ENTRIES)
-        rows, columns = np.nonzero(array)
-        return cls(factor.shape, rows, columns, array[rows, columns].astype(float))
-
-    def kron(self, other: _Entries) -> _Entries:
-        rows, columns = (self.shape[axis] * other.shape[axis] for axis in (0, 1))
-        return _Entries(
-            (rows, columns),
-            np.add.outer(self.rows * other.shape[0], other.rows).ravel(),
-            np.add.outer(self.columns * other.shape[1], other.columns).ravel(),
-            np.multiply.outer(self.values, other.values).ravel(),
-        )
 
 
 @dataclass(frozen=True, eq=False)

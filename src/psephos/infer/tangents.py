@@ -111,8 +111,9 @@ class Tangent:
 
     def step(self, problem: EntropyProblem, point: ExponentialPoint, strength: float) -> Tangent:
         """The derivative after one step more, which ended at this point."""
-        change = self.prior.cells()
-        rest = self.values - problem.tree.apply(_reweighted(change, problem, point, self.total))
+        change = _reweighted(self.prior.cells(), problem, point, self.total)
+        rest = self.values - problem.tree.apply(change)
+        del change  # a vector of cells less while the system is solved
         rest -= problem.curvature(point, self.theta)
         # (H + λ)(dθ_k - dθ_{k-1}) = dy - b - H dθ_{k-1}
         move = problem.solve(point, strength, rest, TANGENT_SHARE)

@@ -20,7 +20,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import product
 from typing import ClassVar
 
@@ -94,11 +94,21 @@ class Spectrum(ShiftedForm):
     """X = V diag(λ) Vᵀ with V orthogonal, a product over groups of axes."""
 
     vectors: Kron
-    values: Array
+    values: tuple[Array, ...]
+    """Eigenvalues are products of one number of each of these, the last going round fastest."""
 
     @cached_property
     def scale(self) -> float:  # type: ignore[override]
-        return _geometric_mean(self.values, np.ones(self.values.size))
+        means = (_geometric_mean(each, np.ones(each.size)) for each in self.values)
+        return math.prod(means)
+
+    @cached_property
+    def _halves(self) -> tuple[Array, Array]:
+        """Two columns whose outer product has all eigenvalues: a vector of these is not needed."""
+        head, tail = list(self.values), np.ones(1)
+        while head and tail.size * head[-1].size <= SPECTRUM_PART:
+            tail = np.multiply.outer(head.pop(), tail).ravel()
+        return reduce(lambda a, b: np.multiply.outer(a, b).ravel(), head, np.ones(1)), tail
 
     @property
     def effort(self) -> float:
@@ -107,10 +117,13 @@ class Spectrum(ShiftedForm):
     def at(self, shift: float) -> ShiftedMap:
         def solve(v: Array, _: Array) -> Array:
             coordinates = self.vectors.rmatvec(v)
-            for part in range(0, v.size, SPECTRUM_PART):
-                some = slice(part, part + SPECTRUM_PART)
-                np.divide(coordinates[some], self.values[some] + shift, out=v[some])
-            del coordinates  # or there would be three vectors at once
+            head, tail = self._halves
+            table, out = coordinates.reshape(-1, tail.size), v.reshape(-1, tail.size)
+            rows = max(1, SPECTRUM_PART // tail.size)
+            for start in range(0, head.size, rows):
+                some = slice(start, start + rows)
+                np.divide(table[some], np.outer(head[some], tail) + shift, out=out[some])
+            del coordinates, table  # or there would be three vectors at once
             return self.vectors.matvec(v)
 
         return solve
@@ -268,7 +281,7 @@ def shifted_form(
         for block, c in zip(blocks, weights, strict=True):
             x += c * block.gram().dense(limit=cells * cells)
         values, vectors = np.linalg.eigh(x)
-        return Spectrum(Kron((Dense(vectors),)), np.maximum(values, 0))
+        return Spectrum(Kron((Dense(vectors),)), (np.maximum(values, 0),))
     unit = Kron(tuple(Identity(n) for n in shape))
     if max(shape) <= SPECTRUM_AXIS and block_classes([*blocks, unit], shape) is not None:
         return ClassSpectrum(Classes.of([*blocks, unit], [*weights, min(weights)], shape))
@@ -317,7 +330,7 @@ def _marginal_eigenvectors(shape: tuple[int, ...], information: dict[Axes, float
         values[tuple(int(i in s) for i in axes)] = value
     for k, i in enumerate(axes):
         values = np.repeat(values, [1, shape[i] - 1], axis=k)
-    return Spectrum(_grouped([constant_first(shape[i]) for i in axes]), values.reshape(-1))
+    return Spectrum(_grouped([constant_first(shape[i]) for i in axes]), (values.reshape(-1),))
 
 
 def _product_eigenvectors(factors: Sequence[Matrix], weight: float) -> Spectrum:
@@ -338,10 +351,9 @@ def _product_eigenvectors(factors: Sequence[Matrix], weight: float) -> Spectrum:
 
 
 def _eigenvectors(pairs: Sequence[tuple[Array, Array]], weight: float) -> Spectrum:
-    values = np.full(1, weight)
-    for axis_values, _ in pairs:
-        values = np.multiply.outer(values, np.maximum(axis_values, 0)).ravel()
-    return Spectrum(_grouped([vectors for _, vectors in pairs]), values)
+    values = [np.maximum(axis_values, 0) for axis_values, _ in pairs]
+    values[0] = weight * values[0]
+    return Spectrum(_grouped([vectors for _, vectors in pairs]), tuple(values))
 
 
 def _grouped(bases: Sequence[Array]) -> Kron:
