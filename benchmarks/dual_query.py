@@ -5,6 +5,7 @@
               generated table of Netflix's shape
     figure3   error and time against the number of queries, KDD99, (1, 0.001)
     figure4   error and time against the number of attributes, 50 to 512,000, generated, (1, 0.001)
+    small     16 binary attributes of Adult, where plans over all cells have their say too
 
 Every row is a mean of runs. Beside ours, accounted for in zCDP, stand the same game under the
 paper's Theorem 4.1, and answers that need no data: zero for every query, the uniform distribution,
@@ -25,7 +26,7 @@ import math
 import sys
 import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from psephos.domain.conjunctions import Conjunctions
 from psephos.kernel.simulate import simulation
 from psephos.plans.dual_query import DRAWS_A_ROUND as DRAWS
 from psephos.plans.dual_query import LEARNING_RATE, GameParameters
+from psephos.synthesis.sample import sample
 from psephos.values import Array
 
 UNIT = ps.add_remove_row()
@@ -66,6 +68,7 @@ class Data:
     domain: ps.Domain
     rows: int
     packed: PackedRows
+    codes: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -166,7 +169,7 @@ def uci(folder: Path, name: str) -> Data:
     codes = np.stack(columns, axis=1)
     sizes = [max(size, int(codes[:, j].max()) + 1, 2) for j, size in enumerate(sizes)]
     domain = ps.Domain.of(dict(zip(names, sizes, strict=True)))
-    return Data(name, domain, len(codes), PackedRows.of_codes(codes, domain.shape))
+    return Data(name, domain, len(codes), PackedRows.of_codes(codes, domain.shape), codes)
 
 
 def binned(column: Array, shares: bool) -> Array:
@@ -357,6 +360,88 @@ def figure4(folder: Path, most: int) -> None:
     )
 
 
+SMALL_ATTRIBUTES = 16
+
+
+def halves(folder: Path) -> Array:
+    """The counts of all cells of 16 features of Adult, those that are nearest to half of it."""
+    data = uci(folder, "adult")
+    pairs = [(a, v) for a, size in enumerate(data.domain.shape) for v in range(size)]
+    shares = data.packed.counts(Conjunctions(*np.array(pairs).T[:, :, None])) / data.rows
+    features = sorted(np.argsort(np.abs(shares - 0.5), kind="stable")[:SMALL_ATTRIBUTES])
+    cells = np.zeros(data.rows, dtype=np.int64)
+    for attribute, value in (pairs[feature] for feature in features):
+        cells = 2 * cells + (data.codes[:, attribute] == value)
+    return np.bincount(cells, minlength=2**SMALL_ATTRIBUTES)
+
+
+def small(folder: Path, runs: int) -> None:
+    """All three-way conjunctions of 16 binary attributes, by plans with a vector of all cells."""
+    counts, budget = halves(folder), ps.epsilon_delta("1", DELTA)
+    domain = ps.Domain.of({f"a{i}": 2 for i in range(SMALL_ATTRIBUTES)})
+    workload, rows = ps.marginals(domain, k=3), int(counts.sum())
+    truth = workload.answer(counts.reshape(domain.shape))
+    strategies = {
+        "OPT_M": (ps.select.opt_marginals(workload), ps.epsilon(1)),
+        "residuals": (ps.select.residual(workload, ps.NoiseKind.GAUSSIAN), budget),
+    }
+
+    def handle(spend: ps.Budget, seed: int) -> ps.ProtectedVector:
+        return ps.simulate(counts, domain, unit=UNIT, budget=spend, seed=seed).vectorise()
+
+    def planned(name: str, spend: ps.Budget, **options: object) -> Callable[[int], Array]:
+        def answers(seed: int) -> Array:
+            key = f"run {seed}"
+            run = ps.plans.run(name, handle(spend, seed), workload, spend=spend, key=key, **options)
+            return run.answer(workload).values
+
+        return answers
+
+    def sampled(name: str) -> Callable[[int], Array]:
+        def answers(seed: int) -> Array:
+            strategy, spend = strategies[name]
+            measured = handle(spend, seed).measure(strategy.query, spend=spend)
+            estimate = ps.infer.least_squares(measured)
+            cells = ps.infer.nonnegative(estimate, workload=workload, total=rows)
+            table = sample(cells, generator=np.random.default_rng(seed), workload=workload)
+            return workload.answer(table.counts(domain.names))
+
+        return answers
+
+    methods = {
+        "DualQuery": planned("DualQuery", budget, rows=rows),
+        "MWEM": planned("MWEM", ps.epsilon(1), rows=rows),
+        "OPT_M, rows": sampled("OPT_M"),
+        "residuals, rows": sampled("residuals"),
+        "AdaptiveMarginals": planned("AdaptiveMarginals", budget),
+    }
+    lines = []
+    for name, answers in methods.items():
+        errors, begin = [], time.process_time()
+        for seed in range(runs):
+            gaps = np.abs(answers(seed) - truth) / rows
+            errors.append((gaps.max(), gaps.mean()))
+        seconds = (time.process_time() - begin) / runs
+        (top, mean), (spread, mean_spread) = np.mean(errors, axis=0), np.std(errors, axis=0)
+        lines.append([name, f"{top:.4f} ± {spread:.4f}", f"{mean:.5f} ± {mean_spread:.5f}",
+                      f"{seconds:.1f}"])  # fmt: skip
+        print(lines[-1], file=sys.stderr, flush=True)
+    one_way = [counts.reshape(domain.shape).sum(tuple(j for j in range(16) if j != i)) / rows
+               for i in range(SMALL_ATTRIBUTES)]  # fmt: skip
+    independent = np.array(1.0)
+    for share in one_way:
+        independent = np.multiply.outer(independent, share)
+    guesses = {
+        "zero": np.zeros(truth.size),
+        "uniform": np.full(truth.size, rows / 8),
+        "independent attributes, no noise": workload.answer(rows * independent),
+    }
+    for name, guess in guesses.items():
+        gaps = np.abs(guess - truth) / rows
+        lines.append([name, f"{gaps.max():.4f}", f"{gaps.mean():.5f}", ""])
+    table(["method", "largest", "mean", "CPU s"], lines)
+
+
 def plot(
     name: str,
     over: str,
@@ -390,6 +475,7 @@ SECTIONS = {
     "figure2": (figure2, 5),
     "figure3": (figure3, 3),
     "figure4": (figure4, 512_000),
+    "small": (small, 5),
 }
 
 

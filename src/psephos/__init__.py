@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from psephos.release.requests import MeasuredRequest
     from psephos.release.run import rehearse, release
     from psephos.release.verify import Check, Verification, verify
-    from psephos.release.views import Distance, Shift, Views
+    from psephos.release.views import Distance, Shift, TotalGap, Views
     from psephos.strategy import select
     from psephos.strategy.strategy import Strategy
     from psephos.synthesis.method import SyntheticChoice
@@ -241,6 +241,7 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "Views",
     "PlanViews",
     "Distance",
+    "TotalGap",
     "PublishedRule",
     "PublishedGroups",
     "GroupedFit",
@@ -337,7 +338,7 @@ _NAMES_OF = {
     "psephos.release.verify": "Check Verification verify",
     "psephos.release.published": "PublishedRule",
     "psephos.release.published_groups": "GroupedFit PublishedGroups",
-    "psephos.release.views": "Distance Shift Views",
+    "psephos.release.views": "Distance Shift TotalGap Views",
     "psephos.strategy.strategy": "Strategy",
     "psephos.synthesis.method": "SyntheticChoice",
     "psephos.synthesis.quality": "SyntheticQuality TableDistance",

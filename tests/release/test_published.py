@@ -1,6 +1,7 @@
 """The published view: what it is rounded from, its intervals, and what verification finds."""
 
 import json
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from psephos.release.bundle import ESTIMATE_FILE, Bundle
 from psephos.release.files import read_floats, sha256_of
 from psephos.release.forecast import forecast_measured as plan
 from psephos.release.forecast import published_seconds
+from psephos.release.preflight import check_release, create_ledger
 from psephos.release.published import PublishedRule, share_of_ranges
 from psephos.release.request import Job
 from psephos.release.run import rehearse
@@ -223,6 +225,29 @@ def test_made_up_rows_respect_what_is_public(tmp_path):
     assert counts.sum() == 500
     assert job.zeros is not None
     assert not counts[job.zeros].any()
+
+
+def test_a_declared_total_far_from_the_noisy_one_is_told_when_published(tmp_path):
+    """By the noisy numbers alone: 600 rows, whose total is known to within a few tens of rows."""
+    far, near = (released(tmp_path / f"{n}", f"total = {n}\n{RELEASE}") for n in (6000, 600))
+    bundle, words = far
+    assert "6,000 rows are declared, and the noisy numbers say" in words
+    assert "more than noise explains" in bundle.report.read_text()
+    bundle, words = near
+    assert not words
+    text = bundle.report.read_text()
+    assert "600 rows are declared" in text
+    assert "more than noise explains" not in text
+
+
+def released(folder, text):
+    """A release and what it warned of."""
+    job = Job.read(write_job(folder, text))
+    create_ledger(job)
+    check_release(job)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        return ps.release(job), " ".join(str(each.message) for each in caught)
 
 
 @pytest.mark.parametrize(("total", "words"), [(600, []), (601, ["601 rows are declared and 600"])])

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import psephos as ps
 from psephos.infer import CellEstimate, graphical_model, local_tables
+from psephos.infer.local_tables import Inconsistency, LocalTables
 from psephos.synthesis.sample import deal, sample
 
 DOMAIN = ps.Domain.of(a=4, b=3, c=5, d=2)
@@ -143,3 +144,17 @@ def test_estimates_that_may_be_negative_are_refused():
     cells = CellEstimate(DOMAIN, np.full(DOMAIN.size, -1.0), "made up")
     with pytest.raises(ps.UnsupportedError, match="negative"):
         sample(cells, generator=generator())
+
+
+def test_attributes_without_a_common_table_are_as_independent_as_in_the_model():
+    """12 cells of a and b, which chance would move by about √count: by up to 27 rows here."""
+    domain, rows = ps.Domain.of(a=3, b=4, c=5), 5000
+    shares = [generator(n).dirichlet(np.ones(n)) for n in domain.shape]
+    one_way = {(axis,): rows * share for axis, share in enumerate(shares)}
+    tables = LocalTables(domain, one_way, Inconsistency(0.0, 0.0))
+    for seed in range(5):
+        table = sample(tables, generator=generator(seed), rows=rows)
+        pairs = rows * np.outer(shares[0], shares[1])
+        assert_allclose(table.counts(["a", "b"]), pairs, atol=3)
+        triples = np.multiply.outer(pairs, shares[2])
+        assert np.abs(table.counts(["a", "b", "c"]) - triples).sum() < 0.02 * rows

@@ -89,7 +89,9 @@ def test_methods_follow_from_public_facts():
     wide, many = ps.Domain.of({f"x{i}": 10 for i in range(12)}), ps.Domain.binary(3000)
     assert chosen_method("auto", DOMAIN, "epsilon").method == "sample"
     assert chosen_method("auto", wide, "rho").method == "adaptive"
-    assert chosen_method("auto", wide, "epsilon").method == "sample"
+    in_epsilon = chosen_method("auto", wide, "epsilon")
+    assert in_epsilon.method == "sample"
+    assert "epsilon and delta" in in_epsilon.reason
     assert chosen_method("auto", many, "rho").method == "dual_query"
     for method in ("sample", "adaptive", "mwem"):
         with pytest.raises(ps.WorkloadError, match="3,000 are too many"):

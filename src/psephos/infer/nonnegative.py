@@ -180,7 +180,7 @@ def _nearest(
     slope = normal.apply(cells) - normal.target
     kappa = float(slope @ cells) / region.total if region.total else 0.0
     exact = Split(cells, steps, gap_of(normal, region, cells, cells, kappa, floors_of(normal)))
-    if exact.gap <= (SMALL_GAP if even is None else GAP):
+    if exact.gap <= (GAP if least_norm else SMALL_GAP):
         return exact
     return min(exact, split(normal, region, SMALL_GAP), key=lambda fit: fit.gap)
 

@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import scipy.sparse as sp
 
-from psephos.matrix import Dense, Identity, Kron, MarginalsGram, Matrix, Ones, PIdentity, Scaled
+from psephos.matrix import (
+    Dense,
+    Identity,
+    Kron,
+    MarginalsGram,
+    Matrix,
+    Ones,
+    Partition,
+    PIdentity,
+    Scaled,
+)
 from psephos.values import Array
 
 WRITTEN_GRAM_AXIS = 256
@@ -20,8 +31,14 @@ def gram_map(
 ) -> LinearMap:
     """The map Σ c_j A_jᵀA_j: marginals together, along a tree of partial sums, others one by one.
 
-    What another block sums over is summed first and spread last.
+    What another block sums over is summed first and spread last. Where all blocks are partitions of
+    one line, two sparse products with all their rows do, since a block by itself takes longer to
+    set about than to work through.
     """
+    partitions = [_partition_groups(block) for block in blocks]
+    groups = [each for each in partitions if each is not None]
+    if len(groups) == len(blocks) > 1:
+        return _partitions_map(groups, weights)
     sets: dict[tuple[int, ...], float] = {}
     pairs: list[tuple[Matrix, Matrix]] = []
     for block, c in zip(blocks, weights, strict=True):
@@ -43,6 +60,32 @@ def gram_map(
             else:
                 image += part
         return np.zeros(x.size) if image is None else image
+
+    return apply
+
+
+def _partition_groups(block: Matrix) -> Array | None:
+    """The group of every cell, where a block is a partition of all cells; else None."""
+    factors = _factors(block)
+    if len(factors) > 1:
+        return None
+    if isinstance(factors[0], Ones) and factors[0].m == 1:
+        return np.zeros(factors[0].n, dtype=np.int64)
+    return factors[0].groups if isinstance(factors[0], Partition) else None
+
+
+def _partitions_map(groups: Sequence[Array], weights: Sequence[float]) -> LinearMap:
+    """Σ c_j P_jᵀP_j for partitions of the same cells."""
+    sizes = [int(each.max()) + 1 for each in groups]
+    rows = np.stack(groups, axis=1) + np.cumsum([0, *sizes[:-1]])
+    ends = np.arange(0, rows.size + 1, len(groups))
+    shape = (rows.shape[0], sum(sizes))
+    up = sp.csr_array((np.ones(rows.size), rows.ravel(), ends), shape=shape)
+    down = sp.csr_array(up.T)
+    row_weights = np.repeat(np.asarray(weights, dtype=float), sizes)
+
+    def apply(x: Array) -> Array:
+        return np.asarray(up @ (row_weights * (down @ x)))
 
     return apply
 

@@ -100,14 +100,27 @@ class Ranges(Matrix):
         where = (np.concatenate(rows), np.concatenate(columns))
         return sp.csr_array((np.concatenate(signs), where), shape=(m, n))
 
+    @cached_property
+    def _one_interval(self) -> slice | None:
+        """The cells of a single range of a line, whose sum needs no corners."""
+        if self.low.shape != (1, 1):
+            return None
+        return slice(int(self.low[0, 0]), int(self.high[0, 0]) + 1)
+
     def _apply(self, x: Array) -> Array:
         left, cells, right = x.shape
+        if self._one_interval is not None:
+            return np.asarray(x[:, self._one_interval].sum(axis=1, dtype=x.dtype))[:, None]
         for a, n, b in self._axes(x.shape):
             x = running_sums(x.reshape(a, n, b))
         return sparse_times(self._corners, x.reshape(left, cells, right))
 
     def _apply_t(self, y: Array) -> Array:
         left, _, right = y.shape
+        if self._one_interval is not None:
+            out = np.zeros((left, self.shape[1], right), dtype=y.dtype)
+            out[:, self._one_interval] = y
+            return out
         x = sparse_times(self._corners.T, y)
         for a, n, b in self._axes(x.shape):
             x = running_sums(x.reshape(a, n, b)[:, ::-1])[:, ::-1]

@@ -22,7 +22,7 @@ from psephos.infer.estimate import Estimate
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS, best_nonnegative
 from psephos.kernel.budget import Budget
 from psephos.kernel.scores import WorstApproximated
-from psephos.matrix import Dense, Matrix, Partition
+from psephos.matrix import Dense, Kron, Matrix, Ones, Partition, Ranges, Stack
 from psephos.matrix.base import first_appearance
 from psephos.plans.registry import plan
 from psephos.plans.session import PlanVector, known_rows
@@ -131,7 +131,7 @@ def _rounds(
     rows, budget, measured = known_rows(vector, budget, rows)
     if rounds is None:
         rounds = fitting_rounds(rows * float(budget.amount), wider)
-    queries = workload.matrix
+    queries = _listed_boxes(workload.matrix)
     cells = np.full(vector.size, rows / vector.size)
     half = budget / (2 * rounds)
     for i in range(1, rounds + 1):
@@ -157,6 +157,39 @@ def fitting_rounds(counts: float, wider: bool) -> int:
     """
     most = MOST_WIDE_ROUNDS if wider else MOST_ROUNDS
     return min(max(LEAST_ROUNDS, round(math.pow(counts, ROUNDS_POWER))), most)
+
+
+def _listed_boxes(queries: Matrix) -> Matrix:
+    """Boxes that are asked for one by one as one list: a thousand products take a second a round.
+
+    >>> line = Ranges.intervals(3, [1], [2])
+    >>> _listed_boxes(Stack((Kron((line, line)), Kron((Ones(1, 3), line))))).low.tolist()
+    [[1, 1], [0, 1]]
+    """
+    parts = queries.parts if isinstance(queries, Stack) else ()
+    ends = [_box(part) for part in parts]
+    boxes = [each for each in ends if each is not None]
+    grids = {grid for grid, _, _ in boxes}
+    if len(boxes) < len(parts) or len(grids) != 1:
+        return queries
+    (grid,) = grids
+    return Ranges(grid, np.array([low for _, low, _ in boxes]), np.array([b for _, _, b in boxes]))
+
+
+def _box(matrix: Matrix) -> tuple[tuple[int, ...], list[int], list[int]] | None:
+    """The grid, the lowest and the highest corner of a single box; None of anything else."""
+    low, high = [], []
+    for factor in matrix.factors if isinstance(matrix, Kron) else ():
+        if isinstance(factor, Ranges) and factor.low.shape == (1, 1):
+            low.append(int(factor.low[0, 0]))
+            high.append(int(factor.high[0, 0]))
+        elif isinstance(factor, Ones) and factor.m == 1:
+            low.append(0)
+            high.append(factor.n - 1)
+        else:
+            return None
+    grid = tuple(f.shape[1] for f in matrix.factors) if isinstance(matrix, Kron) else ()
+    return (grid, low, high) if grid else None
 
 
 def _single(row: Array) -> Matrix:

@@ -304,6 +304,9 @@ def shifts_of(release: ReleaseFacts) -> Shifts:
     if gaps.in_standard_errors is not None:
         words = count_text(gaps.in_standard_errors, 2)
         distances = (*distances, ("Largest distance, in standard errors", words))
+    if release.views.total_gap is not None:
+        doubt = " (more than noise explains)" if release.views.total_gap.is_wide else ""
+        distances = (*distances, ("Number of rows", f"{release.views.total_gap}{doubt}"))
     caption = "Estimated shift of the published view, in rows"
     return Shifts(HtmlTable.of(caption, heads, rows), distances)
 

@@ -71,6 +71,11 @@ class PlanViews(Views):
         )
 
     @property
+    def total_gap(self) -> None:
+        """How noisy the plan's own total is, is not known."""
+        return None
+
+    @property
     def nearest(self) -> None:
         """Its tables are sums of the plan's estimate."""
         return None

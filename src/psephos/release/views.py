@@ -45,6 +45,7 @@ from psephos.release.published_groups import (
     PublishedGroups,
     grouped_answers,
     possible_views,
+    total_of,
 )
 from psephos.release.request import Job
 from psephos.release.requests import (
@@ -61,7 +62,12 @@ from psephos.synthesis.quality import SyntheticQuality, quality_of, quality_of_a
 from psephos.synthesis.sample import sample
 from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array
+from psephos.workload.product import product
 from psephos.workload.workload import Workload
+
+WIDE_GAP = 3.0
+"""In half-widths of the noisy total's interval: of intervals that cover 95 %, at most one in some
+thousand numbers of rows that are declared rightly is further off."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,6 +212,21 @@ class Views:
             in_errors = float(np.abs(gap / np.maximum(self.stderr[rows], 1e-12)).max())
         largest, typical = float(np.abs(gap).max()), float(np.sqrt((gap**2).mean()))
         return Distance(largest, typical, in_errors)
+
+    @cached_property
+    def total_gap(self) -> TotalGap | None:
+        """The declared number of rows beside the noisy one; None where one of them is not known.
+
+        Made-up rows of a rehearsal are as many as was asked for, so there is nothing to compare.
+        """
+        declared = self.job.file.total
+        if declared is None or not self.has_errors or self.simulation:
+            return None
+        noisy = total_of(self.estimate)
+        if noisy is None:
+            return None
+        total = Workload(self.job.workload.domain, [product()])
+        return TotalGap(declared, noisy, float(self.widths_of(total).per_query[0]))
 
     @cached_property
     def cells(self) -> Array:
@@ -377,6 +398,25 @@ class Distance(NamedTuple):
     largest: float
     root_mean_square: float
     in_standard_errors: float | None
+
+
+class TotalGap(NamedTuple):
+    """A declared number of rows, the noisy one, and the half-width of its interval."""
+
+    declared: int
+    noisy: float
+    half_width: float
+
+    @property
+    def is_wide(self) -> bool:
+        """Is the declared number so far off that noise is no explanation?"""
+        return abs(self.declared - self.noisy) > WIDE_GAP * self.half_width
+
+    def __str__(self) -> str:
+        return (
+            f"{self.declared:,} rows are declared, and the noisy numbers say {self.noisy:,.0f} "
+            f"± {self.half_width:,.0f}"
+        )
 
 
 @dataclass(frozen=True)

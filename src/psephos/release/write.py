@@ -76,6 +76,13 @@ def write_bundle(
             require_agreement(views)
         kinds = views.kinds
         views.compute(kinds)
+        if "published" in kinds and views.total_gap is not None and views.total_gap.is_wide:
+            warnings.warn(
+                f"{views.total_gap}: more than noise explains. Published numbers add up to what is "
+                "declared; see `total` in the release file",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         say("tables")
         _write_inputs(draft, job, requests)
         decimals = table_decimals(views)

@@ -27,6 +27,12 @@ PLAN_NAMES: dict[SyntheticMethod, str] = {
     "dual_query": "DualQuery",
 }
 """The plans behind the words."""
+EPSILON_CAUTION = (
+    "a budget in epsilon alone leaves nothing else for so many cells: all tables are measured at "
+    "once, and rows err much; with [budget] epsilon and delta, and a ledger in rho, auto takes "
+    '"adaptive", which measures the few tables that tell most'
+)
+"""What is said where the better plan cannot be paid."""
 MANY_ATTRIBUTES = 200
 """From so many attributes on, choosing among tables of two of them takes too long."""
 
@@ -62,6 +68,6 @@ def chosen_method(method: SyntheticMethod, domain: Domain, currency: Currency) -
         words = f"all {domain.size:,} cells fit in memory, and every table is measured at its best"
         return SyntheticChoice("sample", words)
     if currency == "epsilon":
-        return SyntheticChoice("sample", "plans for so many cells are paid in rho, not in epsilon")
+        return SyntheticChoice("sample", EPSILON_CAUTION)
     words = f"the cells of {len(domain)} attributes fit in no memory, and few tables tell most"
     return SyntheticChoice("adaptive", words)

@@ -6,8 +6,11 @@ Independent draws would add their own noise, about √count to every count. So r
   tables stay where they are (psephos.infer.rounding), and that many rows;
 - where there are tables of few attributes, attributes are filled in one table after another. Of the
   n_s rows that have the values s of the attributes before, n_s·p(v | s) should get the values v:
-  rows in a random order, cumulative sums of these numbers from a random start, and a row for each
-  whole number that they pass. So no count is off by one or more from its share of n_s.
+  cumulative sums of these numbers from a random start, and a row for each whole number that they
+  pass. So no count is off by one or more from its share of n_s. Which of the n_s rows these are is
+  left open by the tables, and up to chance it would move tables of attributes that do not share one
+  by about √count. So rows are sorted by what else they have, the attributes of few values first,
+  and every v goes to every so-manieth of them.
 
 Randomness is public: whoever has the generator's seed deals out the same rows.
 """
@@ -150,7 +153,8 @@ def _of_model(model: GraphicalModel, rows: int, generator: Generator) -> Array:
         table = np.zeros((sizes.size, int(sizes.max())))
         column = np.arange(groups.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         table[groups[members], column] = shares[members]
-        place = deal(cells[:, axis], table, generator)
+        others = _sorted_others(cells, [*range(axis), *range(axis + 1, cells.shape[1])])
+        place = deal(cells[:, axis], table, generator, others)
         records[:, axis] = members[(np.cumsum(sizes) - sizes)[cells[:, axis]] + place]
     return records
 
@@ -164,20 +168,37 @@ def _of_records(estimate: RecordEstimate, rows: int, generator: Generator) -> Ar
 
 def _dealt(width: int, rows: int, steps: Sequence[_Step], generator: Generator) -> Array:
     """Rows whose attributes are filled in step by step."""
-    records = np.zeros((rows, width), dtype=np.int64)
+    records, placed = np.zeros((rows, width), dtype=np.int64), list[int]()
     for step in steps:
         shape = step.table.shape
         count = len(step.given)
         state = _places(records, step.given, shape[:count])
         table = step.table.reshape(math.prod(shape[:count]), -1)
-        values = np.unravel_index(deal(state, table, generator), shape[count:] or (1,))
+        others = _sorted_others(records, [a for a in placed if a not in step.given])
+        values = np.unravel_index(deal(state, table, generator, others), shape[count:] or (1,))
         for axis, column in zip(step.new, values, strict=False):
             records[:, axis] = column
+        placed.extend(step.new)
     return records
 
 
-def deal(state: Array, table: Array, generator: Generator) -> Array:
+def _sorted_others(records: Array, axes: Sequence[int]) -> list[Array]:
+    """Columns to sort rows by, those of few values first, as many as can tell rows apart."""
+    sizes = {axis: int(records[:, axis].max(initial=0)) + 1 for axis in axes}
+    columns, cells = [], 1
+    for axis in sorted(axes, key=lambda axis: sizes[axis]):
+        if cells > len(records):
+            break
+        columns.append(records[:, axis])
+        cells *= sizes[axis]
+    return columns
+
+
+def deal(state: Array, table: Array, generator: Generator, others: Sequence[Array] = ()) -> Array:
     """A column of the table for each row of a state: so many of each as its shares say, within 1.
+
+    Among rows of a state that are alike in `others`, and in the first few of these, columns are
+    about as frequent as among all.
 
     >>> from numpy.random import default_rng
     >>> deal(np.zeros(4, int), np.array([[3.0, 1.0]]), default_rng(0)).tolist()
@@ -186,7 +207,7 @@ def deal(state: Array, table: Array, generator: Generator) -> Array:
     if not state.size:
         return np.zeros(0, dtype=np.int64)
     order = generator.permutation(state.size)
-    order = order[np.argsort(state[order], kind="stable")]
+    order = order[np.lexsort([each[order] for each in (*reversed(others), state)])]
     sizes = np.bincount(state, minlength=table.shape[0])
     present = np.flatnonzero(sizes)
     starts = np.zeros(sizes.size)
@@ -205,9 +226,20 @@ def deal(state: Array, table: Array, generator: Generator) -> Array:
         (below + np.arange(present.size)[:, None]).ravel(), point + sorted_states, side="right"
     )
     columns = np.minimum(chosen - sorted_states * table.shape[1], table.shape[1] - 1)
+    columns = _spread_evenly(columns, sorted_states, generator)
     result = np.empty(state.size, dtype=np.int64)
     result[order] = columns
     return result
+
+
+def _spread_evenly(columns: Array, states: Array, generator: Generator) -> Array:
+    """Columns that are sorted inside of every state, so mixed that each comes at even steps."""
+    first = np.flatnonzero(np.diff(columns, prepend=-1) | np.diff(states, prepend=-1))
+    sizes = np.diff(first, append=columns.size)
+    begin = generator.random(first.size)
+    rank = np.arange(columns.size) - np.repeat(first, sizes)
+    place = (rank + np.repeat(begin, sizes)) / np.repeat(sizes, sizes)
+    return np.asarray(columns[np.lexsort([place, states])])
 
 
 def _places(records: Array, axes: Axes, sizes: Sequence[int]) -> Array:
