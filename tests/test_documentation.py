@@ -63,3 +63,32 @@ def test_the_site_builds_without_a_warning_and_all_its_links_work(tmp_path):
     assert build.returncode == 0, build.stderr
     broken_links = runpy.run_path(str(DOCS / "site" / "links.py"))["broken_links"]
     assert broken_links(tmp_path / "site") == []
+
+
+def steps(page):
+    """The files that a page shows, by the name in their first line, and its commands, in order."""
+    for language, text in re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), re.M | re.S):
+        name = re.match(r"# ([\w.]+)\n", text)
+        if language == "sh" or name:
+            yield (None if language == "sh" else name[1]), text
+
+
+@pytest.mark.slow
+def test_the_first_release_runs_as_it_is_written(tmp_path):
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    for name, text in steps(DOCS / "first_release.md"):
+        if name is not None:
+            (tmp_path / name).write_text(text)
+            continue
+        code = re.search(r"exit code (\d)", text)
+        run = subprocess.run(
+            ["bash", "-e", "-c", text],
+            cwd=tmp_path,
+            env={"PATH": path, "OPENBLAS_NUM_THREADS": "1", "LANG": "C.UTF-8"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == (int(code[1]) if code else 0), f"{text}\n{run.stdout}{run.stderr}"
+    assert (tmp_path / "bundle" / "tables.xlsx").exists()
+    assert (tmp_path / "second" / "report.html").exists()

@@ -51,7 +51,7 @@ PLANNED = "the estimate of a plan that adapts to the data, which is biased"
 NEAREST = "the consistent tables nearest to the noisy numbers in L1 or L∞"
 NOTEBOOK_ROWS = 200
 """The most rows that a notebook shows."""
-PRICED_CELLS, PRICED_QUERIES = 20_000, 2_000
+PRICED_CELLS, PRICED_QUERIES = 500_000, 2_000
 """Questions up to this size are priced at once when measurements do not answer them."""
 PRICE_DRAWS = 999
 
