@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all test-pythons check format bench clean
+.PHONY: demo test test-all test-pythons check docs format bench clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -22,6 +22,14 @@ test: check ## checks, then all fast tests and every example in the docs
 
 test-all: check ## slow suites too
 	CI=true OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+docs: .venv/docs ## the documentation site, build/docs/index.html; no warning, no broken link
+	$(BIN)/sphinx-build -q -W --keep-going -b html -c docs . build/docs
+	$(BIN)/python docs/site/links.py build/docs
+
+.venv/docs: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	touch .venv/docs
 
 test-pythons: ## the fast tests on every Python from 3.11 to 3.13 that can be found here
 	@for version in 3.11 3.12 3.13; do \

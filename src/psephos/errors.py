@@ -105,6 +105,16 @@ class SqlError(WorkloadError):
         self.end = end
 
 
+MOST_IS_MISSING = (
+    "group_by needs most: the largest count of a group that is told, a whole number from 1 on "
+    'chosen without the data, such as group_by("household", most=10)'
+)
+INSTEAD_OF = {
+    "ndarray": "write ps.matrix.Dense(array), of whole numbers",
+    "Strategy": "write strategy.query",
+    "Workload": "write ps.select.hdmm(workload).query, or workload.query to measure it as it is",
+}
+"""What to write for things that people ask the kernel to measure by mistake, by their type."""
 REMEDIES = {
     "SQLITE_FULL SQLITE_IOERR ENOSPC EDQUOT EIO": "the disk is full or failing; nothing was shown. "
     "Make room, then ask again with the same key: what was charged is not charged twice",

@@ -83,6 +83,11 @@ def test_marginals(up_to, turned, monkeypatch):
     check(ps.infer.least_squares([data.vectorise().measure(residual.query, spend=ps.rho(1))]))
 
 
+def test_measurements_are_no_estimate_yet():
+    with pytest.raises(ps.UnsupportedError, match=r"write nonnegative\(least_squares\("):
+        ps.infer.nonnegative([])
+
+
 def test_three_unlike_products_solved_by_iterations(monkeypatch):
     monkeypatch.setattr("psephos.inverse.choice.DENSE_CELLS", 1)
     rng = np.random.default_rng(0)

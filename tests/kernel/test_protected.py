@@ -239,6 +239,8 @@ def test_group_by():
     assert small.noisy_count(spend=epsilon("1")).values[0] == (x < 400).sum()
     with pytest.raises(RefusedError, match="most"):
         data().group_by("region", most=0)
+    with pytest.raises(RefusedError, match="group_by needs most: the largest count"):
+        data().group_by("region")
     for repeated in (
         lambda: data().group_by("sex", "sex", most=3),
         lambda: data().keep("sex", "sex"),

@@ -5,6 +5,7 @@ import json
 import tomllib
 from fractions import Fraction
 
+import pandas as pd
 import pytest
 
 import psephos as ps
@@ -135,6 +136,22 @@ MISTAKES = [
     ('name = "young"', 'name = ""', ["tables[2].name: must not be empty"]),
     ('name = "pets"\ntitle', "name = “pets”\ntitle", ["line 2 has the quote “; use straight"]),
     ('"Pets by age"', '"Pets by age”', ['line 3 has the quote ”; use straight quotes, "']),
+    ('name = "young"', 'name = "young', ["line 35, 'name = \"young': a quote is missing"]),
+    ('["cat", "dog", "horse"]', '["cat", "dog]', ["line 25", "a quote is missing"]),
+    ('source = "people.csv"', "source = people.csv", ['text stands in quotes: source = "people.c']),
+    ('["cat", "dog", "horse"]', '["cat" "dog"]', ["line 25", "a comma between its entries"]),
+    ("epsilon = 0.5", "epsilon: 0.5", ["joined by = in TOML, not by :"]),
+    ("epsilon = 0.5", "epsilon 0.5", ["a line is key = value, or [section]"]),
+    ("weight = 2", "weight = 2\nweight = 3", ["this key is there twice"]),
+    ("weight = 2", "weight = 2\n[budget]\nrho = 1", ["this section is there twice"]),
+    (
+        "integers = [0, 19]",
+        'bins = ["1920-01-01", "1960-01-01"]',
+        ['schema.age.bins: these are dates; write dates = ["1920-01-01", "2020-12-31"]'],
+    ),
+    ("integers = [0, 19]", "integers = [1920-01-01, 1960-01-01]", ["these are dates"]),
+    ('rows = ["age.broad"]', 'group_by = ["age"]', ["group_by is not known; did you mean 'rows'?"]),
+    ('"opt_product"', '"opt_prodct"', ["no 'opt_prodct'; did you mean 'opt_product'?"]),
     ('name = "young"', 'name = "PETS"', ["'pets' and 'PETS'", "differ only in upper and lower"]),
 ]
 PYTHON = ("tuple", "dict", "instance", "Entry", "after validation", "valid", "str ", "integer,")
@@ -236,6 +253,31 @@ def test_sql_is_read_once_whether_attributes_are_merged_or_not(monkeypatch, stat
     merged, products = compile_sql(domain, statements)
     assert workload.domain == merged
     assert (workload.matrix.dense() == Workload(merged, products).matrix.dense()).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        (
+            "people.csv",
+            b"age,pet\n1,cat\n",
+            r"is data, not a release file; `psephos init .*people.csv`",
+        ),
+        ("people.parquet", b"PAR1", "is data, not a release file"),
+        ("people", b"PAR1....", "is a Parquet file"),
+        ("people.ledger", b"SQLite format 3\0....", "is a ledger, .* `psephos budget"),
+    ],
+)
+def test_data_and_ledgers_are_no_release_files(tmp_path, name, content, words):
+    place = tmp_path / name
+    place.write_bytes(content)
+    with pytest.raises(ps.ReleaseError, match=words):
+        read_release(place)
+
+
+def test_a_frame_in_place_of_a_file_is_not_shown():
+    with pytest.raises(ps.ReleaseError, match=r"a release file is a path, got DataFrame$"):
+        read_release(pd.DataFrame({"age": [17]}))
 
 
 def test_a_missing_or_empty_file(tmp_path):

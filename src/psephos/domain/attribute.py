@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeAlias, Union
@@ -178,7 +179,11 @@ class Attribute(Value):
         for mark in marks:
             whole = isinstance(mark, int) and _is_whole(int(mark))
             if isinstance(mark, bool) or not (whole or isinstance(mark, float)) or math.isnan(mark):
-                raise DomainError(f"bin edges must be numbers, got {mark!r}")
+                dated = isinstance(mark, date) or str(mark)[4:5] == "-"
+                remedy = '; dates are declared by Attribute.dates("1920-01-01", "2020-12-31")'
+                raise DomainError(
+                    f"bin edges must be numbers, got {mark!r}{remedy if dated else ''}"
+                )
         for lo, hi in pairwise(marks):
             if not lo < hi:
                 raise DomainError(

@@ -70,7 +70,9 @@ class Domain(Value):
         """A domain from name → attribute, number of cells, range, list, or dict value → label."""
         if attributes is not None and not isinstance(attributes, Mapping):
             raise DomainError(
-                f"Domain.of takes a dict of name: values, got {type(attributes).__name__}"
+                f"Domain.of takes a dict of name: values, got {type(attributes).__name__}; a "
+                "domain is declared from public knowledge and never read from data: write "
+                'Domain.of(age=range(100), sex=["F", "M"])'
             )
         repeated = [name for name in more if name in (attributes or {})]
         if repeated:

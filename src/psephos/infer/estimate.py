@@ -7,13 +7,15 @@ noisy numbers alone. `Answers` is what each of them returns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from psephos.domain.domain import Domain
+from psephos.errors import WorkloadError, name_list
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array
 from psephos.workload.workload import Workload
@@ -62,6 +64,62 @@ class Answers:
         if self.variances is None:
             return None
         return np.asarray(np.sqrt(np.maximum(self.variances(self.workload), 0)))
+
+    def tables(self) -> dict[str, Answers]:
+        """The answers of each table by itself, by the table's title.
+
+        Products of one title are one table.
+        """
+        places: dict[str, list[int]] = {}
+        for i, product in enumerate(self.workload.products):
+            places.setdefault(product.title, []).append(i)
+        return {title: self._part(indices) for title, indices in places.items()}
+
+    def _part(self, products: list[int]) -> Answers:
+        ends = np.cumsum([0, *self.workload.query_counts])
+        parts = [self.values[ends[i] : ends[i + 1]] for i in products]
+        some = Workload(self.workload.domain, [self.workload.products[i] for i in products])
+        return replace(self, workload=some, values=np.concatenate(parts))
+
+    def __getitem__(self, title: str) -> Answers:
+        """The answers of one table, by its title."""
+        tables = self.tables()
+        if not isinstance(title, str) or title not in tables:
+            close = get_close_matches(str(title), list(tables), n=1)
+            remedy = f"did you mean {close[0]!r}?" if close else f"have {name_list(tables)}"
+            raise WorkloadError(f"no table {title!r} in these answers; {remedy}")
+        return tables[title]
+
+    def plot(self, title: str | None = None) -> Any:
+        """A chart of one table, or of all of them one below the other, as altair has it.
+
+        Bars, lines and bands are those of a release's report; intervals are two standard errors to
+        each side, about 95 %. Notebooks show the chart; `psephos.report.charts.save_chart` writes
+        it as PNG, SVG or HTML. It needs the extra `plots`.
+        """
+        import pyarrow as pa
+
+        from psephos.report.charts import table_chart
+        from psephos.report.points import PART
+
+        if title is not None:
+            return self[title].plot()
+        columns = self.columns()
+        titles = columns.pop("table")
+        several = {PART: titles} if len(set(titles)) > 1 else {}
+        counts, errors = columns.pop("estimate"), columns.pop("stderr", None)
+        numbers = {"count": counts}
+        if errors is not None:
+            pairs = list(zip(counts, errors, strict=True))
+            numbers |= {"stderr": errors, "low": [x - 2 * e for x, e in pairs]}
+            numbers |= {"high": [x + 2 * e for x, e in pairs]}
+        words = "Answers" if several else titles[0]
+        ordered = [n for n in columns if self.workload.domain[n].is_numeric]
+        return table_chart(
+            pa.table({**several, **columns, **numbers}),
+            f"Simulated: {words}" if self.simulation else words,
+            ordered=ordered,
+        )
 
     def columns(self) -> dict[str, list[Any]]:
         """Labels, values and, where they are known, standard errors as columns of one table."""

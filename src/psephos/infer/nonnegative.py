@@ -92,6 +92,11 @@ def nonnegative(
     >>> nonnegative(estimate, total=9).vector.round(2)
     array([8., 0., 1.])
     """
+    if not isinstance(estimate, LeastSquares):
+        raise UnsupportedError(
+            f"nonnegative takes an estimate by least squares, got {type(estimate).__name__}; write "
+            "nonnegative(least_squares(measurements))"
+        )
     cells = estimate.domain.size
     if cells > NONNEGATIVE_CELLS:
         raise UnsupportedError(

@@ -32,7 +32,7 @@ import psephos.matrix as mx
 from psephos.domain.attribute import Attribute, TupleValues
 from psephos.domain.domain import Domain
 from psephos.domain.values import OTHER, Level
-from psephos.errors import BudgetError, PsephosError, RefusedError, ShapeError
+from psephos.errors import INSTEAD_OF, BudgetError, PsephosError, RefusedError, ShapeError
 from psephos.kernel import codec
 from psephos.kernel.budget import LARGEST_TERM, Budget
 from psephos.kernel.query import Block, Query
@@ -243,4 +243,4 @@ def _strange(what: str, family: str) -> PsephosError:
         return kind(f"a {family} is written {WRITTEN[family]}; got {what}")
     known = ", ".join(name for name, form in FORMS.items() if family in ("", form.family))
     rule = f"a {family or 'value'} is made of whole numbers and exactly these types: {known}"
-    return RefusedError(f"the kernel has no rule for {what}; {rule}")
+    return RefusedError(f"the kernel has no rule for {what}; {INSTEAD_OF.get(what, rule)}")

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.domain.predicate import Predicate
-from psephos.errors import BudgetError, RefusedError, ShapeError, TooLargeError
+from psephos.errors import MOST_IS_MISSING, BudgetError, RefusedError, ShapeError, TooLargeError
 from psephos.kernel import gate, sensitivity
 from psephos.kernel.budget import Budget
 from psephos.kernel.lineage import Node
@@ -114,7 +114,7 @@ class ProtectedTable(_Handle):
             parts[attribute.label(i)] = part
         return parts
 
-    def group_by(self, *names: str, most: int, count: str = "count") -> ProtectedTable:
+    def group_by(self, *names: str, most: int = 0, count: str = "count") -> ProtectedTable:
         """One row for each declared combination of the named attributes, with its row count.
 
         The result has the attributes named and one more, called `count`, with values 0 to `most`;
@@ -124,7 +124,7 @@ class ProtectedTable(_Handle):
         and another comes, so stability is 2 (tests/kernel/test_protected.py::test_group_by).
         """
         if type(most) is not int or most < 1:
-            raise RefusedError(f"most is the largest count kept, a whole number, got {most!r}")
+            raise RefusedError(MOST_IS_MISSING)
         *names, count = _texts((*names, count))  # type: ignore[assignment]
         names = tuple(names)
         if count in names:

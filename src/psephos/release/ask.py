@@ -24,6 +24,7 @@ from psephos.errors import ReleaseError, UnsupportedError
 from psephos.infer.least_squares import over_merged_domain
 from psephos.kernel.budget import Budget
 from psephos.release.bundle import Bundle
+from psephos.release.determined import missing_words
 from psephos.release.files import report_damage, sha256_of
 from psephos.release.labels import marked, table_labels
 from psephos.release.plan_views import PlanViews
@@ -50,6 +51,9 @@ PLANNED = "the estimate of a plan that adapts to the data, which is biased"
 NEAREST = "the consistent tables nearest to the noisy numbers in L1 or L∞"
 NOTEBOOK_ROWS = 200
 """The most rows that a notebook shows."""
+PRICED_CELLS, PRICED_QUERIES = 500_000, 2_000
+"""Questions up to this size are priced at once when measurements do not answer them."""
+PRICE_DRAWS = 999
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -177,10 +181,7 @@ def ask(
         views = _over(bundle, workload, draws)
         answers = views.estimate.answer(workload)
     except UnsupportedError as error:
-        raise UnsupportedError(
-            f"{error}. The old measurements cannot tell; --plus-minus N (in Python ps.price) says "
-            "what it would cost, and --model answers by a model"
-        ) from None
+        raise UnsupportedError(_missing(bundle, workload, str(error))) from None
     if views.nearest is not None:
         values = views.nearest.answer(workload).values
         return _without_errors(bundle, workload, values, NEAREST)
@@ -194,6 +195,23 @@ def ask(
     }
     table = marked(table_labels(workload, whole), numbers, bundle.simulation)
     return Reply(workload, table, float(widths.per_query.max()), widths.method)
+
+
+def _missing(bundle: Bundle, workload: Workload, reason: str) -> str:
+    """What is not known about a question, and what it would cost to know."""
+    measured, estimate = bundle.job.workload, bundle.views.estimate
+    words = missing_words(estimate.form, measured.domain, workload) or [reason]
+    if workload.domain == measured.domain:
+        small = measured.domain.size <= PRICED_CELLS
+        if small and max(measured.shape[0], workload.shape[0]) <= PRICED_QUERIES:
+            width = max(1, math.ceil(2 * math.sqrt(estimate.variances(measured).max())))
+            cost = price(bundle, workload, width, draws=PRICE_DRAWS).budget
+            words.append(f"Within ± {width}, about as wide as its tables, it would cost {cost}")
+        words.append(
+            "--plus-minus N (in Python ps.price) says what it costs within ± N, and how to buy it"
+        )
+    words.append("--model (model=True) answers by a model, free and without an interval")
+    return ". ".join(words)
 
 
 def _plan_reply(bundle: Bundle, workload: Workload) -> Reply:

@@ -302,7 +302,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a bundle, as formats from 3 on have it, if this version reads it."""
     place = folder / "manifest.json"
     if os.path.isfile(folder):
-        raise ReleaseError(f"{folder} is a file, not a bundle's folder")
+        raise ReleaseError(
+            f"{folder} is a file, not a bundle's folder; give the folder that `psephos release` "
+            "wrote (output.bundle in the release file)"
+        )
     if not os.path.exists(place):
         raise ReleaseError(
             f"there is no bundle at {folder}: no manifest.json in it; `psephos release` writes one"

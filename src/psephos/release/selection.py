@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
 from psephos.errors import PsephosError, ReleaseError, WorkloadError
@@ -140,9 +141,9 @@ def _search(job: Job, workload: Workload, progress: Progress | None, thorough: b
         except PsephosError as error:
             raise ReleaseError(f"method: no {plan.name} for these tables: {error}") from None
     if selection.strategy not in names:
-        raise ReleaseError(
-            f"selection.strategy: no {selection.strategy!r}; have {', '.join(names)}"
-        )
+        close = get_close_matches(selection.strategy, names, n=1)
+        remedy = f"did you mean {close[0]!r}?" if close else f"have {', '.join(names)}"
+        raise ReleaseError(f"selection.strategy: no {selection.strategy!r}; {remedy}")
     selector: Callable[..., Strategy] = getattr(select, selection.strategy)
     parameters = inspect.signature(selector).parameters
     options = {

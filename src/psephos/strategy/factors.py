@@ -23,7 +23,7 @@ from psephos.matrix import Compose, Dense, Identity, Matrix, Partition, PIdentit
 from psephos.matrix.columns import is_zero
 from psephos.matrix.pidentity import with_rows
 from psephos.values import Array
-from psephos.workload.workload import Workload
+from psephos.workload.workload import Workload, workload_hint
 
 NoiseName = Literal["laplace", "gaussian"] | NoiseKind
 """A kind of noise as callers write it."""
@@ -45,7 +45,10 @@ def checked_selection(workload: object, noise: object, *, by_value: bool = False
     What is searched `by_value` looks at every value of an attribute, so these must not be too many.
     """
     if not isinstance(workload, Workload):
-        raise WorkloadError(f"a strategy is selected for a workload, got {type(workload).__name__}")
+        raise WorkloadError(
+            f"a strategy is selected for a workload, got {type(workload).__name__}"
+            f"{workload_hint(workload)}"
+        )
     kind = checked_noise(noise)
     if by_value:
         checked_size(workload)

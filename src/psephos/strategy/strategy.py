@@ -171,7 +171,8 @@ class Strategy(Value):
         currency = self.noise.currency
         if not isinstance(budget, Budget) or budget.currency != currency:
             raise BudgetError(
-                f"a strategy for {self.noise} noise is paid in {currency}, got {budget!r}"
+                f"a strategy for {self.noise} noise is paid in {currency}, got {budget!r}; write "
+                f'ps.{currency}("1/2")'
             )
         if not isinstance(unit, Unit):
             raise BudgetError(f"a unit is written add_remove_row() or person(...), got {unit!r}")
@@ -263,11 +264,15 @@ def save(strategy: Strategy, path: str | os.PathLike[str]) -> None:
         raise WorkloadError(f"{place} cannot be written: {error.strerror}") from None
 
 
-def load(path: str | os.PathLike[str], domain: Domain) -> Strategy:
-    """The strategy in a file, for the domain that it was selected on."""
+def load(path: str | os.PathLike[str], domain: Domain | None = None) -> Strategy:
+    """The strategy in a file, for the domain that it was selected on, which must be given."""
     place = Path(a_path(path, "a strategy's file", WorkloadError))
     if not isinstance(domain, Domain):
-        raise WorkloadError(f"a strategy is loaded for its Domain, got {type(domain).__name__}")
+        given = "nothing" if domain is None else type(domain).__name__
+        raise WorkloadError(
+            f"a strategy is loaded for its Domain, got {given}; the file holds only that domain's "
+            "hash, so write load(path, workload.domain)"
+        )
     try:
         if place.stat().st_size > LARGEST_FILE:
             raise WorkloadError(f"{place} has over {LARGEST_FILE:,} bytes; a strategy has fewer")

@@ -28,6 +28,8 @@ from psephos.workload.query_sets import (
 
 LIGHTEST, HEAVIEST = 1e-100, 1e100
 """The ends of the range of weights."""
+TOTAL_TITLE = "total"
+"""What a product is called that groups by nothing."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,7 +74,7 @@ class Product(Value):
     @property
     def title(self) -> str:
         """The product's name, or else its attributes."""
-        return self.name or " × ".join(name for name, _ in self.items) or "total"
+        return self.name or " × ".join(name for name, _ in self.items) or TOTAL_TITLE
 
     def __repr__(self) -> str:
         inside = ", ".join(

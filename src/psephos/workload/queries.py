@@ -47,6 +47,9 @@ __all__ = [
     "width_range",
 ]
 
+PLAIN_SETS = ("identity", "total", "prefix", "all_range", "identity_total", "width_range")
+"""Query sets by words that people write in quotes."""
+
 
 def identity() -> QuerySet:
     """Each value by itself."""
@@ -184,10 +187,46 @@ def stacked(*parts: QuerySet) -> QuerySet:
 
 def query_set(value: Any) -> QuerySet:
     """The value, if it is a query set."""
-    if not isinstance(value, QuerySet):
-        hint = "; write it with its parentheses, e.g. ps.identity()" if callable(value) else ""
-        raise WorkloadError(f"{value!r} is not a query set{hint}")
-    return value
+    if isinstance(value, QuerySet):
+        return value
+    if is_matrix(value):
+        raise WorkloadError(
+            f"{type(value).__name__} of shape {tuple(value.shape)} is not a query set; for rows "
+            "of weights, one column for each value, write ps.masks(array)"
+        )
+    if callable(value):
+        raise WorkloadError(
+            f"{getattr(value, '__name__', value)!r} is a function, not yet a query set; write it "
+            "with its parentheses, e.g. ps.identity()"
+        )
+    raise WorkloadError(f"{value!r} is not a query set{_set_hint(value)}")
+
+
+def is_matrix(value: Any) -> bool:
+    """Is this an array, a frame, or a matrix of scipy or psephos?"""
+    return hasattr(value, "shape") and hasattr(value, "__matmul__")
+
+
+def _set_hint(value: Any) -> str:
+    """What to write in place of a word, a condition or a list."""
+    if isinstance(value, str):
+        word = value.partition("(")[0].strip()
+        return (
+            f"; write ps.{word}({'5' * (word == 'width_range')})"
+            if word in PLAIN_SETS
+            else (
+                f"; for a level write ps.level({value!r}); else one of {', '.join(PLAIN_SETS)}, "
+                "such as ps.identity()"
+            )
+        )
+    if isinstance(value, Predicate):
+        return "; write ps.predicates(condition)"
+    if isinstance(value, range | list | tuple):
+        return (
+            "; write ps.ranges([(0, 17), (18, 64)]) for ranges of values, ps.masks([[0, 1, 1]]) "
+            "for rows of weights"
+        )
+    return "; write one of " + ", ".join(f"ps.{word}()" for word in PLAIN_SETS[:4])
 
 
 def _narrow(rows: Array) -> Array:

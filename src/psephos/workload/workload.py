@@ -23,6 +23,7 @@ from psephos.matrix.kron import AxisTotals
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array, Value
 from psephos.workload.product import (
+    TOTAL_TITLE,
     Product,
     ProductLabels,
     checked_weight,
@@ -30,7 +31,8 @@ from psephos.workload.product import (
     regroup,
     rounded_weight,
 )
-from psephos.workload.queries import QuerySet, predicates
+from psephos.workload.queries import QuerySet, is_matrix, predicates
+from psephos.workload.query_sets import TotalQueries
 from psephos.workload.reduction import merge_cells, merge_products, merge_values
 
 SUBSETS_LIMIT = 1 << 24
@@ -65,6 +67,7 @@ class Workload(Value):
                 "write Domain.of({...})"
             )
         parts = self.products
+        refuse_matrix(parts)
         if isinstance(parts, QuerySet) or not isinstance(parts, Product | Iterable):
             raise WorkloadError(
                 f"a workload takes a list of products, got {parts!r}; write [product(age=prefix())]"
@@ -74,6 +77,7 @@ class Workload(Value):
             raise WorkloadError("a workload needs at least one product, got none")
         checked: set[tuple[str, QuerySet]] = set()
         for product in products:
+            refuse_matrix(product)
             if not isinstance(product, Product):
                 raise WorkloadError(
                     f"a workload is made of products, got {product!r}; write product(age=prefix())"
@@ -114,6 +118,30 @@ class Workload(Value):
                 "write [col('age') < 18, ...]"
             )
         return cls(domain, tuple(_conjunction(condition) for condition in conditions))
+
+    @classmethod
+    def from_matrix(
+        cls, domain: Domain, matrix: Any, labels: Sequence[str] | None = None
+    ) -> Workload:
+        """Queries that are the rows of a matrix, with a column for each cell.
+
+        A psephos Kron, with a factor for each attribute, and a Stack of them stay products. Any
+        other matrix over several attributes looks at all of them together: they are merged, and
+        `workload.domain` is then what to open the data with.
+
+        >>> W = Workload.from_matrix(Domain.of(age=4), np.tri(4), labels=["0", "1", "2", "all"])
+        >>> W, W.label(3)
+        (Workload(4 queries in 1 product over 4 cells), ('age', {'age': 'all'}))
+
+        Args:
+            domain: its cells are the columns, in row-major order
+            matrix: an array, a sparse matrix of scipy, or one of `psephos.matrix`; or a dict of
+                such by attribute, whose combinations are asked
+            labels: what each row is called
+        """
+        from psephos.workload.from_matrix import matrix_products
+
+        return cls(*matrix_products(domain, matrix, labels))
 
     # ---- as a matrix ---------------------------------------------------------------------------
 
@@ -422,21 +450,43 @@ class Workload(Value):
     def require(cls, value: Any, domain: Domain) -> Workload:
         """The value, if it is a workload over this domain; anything else is refused."""
         if not isinstance(value, Workload):
-            raise WorkloadError(f"a workload is needed, got {type(value).__name__}")
-        if value.domain != domain:
             raise WorkloadError(
-                f"the workload is over {value.domain}, this is over {domain}; bring it over with "
-                "workload.over(merged_domain)"
+                f"a workload is needed, got {type(value).__name__}{workload_hint(value)}"
+            )
+        if value.domain != domain:
+            remedy = (
+                "open the data over workload.domain, whose cells are the same"
+                if value.domain.origin == domain
+                else "bring it over with workload.over(merged_domain)"
+            )
+            raise WorkloadError(
+                f"the workload is over {value.domain}, this is over {domain}; {remedy}"
             )
         return value
+
+    def question(self, i: int) -> str:
+        """What product i asks, in words: `the count by region where sex = 'F' and age < 30`."""
+        by: list[str] = []
+        where: list[str] = []
+        for name, queries in self.products[i].items:
+            if isinstance(queries, TotalQueries):
+                continue
+            several = self._factor(name, queries).shape[0] > 1
+            (by if several else where).append(
+                name if several else queries.label(self.domain[name], 0)
+            )
+        words = "the count" if by or where else "the count of all rows"
+        words += " by " + " × ".join(by) if by else ""
+        return words + (" where " + " and ".join(where) if where else "")
 
     def check_covered(self, form: Form) -> None:
         """Refuse queries that the measured blocks do not determine, by name."""
         for i, product in enumerate(self.products):
             factors = self.factors(i)
             if not form.covers(factors) and not any(is_zero(f) for f in factors):
+                title = f"table {product.title!r}" if product.title != TOTAL_TITLE else ""
                 raise UnsupportedError(
-                    f"table {product.title!r} is not determined by what is measured; choose a "
+                    f"{title or self.question(i)} is not determined by what is measured; choose a "
                     "strategy for a workload that holds it"
                 )
 
@@ -457,6 +507,29 @@ class Workload(Value):
         table = HtmlTable.of(repr(self), heads, rows)
         rest = len(self.products) - SHOWN_PRODUCTS
         return notebook_html(table, f"… {rest:,} more") if rest > 0 else notebook_html(table)
+
+
+def refuse_matrix(value: Any) -> None:
+    """Say how a workload is made of a matrix, where products are wanted."""
+    if is_matrix(value):
+        raise WorkloadError(
+            f"a workload is made of products, got {type(value).__name__} of shape "
+            f"{tuple(value.shape)}; for a matrix with a column for each cell write "
+            "Workload.from_matrix(domain, matrix)"
+        )
+
+
+def workload_hint(value: Any) -> str:
+    """How to make a workload of what was given in its place."""
+    if is_matrix(value):
+        return "; write Workload.from_matrix(domain, matrix)"
+    if isinstance(value, str):
+        return "; write Workload.from_sql(domain, sql)"
+    if isinstance(value, Domain):
+        return "; say what is asked of it, such as marginals(domain, k=2)"
+    if isinstance(value, Product | QuerySet | list | tuple):
+        return "; write Workload(domain, [product(age=prefix()), ...])"
+    return ""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import os
 import re
 import tomllib
 from collections.abc import Sequence
+from datetime import date
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
 from pathlib import Path
@@ -33,6 +34,8 @@ from psephos.release.spec.entries import (
 )
 from psephos.release.spec.entry_types import FileEntry
 
+SQLITE_MAGIC = b"SQLite format 3\0"
+DATA_ENDINGS = (".csv", ".tsv", ".parquet", ".pq", ".arrow", ".feather", ".xlsx", ".xls", ".gz")
 YAML_ENDINGS = (".yaml", ".yml")
 FILE_NAMES = ("release.toml", "release.yaml", "release.yml", "release.json")
 """Names that a release file is looked for by in a folder, the preferred one first."""
@@ -103,6 +106,23 @@ SECTION_MODELS: dict[str, type[FileEntry]] = {
     "synthetic": SyntheticEntry,
     "output": OutputEntry,
 }
+OTHER_WORDS = {
+    "group_by": "rows",
+    "groupby": "rows",
+    "query": "sql",
+    "where": "sql",
+    "data": "source",
+    "file": "source",
+    "categories": "values",
+    "range": "integers",
+    "edges": "bins",
+    "eps": "epsilon",
+    "accuracy": "target",
+    "description": "title",
+    "label": "title",
+}
+"""Keys that people write for others."""
+DATES_EXAMPLE = 'dates = ["1920-01-01", "2020-12-31"] and levels = { year = "year" }'
 CURLY_QUOTES = "“”„‟‘’‚‛«»"
 
 
@@ -111,6 +131,7 @@ def read_release(path: str | os.PathLike[str]) -> ReleaseFile:
     place = release_path(path)
     if place.is_dir():
         place = _file_in(place)
+    _refuse_other_kinds(place)
     try:
         text = place.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -125,7 +146,8 @@ def read_release(path: str | os.PathLike[str]) -> ReleaseFile:
 def release_path(path: Any) -> Path:
     """A path that the system can be asked about; anything else is refused."""
     if not isinstance(path, str | os.PathLike) or "\0" in os.fspath(path):
-        raise ReleaseError(f"a release file is a path, got {path!r}")
+        given = repr(path) if isinstance(path, str) else type(path).__name__
+        raise ReleaseError(f"a release file is a path, got {given}")
     return Path(path)
 
 
@@ -166,6 +188,25 @@ def _file_in(folder: Path) -> Path:
     return files[0] if files else folder / FILE_NAMES[0]
 
 
+def _refuse_other_kinds(place: Path) -> None:
+    """Refuse data and ledgers, which are given by mistake where a release file is wanted."""
+    ending = place.suffix.lower()
+    if ending in DATA_ENDINGS:
+        raise ReleaseError(
+            f"{place} is data, not a release file; `psephos init {place}` drafts one, which names "
+            "it as its source"
+        )
+    if place.is_file():
+        with place.open("rb") as file:
+            start = file.read(len(SQLITE_MAGIC))
+        if start == SQLITE_MAGIC:
+            raise ReleaseError(
+                f"{place} is a ledger, not a release file; `psephos budget {place}` shows it"
+            )
+        if start[:4] == b"PAR1":
+            raise ReleaseError(f"{place} is a Parquet file, not a release file")
+
+
 def _parse(text: str, name: str) -> Any:
     if name.endswith(YAML_ENDINGS):
         import yaml
@@ -191,17 +232,40 @@ def _decimal(text: str) -> Decimal:
 
 
 def syntax_mistake(error: Exception, text: str) -> str:
-    """Why a text is no TOML, YAML or JSON; curly quotes are the likeliest reason."""
+    """Why a text is no TOML, YAML or JSON: the line, and the likeliest reason."""
     match = re.search(r"line (\d+)", str(error))
     lines = text.splitlines()
-    number = int(match[1]) if match else 0
-    curly = [
-        c for c in (lines[number - 1] if 0 < number <= len(lines) else "") if c in CURLY_QUOTES
-    ]
-    if not curly:
-        return str(error)
-    straight = "'" if curly[0] in "‘’‚‛" else '"'
-    return f"line {number} has the quote {curly[0]}; use straight quotes, {straight}"
+    number = int(match[1]) if match else len(lines)
+    line = lines[number - 1] if 0 < number <= len(lines) else ""
+    curly = [c for c in line if c in CURLY_QUOTES]
+    if curly:
+        straight = "'" if curly[0] in "‘’‚‛" else '"'
+        return f"line {number} has the quote {curly[0]}; use straight quotes, {straight}"
+    reason = _likely_reason(str(error), line)
+    return f"line {number}, {line.strip()!r}: {reason}" if reason else str(error)
+
+
+def _likely_reason(error: str, line: str) -> str:
+    """What is wrong with a line of TOML, in words; empty where nothing is likely."""
+    code = line.partition("#")[0].rstrip()
+    bare = re.match(r"""\s*([\w."-]+)\s*=\s*([A-Za-z][^"'\[\]{}]*)$""", code)
+    if code.count('"') % 2 or (code.count("'") % 2 and '"' not in code):
+        return "a quote is missing: text stands between two of them"
+    if "Invalid value" in error and bare:
+        return f'text stands in quotes: {bare[1]} = "{bare[2].strip()}"'
+    if "after a key" in error and re.match(r"\s*[\w.\"-]+\s*:", code):
+        return "a key and its value are joined by = in TOML, not by :"
+    if "after a key" in error:
+        return "a line is key = value, or [section]; this is neither"
+    if "Unclosed array" in error:
+        return "a list needs a comma between its entries and a ] at its end"
+    if "Unclosed inline table" in error or "inline table" in error:
+        return "{ … } needs a comma between its entries, key = value, and stands on one line"
+    if "Cannot overwrite" in error:
+        return "this key is there twice; leave one"
+    if "Cannot declare" in error:
+        return "this section is there twice; put its keys together"
+    return ""
 
 
 def list_mistakes(errors: Sequence[Any], content: Any, yaml: bool = False) -> list[str]:
@@ -289,6 +353,11 @@ def _kind_mistake(steps: Steps, kinds: list[str], content: Any, yaml: bool) -> s
         key = str(steps[2])
     elif steps[0] == "synthetic":
         key = f"synthetic.{key}" if len(steps) > 1 else key
+    if key in ("bins", "integers") and is_date(value):
+        return (
+            f"{_place(steps[:-1], content)}: these are dates; write {DATES_EXAMPLE} in place of "
+            f"{key}"
+        )
     expected = [
         kind for kind in dict.fromkeys(kinds) if kind != "a whole number" or "a number" not in kinds
     ]
@@ -304,6 +373,12 @@ def _kind_mistake(steps: Steps, kinds: list[str], content: Any, yaml: bool) -> s
     elif "text in quotes" in expected and isinstance(value, bool | int | float | Decimal):
         message += f'; put quotes around it: "{display(value)}"'
     return message
+
+
+def is_date(value: Any) -> bool:
+    """Is this a date, or text that begins like one?"""
+    text = isinstance(value, str) and re.match(r"\d{4}-\d{1,2}-\d{1,2}", value) is not None
+    return text or isinstance(value, date)
 
 
 def _either(words: list[str]) -> str:
@@ -345,7 +420,8 @@ def _key_hint(loc: tuple[Any, ...]) -> str:
     key, keys = str(loc[-1]), sorted(_keys(_model(loc)))
     if len(loc) > 1 and key in _keys(ReleaseFile):
         return f" here: {key} belongs at the top of the file, before the first [section]"
-    matches = get_close_matches(key, keys, n=1)
+    matches = [word for word in (OTHER_WORDS.get(key),) if word in keys]
+    matches = matches or get_close_matches(key, keys, n=1)
     return f"; did you mean {matches[0]!r}?" if matches else f"; known here: {', '.join(keys)}"
 
 

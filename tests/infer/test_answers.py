@@ -1,0 +1,76 @@
+"""Answers by table, and their charts."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import psephos as ps
+
+DOMAIN = ps.Domain.of(sex=["F", "M"], age=30)
+WORKLOAD = ps.Workload(
+    DOMAIN,
+    [
+        ps.product(sex=ps.identity()),
+        ps.product(age=ps.prefix(), name="ages"),
+        ps.product(sex=ps.identity(), age=ps.identity()),
+        ps.product(name="ages"),
+    ],
+)
+
+
+@pytest.fixture(scope="module")
+def answers():
+    counts = np.arange(60)
+    data = ps.simulate(counts, DOMAIN, unit=ps.add_remove_row(), budget=ps.epsilon("1"), seed=0)
+    y = data.vectorise().measure(ps.select.identity(WORKLOAD).query, spend=ps.epsilon("1"))
+    return ps.infer.least_squares(y).answer(WORKLOAD)
+
+
+def test_tables_hold_all_answers_under_their_titles(answers):
+    tables = answers.tables()
+    assert list(tables) == ["sex", "ages", "sex × age"]
+    assert [len(table) for table in tables.values()] == [2, 31, 60]
+    assert_array_equal(tables["ages"].values, [*answers.values[2:32], answers.values[-1]])
+    assert_array_equal(tables["ages"].stderr, [*answers.stderr[2:32], answers.stderr[-1]])
+    assert tables["sex"].simulation
+
+
+def test_a_table_is_found_by_its_title(answers):
+    assert_array_equal(answers["sex"].values, answers.values[:2])
+    frame = answers["sex"].to_pandas()
+    assert frame.columns.tolist() == ["table", "sex", "estimate", "stderr"]
+    with pytest.raises(ps.WorkloadError, match="no table 'age' in these answers; did you mean"):
+        answers["age"]
+    with pytest.raises(ps.WorkloadError, match="no table 7 in these answers; have sex, ages"):
+        answers[7]
+
+
+def marks(chart):
+    return str(chart.to_dict())
+
+
+def records(spec):
+    """All rows of data that a chart holds."""
+    if isinstance(spec, dict) and "count" in spec:
+        return [spec]
+    parts = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else []
+    return [row for part in parts for row in records(part)]
+
+
+def test_charts_have_intervals_where_errors_are_known(answers):
+    chart = answers["ages"].plot()
+    first = next(row for row in records(chart.to_dict()) if "low" in row)
+    assert first["count"] == answers["ages"].values[0]
+    assert first["high"] - first["low"] == pytest.approx(4 * answers["ages"].stderr[0])
+    assert "Simulated: ages" in marks(chart)
+    assert answers.plot("ages").to_dict()["title"] == chart.to_dict()["title"]
+
+
+def test_all_tables_are_drawn_below_each_other(answers):
+    assert len(answers.plot().to_dict()["vconcat"]) == 3
+
+
+def test_biased_answers_are_drawn_without_intervals(answers):
+    estimate = ps.CellEstimate(DOMAIN, np.ones(60), "uniform")
+    chart = estimate.answer(ps.Workload(DOMAIN, [ps.product(sex=ps.identity())])).plot()
+    assert "stderr" not in marks(chart)
