@@ -26,6 +26,8 @@ from psephos.release.preflight import create_ledger, open_ledger
 from psephos.release.request import Job
 from tests.cli.test_cli import run, told
 from tests.release.conftest import RELEASE, write_job
+from tests.release.test_persons import RELEASE as PERSONS
+from tests.release.test_persons import folder_with
 
 ALL = 'formats = ["csv", "parquet", "xlsx", "datapackage", "csvw", "jsonstat", "sdmx"]'
 
@@ -347,3 +349,27 @@ def test_an_unwritable_place_is_an_os_error(bundle, tmp_path):
 
     with pytest.raises(OSError, match="No such file"):
         write_formats(publication_of(bundle), tmp_path / "nowhere")
+
+
+def test_tables_of_persons_are_in_every_file(tmp_path):
+    place = folder_with(tmp_path, PERSONS.replace("[selection]", f"[output]\n{ALL}\n\n[selection]"))
+    bundle = ps.rehearse(place)
+    assert ps.verify(bundle.path).ok
+    book = openpyxl.load_workbook(bundle.path / "tables.xlsx")
+    assert book.sheetnames[-2:] == ["patients", "the old by site and ward"]
+    sheet = book["the old by site and ward"]
+    counts = [c.value for row in sheet.iter_rows() for c in row if c.number_format == "#,##0"]
+    table = bundle.persons_table("the old by site and ward")
+    assert counts == table["count"].to_pylist()
+    cube = json.loads((bundle.path / "jsonstat" / "the-old-by-site-and-ward.json").read_text())
+    numbers = np.array(cube["value"]).reshape(-1, 5)
+    assert numbers[:, 0].tolist() == table["count"].to_pylist()
+    assert numbers[:, 4].tolist() == table["high"].to_pylist()
+    paths = [
+        r["path"] for r in json.loads((bundle.path / "datapackage.json").read_text())["resources"]
+    ]
+    assert "persons/patients.csv" in paths
+    assert (bundle.path / "sdmx" / "patients.csv").exists()
+    cover = [str(cell.value) for row in book["Cover"].iter_rows() for cell in row]
+    whole = bundle.spend + ps.epsilon("50")
+    assert any(f"ε = {float(whole.amount):g}:" in text for text in cover)

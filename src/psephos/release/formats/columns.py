@@ -10,8 +10,7 @@ from typing import Literal
 import pyarrow as pa
 
 from psephos.release.formats.csv_text import defused
-from psephos.release.formats.publication import Publication
-from psephos.release.spec.entries import View
+from psephos.release.formats.publication import Publication, ShownView
 from psephos.release.spec.tables import RESERVED_COLUMNS, column_name
 
 ColumnKind = Literal["string", "integer", "number", "boolean"]
@@ -42,13 +41,16 @@ def csv_columns(publication: Publication, name: str) -> list[CsvColumn]:
     with (publication.folder / name).open(encoding="utf-8", newline="") as file:
         heads = next(csv.reader(file))
     titles = {column_name(each): title for each, title in publication.titles.items()}
-    words = number_words(publication, "published" if folder == "published" else "consistent")
+    view: ShownView = "consistent"
+    if folder in ("published", "persons"):
+        view = "published" if folder == "published" else "persons"
+    words = number_words(publication, view)
     if folder == "raw":
         words |= {"value": "the noisy whole number as it was drawn"}
     columns = []
     for head in heads:
         kind = NUMBERS.get(head, "string")
-        if folder == "published" and head == "count":
+        if folder in ("published", "persons") and head == "count":
             kind = "integer"
         if folder == "synthetic" and head != "made_up":
             kind = "string"
@@ -63,13 +65,14 @@ def number_columns(data: pa.Table) -> list[str]:
     return [name for name in data.column_names if name in NUMBERS and name != "made_up"]
 
 
-def number_words(publication: Publication, view: View) -> dict[str, str]:
+def number_words(publication: Publication, view: ShownView) -> dict[str, str]:
     """What the columns of numbers hold."""
     ends = f"of the {publication.confidence} interval, which covers the privacy noise alone"
-    whole = ": whole, never negative" if view == "published" else ""
+    whole = "" if view == "consistent" else ": whole, never negative"
+    counted = "persons" if view == "persons" else "rows"
     return {
         "part": "which part of the table",
-        "count": f"number of rows, with noise{whole}",
+        "count": f"number of {counted}, with noise{whole}",
         "consistent": "the same before it was made whole and non-negative",
         "stderr": "standard deviation of the noise",
         "low": f"lower end {ends}",
@@ -85,5 +88,9 @@ def title_of(publication: Publication, name: str) -> str:
         return f"Measured numbers, {stem.replace('-', ' ')}"
     if folder == "synthetic":
         return "Made-up rows that answer like the published tables"
+    if folder == "persons":
+        stems = publication.job.persons_files
+        titles = {stems[table.name]: table.title for table in publication.job.persons}
+        return f"{titles[stem]} (persons)"
     tables = {publication.files.stems[table.name]: table.title for table in publication.job.tables}
     return f"{tables[stem]} ({folder})"

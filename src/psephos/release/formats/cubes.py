@@ -15,11 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from psephos.domain.domain import Domain
 from psephos.release.labels import label_lists
+from psephos.release.persons import PersonsTable
 from psephos.release.request import Job
 from psephos.release.spec.tables import Table, column_name
 from psephos.report.points import TOTAL
 from psephos.values import Array
+from psephos.workload.workload import Workload
 
 ALL_VALUES = "_T"
 """The code of all values together."""
@@ -83,15 +86,20 @@ class Cubes:
     parts: tuple[Cube, ...]
 
     @classmethod
-    def of(cls, job: Job, table: Table, titles: dict[str, str]) -> Cubes:
+    def of(cls, job: Job, table: Table | PersonsTable, titles: dict[str, str]) -> Cubes:
         """The cubes of a table of a release."""
         workload = job.workload
-        lists = label_lists(workload, table)
+        if isinstance(table, PersonsTable):
+            pairs = zip(table.domain.names, table.domain.attributes, strict=True)
+            lists, parts_of = [{name: list(each.labels) for name, each in pairs}], [""]
+            domains: tuple[Domain, ...] = (table.domain,)
+        else:
+            lists, parts_of = label_lists(workload, table), _part_titles(workload, table)
+            domains = (workload.domain.origin or workload.domain, workload.domain)
         names = list(dict.fromkeys(name for labels in lists for name in labels))
-        domain = workload.domain.origin or workload.domain
         columns = {}
         for name in names:
-            attribute = next((d[name] for d in (domain, workload.domain) if name in d), None)
+            attribute = next((d[name] for d in domains if name in d), None)
             total = TOTAL if attribute is None else attribute.total_label
             entries = dict.fromkeys(
                 entry for labels in lists for entry in _entries(labels.get(name, ()))
@@ -99,7 +107,7 @@ class Cubes:
             codes = _codes(list(entries), total)
             columns[name] = CodeList(column_name(name), titles.get(name, name), total, codes)
         parts, first = [], 0
-        for number, labels in zip(table.products, lists, strict=True):
+        for part, labels in zip(parts_of, lists, strict=True):
             sides = [
                 Side(
                     column_name(name),
@@ -107,11 +115,18 @@ class Cubes:
                 )
                 for name, words in labels.items()
             ]
-            title = workload.products[number].title.removeprefix(f"{table.name}: ")
-            cube = Cube(title if len(lists) > 1 else "", tuple(sides), first)
+            cube = Cube(part, tuple(sides), first)
             first += cube.rows
             parts.append(cube)
         return cls(tuple(columns.values()), tuple(parts))
+
+
+def _part_titles(workload: Workload, table: Table) -> list[str]:
+    """What the parts of a table are called; nothing where it has one."""
+    if len(table.products) == 1:
+        return [""]
+    titles = [workload.products[number].title for number in table.products]
+    return [title.removeprefix(f"{table.name}: ") for title in titles]
 
 
 def _entries(labels: Sequence[str]) -> list[LabelEntry]:

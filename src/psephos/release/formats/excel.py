@@ -115,7 +115,7 @@ class _Book:
             else:
                 italic = styles.of(italic=True, valign="top")
                 write_text(sheet, line, 0, "not in this workbook", italic)
-                title += f" (too large: {left_out[name]}; {shown.view}/{shown.stem}.{kind} has all)"
+                title += f" (too large: {left_out[name]}; {shown.source}.{kind} has all)"
             write_text(sheet, line, 1, title, wrapped)
             sheet.write_number(line, 2, shown.numbers, styles.of(num_format="#,##0", valign="top"))
 
@@ -128,10 +128,9 @@ class _Book:
         for view in dict.fromkeys(table.view for table in publication.tables):
             yield "Numbers", publication.number_words(view)
         margin = f" {PLUS_MINUS} is the least that covers the interval on both sides of the number."
-        yield (
-            f"{PLUS_MINUS} and intervals",
-            publication.interval_words + (margin if publication.files.errors else ""),
-        )
+        for errors in dict.fromkeys(table.errors for table in publication.tables):
+            words = publication.interval_words(errors) + (margin if errors else "")
+            yield f"{PLUS_MINUS} and intervals", words
         yield "Privacy", publication.guarantee
         yield from (("Fact", fact) for fact in file.facts)
         yield "Digits", "Numbers are rounded to the digits that their noise leaves."

@@ -100,7 +100,9 @@ def _dataset(
 
 
 def _decimals(name: str, shown: PublishedTable) -> int:
-    if name == "count" and shown.view == "published":
+    if shown.view == "persons" and name != "stderr":
+        return 0
+    if name == "count" and shown.whole:
         return 0
     return shown.decimals + (name == "stderr")
 

@@ -11,20 +11,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from psephos.kernel.budget import Budget
 from psephos.release.files import read_csv, read_parquet
-from psephos.release.formats.digits import UNKNOWN_DECIMALS, decimals_of, printed
+from psephos.release.formats.digits import UNKNOWN_DECIMALS, decimals_in, decimals_of, printed
+from psephos.release.formats.names import table_files
 from psephos.release.labels import table_schema
 from psephos.release.page_facts import budget_text, guarantee_of, unit_text
+from psephos.release.persons import PERSONS_FOLDER, PersonsTable, persons_spend
 from psephos.release.request import Job, column_titles
 from psephos.release.spec.entries import View
-from psephos.release.spec.tables import Table
+from psephos.release.spec.tables import Table, column_name
 from psephos.release.views import Views
 
+ShownView = Literal[View, "persons"]
 NO_DATE = datetime(2000, 1, 1, tzinfo=UTC)
 """Of files that must have a date in a rehearsal, which has none."""
 
@@ -50,12 +53,23 @@ class TableFiles:
     def read(self, table: Table, view: View) -> pa.Table:
         """A table as it was written: to every digit from Parquet, else from CSV."""
         rows = table.rows(self.job.workload)
-        count = rows.stop - rows.start
         schema = table_schema(self.job.workload, table, view, self.simulation, self.errors)
-        place = self.folder / view / self.stems[table.name]
+        return self._read(f"{view}/{self.stems[table.name]}", schema, rows.stop - rows.start)
+
+    def read_persons(self, table: PersonsTable) -> pa.Table:
+        """A table of persons as it was written."""
+        labels = [(column_name(name), pa.string()) for name in table.domain.names]
+        kinds = {"stderr": pa.float64(), "made_up": pa.bool_()}
+        numbers = ["count", "consistent", "stderr", "low", "high"]
+        numbers += ["made_up"] if self.simulation else []
+        schema = pa.schema([*labels, *((name, kinds.get(name, pa.int64())) for name in numbers)])
+        stem = self.job.persons_files[table.name]
+        return self._read(f"{PERSONS_FOLDER}/{stem}", schema, table.domain.size)
+
+    def _read(self, stem: str, schema: pa.Schema, count: int) -> pa.Table:
         if "parquet" in self.job.file.output.formats:
-            return read_parquet(place.with_name(f"{place.name}.parquet"), (schema,), count)
-        return read_csv(place.with_name(f"{place.name}.csv"), schema, count)
+            return read_parquet(self.folder / f"{stem}.parquet", (schema,), count)
+        return read_csv(self.folder / f"{stem}.csv", schema, count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,23 +77,42 @@ class PublishedTable:
     """One table in the view that people are shown."""
 
     files: TableFiles
-    table: Table
-    view: View
+    table: Table | PersonsTable
+    view: ShownView
     decimals: int
+    stem: str
+    """What its files for other programs are called, without their endings."""
 
     @property
-    def stem(self) -> str:
-        """What its files are called, without their endings."""
-        return self.files.stems[self.table.name]
+    def source(self) -> str:
+        """Its CSV or Parquet file in the bundle, without its ending."""
+        stems = self.files.job.persons_files if self.view == "persons" else self.files.stems
+        return f"{self.view}/{stems[self.table.name]}"
 
     @property
     def numbers(self) -> int:
         """How many numbers it has."""
+        if isinstance(self.table, PersonsTable):
+            return self.table.domain.size
         return sum(self.files.job.workload.query_counts[p] for p in self.table.products)
+
+    @property
+    def errors(self) -> bool:
+        """Have its numbers intervals? Those of persons always have."""
+        return self.files.errors or self.view == "persons"
+
+    @property
+    def whole(self) -> bool:
+        """Are its numbers whole?"""
+        return self.view != "consistent"
 
     def read(self) -> pa.Table:
         """Its labels and its rounded numbers."""
-        return printed(self.files.read(self.table, self.view), self.decimals)
+        if isinstance(self.table, PersonsTable):
+            data = self.files.read_persons(self.table)
+            return printed(data, decimals_in(data))
+        view: View = "published" if self.view == "published" else "consistent"
+        return printed(self.files.read(self.table, view), self.decimals)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +124,7 @@ class Publication:
         kinds: its views
         published: the tables that have a published view, where there is one
         decimals: of each table
-        spend: what the release cost
+        spend: what the release cost, tables of persons included
         grouped: published tables add up inside groups of tables
         date: of the last charge; a rehearsal has none
     """
@@ -114,8 +147,10 @@ class Publication:
         receipt: Mapping[str, Any],
     ) -> Publication:
         """The publication of a release whose tables are written."""
-        charge = receipt.get("charge")
-        groups = views.groups
+        charge, groups, job = receipt.get("charge"), views.groups, views.job
+        if job.persons:  # they are paid for one by one
+            currency = job.file.ledger.budget().currency
+            spend = spend.booked(currency) + persons_spend(job.persons, currency)
         return cls(
             files,
             views.kinds,
@@ -137,12 +172,18 @@ class Publication:
     @cached_property
     def tables(self) -> tuple[PublishedTable, ...]:
         """All tables that people are shown: published where that is possible, else consistent."""
-        shown = []
+        names = [table.name for table in self.job.tables]
+        names += [table.name for table in self.job.persons]
+        stems, shown = table_files(names), []
         for table, decimals in zip(self.job.tables, self.decimals, strict=True):
             whole = "published" in self.kinds and table in self.published
             if whole or "consistent" in self.kinds:
                 view: View = "published" if whole else "consistent"
-                shown.append(PublishedTable(self.files, table, view, decimals))
+                stem = stems[table.name]
+                shown.append(PublishedTable(self.files, table, view, decimals, stem))
+        for persons in self.job.persons:
+            stem = stems[persons.name]
+            shown.append(PublishedTable(self.files, persons, "persons", 0, stem))
         return tuple(shown)
 
     @cached_property
@@ -182,19 +223,23 @@ class Publication:
             f"more than {times} {apart}."
         )
 
-    def number_words(self, view: View) -> str:
+    def number_words(self, view: ShownView) -> str:
         """What the numbers of a view are."""
         noise = "Counts with noise added, which protects those who are counted"
+        if view == "persons":
+            return (
+                "Numbers of persons with noise added, which protects them; whole, never negative. "
+                "A person counts once in each cell, so they do not add up."
+            )
         if view == "consistent":
             unbiased = ", unbiased" if self.files.errors else ""
             return f"{noise}{unbiased}; they add up, and may be negative."
         inside = " inside each group of tables" if self.grouped else ""
         return f"{noise}; whole numbers, never negative, that add up{inside}."
 
-    @property
-    def interval_words(self) -> str:
-        """What ± and intervals are."""
-        if not self.files.errors:
+    def interval_words(self, errors: bool) -> str:
+        """What ± and intervals are, where errors are known and where they are not."""
+        if not errors:
             return "How far these numbers are off is not known, so no interval is given."
         return (
             f"Intervals hold the count without noise in {self.confidence} of cases, each by "
@@ -210,14 +255,14 @@ class Publication:
         return (
             *(rehearsal if self.files.simulation else ()),
             *(self.number_words(view) for view in kinds),
-            self.interval_words,
+            *(self.interval_words(e) for e in dict.fromkeys(t.errors for t in self.tables)),
             self.guarantee,
             *self.job.file.facts,
         )
 
     def csv_files(self) -> Iterator[str]:
         """All CSV files of the bundle, those for people first."""
-        for folder in ("published", "consistent", "raw", "synthetic"):
+        for folder in ("published", "persons", "consistent", "raw", "synthetic"):
             places = (self.folder / folder).glob("*.csv")
             yield from (f"{folder}/{place.name}" for place in sorted(places, key=_natural))
 

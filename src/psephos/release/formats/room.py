@@ -15,12 +15,11 @@ MOST_WORKBOOK_NUMBERS = 2_000_000
 def left_out_of_workbook(job: Job) -> dict[str, str]:
     """The tables that have no room in a workbook, and why."""
     reasons, numbers = {}, 0
-    for table in job.tables:
-        rows = sum(job.workload.query_counts[p] for p in table.products)
-        if rows + HEAD_ROWS * len(table.products) > SHEET_ROWS:
-            reasons[table.name] = f"{rows:,} numbers, and a sheet has {SHEET_ROWS:,} rows"
+    for name, (rows, parts) in _sizes(job).items():
+        if rows + HEAD_ROWS * parts > SHEET_ROWS:
+            reasons[name] = f"{rows:,} numbers, and a sheet has {SHEET_ROWS:,} rows"
         elif numbers + rows > MOST_WORKBOOK_NUMBERS:
-            reasons[table.name] = (
+            reasons[name] = (
                 f"{rows:,} numbers, and with the tables before it that would be over "
                 f"{MOST_WORKBOOK_NUMBERS:,}"
             )
@@ -32,5 +31,11 @@ def left_out_of_workbook(job: Job) -> dict[str, str]:
 def workbook_numbers(job: Job) -> int:
     """How many numbers the workbook of a release has."""
     left_out = left_out_of_workbook(job)
-    tables = (table for table in job.tables if table.name not in left_out)
-    return sum(job.workload.query_counts[p] for table in tables for p in table.products)
+    return sum(rows for name, (rows, _) in _sizes(job).items() if name not in left_out)
+
+
+def _sizes(job: Job) -> dict[str, tuple[int, int]]:
+    """The numbers and the parts of each table."""
+    counts = job.workload.query_counts
+    tables = {t.name: (sum(counts[p] for p in t.products), len(t.products)) for t in job.tables}
+    return tables | {table.name: (table.domain.size, 1) for table in job.persons}

@@ -76,8 +76,8 @@ class _Flow:
     ) -> None:
         self.publication, self.shown, self.agency, self.name = publication, shown, agency, name
         self.cubes = Cubes.of(publication.job, shown.table, publication.titles)
-        errors = ["stderr", "low", "high"] if shown.files.errors else []
-        whole = ["consistent"] if shown.view == "published" else []
+        errors = ["stderr", "low", "high"] if shown.errors else []
+        whole = ["consistent"] if shown.whole else []
         mark = ["made_up"] if shown.files.simulation else []
         self.attributes = [each.upper() for each in (*whole, *errors, *mark)]
         self.dimensions = self._dimensions()
@@ -138,7 +138,7 @@ class _Flow:
             }
             for each in self.attributes
         ]
-        kind = "Long" if self.shown.view == "published" else "Double"
+        kind = "Long" if self.shown.whole else "Double"
         measure = {
             **self._component(OBSERVATION),
             "usage": "mandatory",

@@ -15,7 +15,9 @@ from psephos.release.formats.digits import printed_margin
 from psephos.release.formats.publication import Publication, PublishedTable
 from psephos.release.formats.room import SHEET_COLUMNS
 from psephos.release.layout import cross_tables
-from psephos.report.cross_table import NOWHERE, PLUS_MINUS, CrossTable, laid_out
+from psephos.release.persons import PersonsTable
+from psephos.release.spec.tables import column_name
+from psephos.report.cross_table import NOWHERE, PLUS_MINUS, Axis, CrossTable, laid_out
 
 CELL_SIGNS = 32_767
 """The longest text of a cell."""
@@ -66,10 +68,10 @@ def write_table(
     title = styles.of(bold=True, font_size=14)
     write_text(sheet, 0, 0, f"{mark}{shown.table.title}", title)
     sheet.write_url(1, 0, back, styles.link, "Back to the cover")
-    tables = [_fitting(t) for t in cross_tables(publication.job, shown.table, shown.read())]
+    tables = [_fitting(table) for table in _layouts(publication, shown)]
     row, widths = 3, _Widths()
     for number, table in enumerate(tables):
-        part = _Part(sheet, styles, table, shown.decimals, shown.view == "published")
+        part = _Part(sheet, styles, table, shown.decimals, shown.whole)
         if table.part:
             write_text(sheet, row, 0, table.part, styles.of(bold=True))
             row += 1
@@ -80,13 +82,27 @@ def write_table(
             sheet.freeze_panes(1, 0)
         row = part.write_body(body) + 1
         part.measure(widths)
-    notes = [publication.number_words(shown.view), publication.interval_words]
-    if publication.files.errors:
+    notes = [publication.number_words(shown.view), publication.interval_words(shown.errors)]
+    if shown.errors:
         notes.append(f"{PLUS_MINUS} is the least that covers the interval on both sides.")
     for note in notes:
         write_text(sheet, row, 0, note, styles.of(italic=True, font_color=GREY))
         row += 1
     widths.set(sheet)
+
+
+def _layouts(publication: Publication, shown: PublishedTable) -> Sequence[CrossTable]:
+    """The table laid out; those of persons run down the side."""
+    table, data = shown.table, shown.read()
+    if not isinstance(table, PersonsTable):
+        return cross_tables(publication.job, table, data)
+    axes = []
+    for name, attribute in zip(table.domain.names, table.domain.attributes, strict=True):
+        labels, title = tuple(attribute.labels), publication.titles.get(name, name)
+        none = (False,) * len(labels), (0,) * len(labels)
+        axes.append(Axis(column_name(name), title, labels, *none))
+    fixed = (("where", table.words),) if table.words else ()
+    return [laid_out(table.name, table.title, data, (axes, ()), fixed=fixed)]
 
 
 def _fitting(table: CrossTable) -> CrossTable:
