@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from datetime import date
 from decimal import Decimal
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -25,6 +26,7 @@ from pydantic import (
 )
 
 from psephos.domain.attribute import Attribute
+from psephos.domain.calendar import as_day
 from psephos.domain.cleaning import Cleaning, DecimalMark, LetterCase
 from psephos.domain.domain import Domain, checked_edition
 from psephos.errors import DomainError, PsephosError, ReleaseError
@@ -83,6 +85,16 @@ Number = Annotated[
     PlainSerializer(_json_number),
     WithJsonSchema({"type": "number"}),
 ]
+
+
+def _day(value: Any) -> date:
+    try:
+        return as_day(value)
+    except DomainError as error:
+        raise ValueError(str(error)) from None
+
+
+Day = Annotated[date, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_plain_number)]
 View = Literal["raw", "consistent", "published"]
 PublishedMethod = Literal["entropy", "least squares"]
@@ -128,13 +140,16 @@ class EqualBins(FileEntry):
 class AttributeEntry(FileEntry):
     """One column: its values, written from public knowledge and never from the data.
 
-    Exactly one of `values`, `integers` and `bins` says what the cells are.
+    Exactly one of `values`, `integers`, `bins` and `dates` says what the cells are.
     """
 
     values: tuple[Scalar, ...] | None = Field(None, description="the values, in order")
     integers: tuple[int, int] | None = Field(None, description="first and last, both included")
     bins: tuple[Number, ...] | EqualBins | None = Field(
         None, description="edges, with inf if wanted; or { first = 0, last = 100, width = 5 }"
+    )
+    dates: tuple[Day, Day] | None = Field(
+        None, description='first and last day, e.g. ["1920-01-01", "2020-12-31"]'
     )
     labels: tuple[str, ...] | None = Field(None, description="a label for each value or bin")
     title: str = Field("", description="what the column is called in tables")
@@ -154,21 +169,24 @@ class AttributeEntry(FileEntry):
         exclude=True,
         description="other spellings of a declared value; they are not published",
     )
-    levels: dict[str, int | tuple[Scalar, ...] | dict[str, tuple[Scalar, ...]]] = Field(
-        default={}, description="coarser views: a width, first values of groups, or label: values"
+    levels: dict[str, int | str | tuple[Scalar, ...] | dict[str, tuple[Scalar, ...]]] = Field(
+        default={},
+        description="coarser views: a width, first values of groups, label: values, or a period",
     )
     fact: str = Field("", description="why these values are public knowledge, in plain words")
     confirmed: bool = Field(True, description="false in a draft, until a person has looked")
 
     @model_validator(mode="after")
     def _one_kind(self) -> AttributeEntry:
-        kinds = [k for k in ("values", "integers", "bins") if getattr(self, k) is not None]
+        listed = ("values", "integers", "bins", "dates")
+        kinds = [k for k in listed if getattr(self, k) is not None]
         if len(kinds) != 1 and self.confirmed:
             raise ValueError(
-                f"give exactly one of values, integers and bins, got {', '.join(kinds) or 'none'}"
+                "give exactly one of values, integers, bins and dates, got "
+                f"{', '.join(kinds) or 'none'}"
             )
-        if self.labels is not None and self.integers is not None:
-            raise ValueError("labels go with values or bins; integers are their own labels")
+        if self.labels is not None and (self.integers or self.dates) is not None:
+            raise ValueError("labels go with values or bins; integers and dates are their own")
         return self
 
     def cleaning(self) -> Cleaning:
@@ -184,6 +202,8 @@ class AttributeEntry(FileEntry):
             attribute = Attribute.bins(edges, self.labels)
         elif self.integers is not None:
             attribute = Attribute.integers(*self.integers)
+        elif self.dates is not None:
+            attribute = Attribute.dates(*self.dates)
         else:
             values: list[Any] = list(self.values or ())
             labels = list(self.labels or [str(value) for value in values])

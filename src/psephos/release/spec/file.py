@@ -59,6 +59,7 @@ EXAMPLES = {
     "bins": "bins = [0, 18, 65, inf]",
     "labels": 'labels = ["no", "yes"]',
     "levels": "levels = { broad = [0, 18, 65] }",
+    "dates": 'dates = ["1920-01-01", "2020-12-31"]',
     "aliases": 'aliases = { employed = ["EMPLOYED", "emp"] }',
     "nulls": 'nulls = ["NULL", "n/a"]',
     "trim": "trim = true",
