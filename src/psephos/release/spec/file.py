@@ -20,10 +20,9 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from psephos.errors import ReleaseError
+from psephos.release.spec.columns import AttributeEntry, FileEntry
 from psephos.release.spec.entries import (
-    AttributeEntry,
     BudgetEntry,
-    FileEntry,
     LedgerEntry,
     MethodEntry,
     OutputEntry,
