@@ -3,9 +3,12 @@
 import pyarrow as pa
 import pytest
 
+from psephos.engines import as_source
+from psephos.errors import ReleaseError
 from psephos.release.preflight import create_ledger
 from psephos.release.request import Job, in_order
 from psephos.release.run import release
+from psephos.release.spec.file import parse_release
 from psephos.release.verify import verify
 from tests.release.conftest import RELEASE, people, write_job
 
@@ -65,3 +68,62 @@ def test_bundles_of_released_versions_are_read_in_their_words(job):
     assert queries.matrix(attribute).dense().sum() == 10
     assert attribute.level("broad").labels == ("[0, 6)", "[6, inf)", "not stated")
     assert queries == job.workload.products[0].items[0][1]  # what it is called did not change
+
+
+def test_dates_in_a_release_file(tmp_path):
+    text = (
+        RELEASE[: RELEASE.index("[schema.age]")].replace("zeros =", "# zeros =")
+        + """
+[schema.born]
+dates = ["1999-12-30", 2001-01-02]
+levels = { month = "month", year = "year" }
+missing = "not stated"
+unknown = "other"
+
+[[tables]]
+name = "years"
+rows = ["born.year"]
+
+[[tables]]
+name = "months of 2000"
+sql = "SELECT MONTH(born), COUNT(*) FROM t WHERE YEAR(born) = 2000 GROUP BY 1"
+
+[[tables]]
+name = "until"
+queries = { born = "prefix" }
+
+[selection]
+strategy = "identity"
+"""
+    )
+    days = ["2000-02-29 10:00", "2000-12-31", "1999-12-31", "1970-01-01", "", "x"]
+    place = write_job(tmp_path / "job", text, "born\n" + "\n".join(days) + "\n")
+    (tmp_path / "job" / "people.csv").write_text("born,x\n" + ",\n".join(days) + ",\n")
+    job = Job.read(place)
+    assert as_source(job.data).count(job.domain, ("born",), (), None)[-2:].tolist() == [1, 2]
+    create_ledger(job)
+    bundle = release(job, unchecked=True)
+    assert verify(bundle.path).ok
+    years = bundle.table("years", "published")["born"].to_pylist()
+    assert years == ["1999", "2000", "2001", "not stated", "(other)", "total"]
+    assert bundle.table("months of 2000", "published").num_rows == 12
+    until = bundle.table("until", "published")["born"].to_pylist()
+    assert until[0] == "up to 1999-12-30"
+    assert until[-2:] == ["not stated", "(other)"]
+
+
+@pytest.mark.parametrize(
+    ("dates", "words"),
+    [
+        ('["1999", "2001"]', 'schema.born.dates[1]: a day is written "1920-01-31"'),
+        ('["1999-12-30"]', "schema.born.dates"),
+        ("[5, 6]", 'a day is written "1920-01-31" (year, month, day), got 5'),
+        ('"1999"', "must be a list, such as dates = ["),
+        ('["2001-01-01", "1999-12-30"]', "write the first day first"),
+    ],
+)
+def test_mistakes_in_dates_name_their_place(dates, words):
+    text = RELEASE.replace("[schema.age]", f"[schema.born]\ndates = {dates}\n[schema.age]")
+    with pytest.raises(ReleaseError) as caught:
+        parse_release(text).domain()
+    assert words in str(caught.value)

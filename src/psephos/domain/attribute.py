@@ -12,6 +12,12 @@ from typing import Any, TypeAlias, Union
 
 import numpy as np
 
+from psephos.domain.calendar import (
+    days_between,
+    groups_of_days,
+    is_run_of_days,
+    period_groups,
+)
 from psephos.domain.values import (
     DECLARED_LIMIT,
     OTHER,
@@ -200,6 +206,16 @@ class Attribute(Value):
         )
         return cls(intervals, names, edges=marks)
 
+    @classmethod
+    def dates(cls, first: date | str, last: date | str) -> Attribute:
+        """Every day from first to last, both included; times are read as their day.
+
+        >>> days = Attribute.dates("1999-12-31", "2000-03-01").with_level("month", "month")
+        >>> days.size, days.level("month").labels
+        (62, ('1999-12', '2000-01', '2000-02', '2000-03'))
+        """
+        return cls(days_between(first, last))
+
     @property
     def size(self) -> int:
         return len(self.values)
@@ -212,6 +228,12 @@ class Attribute(Value):
             row = range(values[0], values[0] + len(values))
             return row if list(row) == list(values) else values
         return values
+
+    @property
+    def is_ordered(self) -> bool:
+        """Do values follow each other on a line? (numbers, bins and dates)."""
+        days = [value for value in self.values[:1] if type(value) is date]
+        return self.is_numeric or bool(days)
 
     @cached_property
     def apart(self) -> tuple[int, ...]:
@@ -321,14 +343,15 @@ class Attribute(Value):
         return replace(self, values=(*self.values, None), names=names, levels=levels)
 
     def with_level(
-        self, name: str, groups: int | Sequence[Any] | Mapping[str, Sequence[Any]]
+        self, name: str, groups: int | str | Sequence[Any] | Mapping[str, Sequence[Any]]
     ) -> Attribute:
         """The same attribute with one more, coarser level.
 
         Args:
             name: what to call the level, e.g. "5-year group"
-            groups: a width (integers only), the first value or edge of each group, or a dict of
-                label → values that covers every value once
+            groups: a width (integers only), the first value or edge of each group, a dict of
+                label → values that covers every value once, or of dates "week" (of ISO 8601),
+                "month", "quarter" or "year"
 
         >>> age = Attribute.integers(0, 99).with_level("5 years", 5)
         >>> age = age.with_level("broad", [0, 20, 65])
@@ -345,11 +368,15 @@ class Attribute(Value):
             level = named_groups(name, groups, self.size, self.index, self.label, self.apart)
         elif isinstance(groups, int | np.integer):
             level = groups_of_width(name, int(groups), self.values)
-        elif isinstance(groups, str | float) or not isinstance(groups, Iterable):
+        elif isinstance(groups, str):
+            level = period_groups(name, groups, self.values)
+        elif isinstance(groups, float) or not isinstance(groups, Iterable):
             raise DomainError(
                 f"level {name!r} takes a width, the first value of each group, or a dict of "
                 f"label: values, got {groups!r}"
             )
+        elif is_run_of_days(self.values):
+            level = groups_of_days(name, list(groups), self.values)
         else:
             level = groups_from(name, groups, self.values, self.edges)
         if self.levels:
@@ -375,6 +402,8 @@ class Attribute(Value):
         """A short list of the values, for messages and tables."""
         if isinstance(self.values, range) and self.values.step == 1 and self.size > 4:
             return f"{self.values[0]} to {self.values[-1]}"
+        if self.size > 12 and is_run_of_days(self.declared):
+            return f"{self.declared[0]} to {self.declared[-1]}"
         if self.size > 12:
             shown = ", ".join(self.label(i) for i in range(12))
             return f"{shown}, … ({self.size} in all)"
@@ -400,6 +429,8 @@ class Attribute(Value):
             kind = f"{len(self.edges) - 1} bins from {low} to {high}"
         elif isinstance(self.values, range) and self.values.step == 1:
             kind = f"{self.size} integers {self.values[0]}–{self.values[-1]}"
+        elif self.size > 12 and is_run_of_days(self.values):
+            kind = f"{self.size} days {self.values[0]} to {self.values[-1]}"
         elif self.parts:
             kind = f"{self.size} combinations of {', '.join(name for name, _ in self.parts)}"
         else:

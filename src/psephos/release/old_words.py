@@ -13,7 +13,8 @@ import numpy as np
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.domain.values import Level, shown_number
-from psephos.release.spec.entries import AttributeEntry, ReleaseFile
+from psephos.release.spec.columns import AttributeEntry
+from psephos.release.spec.entries import ReleaseFile
 from psephos.workload.query_sets import (
     JointQueries,
     OrderedQueries,

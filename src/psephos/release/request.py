@@ -387,7 +387,7 @@ def runs_along(queries: QuerySet, attribute: Attribute) -> bool:
         parts = [part for part in queries.parts if not isinstance(part, TotalQueries)]
         return len(parts) == 1 and runs_along(parts[0], attribute)
     along = IdentityQueries | PrefixQueries | WidthRangeQueries | LevelQueries
-    return attribute.is_numeric and isinstance(queries, along)
+    return attribute.is_ordered and isinstance(queries, along)
 
 
 def column_titles(job: Job) -> Mapping[str, str]:

@@ -13,6 +13,7 @@ from datetime import date, datetime
 from typing import Any
 
 from psephos.domain.attribute import Attribute
+from psephos.domain.calendar import is_run_of_days
 from psephos.domain.cleaning import Cleaning
 from psephos.engines.duckdb.clean_text import cleaned_entry, number_text, spelled
 
@@ -88,6 +89,10 @@ def cell_sql(
             match = _distance_from(low, high, f"{alias}_r")
             if attribute.unknown == "clip":
                 match = _clip(match, f"{alias}_n", low, high)
+        elif target == "DATE" and is_run_of_days(declared[: len(values)]):
+            first, last = (f"DATE '{day:%Y-%m-%d}'" for day in (values[0], values[-1]))
+            day = f"{alias}_r"
+            match = f"CASE WHEN {day} BETWEEN {first} AND {last} THEN {day} - {first} END"
         else:
             keys: dict[Any, int] = {}
             for i, each in enumerate(declared):

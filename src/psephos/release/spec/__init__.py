@@ -1,9 +1,8 @@
 """The release file: its entries, the tables it asks for, drafts of it, its mistakes."""
 
 from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PersonsEntry, PrivacyEntry
+from psephos.release.spec.columns import AttributeEntry, EqualBins
 from psephos.release.spec.entries import (
-    AttributeEntry,
-    EqualBins,
     MethodEntry,
     OutputEntry,
     ReleaseFile,

@@ -7,7 +7,6 @@ chart or file could show are refused anywhere in the file.
 from __future__ import annotations
 
 import json
-import math
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -16,12 +15,12 @@ from pydantic import (
     model_validator,
 )
 
-from psephos.domain.attribute import Attribute
-from psephos.domain.cleaning import Cleaning, DecimalMark, LetterCase
+from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain, checked_edition
-from psephos.errors import DomainError, PsephosError, ReleaseError
+from psephos.errors import PsephosError, ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PersonsEntry, PrivacyEntry
+from psephos.release.spec.columns import AttributeEntry
 from psephos.release.spec.entry_types import (
     FileEntry,
     Number,
@@ -49,103 +48,6 @@ TABLE_FORMATS = ("csv", "parquet")
 """Those that hold every view of every table; others are made from them."""
 CSV_FORMATS = ("datapackage", "csvw")
 """Those that describe the CSV files."""
-
-
-class EqualBins(FileEntry):
-    """Bins of one width from `first` to `last`, and one more above them if `open`."""
-
-    first: Number
-    last: Number
-    width: Number = Field(gt=0)
-    open: bool = Field(True, description="one more bin for everything from `last` on")
-
-    def edges(self) -> list[float]:
-        """The edges; `last` is one of them."""
-        steps = (self.last - self.first) / self.width
-        if steps < 1 or abs(steps - round(steps)) > 1e-9 or steps > 1e6:
-            raise DomainError(
-                f"bins from {self.first:g} to {self.last:g} are no whole number of steps of "
-                f"{self.width:g}"
-            )
-        edges = [self.first + self.width * i for i in range(round(steps))] + [self.last]
-        return [*edges, math.inf] if self.open else edges
-
-
-class AttributeEntry(FileEntry):
-    """One column: its values, written from public knowledge and never from the data.
-
-    Exactly one of `values`, `integers` and `bins` says what the cells are.
-    """
-
-    values: tuple[Scalar, ...] | None = Field(None, description="the values, in order")
-    integers: tuple[int, int] | None = Field(None, description="first and last, both included")
-    bins: tuple[Number, ...] | EqualBins | None = Field(
-        None, description="edges, with inf if wanted; or { first = 0, last = 100, width = 5 }"
-    )
-    labels: tuple[str, ...] | None = Field(None, description="a label for each value or bin")
-    title: str = Field("", description="what the column is called in tables")
-    missing: str | None = Field(None, description="declares missing entries, under this label")
-    unknown: Literal["drop", "clip", "other"] = Field(
-        "drop", description="where entries go that are not declared"
-    )
-    trim: bool = Field(False, description="entries are read without the blanks around them")
-    case: LetterCase | None = Field(None, description="entries are read in this case")
-    decimal: DecimalMark | None = Field(None, description='"," where 1.234,5 is a number')
-    # Somebody read these in the data, so whatever is written of the file leaves them out.
-    nulls: tuple[Scalar, ...] = Field(
-        (), exclude=True, description="words for missing entries; they are not published"
-    )
-    aliases: dict[str, tuple[Scalar, ...]] = Field(
-        default={},
-        exclude=True,
-        description="other spellings of a declared value; they are not published",
-    )
-    levels: dict[str, int | tuple[Scalar, ...] | dict[str, tuple[Scalar, ...]]] = Field(
-        default={}, description="coarser views: a width, first values of groups, or label: values"
-    )
-    fact: str = Field("", description="why these values are public knowledge, in plain words")
-    confirmed: bool = Field(True, description="false in a draft, until a person has looked")
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> AttributeEntry:
-        kinds = [k for k in ("values", "integers", "bins") if getattr(self, k) is not None]
-        if len(kinds) != 1 and self.confirmed:
-            raise ValueError(
-                f"give exactly one of values, integers and bins, got {', '.join(kinds) or 'none'}"
-            )
-        if self.labels is not None and self.integers is not None:
-            raise ValueError("labels go with values or bins; integers are their own labels")
-        return self
-
-    def cleaning(self) -> Cleaning:
-        """How entries are cleaned before they are read."""
-        words = [_word(word) for word in self.nulls]
-        aliases = {value: tuple(map(_word, each)) for value, each in self.aliases.items()}
-        return Cleaning(self.trim, self.case, tuple(words), aliases, self.decimal)
-
-    def attribute(self) -> Attribute:
-        """The attribute of a domain."""
-        if self.bins is not None:
-            edges = self.bins.edges() if isinstance(self.bins, EqualBins) else self.bins
-            attribute = Attribute.bins(edges, self.labels)
-        elif self.integers is not None:
-            attribute = Attribute.integers(*self.integers)
-        else:
-            values: list[Any] = list(self.values or ())
-            labels = list(self.labels or [str(value) for value in values])
-            if self.missing is not None:
-                values, labels = [*values, None], [*labels, self.missing]
-            has_labels = self.labels is not None or self.missing is not None
-            attribute = Attribute(tuple(values), tuple(labels) if has_labels else None)
-        for name, groups in self.levels.items():
-            attribute = attribute.with_level(name, groups)
-        if self.missing is not None and self.values is None:
-            attribute = attribute.with_missing(self.missing)
-        return attribute if self.unknown == "drop" else attribute.with_unknown(self.unknown)
-
-
-def _word(word: Any) -> str:
-    return str(word).lower() if isinstance(word, bool) else str(word)
 
 
 class TargetEntry(FileEntry):

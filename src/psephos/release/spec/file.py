@@ -22,8 +22,8 @@ from pydantic import ValidationError
 
 from psephos.errors import ReleaseError
 from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PrivacyEntry
+from psephos.release.spec.columns import AttributeEntry
 from psephos.release.spec.entries import (
-    AttributeEntry,
     MethodEntry,
     OutputEntry,
     ReleaseFile,
@@ -60,6 +60,7 @@ EXAMPLES = {
     "bins": "bins = [0, 18, 65, inf]",
     "labels": 'labels = ["no", "yes"]',
     "levels": "levels = { broad = [0, 18, 65] }",
+    "dates": 'dates = ["1920-01-01", "2020-12-31"]',
     "aliases": 'aliases = { employed = ["EMPLOYED", "emp"] }',
     "nulls": 'nulls = ["NULL", "n/a"]',
     "trim": "trim = true",

@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from functools import reduce
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -148,7 +148,7 @@ class Evaluator:
         groups = run("SELECT MIN(i) AS first, v FROM e GROUP BY v ORDER BY first").fetchall()
         rows = run("SELECT MIN(i) OVER (PARTITION BY v) AS first FROM e ORDER BY i").fetchnumpy()
         codes = np.searchsorted([first for first, _ in groups], rows["first"])
-        return codes, tuple("(null)" if v is None else str(v) for _, v in groups)
+        return codes, tuple(_key_label(v) for _, v in groups)
 
     def _points(self, bound: BoundExpression) -> tuple[str, list[int]]:
         """A query for all combinations of declared values, numbered by i, and their shape."""
@@ -255,6 +255,13 @@ class Evaluator:
             expression,
             f"comparisons of a column with values of its own type{f' ({have})' if have else ''}",
         )
+
+
+def _key_label(value: Any) -> str:
+    """What the group of a key is called; a time at midnight is a day."""
+    if isinstance(value, datetime) and value.time() == time():
+        value = value.date()
+    return "(null)" if value is None else str(value)
 
 
 @dataclass(frozen=True)

@@ -53,12 +53,13 @@ FUNCTION_NODES = frozenset({
     exp.Substring, exp.Left, exp.Right, exp.Length, exp.Concat,
     exp.Abs, exp.Floor, exp.Ceil, exp.Round, exp.Greatest, exp.Least,
     exp.Extract, exp.Year, exp.Quarter, exp.Month, exp.Day, exp.TsOrDsToDate,
+    exp.TimestampTrunc, exp.DateTrunc,
 })
 # fmt: on
 ALLOWED_NODES = OPERATOR_NODES | LEAF_NODES | FUNCTION_NODES
 FUNCTION_NAMES = (
     "COALESCE, NULLIF, LOWER, UPPER, TRIM, SUBSTRING, LEFT, RIGHT, LENGTH, CONCAT, ABS, FLOOR, "
-    "CEIL, ROUND, GREATEST, LEAST, CAST, EXTRACT, YEAR, QUARTER, MONTH, DAY"
+    "CEIL, ROUND, GREATEST, LEAST, CAST, EXTRACT, YEAR, QUARTER, MONTH, DAY, DATE_TRUNC"
 )
 
 
@@ -142,7 +143,8 @@ def check_allowed(expression: exp.Expr, sql: str) -> None:
     The exact type decides, so that a new subclass of an allowed node is not let in by accident.
     """
     for node in expression.walk():
-        bare_word = isinstance(node, exp.Var) and not isinstance(node.parent, exp.Extract)
+        parts = exp.Extract | exp.TimestampTrunc
+        bare_word = isinstance(node, exp.Var) and not isinstance(node.parent, parts)
         if type(node) not in ALLOWED_NODES or bare_word:
             raise _refusal(node, sql)
         if isinstance(node, exp.Column) and (node.args.get("db") or node.args.get("join_mark")):
@@ -159,8 +161,25 @@ def check_allowed(expression: exp.Expr, sql: str) -> None:
             raise refuse(
                 f"EXTRACT({node.name} ...) is not supported", sql, node, "EXTRACT(YEAR FROM date)"
             )
+        if isinstance(node, exp.TimestampTrunc | exp.DateTrunc):
+            _check_period(node, sql)
         if isinstance(node, exp.Cast) and (node.args.get("format") or node.args.get("default")):
             raise refuse("CAST with a format is not supported", sql, node, "CAST(column AS type)")
+
+
+def _check_period(node: exp.Expr, sql: str) -> None:
+    """Refuse periods of DATE_TRUNC but these; weeks begin on Monday, where the dialect says so."""
+    unit = node.args.get("unit")
+    period = unit.name.upper() if isinstance(unit, exp.Var | exp.Literal) else ""
+    weeks = {"WEEK"} if isinstance(node, exp.TimestampTrunc) else set()
+    if period not in DATE_PARTS | weeks or node.args.get("zone"):
+        raise refuse(
+            "DATE_TRUNC takes 'year', 'quarter', 'month' or 'day', and 'week' where weeks begin on "
+            "Monday",
+            sql,
+            node,
+            "DATE_TRUNC('month', date), or a level of the column",
+        )
 
 
 def span(sql: str, place: SqlPlace) -> tuple[int, int]:
