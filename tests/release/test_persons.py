@@ -209,3 +209,38 @@ def test_a_rehearsal_makes_persons_up(tmp_path):
     bundle = ps.rehearse(path, rows=500)
     assert bundle.persons_table("patients")["made_up"].to_pylist() == [True]
     assert ps.verify(bundle.path).ok
+
+
+BY_SITE = """
+SELECT ward.site, age, COUNT(DISTINCT patient) AS patients
+FROM visits WHERE age >= 65 GROUP BY ward.site, age
+"""
+
+
+def test_sql_asks_the_same(tmp_path):
+    by_rows = Job.read(folder_with(tmp_path)).persons[1]
+    old = 'rows = ["ward.site", "age"]\nwhere = "age >= 65"'
+    assert old in RELEASE
+    text = BY_SITE.replace("\n", " ").strip()
+    by_sql = Job.read(folder_with(tmp_path, RELEASE.replace(old, f'sql = "{text}"'))).persons[1]
+    assert by_sql.by == by_rows.by
+    assert by_sql.domain == by_rows.domain
+    assert repr(by_sql.condition) == repr(by_rows.condition)
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("SELECT COUNT(*) FROM v", "one COUNT\\(DISTINCT patient\\)"),
+        ("SELECT COUNT(DISTINCT ward) FROM v", "one COUNT\\(DISTINCT patient\\)"),
+        ("SELECT ward, COUNT(DISTINCT patient) FROM v GROUP BY CUBE (ward)", "2 groupings"),
+        ("SELECT age >= 18 AS a, COUNT(DISTINCT patient) FROM v GROUP BY a", "levels"),
+        ("SELECT COUNT(DISTINCT patient FROM v", "no statement that can be read"),
+        ("SELECT COUNT(DISTINCT patient) FROM v WHERE floor = 1", "floor"),
+    ],
+)
+def test_sql_that_counts_no_persons_is_refused(tmp_path, sql, words):
+    old = 'rows = ["ward.site", "age"]\nwhere = "age >= 65"'
+    path = folder_with(tmp_path, RELEASE.replace(old, f'sql = "{sql}"'))
+    with pytest.raises(ReleaseError, match=words):
+        Job.read(path)

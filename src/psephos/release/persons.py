@@ -70,11 +70,12 @@ class PersonsTable:
     spend: Budget
 
     @classmethod
-    def of(cls, declared: Domain, entry: PersonsEntry, number: int) -> PersonsTable:
-        """The table of an entry of the release file."""
+    def of(cls, declared: Domain, entry: PersonsEntry, person: str, number: int) -> PersonsTable:
+        """The table of an entry of the release file; `person` is the column that names persons."""
         place = f"persons[{number}]"
+        words = entry.where if entry.sql is None else entry.sql
         try:
-            by = tuple(_grouped(declared, text) for text in entry.rows)
+            by, conjuncts = _asked(declared, entry, person, place)
             domain = _grouping(declared, by)
         except PsephosError as error:
             raise ReleaseError(f"{place} {entry.name!r}: {error}") from None
@@ -83,12 +84,9 @@ class PersonsTable:
                 f"{place} {entry.name!r}: {domain.size_text} cells, and a table of persons has at "
                 f"most {MOST_PERSON_CELLS:,}; group by less"
             )
-        condition = None
-        if entry.where:
-            compiled = compile_condition(declared, f"{place} where", entry.where)
-            condition = _predicate(declared, compiled.conjuncts, f"{place} where {entry.where!r}")
+        condition = _predicate(declared, conjuncts, f"{place} {words!r}") if conjuncts else None
         title = entry.title or entry.name
-        return cls(entry.name, title, by, domain, condition, entry.where, entry.budget())
+        return cls(entry.name, title, by, domain, condition, words, entry.budget())
 
     def vector(self, table: ProtectedTable) -> ProtectedVector:
         """What is measured of the data."""
@@ -247,6 +245,25 @@ def persons_spend(tables: Sequence[PersonsTable], currency: Currency) -> Budget:
     return sum(costs, start=Budget(currency, Fraction(0)))
 
 
+def _asked(
+    declared: Domain, entry: PersonsEntry, person: str, place: str
+) -> tuple[tuple[tuple[str, str | None], ...], Sequence[Conjunct]]:
+    """What an entry groups by, and the conditions on its rows."""
+    if entry.sql is not None:
+        from psephos.workload.sql import read_persons
+
+        statement = read_persons(declared, entry.sql, person, entry.dialect)
+        conditions = [
+            Conjunct(piece.axes, np.asarray(piece.codes, dtype=bool))
+            for piece in statement.conditions
+        ]
+        return statement.by, conditions
+    by = tuple(_grouped(declared, text) for text in entry.rows)
+    if not entry.where:
+        return by, ()
+    return by, compile_condition(declared, f"{place} where", entry.where).conjuncts
+
+
 def _grouped(domain: Domain, text: str) -> tuple[str, str | None]:
     """`district` or `district.region` as an attribute and its level."""
     if text in domain:
@@ -280,8 +297,8 @@ def _predicate(domain: Domain, conjuncts: Sequence[Conjunct], place: str) -> Pre
 
 
 def _in_column(domain: Domain, conjunct: Conjunct, place: str) -> Predicate:
-    (name,) = conjunct.names
-    if name not in domain:
+    name = conjunct.names[0]
+    if name not in domain or len(conjunct.names) > 1:
         raise ReleaseError(
             f"{place}: it looks at several columns at once; write conditions on single columns, "
             "joined by AND"

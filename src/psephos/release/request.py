@@ -126,8 +126,8 @@ class Job:
     @cached_property
     def persons(self) -> tuple[PersonsTable, ...]:
         """The tables that count persons."""
-        entries = enumerate(self.file.persons, 1)
-        return tuple(PersonsTable.of(self.domain, entry, i) for i, entry in entries)
+        entries, person = enumerate(self.file.persons, 1), self.unit.person or ""
+        return tuple(PersonsTable.of(self.domain, entry, person, i) for i, entry in entries)
 
     @property
     def persons_keys(self) -> list[str]:

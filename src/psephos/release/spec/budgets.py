@@ -79,6 +79,14 @@ class PersonsEntry(BudgetEntry):
     title: str = ""
     rows: tuple[str, ...] = Field((), description="attributes or attribute.level; none: everyone")
     where: str = Field("", description="a condition in SQL on the rows that count")
+    sql: str | None = Field(None, description="SELECT …, COUNT(DISTINCT person) … GROUP BY …")
+    dialect: str | None = None
+
+    @model_validator(mode="after")
+    def _one_question(self) -> PersonsEntry:
+        if self.sql is not None and (self.rows or self.where):
+            raise ValueError("a table of persons is asked by sql, or by rows and where; not both")
+        return self
 
 
 @cache

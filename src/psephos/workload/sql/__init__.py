@@ -7,5 +7,6 @@ ignores case is not followed, whatever the dialect.
 """
 
 from psephos.workload.sql.compiler import compile_sql, merge_attributes, read_sql, sql_products
+from psephos.workload.sql.persons import read_persons
 
-__all__ = ["compile_sql", "merge_attributes", "read_sql", "sql_products"]
+__all__ = ["compile_sql", "merge_attributes", "read_persons", "read_sql", "sql_products"]
