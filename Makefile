@@ -57,6 +57,7 @@ bench: .venv/ready ## the measured claims, each beside its reference
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.figures
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.planning
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.releases
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.formats
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimates
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.groups
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.plans
