@@ -79,7 +79,11 @@ MISTAKES = [
     ),
     ('unit = "add_remove_row"', 'unit = "row"', ["privacy.unit", "'add_remove_row'", "got 'row'"]),
     ('unit = "add_remove_row"', 'unit = "person"', ["privacy", "max_rows = 3"]),
-    ("integers = [0, 19]", "", ["schema.age: give exactly one of values, integers and bins"]),
+    (
+        "integers = [0, 19]",
+        "",
+        ["schema.age: give exactly one of values, integers, bins and dates"],
+    ),
     ("integers = [0, 19]", "integers = [19, 0]", ["schema.age", "low <= high"]),
     ("integers = [0, 19]", "bins = [0, 5, 3]", ["schema.age", "edges must increase"]),
     ('["cat", "dog", "horse"]', '["cat", "cat"]', ["schema.pet", "'cat' is declared twice"]),
@@ -123,7 +127,11 @@ MISTAKES = [
     ("epsilon = 0.5", "epsilon = true", ["budget.epsilon: must be a number", "got true"]),
     ("[0, 19]", "[0, 1, 5]", ["schema.age.integers: at most 2 are taken, got 3"]),
     ("integers = [0, 19]", 'bins = [0, "a"]', ["schema.age.bins[2]: must be a number", "got 'a'"]),
-    ("broad = [0, 6, 12]", 'broad = "x"', ["levels.broad: must be a whole number, a list or keys"]),
+    (
+        "broad = [0, 6, 12]",
+        'broad = "x"',
+        ["levels.broad: must be a width, a list of first values"],
+    ),
     (
         '["cat", "dog", "horse"]',
         '["cat", 2020-01-01]',

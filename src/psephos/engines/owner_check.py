@@ -7,6 +7,7 @@ what only lines of text can get wrong is asked of engines that have such lines.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -14,12 +15,14 @@ from html import escape
 from typing import Any
 
 from psephos.domain.attribute import Attribute
+from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
 from psephos.engines.bit_matrix import BitMatrix, rows_given
 from psephos.engines.columns import column_problems, columns_of, needed_columns
 from psephos.engines.duckdb.cells import CellSql, double
 from psephos.engines.duckdb.reader import Reader
 from psephos.engines.duckdb.rows import Rows
+from psephos.engines.mends import mends
 from psephos.engines.protocol import LineFindings, Mismatch, Severity
 from psephos.engines.registry import as_source
 from psephos.errors import DomainError, name_list
@@ -30,6 +33,8 @@ PRIVATE = "PRIVATE: for the data owner only; this looks at the data and is not p
 NO_ROW = Mismatch("rows", "none", "error", "no row is left to count")
 COMMON_ENTRIES = 10
 """So many undeclared entries are listed, the most frequent ones."""
+MENDED_ENTRIES = 1000
+"""For so many of them it is looked for lines that would mend them."""
 
 
 @dataclass(frozen=True)
@@ -197,9 +202,10 @@ def _column(name: str, attribute: Attribute, left_out: bool, rows: Rows) -> list
         where = f"WHERE {cell.match} IS NULL AND {column} IS NOT NULL"
         top = rows.run(
             f"SELECT {entry} AS entry, COUNT(*) AS n FROM {rows.entries([cell])} {where} "
-            f"GROUP BY entry ORDER BY n DESC, entry LIMIT {COMMON_ENTRIES}"
+            f"GROUP BY entry ORDER BY n DESC, entry LIMIT {MENDED_ENTRIES}"
         ).fetchall()
-        findings.append(Mismatch(name, "undeclared", level, text, tuple(top)))
+        findings.append(Mismatch(name, "undeclared", level, text, tuple(top[:COMMON_ENTRIES])))
+        findings += mends(name, attribute, rows.rules.get(name, Cleaning()), top)
     if missing:
         findings.append(_missing(name, attribute, missing, filled))
     return findings + _range(rows, name, attribute, cell) + _absent(rows, name, attribute, cell)
@@ -241,7 +247,9 @@ def _range(rows: Rows, name: str, attribute: Attribute, cell: CellSql) -> list[M
     )
     if not below and not above:
         return []
-    text = f"{below:,} numbers below {low} and {above:,} above {high}"
+    sides = [(below, "below", low), (above, "above", high)]
+    known = [f"{number:,} {side} {end}" for number, side, end in sides if math.isfinite(end)]
+    text = " and ".join(known).replace(" ", " numbers ", 1)
     clipped = " are clipped" if attribute.unknown == "clip" else ""
     return [Mismatch(name, "range", "note", text + clipped)]
 

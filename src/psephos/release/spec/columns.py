@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from psephos.domain.attribute import Attribute
-from psephos.domain.calendar import as_day
+from psephos.domain.calendar import PERIODS, as_day
 from psephos.domain.cleaning import Cleaning, DecimalMark, LetterCase
 from psephos.errors import DomainError
 from psephos.release.spec.entry_types import FileEntry, Number, Scalar
@@ -98,6 +98,13 @@ class AttributeEntry(FileEntry):
                 "give exactly one of values, integers, bins and dates, got "
                 f"{', '.join(kinds) or 'none'}"
             )
+        for name, period in self.levels.items():
+            if isinstance(period, str) and (self.dates is None or period not in PERIODS):
+                raise ValueError(
+                    f"levels.{name}: must be a width, a list of first values, or label = [values], "
+                    f"such as levels = {{ broad = [0, 18, 65] }}; for dates {', '.join(PERIODS)}; "
+                    f"got {period!r}"
+                )
         if self.labels is not None and (self.integers or self.dates) is not None:
             raise ValueError("labels go with values or bins; integers and dates are their own")
         return self

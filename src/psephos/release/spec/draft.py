@@ -21,8 +21,26 @@ SUGGESTIONS = {
     "int": "integers = [0, 99]                # first and last, both included",
     "float": "bins = [0, 10, 100, inf]           # edges; each bin holds its lower edge",
     "text": 'values = ["a", "b"]                # every value that can occur',
+    "date": 'dates = ["1920-01-01", "2020-12-31"]   # first and last day, both included',
     "unknown": 'values = ["a", "b"]                # or integers = [0, 99], or bins = [0, 10, inf]',
 }
+DATES_TOO = '# or: dates = ["1920-01-01", "2020-12-31"], with levels = { year = "year" }\n'
+CLEANING = {
+    "trim = true": "cleaning: without blanks around entries",
+    'case = "lower"': 'entries in lower case, or "upper"',
+    'nulls = ["NULL", "n/a"]': "words for missing entries; they are not published",
+    'aliases = { a = ["A.", "aa"] }': "other spellings of a value; they are not published",
+    'decimal = ","': "where 1.234,5 is a number",
+}
+RULES_OF = {
+    "bool": ("nulls",),
+    "int": ("nulls",),
+    "float": ("nulls",),
+    "date": ("nulls",),
+    "text": ("trim", "case", "nulls", "aliases"),
+    "unknown": ("trim", "case", "nulls", "aliases", "decimal"),
+}
+"""The rules of cleaning that a column of each kind may need."""
 COMMANDS = {
     "check {file} --create-ledger": "the owner compares schema and data, in private",
     "plan {file}": "the error of every table, before anything is spent",
@@ -140,15 +158,23 @@ def _kind(arrow: pa.DataType) -> str:
         return "int"
     if pa.types.is_floating(arrow) or pa.types.is_decimal(arrow):
         return "float"
+    if pa.types.is_date(arrow) or pa.types.is_timestamp(arrow):
+        return "date"
     return "text" if pa.types.is_string(arrow) or pa.types.is_large_string(arrow) else "unknown"
 
 
 def _attribute(name: str, kind: str) -> str:
+    rules = [(line, why) for line, why in CLEANING.items() if line.split()[0] in RULES_OF[kind]]
+    offers = "".join(f"# {line:<32} # {why}\n" for line, why in rules)
+    levels = '# levels = { year = "year" }         # or week, month, quarter\n'
     return (
         f"[schema.{_key(name)}]\n"
         "confirmed = false                  # CONFIRM: write what can occur, delete this line\n"
         f"# {SUGGESTIONS[kind]}\n"
+        f"{DATES_TOO if kind == 'unknown' else levels if kind == 'date' else ''}"
+        '# missing = "not stated"           # a cell for missing entries; else dropped\n'
         '# unknown = "other"                # entries not declared: drop (default), clip or other\n'
+        f"{offers}"
         '# fact = ""                        # why this is public knowledge, e.g. "the code book"\n'
     )
 
