@@ -89,7 +89,7 @@ def error_plot(rows: list[dict[str, object]]) -> alt.Chart:
         alt.Chart(alt.InlineData(values=rows), width=420, height=320)
         .mark_line(point=True)
         .encode(
-            x=alt.X("epsilon:Q", scale=alt.Scale(type="log"), title="ε"),
+            x=alt.X("epsilon:Q", scale=alt.Scale(type="log", nice=False), title="ε"),
             y=alt.Y("error:Q", scale=alt.Scale(type="log"), title="root mean squared error, rows"),
             color=alt.Color("strategy:N", sort=list(SELECTORS)),
         )
