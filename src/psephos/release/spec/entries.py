@@ -29,6 +29,7 @@ from psephos.release.spec.entry_types import (
     each_once,
     refuse_unprintable,
 )
+from psephos.release.spec.statistics import StatisticName, check_statistic
 from psephos.synthesis.method import SyntheticMethod
 
 RESERVED_FOLDER = ".psephos"
@@ -83,6 +84,10 @@ class AttributeEntry(FileEntry):
         None, description="edges, with inf if wanted; or { first = 0, last = 100, width = 5 }"
     )
     labels: tuple[str, ...] | None = Field(None, description="a label for each value or bin")
+    representatives: tuple[Number, ...] | None = Field(
+        None, description="the number that each bin counts as in sums; the middle if left out"
+    )
+    unit: str = Field("", description="what the numbers are in, e.g. euros")
     title: str = Field("", description="what the column is called in tables")
     missing: str | None = Field(None, description="declares missing entries, under this label")
     unknown: Literal["drop", "clip", "other"] = Field(
@@ -115,6 +120,8 @@ class AttributeEntry(FileEntry):
             )
         if self.labels is not None and self.integers is not None:
             raise ValueError("labels go with values or bins; integers are their own labels")
+        if self.representatives is not None and self.bins is None:
+            raise ValueError("representatives go with bins; other numbers stand for themselves")
         return self
 
     def cleaning(self) -> Cleaning:
@@ -128,6 +135,8 @@ class AttributeEntry(FileEntry):
         if self.bins is not None:
             edges = self.bins.edges() if isinstance(self.bins, EqualBins) else self.bins
             attribute = Attribute.bins(edges, self.labels)
+            if self.representatives is not None:
+                attribute = attribute.with_representatives(self.representatives)
         elif self.integers is not None:
             attribute = Attribute.integers(*self.integers)
         else:
@@ -188,6 +197,15 @@ class TableEntry(FileEntry):
     title: str = ""
     sql: str | None = None
     dialect: str | None = None
+    statistic: StatisticName | None = Field(
+        None, description="instead of counts: of the numbers of an attribute, or shares"
+    )
+    of: str | None = Field(None, description="the attribute whose numbers a statistic is of")
+    quantiles: tuple[Number, ...] = Field((), description="shares of rows, e.g. [0.25, 0.5, 0.75]")
+    share_of: Literal["row", "column", "total"] | None = Field(
+        None, description="of shares: what is 100 percent; the total if left out"
+    )
+    by: tuple[str, ...] = Field((), description="of a statistic: its groups, as rows are")
     rows: tuple[str, ...] = Field((), description="attributes, attribute.level or attribute.*")
     columns: tuple[str, ...] = ()
     breakdowns: tuple[str, ...] = ()
@@ -211,6 +229,11 @@ class TableEntry(FileEntry):
             "builder": self.builder is not None,
         }
         choices = [name for name, used in ways.items() if used]
+        if self.statistic is not None or self.of is not None or self.by:
+            check_statistic(self, choices)
+            return self
+        if self.quantiles or self.share_of is not None:
+            raise ValueError('quantiles and share_of go with a statistic: statistic = "quantiles"')
         if len(choices) != 1:
             raise ValueError(
                 "a table is asked in one way, by sql, by rows and columns, by queries or by a "
