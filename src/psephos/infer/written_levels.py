@@ -45,7 +45,7 @@ class WrittenLevels:
         """None where even the best cuts leave more than `most` entries.
 
         >>> blocks = [(Identity(2), Identity(2)), (Identity(2), Identity(2))]
-        >>> WrittenLevels.of(blocks, (2, 2), 100).apply(np.arange(4.0))
+        >>> WrittenLevels.of(blocks, (2, 2), 10_000).apply(np.arange(4.0))
         array([0., 1., 2., 3., 0., 1., 2., 3.])
         """
         different = {factor for factors in blocks for factor in factors}
