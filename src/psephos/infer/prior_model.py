@@ -37,6 +37,8 @@ UNIFORM_SHARE = 0.01
 """What a given prior leaves to the uniform, so that it excludes nothing."""
 CLASS_CELLS = 1 << 14
 """Below so many cells, classes would take longer than all else."""
+SHARED_CELLS = 1 << 16
+"""Cells whose shares are worked out at once."""
 PROBE_SHARE = 0.5
 """By what share of a probe numbers move, to see what classes take from the noise."""
 
@@ -150,7 +152,11 @@ def _merged(
         wide = (cells / np.bincount(groups))[groups] if even else cells
         wide = wide if zeros is None else np.where(zeros, 0.0, wide)
         cells = np.bincount(groups, wide, minlength=math.prod(measured.shape))
-        shares = np.divide(wide, cells[groups], out=wide, where=wide > 0)
+        for start in range(0, wide.size, SHARED_CELLS):  # all at once would be a vector more
+            part = wide[start : start + SHARED_CELLS]
+            whole = cells[groups[start : start + SHARED_CELLS]]
+            np.divide(part, whole, out=part, where=part > 0)
+        shares = wide
     elif zeros is not None:
         cells = np.where(zeros, 0.0, cells)
     mass = float(cells.sum())

@@ -26,7 +26,7 @@ from psephos.inverse.form import Factors
 from psephos.matrix import Identity, Matrix
 from psephos.values import Array
 
-SPARSE_ENTRIES = 400_000
+SPARSE_ENTRIES = 120_000
 """The most entries of sparse matrices that a stack is written out as: more leave the cache."""
 MOST_CUTS = 2
 CALL_ENTRIES = 5_000
@@ -45,7 +45,7 @@ class WrittenLevels:
         """None where even the best cuts leave more than `most` entries.
 
         >>> blocks = [(Identity(2), Identity(2)), (Identity(2), Identity(2))]
-        >>> WrittenLevels.of(blocks, (2, 2), 100).apply(np.arange(4.0))
+        >>> WrittenLevels.of(blocks, (2, 2), 10_000).apply(np.arange(4.0))
         array([0., 1., 2., 3., 0., 1., 2., 3.])
         """
         different = {factor for factors in blocks for factor in factors}
@@ -145,7 +145,8 @@ class _Family:
             parts.append((start + part.rows, columns[head[:begin]] + part.columns, part.values))
             start += int(self._rows[b, end]) * after
         rows, places, values = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return sp.csr_array((values, (rows, places)), shape=(start, width))
+        short = rows.astype(np.int32), places.astype(np.int32)  # half the memory of others
+        return sp.csr_array((values, short), shape=(start, width))
 
 
 @dataclass(frozen=True, eq=False)
