@@ -14,8 +14,8 @@ import pytest
 
 import psephos as ps
 from psephos.kernel import noise
-from psephos.release import bundle as bundles
 from psephos.release import run
+from psephos.release import write as writing
 from psephos.release.bundle import Bundle
 from psephos.release.preflight import create_ledger, open_ledger
 from psephos.release.request import Job
@@ -176,7 +176,7 @@ def test_killed_at_any_step_a_second_run_goes_on(release_path, where, charged):
 
 def test_a_full_disk_loses_nothing(release_path, monkeypatch):
     job = Job.read(release_path)
-    real = bundles._write_table
+    real = writing._write_table
     calls = count()
 
     def full(*args):
@@ -184,7 +184,7 @@ def test_a_full_disk_loses_nothing(release_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(*args)
 
-    monkeypatch.setattr(bundles, "_write_table", full)
+    monkeypatch.setattr(writing, "_write_table", full)
     with pytest.raises(ps.ReleaseError, match=r"No space left on device\. Nothing is lost"):
         release(job, unchecked=True)
     assert [p.name for p in job.folder.iterdir() if "bundle" in p.name] == []

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-FORMULA = r"^'*([ \t\r\n]*[=+\-@＝＋－＠]|[\t\r\n])"
+FORMULA = r"^'* *[=+\-@＝＋－＠\t\r\n]"
 """What a spreadsheet may execute, or an apostrophe would be missed before."""
 PLAIN_NUMBER = r"^-?[0-9]+(\.[0-9]+)?((–| to )-?[0-9]+(\.[0-9]+)?)?$"
 
