@@ -1,5 +1,7 @@
 """The examples run from beginning to end, on made-up data."""
 
+import ast
+import json
 import runpy
 import shutil
 from pathlib import Path
@@ -57,9 +59,41 @@ def test_an_office_publishes_a_messy_file_and_something_more_later(tmp_path):
     for name in ("North", "East", "South", "West"):
         truth = int((regions == name[0]).sum())
         assert published[name] == pytest.approx(truth, rel=0.03)
+    median = bundle.table("median income", "consistent").to_pandas()
+    assert (median["low"] < median["high"]).all()
 
     command("release", folder / "second.toml")
     left = ps.Ledger.open(folder / "people.ledger").remaining()
     assert left == ps.epsilon("2") - bundle.spend - ps.epsilon("1/2")
     assert ps.verify(folder / "second").ok
     assert ps.verify(folder / "bundle").ok
+
+
+def run_cells(notebook):
+    """Run all cells of a notebook in one namespace; returns it, and what its cells show."""
+    names, shown = {}, []
+    for cell in json.loads(notebook.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            tree = ast.parse("".join(cell["source"]))
+            last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+            exec(compile(tree, notebook.name, "exec"), names)
+            if last is not None:
+                expression = compile(ast.Expression(last.value), notebook.name, "eval")
+                shown.append(eval(expression, names))
+    return names, shown
+
+
+def test_a_notebook_of_nine_columns():
+    names, shown = run_cells(EXAMPLES / "notebook" / "analysis.ipynb")
+    assert len(names["domain"].names) == 9
+    assert len(names["tables"].products) == 1 + 9 + 36 + 84  # all tables of up to three columns
+    charts = [each for each in shown if type(each).__module__.startswith("altair")]
+    assert len(charts) == 3
+    income = names["frame"].groupby("region")["income"].sum()
+    sums = names["estimate"].answer(names["sums"]).to_pandas().set_index("region")
+    # Incomes are counted as the middle of their bin, and noise is within six standard errors.
+    gap = (sums["estimate"] - income).abs()
+    assert (gap < 6 * sums["stderr"] + 0.1 * income).all()
+    results = names["results"].to_pandas()
+    assert (results["low"] <= results["high"]).all()
+    assert str(names["ledger"].remaining()) == "rho 0"

@@ -680,3 +680,10 @@ def test_groups_of_a_large_column_stay_small():
     assert rows.shape == (99_990, 100_000)
     assert rows.nbytes < 2_000_000
     assert products[0].factors["big"].label(domain["big"], 0) == "10"
+
+
+@pytest.mark.parametrize("condition", ["sex = F", 'sex = "F"', "sex IN (F)", "sex <> F"])
+def test_text_without_single_quotes(condition):
+    domain = Domain.of(sex=["F", "M"])
+    with pytest.raises(SqlError, match="'F' in single quotes if it is text"):
+        Workload.from_sql(domain, f"SELECT COUNT(*) FROM t WHERE {condition}")

@@ -124,6 +124,8 @@ OTHER_WORDS = {
 }
 """Keys that people write for others."""
 DATES_EXAMPLE = 'dates = ["1920-01-01", "2020-12-31"] and levels = { year = "year" }'
+BARE_WORD = re.compile(r"[=\[,]\s*(?!true|false|inf|nan)([A-Za-z][\w.-]*)\s*[,\]}]")
+"""A word without quotes where a value stands."""
 CURLY_QUOTES = "“”„‟‘’‚‛«»"
 
 
@@ -254,6 +256,11 @@ def _likely_reason(error: str, line: str) -> str:
         return "a quote is missing: text stands between two of them"
     if "Invalid value" in error and bare:
         return f'text stands in quotes: {bare[1]} = "{bare[2].strip()}"'
+    word = BARE_WORD.search(code)
+    if "Invalid value" in error and word:
+        return f'text stands in quotes: "{word[1]}"'
+    if re.search(r"\d\s*\.\.", code):
+        return "whole numbers from one to another are written integers = [0, 99]"
     if "after a key" in error and re.match(r"\s*[\w.\"-]+\s*:", code):
         return "a key and its value are joined by = in TOML, not by :"
     if "after a key" in error:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -360,10 +361,10 @@ def _query_set(text: str, name: str) -> QuerySet:
         return width_range(int(match[1]))
     if match := re.fullmatch(r"level\s*[:( ]\s*(.+?)\)?", text):
         return level(match[1])
-    raise ReleaseError(
-        f"queries.{name}: no query set {text!r}; have {', '.join(QUERY_SETS)}, width_range(5) and "
-        "level(NAME)"
-    )
+    close = get_close_matches(text, QUERY_SETS, n=1)
+    have = f"have {', '.join(QUERY_SETS)}, width_range(5) and level(NAME)"
+    remedy = f"did you mean {close[0]!r}?" if close else have
+    raise ReleaseError(f"queries.{name}: no query set {text!r}; {remedy}")
 
 
 def _impossible(domain: Domain, place: str, condition: str) -> Impossible:

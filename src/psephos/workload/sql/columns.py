@@ -109,7 +109,8 @@ class ColumnNames:
         close = get_close_matches(name.casefold(), spellings, n=3)
         have = name_list(self.domain.names) + (f"; levels {name_list(levels)}" if levels else "")
         remedy = " or ".join(spellings[c] for c in close) if close else "one of these columns"
-        if identifier.args.get("quoted") and not close:
+        compared = isinstance(identifier.find_ancestor(exp.EQ, exp.NEQ, exp.In), exp.Expression)
+        if (identifier.args.get("quoted") or compared) and not close:
             remedy = f"'{name}' in single quotes if it is text, else one of these columns"
         return refuse(f"no column {name!r}; have {have}", sql, identifier, remedy)
 
