@@ -23,8 +23,9 @@ import pyarrow.parquet
 
 from benchmarks.measure import table
 from psephos.domain.attribute import Attribute
+from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
-from psephos.engines import as_source
+from psephos.engines import as_source, cleaned
 from psephos.kernel.source import Cap
 
 SIZES = {"sex": 2, "hispanic": 2, "race": 64, "relation": 17, "age": 115, "state": 51}
@@ -83,6 +84,63 @@ def one(job: str, path: Path) -> None:
     print(json.dumps([wall, peak - before, counted]))
 
 
+STATES = ["employed", "out of work", "in education", "retired"]
+SPELLINGS = ["employed", "Employed ", "EMPLOYED", "emp", " out of work", "In Education", "NULL"]
+CLEANINGS = {
+    "no rule": Cleaning(),
+    "trim": Cleaning(trim=True),
+    "trim, case": Cleaning(trim=True, case="lower"),
+    "trim, case, nulls": Cleaning(trim=True, case="lower", nulls=("NULL", "n/a")),
+    "trim, case, nulls, aliases": Cleaning(
+        trim=True, case="lower", nulls=("NULL", "n/a"), aliases={"employed": ("emp", "empl.")}
+    ),
+}
+
+
+def cleaning(rows: int, repeat: int) -> None:
+    """Processor time of counting one column of dirty text, by the rules that clean it."""
+    rng = np.random.default_rng(0)
+    entries = pa.DictionaryArray.from_arrays(rng.integers(0, len(SPELLINGS), rows), SPELLINGS)
+    amounts = pa.array([f"{i % 5000},{i % 100:02d}" for i in range(rows)])
+    made = pa.table({"status": entries.dictionary_decode(), "amount": amounts})
+    status = Attribute.categories(STATES).with_missing().with_unknown("other")
+    amount = Attribute.bins([0, 100, 1000, 2000]).with_unknown("other")
+    jobs = [("status", status, words, rule) for words, rule in CLEANINGS.items()]
+    jobs += [("amount", amount, "no rule", Cleaning())]
+    jobs += [("amount", amount, "decimal comma", Cleaning(decimal=","))]
+    shown = []
+    with tempfile.TemporaryDirectory() as folder:
+        pyarrow.parquet.write_table(made, Path(folder) / "dirty.parquet")
+        pyarrow.csv.write_csv(made, Path(folder) / "dirty.csv")
+        for name, attribute, words, rule in jobs:
+            times = [
+                _processor(Path(folder) / file, name, attribute, rule, repeat)
+                for file in ("dirty.parquet", "dirty.csv")
+            ]
+            shown.append([name, words, *(f"{seconds:.2f} s" for seconds in times)])
+        plain_times = []
+        for read in ("read_parquet", "read_csv"):
+            path = Path(folder) / f"dirty.{read.removeprefix('read_')}"
+            text = f"SELECT lower(trim(status)) AS s, COUNT(*) FROM {read}('{path}') GROUP BY s"
+            runs = []
+            for _ in range(repeat):
+                begin = time.process_time()
+                duckdb.connect().sql(text).fetchall()
+                runs.append(time.process_time() - begin)
+            plain_times.append(f"{min(runs):.2f} s")
+        shown.append(["status", "plain DuckDB: lower(trim(status))", *plain_times])
+    table(["column", "rules", "parquet", "csv"], shown)
+
+
+def _processor(path: Path, name: str, attribute: Attribute, rule: Cleaning, repeat: int) -> float:
+    schema, times = Domain.of({name: attribute}), []
+    for _ in range(repeat):
+        begin = time.process_time()
+        as_source(cleaned(path, {name: rule})).count(schema, (name,), (), None)
+        times.append(time.process_time() - begin)
+    return min(times)
+
+
 def main(rows: int, repeat: int) -> None:
     print(__doc__)
     dense = 8 * domain().size
@@ -109,6 +167,8 @@ def main(rows: int, repeat: int) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
         one(sys.argv[2], Path(sys.argv[3]))
+    elif sys.argv[1:2] == ["--cleaning"]:
+        cleaning(10**6, 5)
     elif sys.argv[1:2] == ["--write"]:
         write(int(sys.argv[2]), Path(sys.argv[3]))
     else:

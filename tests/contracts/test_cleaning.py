@@ -82,7 +82,7 @@ def expected_amount(entry):
             good = 1 <= len(groups[0]) <= 3 and all(len(group) == 3 for group in groups[1:])
             whole = whole.replace(mark, "") if good else "?"
     number = f"{whole}.{rest}" if rest or whole == "" else whole
-    return "?" if number.lower() in ("nan", "inf", ".") else number
+    return "?" if number == "." else number
 
 
 def expected_code(entry):

@@ -60,21 +60,21 @@ def mends(
         rule: how it is cleaned now; lines that are there are written anew, with what is new
         entries: undeclared ones as they are in the data, with their numbers of rows
     """
-    mends = Mends()
+    tally = Mends()
     texts = [value for value in attribute.declared if isinstance(value, str)]
     case = _case_of(texts)
     for entry, rows in entries:
-        _look(mends, attribute, texts, case, entry, rows)
-    lines = list(_lines(mends, rule, case))
+        _look(tally, attribute, texts, case, entry, rows)
+    lines = list(_lines(tally, rule, case))
     for line, rows in lines:
         yield Mismatch(name, "mend", "note", f"for {rows:,} of these rows write: {line}")
-    if mends.day_first:
-        text = f"{mends.day_first:,} rows hold days such as 31.12.1999; write them 1999-12-31"
+    if tally.day_first:
+        text = f"{tally.day_first:,} rows hold days such as 31.12.1999; write them 1999-12-31"
         yield Mismatch(name, "mend", "note", text)
 
 
 def _look(
-    mends: Mends, attribute: Attribute, texts: list[str], case: str, entry: str, rows: int
+    tally: Mends, attribute: Attribute, texts: list[str], case: str, entry: str, rows: int
 ) -> None:
     """What one entry seems to be."""
     composed = unicodedata.normalize("NFC", entry)
@@ -83,63 +83,63 @@ def _look(
     number = attribute.is_numeric
     declared = {text.casefold(): text for text in texts}
     if key in NULL_WORDS or (number and word in NULL_NUMBERS):
-        mends.nulls[word] = mends.nulls.get(word, 0) + rows
+        tally.nulls[word] = tally.nulls.get(word, 0) + rows
         return
     if key in declared:
         value = declared[key]
         if word != value and case and getattr(word, case)() == value:
-            mends.case += rows
+            tally.case += rows
         elif word != value:
-            _alias(mends, value, word, rows)
+            _alias(tally, value, word, rows)
         if word != entry:
-            mends.trim += rows
+            tally.trim += rows
     elif number and _is_number(word):
-        mends.trim += rows if word != entry.strip(" \t\n\v\f\r") else 0  # DuckDB strips these
+        tally.trim += rows if word != entry.strip(" \t\n\v\f\r") else 0  # DuckDB strips these
     elif number and COMMA_NUMBER.fullmatch(word):
         thousands = POINT_NUMBER.fullmatch(word) is not None
         mark = "either" if thousands else ","
-        mends.decimal[mark] = mends.decimal.get(mark, 0) + rows
+        tally.decimal[mark] = tally.decimal.get(mark, 0) + rows
     elif number and POINT_NUMBER.fullmatch(word):
-        mends.decimal["."] = mends.decimal.get(".", 0) + rows
+        tally.decimal["."] = tally.decimal.get(".", 0) + rows
     elif is_run_of_days(attribute.declared[:2]) and DAY_FIRST.fullmatch(word):
-        mends.day_first += rows
+        tally.day_first += rows
     elif (day := _day(word)) is not None:
         if not is_run_of_days(attribute.declared[:2]):
-            mends.days[day] = mends.days.get(day, 0) + rows
+            tally.days[day] = tally.days.get(day, 0) + rows
         elif word != entry:
-            mends.trim += rows
+            tally.trim += rows
     elif texts and len(texts) <= MOST_LIKE:
         close = get_close_matches(key, declared, n=1, cutoff=LIKE)
         if close:
-            _alias(mends, declared[close[0]], word, rows)
+            _alias(tally, declared[close[0]], word, rows)
 
 
-def _alias(mends: Mends, value: str, word: str, rows: int) -> None:
-    words = mends.aliases.setdefault(value, {})
+def _alias(tally: Mends, value: str, word: str, rows: int) -> None:
+    words = tally.aliases.setdefault(value, {})
     words[word] = words.get(word, 0) + rows
 
 
-def _lines(mends: Mends, rule: Cleaning, case: str) -> Iterator[tuple[str, int]]:
+def _lines(tally: Mends, rule: Cleaning, case: str) -> Iterator[tuple[str, int]]:
     """The lines, each with the number of rows that it keeps."""
-    if mends.trim and not rule.trim:
-        yield "trim = true", mends.trim
-    if mends.case and rule.case is None:
-        yield f'case = "{case}"', mends.case
-    if mends.nulls:
-        yield f"nulls = {_list([*rule.nulls, *mends.nulls])}", sum(mends.nulls.values())
-    if mends.aliases:
+    if tally.trim and not rule.trim:
+        yield "trim = true", tally.trim
+    if tally.case and rule.case is None:
+        yield f'case = "{case}"', tally.case
+    if tally.nulls:
+        yield f"nulls = {_list([*rule.nulls, *tally.nulls])}", sum(tally.nulls.values())
+    if tally.aliases:
         words = {value: list(each) for value, each in rule.spellings}
-        for value, each in mends.aliases.items():
+        for value, each in tally.aliases.items():
             words[value] = [*words.get(value, []), *each]
         pairs = ", ".join(f"{_key(value)} = {_list(each)}" for value, each in words.items())
-        yield f"aliases = {{ {pairs} }}", sum(sum(w.values()) for w in mends.aliases.values())
-    if mends.decimal and rule.decimal is None:
-        mark = "." if mends.decimal.get(".", 0) > mends.decimal.get(",", 0) else ","
-        yield f'decimal = "{mark}"', sum(mends.decimal.values())
-    if mends.days:
+        yield f"aliases = {{ {pairs} }}", sum(sum(w.values()) for w in tally.aliases.values())
+    if tally.decimal and rule.decimal is None:
+        mark = "." if tally.decimal.get(".", 0) > tally.decimal.get(",", 0) else ","
+        yield f'decimal = "{mark}"', sum(tally.decimal.values())
+    if tally.days:
         # Whole decades: where they end is for a person to say who knows it from elsewhere.
-        first, last = min(mends.days).year // 10 * 10, max(mends.days).year // 10 * 10 + 9
-        yield f'dates = ["{max(first, 1):04}-01-01", "{last:04}-12-31"]', sum(mends.days.values())
+        first, last = min(tally.days).year // 10 * 10, max(tally.days).year // 10 * 10 + 9
+        yield f'dates = ["{max(first, 1):04}-01-01", "{last:04}-12-31"]', sum(tally.days.values())
 
 
 def _case_of(texts: Iterable[str]) -> str:

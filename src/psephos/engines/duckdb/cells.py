@@ -121,9 +121,10 @@ def _cleaned(attribute: Attribute, column: str, kind: str, alias: str, rule: Cle
         lookup = Lookup("VARCHAR", tuple(cells), tuple(cells.values()), spelled(rule, "v"))
         aliases = ()
     decimal = rule.decimal if kind == "VARCHAR" else None
+    cleaned = cleaned_entry(rule, aliases, text, attribute.is_numeric)
     steps = (
         f"{spelled(rule, _text(column, kind))} AS {text}",
-        f"{cleaned_entry(rule, aliases, text, attribute.is_numeric)} AS {word}",
+        f"{cleaned if decimal is None else f'trim({cleaned})'} AS {word}",
         f"{word if decimal is None else number_text(decimal, word)} AS {entry}",
     )
     return replace(cell, lookup=lookup, steps=steps)

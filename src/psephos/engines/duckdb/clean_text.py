@@ -10,6 +10,9 @@ from collections.abc import Sequence
 
 from psephos.domain.cleaning import BLANKS, Cleaning, DecimalMark
 
+ANY_BLANK = "[" + "".join(f"\\x{{{ord(blank):x}}}" for blank in BLANKS) + "]+"
+AROUND = f"\\A{ANY_BLANK}|{ANY_BLANK}\\z"
+"""Blanks before a text and behind it."""
 SETTING_OFF = " '\u2019\u00a0\u2009\u202f"
 """What sets off thousands in every country's numbers, beside the other of point and comma."""
 
@@ -23,7 +26,8 @@ def spelled(rule: Cleaning, text: str) -> str:
     """The text in composed form, trimmed, in the case that the rule asks for."""
     text = f"nfc_normalize({text})"
     if rule.trim:
-        text = f"NULLIF(trim({text}, {quote(BLANKS)}), '')"
+        # An expression in place of trim, which takes eight times as long for so many blanks.
+        text = f"NULLIF(regexp_replace({text}, {quote(AROUND)}, '', 'g'), '')"
     return f"{rule.case}({text})" if rule.case else text
 
 
@@ -58,10 +62,13 @@ def number_text(mark: DecimalMark, text: str) -> str:
     decimals, power = f"([{mark}][0-9]*)?", "([eE][+-]?[0-9]+)?"
     grouped = f"[+-]?[0-9]{{1,3}}({sets_off}[0-9]{{3}})+{decimals}"
     plain = f"[+-]?[0-9]*{decimals}{power}"
-    bare = f"trim({text})"
-    is_number = f"regexp_full_match({bare}, {quote(f'{grouped}|{plain}')})"
-    number = f"replace(regexp_replace({bare}, {quote(sets_off)}, '', 'g'), {quote(mark)}, '.')"
-    return f"CASE WHEN {is_number} THEN {number} ELSE '?' || {text} END"
+    plain_number = f"replace({text}, {quote(mark)}, '.')"
+    is_plain = f"NOT contains({text}, '{other}') AND TRY_CAST({plain_number} AS DOUBLE) IS NOT NULL"
+    is_number = f"regexp_full_match({text}, {quote(f'{grouped}|{plain}')})"
+    number = f"replace(regexp_replace({text}, {quote(sets_off)}, '', 'g'), {quote(mark)}, '.')"
+    # Most are plain, and a cast takes a tenth of the time of an expression.
+    plain_case = f"WHEN {is_plain} THEN {plain_number}"
+    return f"CASE {plain_case} WHEN {is_number} THEN {number} ELSE '?' || {text} END"
 
 
 def _is_number(word: str) -> bool:
