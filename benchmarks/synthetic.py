@@ -1,6 +1,7 @@
 """Synthetic tables of Adult: 14 attributes, 6e17 cells, (ε, δ) = (1, 1e-9).
 
     python -m benchmarks.synthetic FOLDER [runs]
+    python -m benchmarks.synthetic FOLDER [runs] elsewhere
 
 FOLDER holds the public table adult.csv, coded by whole numbers, and adult-domain.json, the number
 of values of each attribute. The mean over all 91 tables of two and all 364 of three attributes of
@@ -14,6 +15,10 @@ of values of each attribute. The mean over all 91 tables of two and all 364 of t
     uniform             every combination of values alike
 
 PrivBayes has no row: it makes a vector of all cells. MST and AIM: benchmarks/synthetic_rivals.py.
+
+`elsewhere` has tables that no constant was tuned on: six attributes of KDD99 (FOLDER with its
+`dualquery`), and made-up rows, a mixture of six groups and a chain in which each attribute depends
+on the one before. PrivBayes is paid there with a pure ε of 1, which is (1, 1e-9) as well.
 """
 
 from __future__ import annotations
@@ -22,15 +27,17 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.csv as pa_csv
 from numpy.random import default_rng
 
 import psephos as ps
+from benchmarks.dual_query import uci
 from benchmarks.measure import table
 from psephos.infer.local_tables import local_tables
 from psephos.synthesis.sample import sample
@@ -41,15 +48,26 @@ Tables = Callable[[tuple[str, ...]], Array]
 """The counts of some attributes."""
 
 
-class Adult:
+class Data:
     """The data, and how far any tables are from them."""
 
-    def __init__(self, folder: Path) -> None:
-        sizes: dict[str, int] = json.loads((folder / "adult-domain.json").read_text())
-        self.frame = pa_csv.read_csv(folder / "adult.csv").select(list(sizes))
+    def __init__(self, frame: pa.Table, sizes: dict[str, int]) -> None:
+        self.frame = frame.select(list(sizes))
         self.domain = ps.Domain.of(sizes)
         self.records = np.stack([column.to_numpy() for column in self.frame.columns], axis=1)
         self.rows = len(self.records)
+
+    @classmethod
+    def adult(cls, folder: Path) -> Data:
+        """The public table."""
+        sizes: dict[str, int] = json.loads((folder / "adult-domain.json").read_text())
+        return cls(pa_csv.read_csv(folder / "adult.csv"), sizes)
+
+    @classmethod
+    def of_records(cls, records: Array, names: list[str], sizes: list[int]) -> Data:
+        """Codes, a column for each attribute."""
+        frame = pa.table(dict(zip(names, records.T, strict=True)))
+        return cls(frame, dict(zip(names, sizes, strict=True)))
 
     def counts(self, names: tuple[str, ...]) -> Array:
         """The true counts of some attributes."""
@@ -72,11 +90,11 @@ class Adult:
             for k in (2, 3)
         ]
 
-    def vector(self) -> ps.ProtectedVector:
+    def vector(self, budget: ps.Budget = BUDGET) -> ps.ProtectedVector:
         """A handle behind a new ledger that holds the budget."""
         place = Path(tempfile.mkdtemp()) / "ledger"
         unit = ps.add_remove_row()
-        ledger = ps.Ledger.create(place, dataset="adult", unit=unit, budget=BUDGET)
+        ledger = ps.Ledger.create(place, dataset="adult", unit=unit, budget=budget)
         return ps.protect(self.frame, self.domain, ledger=ledger).vectorise()
 
 
@@ -91,7 +109,7 @@ class Clock:
         return self.last - before
 
 
-def adaptive(adult: Adult, run: int) -> dict[str, tuple[list[float], float]]:
+def adaptive(adult: Data, run: int) -> dict[str, tuple[list[float], float]]:
     """The plan's model, and rows from it."""
     clock = Clock()
     workload = ps.marginals(adult.domain, up_to=3)
@@ -105,7 +123,7 @@ def adaptive(adult: Adult, run: int) -> dict[str, tuple[list[float], float]]:
     }
 
 
-def all_pairs(adult: Adult, run: int) -> dict[str, tuple[list[float], float]]:
+def all_pairs(adult: Data, run: int) -> dict[str, tuple[list[float], float]]:
     """All pairs at once, local tables and rows from them."""
     clock = Clock()
     pairs = ps.marginals(adult.domain, up_to=2)
@@ -125,7 +143,7 @@ def all_pairs(adult: Adult, run: int) -> dict[str, tuple[list[float], float]]:
     }
 
 
-def independent(adult: Adult, run: int) -> dict[str, tuple[list[float], float]]:
+def independent(adult: Data, run: int) -> dict[str, tuple[list[float], float]]:
     """One-way tables alone."""
     clock = Clock()
     measured = adult.vector().measure(ps.marginals(adult.domain, k=1).query, spend=BUDGET)
@@ -133,7 +151,65 @@ def independent(adult: Adult, run: int) -> dict[str, tuple[list[float], float]]:
     return {"independent": (adult.errors(lambda names: model.table(*names)), clock())}
 
 
-def trivial(adult: Adult) -> dict[str, list[float]]:
+def privbayes(adult: Data, run: int) -> dict[str, tuple[list[float], float]]:
+    """PrivBayesLS at a pure epsilon of 1."""
+    clock, spend = Clock(), ps.epsilon(1)
+    workload = ps.marginals(adult.domain, up_to=3)
+    cells = ps.plans.run("PrivBayesLS", adult.vector(spend), workload, spend=spend).estimate.vector
+    grid, seconds = cells.reshape(adult.domain.shape), clock()
+
+    def tables(names: tuple[str, ...]) -> Array:
+        axes = [adult.domain.axis(name) for name in names]
+        others = tuple(a for a in range(len(adult.domain)) if a not in axes)
+        return np.asarray(grid.sum(axis=others))
+
+    return {"PrivBayesLS": (adult.errors(tables), seconds)}
+
+
+def kdd99(folder: Path) -> Data:
+    """Six attributes of KDD99."""
+    data = uci(folder, "kdd99")
+    names = ["protocol_type", "service", "flag", "logged_in", "count", "attack"]
+    axes = [data.domain.axis(name) for name in names]
+    return Data.of_records(data.codes[:, axes], names, [data.domain.shape[a] for a in axes])
+
+
+def mixture(rows: int = 20_000, seed: int = 0) -> Data:
+    """Six groups of rows, each with shares of its own for nine attributes."""
+    generator, sizes = default_rng(seed), [8, 7, 6, 5, 5, 4, 4, 3, 2]
+    group = generator.integers(0, 6, rows)
+    columns = []
+    for size in sizes:
+        ends = generator.dirichlet(np.full(size, 0.5), 6).cumsum(axis=1)
+        column = (generator.random(rows)[:, None] > ends[group]).sum(axis=1)
+        columns.append(np.minimum(column, size - 1))
+    return Data.of_records(np.stack(columns, 1), [f"a{i}" for i in range(9)], sizes)
+
+
+def chain(rows: int = 100_000, seed: int = 0) -> Data:
+    """Twelve attributes of eight values, each a step up or down from the one before or any."""
+    generator = default_rng(seed)
+    columns = [generator.binomial(7, 0.4, rows)]
+    for _ in range(11):
+        step = np.clip(columns[-1] + generator.integers(-1, 2, rows), 0, 7)
+        columns.append(np.where(generator.random(rows) < 0.2, generator.integers(0, 8, rows), step))
+    return Data.of_records(np.stack(columns, 1), [f"a{i}" for i in range(12)], [8] * 12)
+
+
+def elsewhere(folder: Path, runs: int) -> None:
+    """The plan on other tables."""
+    tables = {
+        "KDD99, 6 attributes": kdd99(folder),
+        "mixture, 9 attributes": mixture(),
+        "chain, 12 attributes": chain(),
+    }
+    for name, data in tables.items():
+        print(f"\n{name}: {data.rows:,} rows, {data.domain.size_text} cells\n")
+        fits = data.domain.size <= 20_000_000
+        compared(data, (adaptive, independent, *([privbayes] if fits else [])), runs)
+
+
+def trivial(adult: Data) -> dict[str, list[float]]:
     """What needs no budget, or no noise."""
     shares = {name: adult.counts((name,)) / adult.rows for name in adult.domain.names}
     even = {name: np.full_like(share, 1 / share.size) for name, share in shares.items()}
@@ -153,12 +229,15 @@ def trivial(adult: Adult) -> dict[str, list[float]]:
     }
 
 
-def main(folder: Path, runs: int) -> None:
+Method = Callable[[Data, int], dict[str, tuple[list[float], float]]]
+"""Errors and seconds of one run, by name."""
+
+
+def compared(adult: Data, methods: Iterable[Method], runs: int) -> None:
     """One table of all methods."""
-    adult = Adult(folder)
     results: dict[str, list[tuple[list[float], float]]] = {}
     for run in range(runs):
-        for method in (adaptive, all_pairs, independent):
+        for method in methods:
             for name, result in method(adult, run).items():
                 results.setdefault(name, []).append(result)
                 errors = ", ".join(f"{error:.4f}" for error in result[0])
@@ -173,5 +252,12 @@ def main(folder: Path, runs: int) -> None:
     table(["method", "two-way", "three-way", "CPU"], rows)
 
 
+def main(folder: Path, runs: int, section: str = "adult") -> None:
+    if section == "elsewhere":
+        elsewhere(folder, runs)
+    else:
+        compared(Data.adult(folder), (adaptive, all_pairs, independent), runs)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 3)
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 3, *sys.argv[3:])
