@@ -22,7 +22,7 @@ from psephos.domain.domain import Domain
 from psephos.release.labels import asked_together, queries_of_parts
 from psephos.release.request import Job, column_titles, runs_along
 from psephos.release.spec.tables import Layout, Table, column_name
-from psephos.report.cross_table import Axis, CrossTable, laid_out
+from psephos.report.cross_table import CrossTable, HeadingAxis, laid_out
 from psephos.report.points import PART, TOTAL
 from psephos.workload.query_sets import (
     IdentityQueries,
@@ -62,9 +62,7 @@ def lay_out(
         view = _PartOfTable(workload, table, table.products, titles or {})
         return (view.laid_out(table.name, table.title, data, value),)
     parts = [str(part) for part in data[PART].to_pylist()]
-    numbers_of: dict[str, list[int]] = {}
-    for number in table.products:
-        numbers_of.setdefault(part_title(workload, table, number), []).append(number)
+    numbers_of = _products_of_parts(workload, table)
     places: dict[str, list[int]] = {name: [] for name in numbers_of}
     for place, name in enumerate(parts):
         places[name].append(place)
@@ -74,9 +72,28 @@ def lay_out(
         some = data.take(pa.array(places[name])).drop_columns(PART)
         title = f"{table.title}: {view.words(name)}"
         tables.append(
-            view.laid_out(f"{table.name} {name}", title, some, value, part=view.words(name))
+            view.laid_out(_part_name(table, name), title, some, value, part=view.words(name))
         )
     return tuple(tables)
+
+
+def cross_names(workload: Workload, table: Table) -> list[str]:
+    """What the tables are called that a table is laid out as; their numbers are not needed."""
+    if not table.layout.split or len(table.products) == 1:
+        return [table.name]
+    return [_part_name(table, part) for part in _products_of_parts(workload, table)]
+
+
+def _part_name(table: Table, part: str) -> str:
+    return f"{table.name} {part}"
+
+
+def _products_of_parts(workload: Workload, table: Table) -> dict[str, list[int]]:
+    """The products of each part, by what it is called."""
+    numbers: dict[str, list[int]] = {}
+    for number in table.products:
+        numbers.setdefault(part_title(workload, table, number), []).append(number)
+    return numbers
 
 
 def label_columns(data: pa.Table) -> list[str]:
@@ -163,7 +180,7 @@ class _PartOfTable:
         known = {name for name, _ in self._all_queries()}
         return next((name for name in known if column_name(name) == column), column)
 
-    def _sides(self, axes: Sequence[Axis]) -> tuple[list[Axis], list[Axis]]:
+    def _sides(self, axes: Sequence[HeadingAxis]) -> tuple[list[HeadingAxis], list[HeadingAxis]]:
         """The axes of the rows and of the columns."""
         if self.layout.columns is not None:
             wanted = {column_name(name) for name in self.layout.columns}
@@ -174,7 +191,7 @@ class _PartOfTable:
             [axis for axis in axes if axis.column in wanted],
         )
 
-    def _across(self, axes: Sequence[Axis]) -> set[str]:
+    def _across(self, axes: Sequence[HeadingAxis]) -> set[str]:
         """The one that runs across: the last with few labels, or of a builder's the shortest."""
         few = [a for a in axes if len(a) <= MOST_ACROSS and not a.cumulative and a.column != PART]
         if len(axes) < 2 or not few:
@@ -221,7 +238,7 @@ class _PartOfTable:
             return headings.get(name, str(level))
         return f"{title} ({level})"  # "ten" alone says nothing of ages
 
-    def _axis(self, column: str, data: pa.Table) -> Axis:
+    def _axis(self, column: str, data: pa.Table) -> HeadingAxis:
         labels = [str(label) for label in data[column].unique().to_pylist()]
         pairs = self._queries(column)
         depths: dict[str, int] = {}
@@ -239,7 +256,7 @@ class _PartOfTable:
         )
         sizes = _widths(pairs)
         widths = tuple(sizes.get(label, math.nan) for label in order) if sizes else None
-        return Axis(
+        return HeadingAxis(
             column,
             self._title(column, pairs),
             tuple(order),
@@ -248,6 +265,7 @@ class _PartOfTable:
             ordered=bool(pairs) and all(runs_along(q, a) for a, q in pairs),
             cumulative=bool(pairs) and all(_cumulative(q) for _, q in pairs),
             widths=widths,
+            apart=_apart(pairs, order),
         )
 
 
@@ -312,6 +330,12 @@ def _paths(attribute: Attribute, queries: QuerySet) -> Iterator[tuple[str, tuple
             yield next(labels), tuple(int(each[cell]) for each in groups[: depth + 1])
 
 
+def _apart(pairs: Sequence[tuple[Attribute, QuerySet]], labels: Sequence[str]) -> tuple[bool, ...]:
+    """Which labels have no place in the order: missing and undeclared entries."""
+    names = {attribute.label(cell) for attribute, _ in pairs for cell in attribute.apart}
+    return tuple(label in names for label in labels) if names else ()
+
+
 def _widths(pairs: Sequence[tuple[Attribute, QuerySet]]) -> dict[str, float]:
     """How many units each label spans, of one level of numbers; empty where that says nothing."""
     if len(pairs) != 1:
@@ -321,8 +345,11 @@ def _widths(pairs: Sequence[tuple[Attribute, QuerySet]]) -> dict[str, float]:
     if not attribute.is_numeric or len(sets) != 1:
         return {}
     sizes = _cell_widths(attribute)
-    if isinstance(sets[0], IdentityQueries):
-        return dict(zip(attribute.labels, sizes, strict=True))
+    if isinstance(sets[0], PrefixQueries):
+        sizes = [size for cell, size in enumerate(sizes) if cell not in attribute.apart]
+        sizes += [math.nan] * len(attribute.apart)  # each by itself, after the values
+    if isinstance(sets[0], IdentityQueries | PrefixQueries):
+        return dict(zip(sets[0].labels(attribute), sizes, strict=True))
     if not isinstance(sets[0], LevelQueries):
         return {}
     level = attribute.level(sets[0].name)
