@@ -267,7 +267,9 @@ def _statistics_reply(views: Views, workload: Workload, question: Table, answers
 def laid_out_reply(
     bundle: Bundle, reply: Reply, sql: str | Sequence[str], dialect: str | None = None
 ) -> tuple[CrossTable, ...]:
-    """Answers as people read them, the keys in the order of GROUP BY."""
+    """Answers as people read them, the keys in the order of GROUP BY; none of statistics."""
+    if "value" in reply.table.column_names:
+        return ()
     layout = sql_layout(read_sql(bundle.job.domain, sql, dialect=dialect))
     whole = Table("ask", "answers", range(len(reply.workload.products)), layout=layout)
     return lay_out(reply.workload, whole, reply.table, column_titles(bundle.job))

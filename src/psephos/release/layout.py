@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -34,6 +34,8 @@ from psephos.workload.query_sets import (
 )
 from psephos.workload.workload import Workload
 
+STATISTIC = "statistic"
+"""The column that says which number of a group it is, such as a quantile."""
 MOST_ACROSS = 20
 """The most labels of an attribute that runs across where nobody said which should."""
 
@@ -56,6 +58,8 @@ def lay_out(
 
     No two tables have the same name, and each number is in one of them.
     """
+    if table.statistics:
+        return tuple(_statistic_tables(workload, table, data, titles or {}))
     columns = label_columns(data)
     value = data.column_names[len(columns)]
     if not table.layout.split or PART not in columns:
@@ -77,8 +81,48 @@ def lay_out(
     return tuple(tables)
 
 
+def _statistic_tables(
+    workload: Workload, table: Table, data: pa.Table, titles: Mapping[str, str]
+) -> Iterator[CrossTable]:
+    """A table for each statistic: their numbers are in different units."""
+    data = data.drop_columns([name for name in (PART, "unit") if name in data.column_names])
+    start = 0
+    for statistic, name in zip(table.statistics, _statistic_names(table), strict=True):
+        size = statistic.size(workload.domain)
+        some = data.slice(start, size)
+        start += size
+        one = len(some[STATISTIC].unique()) == 1
+        words = str(some[STATISTIC][0]) if one else statistic.kind
+        part = words if len(table.statistics) > 1 else ""
+        inner = Table(name, table.title, range(1), layout=table.layout)
+        groups = Workload(workload.domain, [replace(statistic.groups, name=table.name)])
+        view = _PartOfTable(groups, inner, range(1), titles)
+        title = f"{table.title}: {part}" if part else table.title
+        cross = view.laid_out(
+            name, title, some.drop_columns(STATISTIC) if one else some, "value", part
+        )
+        unit = statistic.unit_words
+        heading = f"{words} ({unit})" if unit and unit not in words.split() else words
+        yield replace(cross, statistic=heading)
+
+
+def _statistic_names(table: Table) -> list[str]:
+    """What the tables of its statistics are called, each its own."""
+    if len(table.statistics) == 1:
+        return [table.name]
+    words = [f"{table.name} {' '.join(each.words)}" for each in table.statistics]
+    times: Counter[str] = Counter()
+    names = []
+    for word in words:
+        times[word] += 1
+        names.append(word if times[word] == 1 else f"{word} ({times[word]})")
+    return names
+
+
 def cross_names(workload: Workload, table: Table) -> list[str]:
     """What the tables are called that a table is laid out as; their numbers are not needed."""
+    if table.statistics:
+        return _statistic_names(table)
     if not table.layout.split or len(table.products) == 1:
         return [table.name]
     return [_part_name(table, part) for part in _products_of_parts(workload, table)]
@@ -186,6 +230,8 @@ class _PartOfTable:
             wanted = {column_name(name) for name in self.layout.columns}
         else:
             wanted = self._across(axes)
+        if any(axis.column == STATISTIC for axis in axes):
+            wanted = {STATISTIC}  # quantiles of a group side by side
         return (
             [axis for axis in axes if axis.column not in wanted],
             [axis for axis in axes if axis.column in wanted],

@@ -12,8 +12,8 @@ import numpy as np
 from psephos.release.forecast import Forecast
 from psephos.release.page_facts import (
     ReleaseFacts,
-    amount_text,
     budget_text,
+    cost_text,
     groups_of,
     guarantee_of,
     interval_method,
@@ -26,6 +26,7 @@ from psephos.release.page_facts import (
 )
 from psephos.release.page_results import results_of
 from psephos.release.persons import PersonsRequest
+from psephos.release.statistics import count_rows
 from psephos.release.views import Views
 from psephos.report.numbers import digits_for, plus_minus
 from psephos.report.page import Page, Pairs, PlanFacts, Rivals, Spending, page_html
@@ -104,10 +105,7 @@ def framed_page(
 
 def _key_figures(release: ReleaseFacts) -> Pairs:
     """The release in a few numbers."""
-    cost = budget_text(release.forecast.budget)
-    if release.charge is not None:
-        limit, sum_of_costs = (amount_text(release.receipt[key]) for key in ("budget", "spent"))
-        cost += f"; with it {sum_of_costs} of {limit} that this data set may ever spend"
+    cost = cost_text(release, release.forecast.budget)
     noise: Pairs = ()
     if release.views.has_errors:
         counting = count_rows(release.job.tables, release.job.workload)

@@ -208,6 +208,19 @@ def spending_of(release: ReleaseFacts) -> Spending:
     return Spending(tuple(facts), _blocks(release), weighted)
 
 
+def cost_text(release: ReleaseFacts, budget: Budget) -> str:
+    """What the release cost, and what the data set has spent with it."""
+    text = budget_text(budget)
+    if release.persons:
+        spends = ", ".join(budget_text(request.table.spend) for request in release.persons)
+        text += f" for tables of rows; {spends} for those of persons"
+    receipt = release.persons[-1].receipt if release.persons else release.receipt
+    if release.charge is not None:
+        limit, total = (amount_text(receipt[key]) for key in ("budget", "spent"))
+        text += f"; with it {total} of {limit} that this data set may ever spend"
+    return text
+
+
 def persons_facts(release: ReleaseFacts) -> Pairs:
     """What tables of persons cost, each by itself."""
     facts = []

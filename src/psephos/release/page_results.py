@@ -15,6 +15,7 @@ from psephos.release.formats.room import left_out_of_workbook
 from psephos.release.formats.wide import wide_files
 from psephos.release.layout import cross_tables, lay_out
 from psephos.release.page_facts import ReleaseFacts, budget_text, question
+from psephos.release.page_statistics import statistic_words
 from psephos.release.persons import PersonsRequest
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Layout, Table
@@ -81,7 +82,11 @@ def _row_tables(release: ReleaseFacts) -> Iterator[ShownTable]:
     for table, entry in zip(release.job.tables, release.file.tables, strict=True):
         view: View = release.view if table in release.views.published_tables else "consistent"
         for cross in cross_tables(release.job, table, release.views.table(table, view)):
-            precision = _precision(release, table, view, cross) if cross.has_errors else NO_INTERVAL
+            precision = NO_INTERVAL
+            if table.statistics:
+                precision = statistic_words(release, table)
+            elif cross.has_errors:
+                precision = _precision(release, table, view, cross)
             downloads = _downloads(release, table, view, cross)
             group = table.title if cross.part else ""
             yield ShownTable(cross, group, f"{view} view", precision, question(entry), downloads)
@@ -139,7 +144,7 @@ def _anchor(number: int) -> str:
 def _total(tables: list[CrossTable]) -> str | None:
     """The number of all rows, from the first table that has it."""
     for cross in tables:
-        if cross.fixed or not cross.rows.grand_totals.any():
+        if cross.statistic or cross.fixed or not cross.rows.grand_totals.any():
             continue
         columns = cross.columns.grand_totals if cross.columns.axes else np.array([True])
         if not columns.any():
@@ -185,6 +190,8 @@ def _description(cross: CrossTable) -> str:
     """What a screen reader says of a figure."""
     inner = np.where(cross.totals, np.nan, cross.values)
     values = cross.values if np.isnan(inner).all() else inner
+    if np.isnan(values).all():
+        return f"Chart of “{cross.title}”: no group has rows."
 
     def words(place: int) -> str:
         i, j = np.unravel_index(place, cross.shape)
@@ -247,7 +254,8 @@ def _target_reached(release: ReleaseFacts, table: Table, digits: int) -> str:
 def _source(release: ReleaseFacts, view: str) -> str:
     """Whose numbers these are."""
     file = release.file
-    words = [file.publisher, file.title or file.name, file.edition, view]
+    edition = file.edition and f"edition {file.edition}"
+    words = [file.publisher, file.title or file.name, edition, view]
     return ", ".join(word for word in words if word)
 
 

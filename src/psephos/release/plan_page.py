@@ -14,8 +14,8 @@ from psephos.release.page_facts import (
     CHARGE,
     NOISE_NAMES,
     ReleaseFacts,
-    amount_text,
     budget_text,
+    cost_text,
     ledger_facts,
     unit_text,
 )
@@ -67,10 +67,7 @@ def plan_page(
 
 
 def _key_figures(release: ReleaseFacts, forecast: PlanForecast) -> Pairs:
-    cost = budget_text(forecast.budget)
-    if release.charge:
-        limit, total = (amount_text(release.receipt[key]) for key in ("budget", "spent"))
-        cost += f"; with it {total} of {limit} that this data set may ever spend"
+    cost = cost_text(release, forecast.budget)
     whole = release.view == "published"
     return (
         ("Numbers", f"{release.job.workload.shape[0]:,}"),

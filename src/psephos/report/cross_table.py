@@ -184,7 +184,7 @@ class CrossTable:
             return None
         low, high = self.grid("low"), self.grid("high")
         sides = np.maximum(high - self.values, self.values - low)
-        if "consistent" not in self.numbers.column_names:
+        if not {"consistent", "stderr"} <= set(self.numbers.column_names):
             return np.asarray(sides)
         centre, stderr = self.grid("consistent"), self.grid("stderr")
         half = np.where(high > self.values, high - centre, math.nan)
@@ -204,18 +204,14 @@ class CrossTable:
         """Decimals that are worth printing beside the least ±; none for whole numbers."""
         if pa.types.is_integer(self.numbers.schema.field(self.value).type):
             return 0
-        if self.margins is None or np.isnan(self.margins).all():
-            return 1
-        return digits_for(float(np.nanmin(self.margins)))
+        return 1 if self.margins is None else _decimals(self.margins)
 
     @cached_property
     def margin_digits(self) -> int:
         """Decimals of a ±; none beside whole numbers."""
         if pa.types.is_integer(self.numbers.schema.field(self.value).type):
             return 0
-        if self.margins is None or np.isnan(self.margins).all():
-            return 0
-        return digits_for(float(np.nanmin(self.margins)))
+        return 0 if self.margins is None else _decimals(self.margins)
 
     def texts(self, row: int, column: int) -> tuple[str, str]:
         """A number and its ± as people read them; empty where there is none."""
@@ -223,7 +219,7 @@ class CrossTable:
         if math.isnan(number):
             return "", ""
         text = count_text(number, self.digits)
-        if self.margins is None:
+        if self.margins is None or not math.isfinite(self.margins[row, column]):
             return text, ""
         margin = float(rounded_up(self.margins[row, column], self.margin_digits))
         return text, plus_minus(margin, self.margin_digits)
@@ -261,6 +257,15 @@ class CrossTable:
         if "made_up" in self.numbers.column_names:
             columns.add("made_up", pa.array([True] * len(self.rows)))
         return pa.table(columns.arrays)
+
+
+def _decimals(margins: Grid) -> int:
+    """Decimals beside the least ± that there is."""
+    known = margins[np.isfinite(margins) & (margins > 0)]
+    if not known.size:
+        return 1
+    least = float(known.min())
+    return digits_for(least) if least >= 0.1 else min(6, 1 - math.floor(math.log10(least)))
 
 
 def rounded_up(values: Grid, digits: int) -> Grid:

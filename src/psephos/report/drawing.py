@@ -19,7 +19,7 @@ from psephos.report.numbers import count_text
 FIGURE_WIDTH = 460.0
 PANEL_WIDTH = 226.0
 PLOT_HEIGHT = 190.0
-LETTER = 6.4
+LETTER = 6.6
 """The width of a letter of a label, about."""
 
 
@@ -132,7 +132,7 @@ class RowPicture(Picture):
     @property
     def left(self) -> float:
         longest = max((len(label) for label in self.labels), default=0)
-        return min(longest * LETTER + 8, self.frame.width * 0.42)
+        return min(longest * LETTER + 14, self.frame.width * 0.42)
 
     @property
     def height(self) -> float:
@@ -167,7 +167,7 @@ class RowPicture(Picture):
         return high - low
 
     def _axes(self) -> list[str]:
-        room = max(3, round((self.left - 8) / LETTER))
+        room = max(3, round((self.left - 14) / LETTER))
         bottom = self.height - 18
         pieces = _value_axis_below(self.scale, self.top, bottom, self.frame)
         pieces.append(_text(self.left - 6, self.top - 6, _cut(self.title, room + 6), "axis", "end"))

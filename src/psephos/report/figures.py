@@ -64,7 +64,10 @@ class DrawnNumbers:
     @classmethod
     def of(cls, cross: CrossTable) -> DrawnNumbers:
         """The numbers of a table without totals, unless there is nothing else."""
-        lines = np.argwhere(cross.places >= 0)
+        there = np.isfinite(cross.values)
+        if cross.has_errors:
+            there &= np.isfinite(cross.grid("low")) & np.isfinite(cross.grid("high"))
+        lines = np.argwhere((cross.places >= 0) & there)
         codes = np.hstack([cross.rows.codes[lines[:, 0]], cross.columns.codes[lines[:, 1]]])
         at = tuple(lines.T)
         value = cross.values[at]
@@ -131,7 +134,7 @@ class DrawnNumbers:
         keep = np.isfinite(widths[self.codes[:, axis]])
         if keep.all():
             return self
-        return self._pick(keep, "groups without an end, and what is no number, are in the table")
+        return self._pick(keep, "groups without an end are in the table")
 
     def split(self, axes: Sequence[int]) -> Iterator[tuple[str, DrawnNumbers]]:
         """The numbers under each combination of labels, with what it is called."""
@@ -214,7 +217,7 @@ def figure_of(cross: CrossTable, confidence: str | None, description: str) -> Fi
     """
     cells = DrawnNumbers.of(cross)
     shape, drawn, facets = shape_of_figure(cells)
-    if shape == "shades" or not drawn:
+    if shape == "shades" or not drawn or not len(cells.value):
         return None
     long = drawn[0]
     if shape == "density":
@@ -231,7 +234,8 @@ def figure_of(cross: CrossTable, confidence: str | None, description: str) -> Fi
         "line": _line, "lines": _line, "steps": _line,
     }[shape]  # fmt: skip
     extent = _densities(cells, long)[0] if shape == "density" else cells.extent
-    frame = Frame.of(extent, small=bool(facets), values=cross.heading)
+    values = f"{cross.heading} per unit" if shape == "density" else cross.heading
+    frame = Frame.of(extent, small=bool(facets), values=values)
     charts, widest = [], 0.0
     for name, panel in panels:
         words = f"{description} {name}".strip()
@@ -239,7 +243,7 @@ def figure_of(cross: CrossTable, confidence: str | None, description: str) -> Fi
         charts.append(picture.svg(words))
         widest = max(widest, pixels)
     series = cells.axes[drawn[1]] if len(drawn) > 1 else None
-    legend = _legend(cells, drawn, shape, series, confidence, cross.heading)
+    legend = _legend(cells, drawn, shape, series, confidence, values)
     caption = _caption(cells, shape, long, confidence, widest, notes)
     return Figure(tuple(charts), legend, caption)
 
@@ -253,7 +257,7 @@ def _legend(
     heading: str,
 ) -> tuple[LegendKey, ...]:
     if series is None:
-        keys = [LegendKey("s1", heading if shape != "density" else f"{heading} per unit")]
+        keys = [LegendKey("s1", heading)]
     else:
         used = cells.used(drawn[1])
         keys = [LegendKey(f"s{i + 1}", series.labels[code]) for i, code in enumerate(used)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from psephos.report.cross_table import CrossTable, Grid
+from psephos.report.cross_table import CrossTable, Grid, rounded_up
 from psephos.report.numbers import count_text, plus_minus
 
 PANEL_PIXELS = 1040
@@ -91,7 +91,8 @@ def shown_part(cross: CrossTable, numbers: int) -> CrossTable:
 
 def panel_columns(cross: CrossTable) -> int:
     """How many columns of numbers stand side by side; whole groups of them where they fit."""
-    largest = float(np.nanmax(np.abs(cross.values), initial=0.0))
+    known = np.abs(cross.values[np.isfinite(cross.values)])
+    largest = float(known.max(initial=0.0))
     letters = len(count_text(largest, cross.digits)) + _margin_letters(cross) * 0.85 + 1
     label = max((len(label) for axis in cross.rows.axes[-1:] for label in axis.labels), default=3)
     room = PANEL_PIXELS - min(HEADING_PIXELS, label * LETTER_PIXELS + CELL_PIXELS)
@@ -104,9 +105,10 @@ def panel_columns(cross: CrossTable) -> int:
 
 def _margin_letters(cross: CrossTable) -> int:
     """Of the longest ±."""
-    if cross.margins is None or np.isnan(cross.margins).all():
+    known = [] if cross.margins is None else cross.margins[np.isfinite(cross.margins)]
+    if not len(known):
         return 0
-    return len(plus_minus(math.ceil(float(np.nanmax(cross.margins))), cross.margin_digits))
+    return len(plus_minus(float(rounded_up(known.max(), cross.margin_digits)), cross.margin_digits))
 
 
 def page_tables(cross: CrossTable, shades: Grid | None = None) -> tuple[PageTable, ...]:
