@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from psephos.report.cross_table import CrossTable, Grid, rounded_up
+from psephos.report.cross_table import CrossTable, Grid
 from psephos.report.numbers import count_text, plus_minus
 
 PANEL_PIXELS = 1040
@@ -105,10 +105,10 @@ def panel_columns(cross: CrossTable) -> int:
 
 def _margin_letters(cross: CrossTable) -> int:
     """Of the longest ±."""
-    known = [] if cross.margins is None else cross.margins[np.isfinite(cross.margins)]
-    if not len(known):
+    if cross.margins is None or not np.isfinite(cross.margins).any():
         return 0
-    return len(plus_minus(float(rounded_up(known.max(), cross.margin_digits)), cross.margin_digits))
+    longest = float(cross.margins[np.isfinite(cross.margins)].max())
+    return len(plus_minus(math.ceil(longest), cross.margin_digits))
 
 
 def page_tables(cross: CrossTable, shades: Grid | None = None) -> tuple[PageTable, ...]:

@@ -19,7 +19,14 @@ from psephos.release.layout import cross_tables
 from psephos.release.persons import PersonsTable
 from psephos.release.spec.tables import Table, column_name
 from psephos.release.statistics import bounds_words
-from psephos.report.cross_table import NOWHERE, PLUS_MINUS, CrossTable, HeadingAxis, laid_out, rounded_up
+from psephos.report.cross_table import (
+    NOWHERE,
+    PLUS_MINUS,
+    CrossTable,
+    HeadingAxis,
+    laid_out,
+    rounded_up,
+)
 
 CELL_SIGNS = 32_767
 """The longest text of a cell."""

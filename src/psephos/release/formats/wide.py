@@ -11,9 +11,10 @@ from pathlib import Path
 
 from psephos.release.formats.csv_text import write_csv
 from psephos.release.formats.names import table_files
-from psephos.release.formats.publication import Publication
+from psephos.release.formats.publication import Publication, PublishedTable
 from psephos.release.layout import cross_names, cross_tables
 from psephos.release.request import Job
+from psephos.release.spec.tables import Table
 
 WIDE_FOLDER = "tables"
 """Where they lie in a bundle."""
@@ -27,16 +28,22 @@ class WideCsv:
 
     def files(self, publication: Publication) -> Iterator[str]:
         places = wide_files(publication.job)
-        for shown in publication.tables:
-            names = cross_names(publication.job.workload, shown.table)
-            yield from (places[name] for name in names)
+        for _, table in _row_tables(publication):
+            yield from (places[name] for name in cross_names(publication.job.workload, table))
 
     def write(self, publication: Publication, folder: Path) -> None:
         places = wide_files(publication.job)
         (folder / WIDE_FOLDER).mkdir()
-        for shown in publication.tables:
-            for cross in cross_tables(publication.job, shown.table, shown.read()):
+        for shown, table in _row_tables(publication):
+            for cross in cross_tables(publication.job, table, shown.read()):
                 write_csv(cross.wide(), folder / places[cross.name])
+
+
+def _row_tables(publication: Publication) -> Iterator[tuple[PublishedTable, Table]]:
+    """The tables that count rows; those of persons have one row a number, and no totals."""
+    for shown in publication.tables:
+        if isinstance(shown.table, Table):
+            yield shown, shown.table
 
 
 def wide_files(job: Job) -> dict[str, str]:
