@@ -78,7 +78,7 @@ def test_people_see_tables_and_words(folder):
     assert "REHEARSAL" in shown
     assert "True" not in shown
     shown = run("release", folder).stdout
-    for words in ("noise interval", "this run spent epsilon 1/2", "report: "):
+    for words in ("±", "this run spent epsilon 1/2", "report: "):
         assert words in shown
     assert "this run spent nothing" in run("release", folder).stdout
     assert "ok      receipt" in run("verify", folder / "bundle").stdout

@@ -5,7 +5,7 @@ from io import StringIO
 import pyarrow as pa
 from rich.console import Console
 
-from psephos.cli.render import MOST_LABELS, rich_numbers
+from psephos.cli.render_tables import MOST_LABELS, rich_numbers
 
 
 def shown(columns):

@@ -225,8 +225,25 @@ def test_a_wide_table_has_a_column_for_each_heading():
     assert wide.column_names == names
     assert wide["region"].to_pylist() == ["North", "South", "total"]
     assert wide["male"].to_pylist() == [1, 4, 7]
-    assert wide["male ±"].to_pylist() == [2.5] * 3
+    assert wide["male ±"].to_pylist() == [3.0] * 3  # beside whole numbers it is whole, rounded up
     assert wide.schema.field("male").type == pa.int64()
+
+
+def test_a_published_number_is_never_more_certain_than_its_interval_before_the_cut():
+    """Least squares −30 ± 20 is published as 0 with the interval from 0 to 0."""
+    numbers = {
+        "sex": ["a", "b", "c"],
+        "count": [0, 100, 3],
+        "consistent": [-30.0, 95.0, 1.0],
+        "stderr": [10.0, 10.0, 10.0],
+        "low": [0.0, 75.0, 0.0],
+        "high": [0.0, 115.0, 21.0],
+    }
+    domain = Domain.of({"sex": Attribute.categories(["a", "b", "c"])})
+    entry = TableEntry.model_validate({"name": "t", "rows": ["sex"], "totals": False})
+    workload, (table,) = compile_tables(domain, [entry])
+    (laid_table,) = lay_out(workload, table, pa.table(numbers))
+    assert laid_table.margins.ravel().tolist() == [20, 25, 20]
 
 
 def test_wide_tables_have_blanks_where_nothing_was_asked():

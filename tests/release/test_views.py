@@ -8,6 +8,7 @@ import pytest
 
 from psephos.matrix import Compose, Dense, Identity, Kron, Partition, PIdentity
 from psephos.release.labels import block_labels, row_multiplicity, row_words, table_labels
+from psephos.release.layout import cross_tables
 from psephos.release.request import Job
 from psephos.release.run import rehearse, release
 from psephos.release.spec.file import parse_release
@@ -146,3 +147,13 @@ def test_a_value_called_total_is_no_total():
     assert "total" in found["each"]["pet"]
     table = pa.table({**found["sums"], **{name: [1.0, 2.0, 3.0] for name in NUMBER_COLUMNS}})
     assert Points.of(table).without_totals().labels == {"sum": ["part", "total"]}
+
+
+def test_published_distribution_functions_never_fall(tmp_path):
+    """They are sums over ever more cells, none of which is below zero; consistent ones may fall."""
+    more = '[[tables]]\nname = "cdf"\nqueries = { age = "prefix", pet = "identity" }\n'
+    bundle = rehearse(job_with(more, folder=tmp_path), rows=30)
+    (table,) = [each for each in bundle.job.tables if each.name == "cdf"]
+    (cross,) = cross_tables(bundle.job, table, bundle.table("cdf", "published"))
+    assert cross.rows.axes[0].cumulative
+    assert (np.diff(cross.values, axis=0) >= 0).all()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console, RenderableType
 
-from psephos.cli import render, render_plans, render_statistics
+from psephos.cli import render, render_plans, render_statistics, render_tables
 from psephos.cli.render_persons import persons_words, plain_persons, rich_persons
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, SourceError
 from psephos.version import __version__
@@ -60,6 +60,8 @@ GOES_ON = (
     "stopped; what was charged stays in the ledger: run the same command again, it goes on "
     "without a second charge"
 )
+SHOWN_TABLES = 3
+"""The most tables of a release that the terminal shows."""
 LINE_SECONDS = 2.0
 """Between two lines of progress, where there is no terminal."""
 INTERRUPTS: list[int] = []
@@ -283,7 +285,7 @@ def ask(
     """Answer further questions from past measurements, free; or say what they would cost."""
     with _report_errors(as_json):
         from psephos.release.ask import ask as ask_bundle
-        from psephos.release.ask import price
+        from psephos.release.ask import laid_out_reply, price
         from psephos.release.bundle import Bundle
 
         past = Bundle.open(bundle)
@@ -295,7 +297,8 @@ def ask(
         caution = render.PLAN_CAUTION if reply.view == "plan" else None
         plain = {"cost": 0, "view": reply.view, "caution": caution}
         plain["rows"] = render_statistics.plain_rows(reply.table)
-        _show(as_json, plain, render.rich_reply(reply, simulation=past.simulation))
+        tables = laid_out_reply(past, reply, sql, dialect)
+        _show(as_json, plain, render_tables.rich_reply(reply, tables, simulation=past.simulation))
 
 
 @app.command()
@@ -541,6 +544,8 @@ def _show(as_json: bool, plain: Any, *pieces: RenderableType) -> None:
 
 
 def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None = None) -> None:
+    from psephos.release.layout import cross_tables
+
     shown: tuple[View, ...] = ("published", "consistent")
     views = [view for view in shown if view in bundle.manifest["views"]]
     plain = {
@@ -555,14 +560,14 @@ def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None
         "ledger": None if ledger is None else render.plain_ledger(ledger),
     }
     left_out = (bundle.manifest["published"] or {}).get("left_out", {})
-    tables = []
-    for table in bundle.job.tables[:3] if views else ():
+    tables: list[RenderableType] = []
+    for table in bundle.job.tables[:SHOWN_TABLES] if views else ():
         view = "consistent" if table.name in left_out and len(views) > 1 else views[0]
-        numbers = bundle.table(table.name, view)
-        tables.append(render.rich_numbers(f"{table.title} ({view})", numbers))
+        for cross in cross_tables(bundle.job, table, bundle.table(table.name, view))[:SHOWN_TABLES]:
+            tables.append(render_tables.rich_cross_table(cross, f"{cross.title} ({view})"))
     lines = [render.disagreement_words(bundle), render.made_up_words(bundle)]
     lines.append(f"bundle: {bundle.path}\nreport: {bundle.report}")
-    tables += rich_persons(bundle)
+    tables = tables[:SHOWN_TABLES] + rich_persons(bundle)
     _show(as_json, plain, *tables, text, *lines)
 
 

@@ -14,15 +14,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from psephos.cli.render_statistics import rich_statistics
-
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from psephos.kernel.budget import Budget
     from psephos.kernel.ledger import Ledger
     from psephos.kernel.storage import Entry
-    from psephos.release.ask import Price, Reply
+    from psephos.release.ask import Price
     from psephos.release.bundle import Bundle
     from psephos.release.forecast import Forecast, TableError
     from psephos.release.published import PublishedRule
@@ -34,8 +30,6 @@ if TYPE_CHECKING:
 
 MOST_LINES = 12
 """The most rows of a table in the terminal, and blocks of a plan in JSON."""
-MOST_LABELS = 8
-"""Tables with more columns of labels have one column instead, which names what is told apart."""
 SHOWN_GROUPS = 4
 """The most groups of tables that a plan names for one estimate."""
 LONG_BUDGET = re.compile(r"\b(epsilon|rho) (?=\S{10})(\d+/\d+) \(~[^)]*\)")
@@ -45,8 +39,6 @@ PLAN_CAUTION = (
     "A plan that adapts fills in what it did not measure, for example evenly within groups of "
     "cells: these numbers are biased by that, and have no interval."
 )
-NOT_LABELS = {"part", "count", "consistent", "stderr", "low", "high", "made_up"}
-NOT_LABELS |= {"statistic", "unit", "value"}
 
 
 def shorten(text: str) -> str:
@@ -161,73 +153,6 @@ def rich_comparison(plans: Sequence[Forecast]) -> RenderableType:
     for i, row in enumerate(first.tables):
         table.add_row(row.name, *(rows_text(plan.tables[i].half_width) for plan in plans))
     return table
-
-
-def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> RenderableType:
-    """A table of a release: labels, number, ± and interval."""
-    columns = [name for name in numbers.column_names if name not in NOT_LABELS]
-    constant = [name for name in columns if len(numbers[name].unique()) == 1]
-    labels = [name for name in columns if name not in constant] or columns
-    if labels != columns:
-        title += f"\n{', '.join(_equation(name, str(numbers[name][0])) for name in constant)}"
-    table = Table(title=title)
-    if "value" in numbers.column_names:
-        return rich_statistics(table, labels, numbers, most)
-    wide = len(labels) > MOST_LABELS
-    totals = {name: _total_label(numbers[name]) for name in labels} if wide else {}
-    for name in ["which rows"] if wide else labels:
-        table.add_column(name)
-    heads = ("count", "standard error", "noise interval")
-    for head in heads if "low" in numbers.column_names else heads[:1]:
-        table.add_column(head, justify="right")
-    for row in numbers.slice(0, most).to_pylist():
-        words = [str(row[name]) for name in labels]
-        if wide:
-            told = [(name, str(row[name])) for name in labels if str(row[name]) != totals[name]]
-            words = [", ".join(_equation(*pair) for pair in told) or "all"]
-        words.append(f"{row['count']:,.0f}")
-        if "low" in row:
-            words += [rows_text(row["stderr"]), f"{row['low']:,.0f} to {row['high']:,.0f}"]
-        table.add_row(*words)
-    rest = numbers.num_rows - most
-    if rest > 0:
-        table.caption = f"and {rest:,} more rows in the files"
-    return table
-
-
-def _total_label(column: pa.ChunkedArray) -> str:
-    """The label of all values together: of "total", "(total)" and so on the last that is there."""
-    words = [str(word) for word in column.unique().to_pylist()]
-    return max((word for word in words if word.strip("()") == "total"), key=len, default="total")
-
-
-def rich_reply(reply: Reply, *, simulation: bool, most: int = 200) -> RenderableType:
-    """Free answers, and which view they belong to."""
-    title = "made up" if simulation else "free: answered from past measurements"
-    if reply.is_model:
-        title = "made up" if simulation else "free: answered by a model"
-        note = (
-            "A model answers where measurements do not tell: attributes are as independent as the "
-            "measurements allow. It is biased, and has no interval."
-        )
-        return Group(rich_numbers(title, reply.table.drop_columns("model"), most), Text(note))
-    if reply.view == "nearest":
-        note = "These tables are nearest to the noisy numbers in L1 or L∞: no interval is known."
-        return Group(rich_numbers(title, reply.table, most), Text(note))
-    if reply.view == "plan":
-        title = "made up" if simulation else "free: answered by the plan's estimate"
-        note = PLAN_CAUTION
-        return Group(rich_numbers(title, reply.table, most), Text(note))
-    note = (
-        "These are numbers of the consistent view: unbiased, so they may be negative or "
-        "fractional, and published tables differ from them by their rounding."
-    )
-    if "value" in reply.table.column_names:
-        note = (
-            "These follow from counts and sums of the consistent view. An interval holds all "
-            "numbers that agree with them, inside of the declared range."
-        )
-    return Group(rich_numbers(title, reply.table, most), Text(note))
 
 
 def plain_price(bundle: Bundle, cost: Price) -> dict[str, Any]:
@@ -511,11 +436,6 @@ def _notes(plan: Forecast) -> str:
             f"one of all numbers has a standard error of {100 * plan.rmse_spread:.2g} % itself."
         )
     return "\n".join(lines)
-
-
-def _equation(name: str, label: str) -> str:
-    """`sex = F` for a column that holds one label; a label that is a condition stands alone."""
-    return label if label.startswith(name) else f"{name} = {label}"
 
 
 def budget_with_epsilon(budget: Budget) -> str:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from psephos.cli.render import plain_budget, rich_numbers
+from psephos.cli.render import plain_budget
+from psephos.cli.render_tables import rich_numbers
 
 if TYPE_CHECKING:
     from psephos.release.bundle import Bundle

@@ -28,16 +28,18 @@ from psephos.release.bundle import Bundle
 from psephos.release.determined import missing_words
 from psephos.release.files import report_damage, sha256_of
 from psephos.release.labels import marked, table_labels
+from psephos.release.layout import lay_out
 from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PLANNED_FILES
 from psephos.release.published import all_cells_fit
-from psephos.release.request import Job
+from psephos.release.request import Job, column_titles
 from psephos.release.requests import REQUEST_FILES, request_folders
 from psephos.release.spec.entries import TargetEntry
-from psephos.release.spec.tables import Table
+from psephos.release.spec.tables import Table, sql_layout
 from psephos.release.statistics import derived_values, plain_values, statistic_table
 from psephos.release.targets import cheapest_strategy, check_draw_count
 from psephos.release.views import Views
+from psephos.report.cross_table import CrossTable
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
@@ -260,6 +262,17 @@ def _statistics_reply(views: Views, workload: Workload, question: Table, answers
     table = statistic_table(question, workload.domain, values, None, None, views.simulation)
     widths = (table["high"].to_numpy() - table["low"].to_numpy()) / 2
     return Reply(workload, table, float(widths[np.isfinite(widths)].max(initial=0)), noise.method)
+
+
+def laid_out_reply(
+    bundle: Bundle, reply: Reply, sql: str | Sequence[str], dialect: str | None = None
+) -> tuple[CrossTable, ...]:
+    """Answers as people read them, the keys in the order of GROUP BY; none of statistics."""
+    if "value" in reply.table.column_names:
+        return ()
+    layout = sql_layout(read_sql(bundle.job.domain, sql, dialect=dialect))
+    whole = Table("ask", "answers", range(len(reply.workload.products)), layout=layout)
+    return lay_out(reply.workload, whole, reply.table, column_titles(bundle.job))
 
 
 def _plan_reply(bundle: Bundle, workload: Workload, question: Table) -> Reply:

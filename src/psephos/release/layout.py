@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +22,7 @@ from psephos.domain.domain import Domain
 from psephos.release.labels import asked_together, queries_of_parts
 from psephos.release.request import Job, column_titles, runs_along
 from psephos.release.spec.tables import Layout, Table, column_name
-from psephos.report.cross_table import Axis, CrossTable, laid_out
+from psephos.report.cross_table import CrossTable, HeadingAxis, laid_out
 from psephos.report.points import PART, TOTAL
 from psephos.workload.query_sets import (
     IdentityQueries,
@@ -34,6 +34,8 @@ from psephos.workload.query_sets import (
 )
 from psephos.workload.workload import Workload
 
+STATISTIC = "statistic"
+"""The column that says which number of a group it is, such as a quantile."""
 MOST_ACROSS = 20
 """The most labels of an attribute that runs across where nobody said which should."""
 
@@ -56,15 +58,15 @@ def lay_out(
 
     No two tables have the same name, and each number is in one of them.
     """
+    if table.statistics:
+        return tuple(_statistic_tables(workload, table, data, titles or {}))
     columns = label_columns(data)
     value = data.column_names[len(columns)]
     if not table.layout.split or PART not in columns:
         view = _PartOfTable(workload, table, table.products, titles or {})
         return (view.laid_out(table.name, table.title, data, value),)
     parts = [str(part) for part in data[PART].to_pylist()]
-    numbers_of: dict[str, list[int]] = {}
-    for number in table.products:
-        numbers_of.setdefault(part_title(workload, table, number), []).append(number)
+    numbers_of = _products_of_parts(workload, table)
     places: dict[str, list[int]] = {name: [] for name in numbers_of}
     for place, name in enumerate(parts):
         places[name].append(place)
@@ -74,9 +76,68 @@ def lay_out(
         some = data.take(pa.array(places[name])).drop_columns(PART)
         title = f"{table.title}: {view.words(name)}"
         tables.append(
-            view.laid_out(f"{table.name} {name}", title, some, value, part=view.words(name))
+            view.laid_out(_part_name(table, name), title, some, value, part=view.words(name))
         )
     return tuple(tables)
+
+
+def _statistic_tables(
+    workload: Workload, table: Table, data: pa.Table, titles: Mapping[str, str]
+) -> Iterator[CrossTable]:
+    """A table for each statistic: their numbers are in different units."""
+    data = data.drop_columns([name for name in (PART, "unit") if name in data.column_names])
+    start = 0
+    for statistic, name in zip(table.statistics, _statistic_names(table), strict=True):
+        size = statistic.size(workload.domain)
+        some = data.slice(start, size)
+        start += size
+        one = len(some[STATISTIC].unique()) == 1
+        words = str(some[STATISTIC][0]) if one else statistic.kind
+        part = words if len(table.statistics) > 1 else ""
+        inner = Table(name, table.title, range(1), layout=table.layout)
+        groups = Workload(workload.domain, [replace(statistic.groups, name=table.name)])
+        view = _PartOfTable(groups, inner, range(1), titles)
+        title = f"{table.title}: {part}" if part else table.title
+        cross = view.laid_out(
+            name, title, some.drop_columns(STATISTIC) if one else some, "value", part
+        )
+        unit = statistic.unit_words
+        heading = f"{words} ({unit})" if unit and unit not in words.split() else words
+        yield replace(cross, statistic=heading)
+
+
+def _statistic_names(table: Table) -> list[str]:
+    """What the tables of its statistics are called, each its own."""
+    if len(table.statistics) == 1:
+        return [table.name]
+    words = [f"{table.name} {' '.join(each.words)}" for each in table.statistics]
+    times: Counter[str] = Counter()
+    names = []
+    for word in words:
+        times[word] += 1
+        names.append(word if times[word] == 1 else f"{word} ({times[word]})")
+    return names
+
+
+def cross_names(workload: Workload, table: Table) -> list[str]:
+    """What the tables are called that a table is laid out as; their numbers are not needed."""
+    if table.statistics:
+        return _statistic_names(table)
+    if not table.layout.split or len(table.products) == 1:
+        return [table.name]
+    return [_part_name(table, part) for part in _products_of_parts(workload, table)]
+
+
+def _part_name(table: Table, part: str) -> str:
+    return f"{table.name} {part}"
+
+
+def _products_of_parts(workload: Workload, table: Table) -> dict[str, list[int]]:
+    """The products of each part, by what it is called."""
+    numbers: dict[str, list[int]] = {}
+    for number in table.products:
+        numbers.setdefault(part_title(workload, table, number), []).append(number)
+    return numbers
 
 
 def label_columns(data: pa.Table) -> list[str]:
@@ -163,18 +224,20 @@ class _PartOfTable:
         known = {name for name, _ in self._all_queries()}
         return next((name for name in known if column_name(name) == column), column)
 
-    def _sides(self, axes: Sequence[Axis]) -> tuple[list[Axis], list[Axis]]:
+    def _sides(self, axes: Sequence[HeadingAxis]) -> tuple[list[HeadingAxis], list[HeadingAxis]]:
         """The axes of the rows and of the columns."""
         if self.layout.columns is not None:
             wanted = {column_name(name) for name in self.layout.columns}
         else:
             wanted = self._across(axes)
+        if any(axis.column == STATISTIC for axis in axes):
+            wanted = {STATISTIC}  # quantiles of a group side by side
         return (
             [axis for axis in axes if axis.column not in wanted],
             [axis for axis in axes if axis.column in wanted],
         )
 
-    def _across(self, axes: Sequence[Axis]) -> set[str]:
+    def _across(self, axes: Sequence[HeadingAxis]) -> set[str]:
         """The one that runs across: the last with few labels, or of a builder's the shortest."""
         few = [a for a in axes if len(a) <= MOST_ACROSS and not a.cumulative and a.column != PART]
         if len(axes) < 2 or not few:
@@ -221,7 +284,7 @@ class _PartOfTable:
             return headings.get(name, str(level))
         return f"{title} ({level})"  # "ten" alone says nothing of ages
 
-    def _axis(self, column: str, data: pa.Table) -> Axis:
+    def _axis(self, column: str, data: pa.Table) -> HeadingAxis:
         labels = [str(label) for label in data[column].unique().to_pylist()]
         pairs = self._queries(column)
         depths: dict[str, int] = {}
@@ -239,7 +302,7 @@ class _PartOfTable:
         )
         sizes = _widths(pairs)
         widths = tuple(sizes.get(label, math.nan) for label in order) if sizes else None
-        return Axis(
+        return HeadingAxis(
             column,
             self._title(column, pairs),
             tuple(order),
@@ -248,6 +311,7 @@ class _PartOfTable:
             ordered=bool(pairs) and all(runs_along(q, a) for a, q in pairs),
             cumulative=bool(pairs) and all(_cumulative(q) for _, q in pairs),
             widths=widths,
+            apart=_apart(pairs, order),
         )
 
 
@@ -312,6 +376,12 @@ def _paths(attribute: Attribute, queries: QuerySet) -> Iterator[tuple[str, tuple
             yield next(labels), tuple(int(each[cell]) for each in groups[: depth + 1])
 
 
+def _apart(pairs: Sequence[tuple[Attribute, QuerySet]], labels: Sequence[str]) -> tuple[bool, ...]:
+    """Which labels have no place in the order: missing and undeclared entries."""
+    names = {attribute.label(cell) for attribute, _ in pairs for cell in attribute.apart}
+    return tuple(label in names for label in labels) if names else ()
+
+
 def _widths(pairs: Sequence[tuple[Attribute, QuerySet]]) -> dict[str, float]:
     """How many units each label spans, of one level of numbers; empty where that says nothing."""
     if len(pairs) != 1:
@@ -321,8 +391,11 @@ def _widths(pairs: Sequence[tuple[Attribute, QuerySet]]) -> dict[str, float]:
     if not attribute.is_numeric or len(sets) != 1:
         return {}
     sizes = _cell_widths(attribute)
-    if isinstance(sets[0], IdentityQueries):
-        return dict(zip(attribute.labels, sizes, strict=True))
+    if isinstance(sets[0], PrefixQueries):
+        sizes = [size for cell, size in enumerate(sizes) if cell not in attribute.apart]
+        sizes += [math.nan] * len(attribute.apart)  # each by itself, after the values
+    if isinstance(sets[0], IdentityQueries | PrefixQueries):
+        return dict(zip(sets[0].labels(attribute), sizes, strict=True))
     if not isinstance(sets[0], LevelQueries):
         return {}
     level = attribute.level(sets[0].name)

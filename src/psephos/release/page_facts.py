@@ -19,14 +19,13 @@ from psephos.kernel.unit import Unit
 from psephos.matrix import Identity, Kron, Matrix, Ones
 from psephos.release.forecast import Forecast, TableError
 from psephos.release.labels import row_multiplicity
+from psephos.release.persons import PersonsRequest
 from psephos.release.request import Job, column_titles
 from psephos.release.spec.entries import ReleaseFile, TableEntry, View
 from psephos.release.views import Views
-from psephos.report import charts
 from psephos.report.html import Cell, HtmlTable
 from psephos.report.numbers import amount, count_text, digits_for, upwards
 from psephos.report.page import (
-    ErrorChart,
     Groups,
     Guarantee,
     IntervalMethod,
@@ -58,6 +57,8 @@ class ReleaseFacts:
     forecast: Forecast
     views: Views
     receipt: Mapping[str, Any]
+    persons: tuple[PersonsRequest, ...] = ()
+    """The tables of persons, each with its receipt."""
 
     @property
     def job(self) -> Job:
@@ -95,11 +96,6 @@ class ReleaseFacts:
         """The ledger's own record, if it was handed in."""
         charge: Mapping[str, Any] | None = self.receipt.get("charge")
         return charge
-
-    @cached_property
-    def plots(self) -> bool:
-        """Are the packages there that make charts?"""
-        return charts.available()
 
 
 # ---- what was asked ----------------------------------------------------------------------------
@@ -212,8 +208,36 @@ def spending_of(release: ReleaseFacts) -> Spending:
     return Spending(tuple(facts), _blocks(release), weighted)
 
 
+def cost_text(release: ReleaseFacts, budget: Budget) -> str:
+    """What the release cost, and what the data set has spent with it."""
+    text = budget_text(budget)
+    if release.persons:
+        spends = ", ".join(budget_text(request.table.spend) for request in release.persons)
+        text += f" for tables of rows; {spends} for those of persons"
+    receipt = release.persons[-1].receipt if release.persons else release.receipt
+    if release.charge is not None:
+        limit, total = (amount_text(receipt[key]) for key in ("budget", "spent"))
+        text += f"; with it {total} of {limit} that this data set may ever spend"
+    return text
+
+
+def persons_facts(release: ReleaseFacts) -> Pairs:
+    """What tables of persons cost, each by itself."""
+    facts = []
+    for request in release.persons:
+        charge = request.receipt.get("charge")
+        entry = "" if charge is None else f", entry {charge['number']}, {charge['time']}"
+        words = f"{budget_text(request.table.spend)}{entry}"
+        facts.append((f"Persons: {request.table.title}", words))
+    return tuple(facts)
+
+
 def ledger_facts(release: ReleaseFacts) -> Pairs:
     """The charge, and what the data set has spent in all."""
+    return (*_charge_facts(release), *persons_facts(release))
+
+
+def _charge_facts(release: ReleaseFacts) -> Pairs:
     if release.simulation:
         return (("Ledger", "none: a rehearsal costs nothing"),)
     charge, receipt = release.charge, release.receipt
@@ -273,13 +297,8 @@ def rivals_of(release: ReleaseFacts) -> Rivals:
         for k, (name, error) in enumerate(errors)
     ]
     heads = ["Way of measuring", "Error", "Beside the one used"]
-    chart = None
-    if release.plots:
-        ways = f"{len(forecast.rivals)} other ways"
-        words = f"Bars: {forecast.strategy.name}, which was used, beside {ways}."
-        chart = ErrorChart(tuple(errors), words)
     table = HtmlTable.of("Error at the same budget", heads, rows)
-    return Rivals(table, chart, _errors_by_table(forecast))
+    return Rivals(table, _errors_by_table(forecast))
 
 
 def _errors_by_table(forecast: Forecast) -> HtmlTable | None:
@@ -318,7 +337,7 @@ def shifts_of(release: ReleaseFacts) -> Shifts:
         doubt = " (more than noise explains)" if release.views.total_gap.is_wide else ""
         distances = (*distances, ("Number of rows", f"{release.views.total_gap}{doubt}"))
     caption = "Estimated shift of the published view, in rows"
-    return Shifts(HtmlTable.of(caption, heads, rows), distances)
+    return Shifts(HtmlTable.of(caption, heads, rows, text_columns=2), distances)
 
 
 def groups_of(release: ReleaseFacts) -> Groups | None:

@@ -14,11 +14,12 @@ from psephos.release.page_facts import (
     CHARGE,
     NOISE_NAMES,
     ReleaseFacts,
-    amount_text,
     budget_text,
+    cost_text,
     ledger_facts,
     unit_text,
 )
+from psephos.release.persons import PersonsRequest
 from psephos.release.plan_forecast import PlanForecast
 from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PlannedRequest
@@ -35,15 +36,25 @@ REQUEST_WORDS = {
 
 
 def write_plan_report(
-    forecast: PlanForecast, views: PlanViews, place: Path, requests: Sequence[PlannedRequest]
+    forecast: PlanForecast,
+    views: PlanViews,
+    place: Path,
+    requests: Sequence[PlannedRequest],
+    persons: Sequence[PersonsRequest] = (),
 ) -> None:
-    """Write the page of a plan's release."""
-    place.write_text(page_html(plan_page(forecast, views, requests)), encoding="utf-8")
+    """Write the page of a plan's release; `persons` are its tables that count persons."""
+    page = plan_page(forecast, views, requests, persons)
+    place.write_text(page_html(page), encoding="utf-8")
 
 
-def plan_page(forecast: PlanForecast, views: PlanViews, requests: Sequence[PlannedRequest]) -> Page:
+def plan_page(
+    forecast: PlanForecast,
+    views: PlanViews,
+    requests: Sequence[PlannedRequest],
+    persons: Sequence[PersonsRequest] = (),
+) -> Page:
     """All that the page shows of the release."""
-    release = ReleaseFacts(forecast.measured, views, requests[-1].receipt)
+    release = ReleaseFacts(forecast.measured, views, requests[-1].receipt, tuple(persons))
     facts = PlanFacts(
         forecast.method.name,
         forecast.method.reason,
@@ -52,17 +63,13 @@ def plan_page(forecast: PlanForecast, views: PlanViews, requests: Sequence[Plann
         held_words(forecast.job),
     )
     spending = _spending(release, forecast, requests)
-    return framed_page(release, _glance(release, forecast), spending, None, facts)
+    return framed_page(release, _key_figures(release, forecast), spending, None, facts)
 
 
-def _glance(release: ReleaseFacts, forecast: PlanForecast) -> Pairs:
-    cost = budget_text(forecast.budget)
-    if release.charge:
-        limit, total = (amount_text(release.receipt[key]) for key in ("budget", "spent"))
-        cost += f"; with it {total} of {limit} that this data set may ever spend"
+def _key_figures(release: ReleaseFacts, forecast: PlanForecast) -> Pairs:
+    cost = cost_text(release, forecast.budget)
     whole = release.view == "published"
     return (
-        ("Tables", f"{len(release.job.tables):,}"),
         ("Numbers", f"{release.job.workload.shape[0]:,}"),
         ("Spent", cost),
         ("Unit of privacy", unit_text(release.job.unit)),

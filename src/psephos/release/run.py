@@ -291,7 +291,7 @@ def _written_plan(
     views = PlanViews(job, retraced.measurements, retraced=retraced)
 
     def report(_: Views, where: Path) -> None:
-        write_plan_report(forecast, views, where, requests)
+        write_plan_report(forecast, views, where, requests, persons)
 
     return write_bundle(
         views, requests, place, method=method, report=report, progress=say, persons=persons
@@ -320,7 +320,7 @@ def _written(
     reason = method.reason if forecast.job.file.method.name == AUTO else ""
 
     def report(views: Views, where: Path) -> None:
-        write_report(forecast, views, where, requests[-1].receipt, reason)
+        write_report(forecast, views, where, requests[-1].receipt, reason, persons)
 
     # Past measurements come with noise of their own, which a rehearsal draws anew.
     widths = None if forecast.job.past else forecast.widths

@@ -1,4 +1,4 @@
-"""Charts of a release, each from one Vega-Lite spec: for a notebook, a file or the report.
+"""Charts of a release, each from one Vega-Lite spec, for a notebook or a file.
 
 They need altair and vl-convert, which the extra `plots` installs; both are imported when a chart is
 made and not before. `draw_table` is for those who set their papers with matplotlib.
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
@@ -95,25 +93,6 @@ def table_chart(
     return _configured(column.resolve_scale(**scales))
 
 
-def errors_chart(errors: Sequence[tuple[str, float]]) -> Any:
-    """Errors at the same budget: of the way that is used, which comes first, and of others."""
-    alt = _module("altair")
-    rows = [{"way": way, "error": error, "used": i == 0} for i, (way, error) in enumerate(errors)]
-    base = alt.Chart(alt.InlineData(values=rows), width=WIDTH * 3 // 4, height=alt.Step(24)).encode(
-        y=alt.Y(
-            "way:N", sort=[row["way"] for row in rows], title=None, axis=_axis(alt, labelLimit=300)
-        ),
-        x=alt.X("error:Q", title="root mean squared error, in rows"),
-    )
-    bars = base.mark_bar().encode(
-        color=alt.condition("datum.used", alt.value(COLOURS[0]), alt.value("#999999"))
-    )
-    text = base.mark_text(align="left", dx=4, color="#333333").encode(
-        text=alt.Text("error:Q", format=",.3~r")
-    )
-    return _configured((bars + text).properties(title=_title("Error at the same budget", "")))
-
-
 def save_chart(chart: Any, path: str | os.PathLike[str]) -> None:
     """Write a chart as .png, .svg, .html (all scripts inside) or .json (the Vega-Lite spec)."""
     place = Path(path)
@@ -131,42 +110,6 @@ def save_chart(chart: Any, path: str | os.PathLike[str]) -> None:
         raise UnsupportedError(
             f"a chart is saved as .png, .svg, .html or .json, got {place.name!r}"
         )
-
-
-def inline_svg(chart: Any, prefix: str, description: str) -> str:
-    """The chart as an SVG element for a page that has others: its ids begin with the prefix.
-
-    It is one picture to a screen reader, described once; colours of axes and text are left to the
-    page's style sheet.
-    """
-    spec = {**chart.to_dict(), "background": "transparent"}
-    root = ElementTree.fromstring(_module("vl_convert").vegalite_to_svg(spec))
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if child.get("display") == "none":
-                parent.remove(child)
-    for node in root.iter():
-        node.tag = node.tag.rpartition("}")[2]
-        for name in list(node.attrib):
-            value = node.attrib.pop(name)
-            bare = name.rpartition("}")[2]
-            if bare == "role" or bare.startswith("aria-"):
-                continue
-            node.set(bare, _prefixed_reference(bare, value, prefix))
-    root.set("role", "img")
-    root.set("aria-label", description)
-    return ElementTree.tostring(root, encoding="unicode")
-
-
-def _prefixed_reference(name: str, value: str, prefix: str) -> str:
-    if name == "id":
-        return f"{prefix}-{value}"
-    if name == "href":
-        return re.sub(r"^#", f"#{prefix}-", value)
-    value = re.sub(r"url\(([\"']?)#", rf"url(\1#{prefix}-", value)
-    if name in ("d", "transform"):
-        return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", value)
-    return value
 
 
 # ---- matplotlib --------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from psephos.report.numbers import digits_for
+from psephos.report.numbers import count_text, digits_for, plus_minus
 
 NOWHERE = -1
 """In the grid, where the table has no number."""
@@ -29,7 +29,7 @@ Grid = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Axis:
+class HeadingAxis:
     """One thing that headings tell apart: a column of labels in the long table.
 
     Attributes:
@@ -41,6 +41,7 @@ class Axis:
         ordered: the values follow each other, as ages do
         cumulative: each label counts everything up to it
         widths: how many units each label spans, where that is known; for densities
+        apart: which labels have no place in the order, if any, such as missing entries
     """
 
     column: str
@@ -51,6 +52,7 @@ class Axis:
     ordered: bool = False
     cumulative: bool = False
     widths: tuple[float, ...] | None = None
+    apart: tuple[bool, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -60,7 +62,7 @@ class Axis:
 class Edge:
     """The headings along one side: for each line of the grid, a label of every axis."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[HeadingAxis, ...]
     codes: Grid
     """One row for each line, one column for each axis: which of its labels."""
 
@@ -80,10 +82,17 @@ class Edge:
     @cached_property
     def totals(self) -> Grid:
         """Which lines are totals: of one axis or of several."""
-        marks = np.zeros(len(self), dtype=bool)
-        for k, axis in enumerate(self.axes):
-            marks |= np.array(axis.totals, dtype=bool)[self.codes[:, k]]
-        return marks
+        return np.asarray(self._marks.any(axis=1))
+
+    @cached_property
+    def grand_totals(self) -> Grid:
+        """Which lines are totals of all axes."""
+        return np.asarray(self._marks.all(axis=1) & bool(self.axes))
+
+    @cached_property
+    def _marks(self) -> Grid:
+        marks = [np.array(a.totals, dtype=bool)[self.codes[:, k]] for k, a in enumerate(self.axes)]
+        return np.stack(marks, axis=1) if marks else np.zeros((len(self), 0), dtype=bool)
 
     def spans(self, axis: int) -> Iterator[tuple[str, bool, int, int]]:
         """The headings of an axis with the lines that each spans: label, is total, first, count."""
@@ -115,6 +124,7 @@ class CrossTable:
         value: the column of it that holds the numbers
         fixed: what is the same for all numbers, such as a condition: names and labels
         part: what this part of a table is called, where it has several
+        statistic: what the numbers are called for people, if not as their column
     """
 
     name: str
@@ -126,13 +136,19 @@ class CrossTable:
     value: str = "count"
     fixed: tuple[tuple[str, str], ...] = ()
     part: str = ""
+    statistic: str = ""
+
+    @property
+    def heading(self) -> str:
+        """What the numbers are called."""
+        return self.statistic or self.value
 
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.rows), len(self.columns)
 
     @property
-    def axes(self) -> tuple[Axis, ...]:
+    def axes(self) -> tuple[HeadingAxis, ...]:
         """Those of the rows, then those of the columns."""
         return (*self.rows.axes, *self.columns.axes)
 
@@ -158,15 +174,25 @@ class CrossTable:
 
     @cached_property
     def margins(self) -> Grid | None:
-        """The ± of each number: the least with which it covers its interval on both sides.
+        """The ± of each number: half its interval, or more where that does not cover it.
 
-        Of the consistent view that is half the interval; a published number need not lie in the
-        middle of its interval, and then its ± is the longer side.
+        A published number need not lie in the middle of its interval, which is cut at zero and
+        reaches to the number; its ± is never less than half the interval before the cut, and
+        covers what is left of it on both sides.
         """
         if not self.has_errors:
             return None
-        above, below = self.grid("high") - self.values, self.values - self.grid("low")
-        return np.asarray(np.maximum(above, below))
+        low, high = self.grid("low"), self.grid("high")
+        sides = np.maximum(high - self.values, self.values - low)
+        if not {"consistent", "stderr"} <= set(self.numbers.column_names):
+            return np.asarray(sides)
+        centre, stderr = self.grid("consistent"), self.grid("stderr")
+        half = np.where(high > self.values, high - centre, math.nan)
+        uncut = np.isnan(half) & (low > 0) & (low < self.values)
+        half[uncut] = (centre - low)[uncut]
+        known = ~np.isnan(half) & (stderr > 0)
+        ratio = (half[known] / stderr[known]).max(initial=0.0)
+        return np.asarray(np.fmax(sides, np.where(np.isnan(half), ratio * stderr, half)))
 
     @cached_property
     def totals(self) -> Grid:
@@ -178,16 +204,25 @@ class CrossTable:
         """Decimals that are worth printing beside the least ±; none for whole numbers."""
         if pa.types.is_integer(self.numbers.schema.field(self.value).type):
             return 0
-        if self.margins is None or np.isnan(self.margins).all():
-            return 1
-        return digits_for(float(np.nanmin(self.margins)))
+        return 1 if self.margins is None else _decimals(self.margins)
 
     @cached_property
     def margin_digits(self) -> int:
-        """Decimals of a ±."""
-        if self.margins is None or np.isnan(self.margins).all():
+        """Decimals of a ±; none beside whole numbers."""
+        if pa.types.is_integer(self.numbers.schema.field(self.value).type):
             return 0
-        return digits_for(float(np.nanmin(self.margins)))
+        return 0 if self.margins is None else _decimals(self.margins)
+
+    def texts(self, row: int, column: int) -> tuple[str, str]:
+        """A number and its ± as people read them; empty where there is none."""
+        number = float(self.values[row, column])
+        if math.isnan(number):
+            return "", ""
+        text = count_text(number, self.digits)
+        if self.margins is None or not math.isfinite(self.margins[row, column]):
+            return text, ""
+        margin = float(rounded_up(self.margins[row, column], self.margin_digits))
+        return text, plus_minus(margin, self.margin_digits)
 
     def pick(self, rows: Sequence[int] | Grid, columns: Sequence[int] | Grid) -> CrossTable:
         """Some rows and columns of it."""
@@ -197,7 +232,7 @@ class CrossTable:
         )
 
     def head(self, rows: int, columns: int) -> CrossTable:
-        """The first rows and columns, and all totals of the rest that fit beside as many again."""
+        """The first rows and columns, and the grand totals among the rest."""
         if self.shape[0] <= rows and self.shape[1] <= columns:
             return self
         return self.pick(_first(self.rows, rows), _first(self.columns, columns))
@@ -222,6 +257,15 @@ class CrossTable:
         if "made_up" in self.numbers.column_names:
             columns.add("made_up", pa.array([True] * len(self.rows)))
         return pa.table(columns.arrays)
+
+
+def _decimals(margins: Grid) -> int:
+    """Decimals beside the least ± that there is."""
+    known = margins[np.isfinite(margins) & (margins > 0)]
+    if not known.size:
+        return 1
+    least = float(known.min())
+    return digits_for(least) if least >= 0.1 else min(6, 1 - math.floor(math.log10(least)))
 
 
 def rounded_up(values: Grid, digits: int) -> Grid:
@@ -251,19 +295,16 @@ def _nullable(values: Grid, kind: pa.DataType) -> pa.Array:
 
 
 def _first(edge: Edge, most: int) -> Grid:
-    """The first lines of an edge, and the last of them that are totals."""
+    """The first lines of an edge, and the grand totals among the rest."""
     lines = np.arange(len(edge))
-    if len(edge) <= most:
-        return lines
-    last = lines[most:][edge.totals[most:]][-most:]
-    return np.concatenate([lines[:most], last])
+    return np.asarray(lines[(lines < most) | edge.grand_totals])
 
 
 def laid_out(
     name: str,
     title: str,
     numbers: pa.Table,
-    axes: tuple[Sequence[Axis], Sequence[Axis]],
+    axes: tuple[Sequence[HeadingAxis], Sequence[HeadingAxis]],
     *,
     value: str = "count",
     fixed: tuple[tuple[str, str], ...] = (),
@@ -287,7 +328,7 @@ def laid_out(
     return CrossTable(name, title, rows, columns, places, numbers, value, fixed, part)
 
 
-def _edge(axes: Sequence[Axis], numbers: pa.Table) -> tuple[Edge, Grid]:
+def _edge(axes: Sequence[HeadingAxis], numbers: pa.Table) -> tuple[Edge, Grid]:
     """The lines that occur, in the order of the axes' labels, and the line of each number."""
     if not axes:
         nothing = np.zeros((1, 0), dtype=np.int64)
@@ -303,7 +344,7 @@ def _edge(axes: Sequence[Axis], numbers: pa.Table) -> tuple[Edge, Grid]:
     return Edge(tuple(axes), unique), line_of.ravel()
 
 
-def _codes(axis: Axis, column: pa.ChunkedArray) -> Grid:
+def _codes(axis: HeadingAxis, column: pa.ChunkedArray) -> Grid:
     encoded = column.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()

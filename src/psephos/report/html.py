@@ -21,23 +21,12 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
-class IntervalBar:
-    """A count and its noise interval as a small picture: places from 0 to 100, from the left."""
-
-    start: float
-    end: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Cell:
-    """A cell that is more than text: text in a look, text with a name in code, or a picture."""
+    """A cell that is more than text: text in a look, or text with a name in code."""
 
     text: str = ""
     look: Literal["plain", "strong", "code"] = "plain"
     name: str = ""
-    bar: IntervalBar | None = None
 
 
 @dataclass(frozen=True)

@@ -5,29 +5,16 @@ The words that are the same for all releases stand in templates/; what differs i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
-from psephos.report import charts
-from psephos.report.html import HtmlTable, render
-from psephos.report.points import PART, Points, shape_of
+from psephos.report.figures import Figure, LegendKey
+from psephos.report.html import Cell, HtmlTable, render
+from psephos.report.page_table import PageTable
 
 STYLE_SHEET = Path(__file__).parent / "page.css"
 Pairs = tuple[tuple[str, str], ...]
 """Names and what they are, as a list of facts shows them."""
-
-
-CHART_CAPTIONS = {
-    "bars": "Bars are counts; the lines across them are {} noise intervals.",
-    "groups": "Bars are counts; the lines across them are {} noise intervals.",
-    "panels": "Lines across bars, or bands around lines, are {} noise intervals.",
-    "line": "The line runs through the counts; the band is made of {} noise intervals.",
-    "lines": "Lines run through the counts; bands are made of {} noise intervals.",
-    "heat": "The stronger the colour, the larger the count; {} noise intervals are in the table.",
-}
 
 
 @dataclass(frozen=True)
@@ -51,63 +38,50 @@ class Spending:
     """Some blocks count a row more than once."""
 
 
-@dataclass(frozen=True, eq=False)
-class TableChart:
-    """What the chart of a table draws, and what a screen reader says of it."""
-
-    data: pa.Table
-    ordered: Sequence[str]
-    titles: Mapping[str, str]
-    description: str
-    confidence: str | None
-    """Of the intervals; None where there are none."""
-
-    def svg(self, prefix: str) -> str:
-        """The chart; ids in it begin with the prefix."""
-        chart = charts.table_chart(self.data, "", ordered=self.ordered, titles=self.titles)
-        return charts.inline_svg(chart, prefix, self.description)
-
-    @property
-    def caption(self) -> str:
-        """How to read the chart."""
-        if self.confidence is None:
-            return "Counts without intervals: how far they are off is not known."
-        points = Points.of(self.data)
-        if PART in points.labels:
-            return CHART_CAPTIONS["panels"].format(self.confidence)
-        shape, _ = shape_of(points.without_totals().distinct(), self.ordered)
-        return CHART_CAPTIONS[shape].format(self.confidence)
-
-
-@dataclass(frozen=True)
-class ErrorChart:
-    """Errors at the same budget: of the way that is used, which comes first, and of others."""
-
-    errors: tuple[tuple[str, float], ...]
-    description: str
-
-    def svg(self, prefix: str) -> str:
-        """The chart; ids in it begin with the prefix."""
-        return charts.inline_svg(charts.errors_chart(self.errors), prefix, self.description)
-
-
 @dataclass(frozen=True)
 class Result:
-    """One table with its numbers, and a chart if charts can be made."""
+    """One table with its numbers, its figure, notes, and where its files are.
 
+    Attributes:
+        anchor: its place on the page
+        title: what it is called, with its number
+        name: as the release file has it
+        subtitle: what its numbers are, and what holds for all of them
+        tables: the table, or its panels
+        shades: what the shades of its cells stand for, if they are shaded
+        figure: its chart, if it has one
+        notes: its precision, and what the page leaves out
+        question: what was asked, as it was written
+        source: whose numbers these are
+        downloads: what a file holds, and where it lies beside the page
+    """
+
+    anchor: str
     title: str
     name: str
-    table: HtmlTable
-    chart: TableChart | None
-    precision: str
+    subtitle: str
+    tables: tuple[PageTable, ...]
+    shades: tuple[LegendKey, ...]
+    figure: Figure | None
+    notes: tuple[str, ...]
+    question: str | Cell
+    source: str
+    downloads: Pairs
+
+
+@dataclass(frozen=True)
+class ContentsGroup:
+    """Tables that belong together, by what they are called and where they are."""
+
+    title: str
+    links: Pairs
 
 
 @dataclass(frozen=True)
 class Rivals:
-    """The error of other ways at the same budget: in all, as a chart if there is one, by table."""
+    """The error of other ways at the same budget: in all, and by table."""
 
     errors: HtmlTable
-    chart: ErrorChart | None
     by_table: HtmlTable | None
     reason: str = ""
     """Why the best strategy was measured, where the release file left that open."""
@@ -189,9 +163,8 @@ class Page:
     """The published view was to be written, but the domain has too many cells for it."""
     person_rows: int | None
     """The most rows of a person that are counted; None if the unit is a row."""
-    plots_extra: str | None
-    """What installs the packages for charts, where they are missing."""
-    glance: Pairs
+    key_figures: Pairs
+    contents: tuple[ContentsGroup, ...]
     questions: Questions
     spending: Spending
     results: tuple[Result, ...]

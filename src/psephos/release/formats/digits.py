@@ -70,9 +70,3 @@ def rounding_of(name: str, decimals: int) -> float:
     if name in ("low", "high"):
         return float((1 + UNIT_SLACK) * 10.0**-decimals)
     return float(0.5 * (1 + UNIT_SLACK) * 10.0 ** -(decimals + (name == "stderr")))
-
-
-def printed_margin(count: Array, low: Array, high: Array, decimals: int) -> Array:
-    """The ± of rounded numbers: the least that covers the interval on both sides."""
-    longer = np.maximum(high - count, count - low)
-    return np.asarray(np.round(longer, decimals) + 0.0)

@@ -127,7 +127,7 @@ class _Book:
         yield from (("About", part) for part in publication.description)
         for view in dict.fromkeys(table.view for table in publication.tables):
             yield "Numbers", publication.number_words(view)
-        margin = f" {PLUS_MINUS} is the least that covers the interval on both sides of the number."
+        margin = f" {PLUS_MINUS} is half the interval, or more where that does not cover it."
         for errors in dict.fromkeys(table.errors for table in publication.tables):
             words = publication.interval_words(errors) + (margin if errors else "")
             yield f"{PLUS_MINUS} and intervals", words

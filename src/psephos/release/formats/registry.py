@@ -14,6 +14,7 @@ from psephos.release.formats.excel import Excel
 from psephos.release.formats.jsonstat import JsonStat
 from psephos.release.formats.publication import Publication
 from psephos.release.formats.sdmx import Sdmx
+from psephos.release.formats.wide import WideCsv
 from psephos.release.formats.workbook_files import Likeness, compare_workbooks
 
 
@@ -31,7 +32,14 @@ class FileFormat(Protocol):
         """Write them below a folder; the same publication gives the same files."""
 
 
-FILE_FORMATS: tuple[FileFormat, ...] = (Excel(), DataPackage(), CsvOnTheWeb(), JsonStat(), Sdmx())
+FILE_FORMATS: tuple[FileFormat, ...] = (
+    WideCsv(),
+    Excel(),
+    DataPackage(),
+    CsvOnTheWeb(),
+    JsonStat(),
+    Sdmx(),
+)
 
 
 def formats_of(publication: Publication) -> tuple[FileFormat, ...]:

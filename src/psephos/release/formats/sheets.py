@@ -13,14 +13,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from psephos.release.formats.digits import printed_margin
 from psephos.release.formats.publication import Publication, PublishedTable
 from psephos.release.formats.room import SHEET_COLUMNS
 from psephos.release.layout import cross_tables
 from psephos.release.persons import PersonsTable
 from psephos.release.spec.tables import Table, column_name
 from psephos.release.statistics import bounds_words
-from psephos.report.cross_table import NOWHERE, PLUS_MINUS, Axis, CrossTable, laid_out
+from psephos.report.cross_table import (
+    NOWHERE,
+    PLUS_MINUS,
+    CrossTable,
+    HeadingAxis,
+    laid_out,
+    rounded_up,
+)
 
 CELL_SIGNS = 32_767
 """The longest text of a cell."""
@@ -90,7 +96,7 @@ def write_table(
         part.measure(widths)
     notes = [publication.number_words(shown.view), publication.interval_words(shown.errors)]
     if shown.errors:
-        notes.append(f"{PLUS_MINUS} is the least that covers the interval on both sides.")
+        notes.append(f"{PLUS_MINUS} is half the interval, or more where that does not cover it.")
     for note in notes:
         write_text(sheet, row, 0, note, styles.of(italic=True, font_color=GREY))
         row += 1
@@ -139,7 +145,7 @@ def _layouts(publication: Publication, shown: PublishedTable) -> Sequence[CrossT
     for name, attribute in zip(table.domain.names, table.domain.attributes, strict=True):
         labels, title = tuple(attribute.labels), publication.titles.get(name, name)
         none = (False,) * len(labels), (0,) * len(labels)
-        axes.append(Axis(column_name(name), title, labels, *none))
+        axes.append(HeadingAxis(column_name(name), title, labels, *none))
     fixed = (("where", table.words),) if table.words else ()
     return [laid_out(table.name, table.title, data, (axes, ()), fixed=fixed)]
 
@@ -265,10 +271,8 @@ class _Part:
             widths.fit(len(self.sides) + column, signs)
 
     def _margins(self) -> np.ndarray[Any, Any]:
-        if not self.table.has_errors:
-            return np.zeros(self.table.shape)
-        low, high = self.table.grid("low"), self.table.grid("high")
-        return printed_margin(self.table.values, low, high, self.decimals)
+        margins = self.table.margins
+        return np.zeros(self.table.shape) if margins is None else rounded_up(margins, self.decimals)
 
     def _number_styles(self, total: bool) -> tuple[Any, Any]:
         decimals = f"0.{'0' * self.decimals}" if self.decimals else "0"

@@ -44,7 +44,7 @@ def checked_bundle(path: str) -> str:
 
 View = Literal["raw", "consistent", "published"]
 PublishedMethod = Literal["entropy", "least squares"]
-Format = Literal["csv", "parquet", "xlsx", "datapackage", "csvw", "jsonstat", "sdmx"]
+Format = Literal["csv", "parquet", "wide", "xlsx", "datapackage", "csvw", "jsonstat", "sdmx"]
 TABLE_FORMATS = ("csv", "parquet")
 """Those that hold every view of every table; others are made from them."""
 CSV_FORMATS = ("datapackage", "csvw")

@@ -1,0 +1,127 @@
+"""Tables of numbers in the terminal: as they were asked for, or a number in each line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from psephos.cli.render import MOST_LINES, PLAN_CAUTION, rows_text
+from psephos.cli.render_statistics import rich_statistics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from psephos.release.ask import Reply
+    from psephos.report.cross_table import CrossTable
+
+MOST_COLUMNS = 5
+"""Tables with more columns of numbers are lists in the terminal, a number in each line."""
+MOST_LABELS = 8
+"""Tables with more columns of labels have one column instead, which names what is told apart."""
+UNLABELLED_COLUMNS = {"part", "count", "consistent", "stderr", "low", "high", "made_up"}
+UNLABELLED_COLUMNS |= {"statistic", "unit", "value"}
+
+
+def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> RenderableType:
+    """A table of a release: labels, number, ± and interval."""
+    columns = [name for name in numbers.column_names if name not in UNLABELLED_COLUMNS]
+    constant = [name for name in columns if len(numbers[name].unique()) == 1]
+    labels = [name for name in columns if name not in constant] or columns
+    if labels != columns:
+        title += f"\n{', '.join(_equation(name, str(numbers[name][0])) for name in constant)}"
+    table = Table(title=title)
+    if "value" in numbers.column_names:
+        return rich_statistics(table, labels, numbers, most)
+    wide = len(labels) > MOST_LABELS
+    totals = {name: _total_label(numbers[name]) for name in labels} if wide else {}
+    for name in ["which rows"] if wide else labels:
+        table.add_column(name)
+    heads = ("count", "standard error", "noise interval")
+    for head in heads if "low" in numbers.column_names else heads[:1]:
+        table.add_column(head, justify="right")
+    for row in numbers.slice(0, most).to_pylist():
+        words = [str(row[name]) for name in labels]
+        if wide:
+            told = [(name, str(row[name])) for name in labels if str(row[name]) != totals[name]]
+            words = [", ".join(_equation(*pair) for pair in told) or "all"]
+        words.append(f"{row['count']:,.0f}")
+        if "low" in row:
+            words += [rows_text(row["stderr"]), f"{row['low']:,.0f} to {row['high']:,.0f}"]
+        table.add_row(*words)
+    rest = numbers.num_rows - most
+    if rest > 0:
+        table.caption = f"and {rest:,} more rows in the files"
+    return table
+
+
+def rich_cross_table(cross: CrossTable, title: str, most: int = MOST_LINES) -> RenderableType:
+    """A table as it was asked for: rows down, columns across, each number with its ±."""
+    rows, columns = cross.shape
+    if columns > MOST_COLUMNS or len(cross.rows.axes) > MOST_LABELS:
+        return rich_numbers(title, cross.numbers, most)
+    head = cross.head(most, columns)
+    if cross.fixed:
+        title += f"\n{', '.join(_equation(*pair) for pair in cross.fixed)}"
+    across = " × ".join(axis.title for axis in cross.columns.axes)
+    table = Table(title=f"{title}\nacross: {across}" if across else title)
+    for axis in cross.rows.axes:
+        table.add_column(escape(axis.title))
+    for j in range(columns):
+        table.add_column(escape(", ".join(head.columns.words(j)) or cross.value), justify="right")
+    for i, total in enumerate(head.rows.totals):
+        words = list(head.rows.words(i))
+        words[-1:] = ["  " * head.rows.depth(i) + word for word in words[-1:]]
+        cells = [" ".join(head.texts(i, j)).strip() for j in range(columns)]
+        table.add_row(*map(escape, words), *cells, style="bold" if total else None)
+    rest = rows - len(head.rows)
+    if rest > 0:
+        table.caption = f"and {rest:,} more rows in the files"
+    return table
+
+
+def _total_label(column: pa.ChunkedArray) -> str:
+    """The label of all values together: of "total", "(total)" and so on the last that is there."""
+    words = [str(word) for word in column.unique().to_pylist()]
+    return max((word for word in words if word.strip("()") == "total"), key=len, default="total")
+
+
+def rich_reply(
+    reply: Reply, tables: Sequence[CrossTable], *, simulation: bool, most: int = 200
+) -> RenderableType:
+    """Free answers, laid out, and which view they belong to."""
+    title = "made up" if simulation else "free: answered from past measurements"
+    if reply.is_model:
+        title = "made up" if simulation else "free: answered by a model"
+        note = (
+            "A model answers where measurements do not tell: attributes are as independent as the "
+            "measurements allow. It is biased, and has no interval."
+        )
+        return Group(*(rich_cross_table(each, title, most) for each in tables), Text(note))
+    if reply.view == "nearest":
+        note = "These tables are nearest to the noisy numbers in L1 or L∞: no interval is known."
+        return Group(*(rich_cross_table(each, title, most) for each in tables), Text(note))
+    if reply.view == "plan":
+        title = "made up" if simulation else "free: answered by the plan's estimate"
+        note = PLAN_CAUTION
+        return Group(*(rich_cross_table(each, title, most) for each in tables), Text(note))
+    note = (
+        "These are numbers of the consistent view: unbiased, so they may be negative or "
+        "fractional, and published tables differ from them by their rounding."
+    )
+    if "value" in reply.table.column_names:
+        note = (
+            "These follow from counts and sums of the consistent view. An interval holds all "
+            "numbers that agree with them, inside of the declared range."
+        )
+        return Group(rich_numbers(title, reply.table, most), Text(note))
+    return Group(*(rich_cross_table(each, title, most) for each in tables), Text(note))
+
+
+def _equation(name: str, label: str) -> str:
+    """`sex = F` for a column that holds one label; a label that is a condition stands alone."""
+    return label if label.startswith(name) else f"{name} = {label}"

@@ -1,0 +1,396 @@
+"""Figures of cross-tables for a page, drawn as small SVG that takes its colours from the page.
+
+Bars for categories, densities where groups of numbers are of unequal width, lines for values that
+follow each other, steps for distribution functions, each with its noise intervals; one panel for
+each combination where more than two things are told apart. All scales start at zero. Where two
+attributes have many labels each, the cells of the table are shaded instead (`shades`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from psephos.report.cross_table import CrossTable, Grid, HeadingAxis, rounded_up
+from psephos.report.drawing import Frame, Picture
+from psephos.report.numbers import count_text, plus_minus
+
+MOST_BAR_ROWS = 60
+MOST_FACETS = 12
+MOST_SERIES = 5
+"""As many colours as can be told apart."""
+RUN = 12
+"""Values that follow each other from which a line reads better than bars."""
+SHADES = 6
+VISIBLE = 1.2
+"""Pixels from which an interval can be seen."""
+
+FigureShape = Literal["bars", "groups", "line", "lines", "steps", "density", "shades"]
+
+
+@dataclass(frozen=True)
+class LegendKey:
+    """A colour or a mark, by its class in the style sheet, and what it stands for."""
+
+    look: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart, or one for each panel, with its legend and how to read it."""
+
+    chart: tuple[str, ...]
+    legend: tuple[LegendKey, ...]
+    caption: str
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnNumbers:
+    """Numbers to draw: for each its label on every axis, its value and its interval."""
+
+    axes: tuple[HeadingAxis, ...]
+    codes: Grid
+    value: Grid
+    low: Grid
+    high: Grid
+    margin: Grid | None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, cross: CrossTable) -> DrawnNumbers:
+        """The numbers of a table without totals, unless there is nothing else."""
+        there = np.isfinite(cross.values)
+        if cross.has_errors:
+            there &= np.isfinite(cross.grid("low")) & np.isfinite(cross.grid("high"))
+        lines = np.argwhere((cross.places >= 0) & there)
+        codes = np.hstack([cross.rows.codes[lines[:, 0]], cross.columns.codes[lines[:, 1]]])
+        at = tuple(lines.T)
+        value = cross.values[at]
+        low, high = (cross.grid(n)[at] if cross.has_errors else value for n in ("low", "high"))
+        margin = None if cross.margins is None else cross.margins[at]
+        cells = cls(cross.axes, codes, value, low, high, margin)
+        return cells._without_totals()._one_level()._in_order()
+
+    def _without_totals(self) -> DrawnNumbers:
+        keep = np.ones(len(self.value), dtype=bool)
+        for k, axis in enumerate(self.axes):
+            keep &= ~np.array(axis.totals, dtype=bool)[self.codes[:, k]]
+        return self._pick(keep) if keep.any() else self
+
+    def _one_level(self) -> DrawnNumbers:
+        """Of hierarchies only the lowest level, or the highest where that has too many labels."""
+        cells = self
+        for k, axis in enumerate(self.axes):
+            depths = np.array(axis.depths)
+            levels = np.unique(depths[np.unique(cells.codes[:, k])])
+            if len(levels) < 2:
+                continue
+            lowest = int(np.count_nonzero(depths == levels[-1]))
+            level = levels[0] if lowest > MOST_BAR_ROWS and not axis.ordered else levels[-1]
+            cells = cells._pick(depths[cells.codes[:, k]] == level)
+        return cells
+
+    def _in_order(self) -> DrawnNumbers:
+        """Without what has no place on a curve, such as missing entries."""
+        cells = self
+        for k, axis in enumerate(self.axes):
+            if axis.ordered and any(axis.apart):
+                keep = ~np.array(axis.apart, dtype=bool)[cells.codes[:, k]]
+                words = "what has no place in the order is in the table"
+                cells = cells._pick(keep, words) if keep.any() else cells
+        return cells
+
+    def _pick(self, keep: Grid, note: str = "") -> DrawnNumbers:
+        margin = None if self.margin is None else self.margin[keep]
+        notes = (*self.notes, note) if note else self.notes
+        numbers = self.value[keep], self.low[keep], self.high[keep]
+        return DrawnNumbers(self.axes, self.codes[keep], *numbers, margin, notes)
+
+    def used(self, axis: int) -> list[int]:
+        """The labels of an axis that are there, in their order."""
+        return [int(code) for code in np.unique(self.codes[:, axis])]
+
+    @property
+    def live(self) -> list[int]:
+        """The axes that tell numbers apart."""
+        return [k for k in range(len(self.axes)) if len(self.used(k)) > 1]
+
+    def first(self, axis: int, most: int, words: str) -> DrawnNumbers:
+        """The numbers under the first labels of an axis."""
+        used = self.used(axis)
+        if len(used) <= most:
+            return self
+        keep = np.isin(self.codes[:, axis], used[:most])
+        return self._pick(keep, f"the first {most} of {len(used):,} {words}")
+
+    def finite(self, axis: int) -> DrawnNumbers:
+        """Those whose width is known."""
+        widths = np.array(self.axes[axis].widths, dtype=float)
+        keep = np.isfinite(widths[self.codes[:, axis]])
+        if keep.all():
+            return self
+        return self._pick(keep, "groups without an end are in the table")
+
+    def split(self, axes: Sequence[int]) -> Iterator[tuple[str, DrawnNumbers]]:
+        """The numbers under each combination of labels, with what it is called."""
+        if not axes:
+            yield "", self
+            return
+        keys = self.codes[:, list(axes)]
+        for key in np.unique(keys, axis=0):
+            words = ", ".join(self.axes[k].labels[int(c)] for k, c in zip(axes, key, strict=True))
+            yield words, replace(self._pick((keys == key).all(axis=1)), notes=())
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """From the least number to the largest, zero and intervals included."""
+        return min(0.0, float(self.low.min())), max(0.0, float(self.high.max()))
+
+    def words(self, i: int, axes: Sequence[int]) -> str:
+        """A number in words, for those who point at it."""
+        labels = ", ".join(self.axes[k].labels[int(self.codes[i, k])] for k in axes)
+        text = count_text(float(self.value[i]), _digits(self))
+        if self.margin is not None:
+            text += f" {plus_minus(float(rounded_up(self.margin[i], 0)), 0)}"
+        return f"{labels}: {text}" if labels else text
+
+
+def _digits(cells: DrawnNumbers) -> int:
+    whole = bool((cells.value == np.round(cells.value)).all())
+    return 0 if whole or float(np.abs(cells.value).max(initial=0)) >= 100 else 1
+
+
+def shape_of_figure(cells: DrawnNumbers) -> tuple[FigureShape, list[int], list[int]]:
+    """The shape that suits some numbers, the axes it draws (the long one first), and the facets."""
+    live = cells.live
+    if not live:
+        return "bars", [], []
+    sizes = {k: len(cells.used(k)) for k in live}
+    runs = [k for k in live if cells.axes[k].cumulative]
+    runs = runs or [k for k in live if cells.axes[k].ordered and sizes[k] > RUN]
+    if runs:
+        long = max(runs, key=lambda k: sizes[k])
+        others = [k for k in live if k != long]
+        few = [k for k in others if sizes[k] <= MOST_SERIES]
+        series = [min(few, key=lambda k: sizes[k])] if few else []
+        facets = [k for k in others if k not in series]
+        if cells.axes[long].cumulative:
+            return "steps", [long, *series], facets
+        if not series and _unequal(cells, long):
+            return "density", [long], facets
+        return ("lines" if series else "line"), [long, *series], facets
+    if len(live) == 1:
+        (long,) = live
+        return ("density" if _unequal(cells, long) else "bars"), [long], []
+    few = sorted((k for k in live if sizes[k] <= MOST_SERIES), key=lambda k: sizes[k])
+    if len(live) == 2 and not few:
+        return "shades", live, []
+    long = max(live, key=lambda k: sizes[k])
+    series = [k for k in few if k != long][-1:]
+    facets = [k for k in live if k not in (long, *series)]
+    if math.prod(sizes[k] for k in facets) > MOST_FACETS or sizes[long] > MOST_BAR_ROWS:
+        return "shades", live, []
+    return ("groups" if series else "bars"), [long, *series], facets
+
+
+def _unequal(cells: DrawnNumbers, axis: int) -> bool:
+    """Are groups of numbers of different widths, so that counts say less than densities?"""
+    if cells.axes[axis].widths is None:
+        return False
+    widths = np.array(cells.axes[axis].widths)[cells.used(axis)]
+    known = widths[np.isfinite(widths)]
+    return len(known) > 1 and bool(np.ptp(known) > 1e-9 * known.max())
+
+
+def figure_of(cross: CrossTable, confidence: str | None, description: str) -> Figure | None:
+    """The figure of a table; None where its cells are shaded instead, or there is but one number.
+
+    Args:
+        cross: the table
+        confidence: of the intervals, in words; None where there are none
+        description: what a screen reader says
+    """
+    cells = DrawnNumbers.of(cross)
+    shape, drawn, facets = shape_of_figure(cells)
+    if shape == "shades" or not drawn or not len(cells.value):
+        return None
+    long = drawn[0]
+    if shape == "density":
+        cells = cells.finite(long)
+    if shape in ("bars", "groups"):
+        cells = cells.first(long, MOST_BAR_ROWS, f"rows of {cells.axes[long].title}")
+    panels = list(cells.split(facets))
+    notes = list(cells.notes)
+    if len(panels) > MOST_FACETS:
+        notes.append(f"the first {MOST_FACETS} of {len(panels):,} panels")
+        panels = panels[:MOST_FACETS]
+    draw = {
+        "bars": _bars, "groups": _bars, "density": _density,
+        "line": _line, "lines": _line, "steps": _line,
+    }[shape]  # fmt: skip
+    extent = _densities(cells, long)[0] if shape == "density" else cells.extent
+    values = f"{cross.heading} per unit" if shape == "density" else cross.heading
+    frame = Frame.of(extent, small=bool(facets), values=values)
+    charts, widest = [], 0.0
+    for name, panel in panels:
+        words = f"{description} {name}".strip()
+        picture, pixels = draw(panel, drawn, frame, name)
+        charts.append(picture.svg(words))
+        widest = max(widest, pixels)
+    series = cells.axes[drawn[1]] if len(drawn) > 1 else None
+    legend = _legend(cells, drawn, shape, series, confidence, values)
+    caption = _caption(cells, shape, long, confidence, widest, notes)
+    return Figure(tuple(charts), legend, caption)
+
+
+def _legend(
+    cells: DrawnNumbers,
+    drawn: list[int],
+    shape: str,
+    series: HeadingAxis | None,
+    confidence: str | None,
+    heading: str,
+) -> tuple[LegendKey, ...]:
+    if series is None:
+        keys = [LegendKey("s1", heading)]
+    else:
+        used = cells.used(drawn[1])
+        keys = [LegendKey(f"s{i + 1}", series.labels[code]) for i, code in enumerate(used)]
+    if confidence is not None:
+        look = "band" if shape in ("line", "lines", "steps") else "rule"
+        keys.append(LegendKey(look, f"{confidence} noise interval"))
+    return tuple(keys)
+
+
+def _caption(
+    cells: DrawnNumbers,
+    shape: str,
+    long: int,
+    confidence: str | None,
+    widest: float,
+    notes: list[str],
+) -> str:
+    title = cells.axes[long].title
+    texts = {
+        "steps": f"The height of a step is the number up to that value of {title}.",
+        "density": (
+            f"Groups are of unequal width: the area of a bar is the count, its height the count "
+            f"per unit of {title}."
+        ),
+    }
+    words = [texts[shape]] if shape in texts else []
+    if confidence is None:
+        words.append("How far the numbers are off is not known, so no interval is drawn.")
+    elif widest < VISIBLE and cells.margin is not None:
+        margin = plus_minus(float(rounded_up(cells.margin.max(), 0)), 0)
+        words.append(f"The noise intervals, at most {margin}, are too narrow to see at this scale.")
+    if notes:
+        text = "; ".join(notes)
+        words.append(f"{text[0].upper()}{text[1:]}.")
+    return " ".join(words)
+
+
+# ---- shapes ------------------------------------------------------------------------------------
+
+
+def _bars(cells: DrawnNumbers, drawn: list[int], frame: Frame, name: str) -> tuple[Picture, float]:
+    """Bars from the left, in groups if there are series; and the widest interval in pixels."""
+    long, series = drawn[0], drawn[1:]
+    rows = cells.used(long)
+    colours = cells.used(series[0]) if series else [0]
+    step = 11.0 if series else (18.0 if len(rows) <= 15 else 12.0)
+    gap = 6.0 if series else (4.0 if len(rows) <= 15 else 1.5)
+    labels = [cells.axes[long].labels[code] for code in rows]
+    picture = frame.rows(labels, step * len(colours) + gap, name, cells.axes[long].title)
+    place = {code: i for i, code in enumerate(rows)}
+    colour = {code: i for i, code in enumerate(colours)}
+    widest = 0.0
+    for i in range(len(cells.value)):
+        s = colour[int(cells.codes[i, series[0]])] if series else 0
+        y = picture.row(place[int(cells.codes[i, long])]) + gap / 2 + s * step
+        words = cells.words(i, drawn)
+        numbers = float(cells.value[i]), float(cells.low[i]), float(cells.high[i])
+        widest = max(widest, picture.bar(y, step - 2, numbers, s + 1, words, cells.margin is None))
+    return picture, widest
+
+
+def _line(cells: DrawnNumbers, drawn: list[int], frame: Frame, name: str) -> tuple[Picture, float]:
+    """Lines or steps to the right, one for each series, each in its band."""
+    long, series = drawn[0], drawn[1:]
+    axis = cells.axes[long]
+    used = cells.used(long)
+    ends = _ends(axis, used)
+    picture = frame.run([axis.labels[code] for code in used], ends, name, axis.title)
+    widest = 0.0
+    place = {code: i for i, code in enumerate(used)}
+    groups = cells.used(series[0]) if series else [None]
+    for s, group in enumerate(groups):
+        lines = np.arange(len(cells.value))
+        if group is not None:
+            lines = np.flatnonzero(cells.codes[:, series[0]] == group)
+        order = lines[np.argsort(cells.codes[lines, long], kind="stable")]
+        at = [place[int(code)] for code in cells.codes[order, long]]
+        label = "" if group is None else cells.axes[series[0]].labels[group]
+        numbers = cells.value[order], cells.low[order], cells.high[order]
+        widest = max(
+            widest,
+            picture.curve(at, numbers, s + 1, label, axis.cumulative, cells.margin is None),
+        )
+    return picture, widest
+
+
+def _ends(axis: HeadingAxis, used: Sequence[int]) -> list[float]:
+    """Where values end on a scale from 0 to 1: by their widths, or else evenly."""
+    widths = np.ones(len(used))
+    if axis.widths is not None:
+        known = np.array(axis.widths)[list(used)]
+        widths = known if np.isfinite(known).all() else widths
+    return [float(x) for x in np.cumsum(widths) / widths.sum()]
+
+
+def _densities(cells: DrawnNumbers, axis: int) -> tuple[tuple[float, float], Grid]:
+    """From the least to the largest count per unit, and each number's width."""
+    widths = np.array(cells.axes[axis].widths, dtype=float)[cells.codes[:, axis]]
+    low, high = float((cells.low / widths).min()), float((cells.high / widths).max())
+    return (min(0.0, low), max(0.0, high)), widths
+
+
+def _density(
+    cells: DrawnNumbers, drawn: list[int], frame: Frame, name: str
+) -> tuple[Picture, float]:
+    """Bars as wide as what they count; their areas are the counts."""
+    long = drawn[0]
+    axis, used = cells.axes[long], cells.used(long)
+    ends = _ends(axis, used)
+    picture = frame.run([axis.labels[code] for code in used], ends, name, axis.title)
+    _, widths = _densities(cells, long)
+    place = {code: i for i, code in enumerate(used)}
+    widest = 0.0
+    for i, width in enumerate(widths):
+        numbers = tuple(float(x[i] / width) for x in (cells.value, cells.low, cells.high))
+        words, at = cells.words(i, drawn), place[int(cells.codes[i, long])]
+        widest = max(widest, picture.column(at, numbers, words, cells.margin is None))
+    return picture, widest
+
+
+def shades(cross: CrossTable) -> tuple[Grid, tuple[LegendKey, ...]] | None:
+    """How dark each cell of a table is, from 0 to `SHADES`, with what that means.
+
+    None for tables that have a figure of their own. Totals are not shaded.
+    """
+    shape, drawn, _ = shape_of_figure(DrawnNumbers.of(cross))
+    if shape != "shades" or not drawn:
+        return None
+    inner = np.where(cross.totals, math.nan, cross.values)
+    most = float(np.nanmax(inner)) if not np.isnan(inner).all() else 0.0
+    if most <= 0:
+        return None
+    levels = np.nan_to_num(np.ceil(np.clip(inner, 0, most) / most * SHADES), nan=0.0)
+    bounds = [most * k / SHADES for k in range(SHADES + 1)]
+    keys = tuple(LegendKey(f"h{k}", f"up to {count_text(bounds[k])}") for k in range(1, SHADES + 1))
+    return levels.astype(np.int64), keys
