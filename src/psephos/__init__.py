@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from psephos.domain.cleaning import Cleaning
     from psephos.domain.conjunctions import Conjunctions
     from psephos.domain.domain import Domain
+    from psephos.domain.numbers import CellNumbers
     from psephos.domain.predicate import Column, Predicate, col
     from psephos.domain.values import Level
     from psephos.engines.owner_check import CheckReport
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from psephos.infer.local_tables import Inconsistency, LocalTables
     from psephos.infer.nonnegative import NonNegative
     from psephos.infer.records import RecordEstimate
+    from psephos.infer.statistics import StatisticAnswers, Statistics, StatisticValues
     from psephos.kernel.budget import Budget, NoiseKind, epsilon, epsilon_delta, rho
     from psephos.kernel.ledger import Ledger
     from psephos.kernel.measurement import Measurement
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from psephos.release import spec
     from psephos.release.ask import Price, Reply, ask, price
     from psephos.release.bundle import Bundle
+    from psephos.release.change import EditionChange, change
     from psephos.release.forecast import Forecast, RivalError, TableError
     from psephos.release.method import ReleaseMethod
     from psephos.release.persons import PersonsRequest, PersonsTable
@@ -113,8 +116,19 @@ if TYPE_CHECKING:
         prefix,
         ranges,
         stacked,
+        sums,
         total,
         width_range,
+    )
+    from psephos.workload.statistics import (
+        Statistic,
+        StatisticQuestion,
+        mean,
+        median,
+        quantiles,
+        share,
+        stddev,
+        variance,
     )
     from psephos.workload.workload import Reduction, Workload
 
@@ -144,6 +158,7 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "predicates",
     "permuted",
     "stacked",
+    "sums",
     # what is asked
     "product",
     "Product",
@@ -155,6 +170,19 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "census",
     "Reduction",
     "relative",
+    # what follows from sums and counts
+    "mean",
+    "variance",
+    "stddev",
+    "median",
+    "quantiles",
+    "share",
+    "StatisticQuestion",
+    "Statistic",
+    "CellNumbers",
+    "Statistics",
+    "StatisticAnswers",
+    "StatisticValues",
     # what is measured for it
     "select",
     "Strategy",
@@ -253,6 +281,8 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "Reply",
     "price",
     "Price",
+    "change",
+    "EditionChange",
     "audit",
     "AuditReport",
     "AttackResult",
@@ -289,6 +319,7 @@ _NAMES_OF = {
     "psephos.domain.cleaning": "Cleaning",
     "psephos.domain.conjunctions": "Conjunctions",
     "psephos.domain.domain": "Domain",
+    "psephos.domain.numbers": "CellNumbers",
     "psephos.domain.predicate": "Column Predicate col",
     "psephos.domain.values": "Level",
     "psephos.engines.owner_check": "CheckReport",
@@ -307,6 +338,7 @@ _NAMES_OF = {
     "psephos.infer.local_tables": "Inconsistency LocalTables",
     "psephos.infer.nonnegative": "NonNegative",
     "psephos.infer.records": "RecordEstimate",
+    "psephos.infer.statistics": "StatisticAnswers StatisticValues Statistics",
     "psephos.kernel.budget": "Budget NoiseKind epsilon epsilon_delta rho",
     "psephos.kernel.ledger": "Ledger",
     "psephos.kernel.measurement": "Measurement",
@@ -325,6 +357,7 @@ _NAMES_OF = {
     "psephos.protect": "check protect simulate",
     "psephos.release.ask": "Price Reply ask price",
     "psephos.release.bundle": "Bundle",
+    "psephos.release.change": "EditionChange change",
     "psephos.release.forecast": "Forecast RivalError TableError",
     "psephos.release.method": "ReleaseMethod",
     "psephos.release.plan_forecast": "PlanForecast SimulatedTable plan",
@@ -348,7 +381,10 @@ _NAMES_OF = {
     "psephos.workload.product": "Product product",
     "psephos.workload.queries": (
         "QuerySet all_range groups identity identity_total level masks permuted predicates "
-        "prefix ranges stacked total width_range"
+        "prefix ranges stacked sums total width_range"
+    ),
+    "psephos.workload.statistics": (
+        "Statistic StatisticQuestion mean median quantiles share stddev variance"
     ),
     "psephos.workload.workload": "Reduction Workload",
 }

@@ -23,6 +23,13 @@ def frozen(array: ArrayLike, dtype: Any = None) -> Array:
     return copy
 
 
+def whole_numbers(array: Array) -> Array:
+    """Numbers as integers of 64 bits, unless some have fractions."""
+    if array.dtype.kind == "f" and not (array == np.rint(array)).all():
+        return array
+    return array.astype(np.int64)
+
+
 def absolute(array: Array) -> Array:
     """Absolute values in a type that holds them: |-128| does not fit in eight bits."""
     return np.abs(_wide(array, 1))

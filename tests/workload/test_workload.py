@@ -37,7 +37,7 @@ def query_sets(draw, n, leveled=False):
         ),
     ]
     if leveled:
-        choices += [st.just(ps.level("pair")), st.just(ps.level("half"))]
+        choices += [st.just(ps.level("pair")), st.just(ps.level("half")), st.just(ps.sums())]
         choices += [st.just(ps.predicates(ps.col("age") < 3, ps.col("age").isin([1, 5])))]
     return draw(st.one_of(choices))
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console, RenderableType
 
-from psephos.cli import render, render_plans
+from psephos.cli import render, render_plans, render_statistics
 from psephos.cli.render_persons import persons_words, plain_persons, rich_persons
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, SourceError
 from psephos.version import __version__
@@ -202,7 +202,8 @@ def plan(
         plain["workbook"] = render.workbook_words(job) or None
         notes = (render.choice_words(job), persons_words(job), render.workbook_words(job))
         note = "\n".join(filter(None, (note, *notes)))
-        _show(as_json, plain, render.rich_plan(forecast, simulated), note)
+        plain["statistics"], table = render_statistics.forecasts(forecast)
+        _show(as_json, plain, render.rich_plan(forecast, simulated), table, note)
 
 
 @app.command()
@@ -268,7 +269,7 @@ def verify(
 @app.command()
 def ask(
     bundle: BundlePath,
-    sql: Annotated[str, typer.Argument(help="SELECT … COUNT(*) … GROUP BY …")],
+    sql: Annotated[str, typer.Argument(help="SELECT … COUNT(*), AVG(…) … GROUP BY …")],
     plus_minus: Annotated[
         float | None, typer.Option(help="Price the question at this half-width.")
     ] = None,
@@ -292,8 +293,28 @@ def ask(
             return
         reply = ask_bundle(past, sql, dialect=dialect, model=model)
         caution = render.PLAN_CAUTION if reply.view == "plan" else None
-        plain = {"cost": 0, "view": reply.view, "caution": caution, "rows": reply.table.to_pylist()}
+        plain = {"cost": 0, "view": reply.view, "caution": caution}
+        plain["rows"] = render_statistics.plain_rows(reply.table)
         _show(as_json, plain, render.rich_reply(reply, simulation=past.simulation))
+
+
+@app.command()
+def change(
+    old: Annotated[Path, typer.Argument(help="The bundle of the earlier edition.")],
+    new: Annotated[Path, typer.Argument(help="The bundle of the later edition.")],
+    table: Annotated[str | None, typer.Option(help="One table; all of them if left out.")] = None,
+    output: Annotated[Path | None, typer.Option(help="A .csv or .parquet file for it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What changed between two editions of the data: differences with their noise, free."""
+    with _report_errors(as_json):
+        from psephos.release.change import change as change_of
+
+        changes = change_of(old, new)
+        names = [table] if table is not None else list(changes.tables)
+        written = render_statistics.write_change(changes, names, output)
+        plain = render_statistics.plain_change(changes, names)
+        _show(as_json, plain, *render_statistics.rich_changes(changes, names), written)
 
 
 @app.command()

@@ -14,6 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from psephos.cli.render_statistics import rich_statistics
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -43,7 +45,8 @@ PLAN_CAUTION = (
     "A plan that adapts fills in what it did not measure, for example evenly within groups of "
     "cells: these numbers are biased by that, and have no interval."
 )
-UNLABELLED_COLUMNS = ("part", "count", "consistent", "stderr", "low", "high", "made_up")
+NOT_LABELS = {"part", "count", "consistent", "stderr", "low", "high", "made_up"}
+NOT_LABELS |= {"statistic", "unit", "value"}
 
 
 def shorten(text: str) -> str:
@@ -162,12 +165,14 @@ def rich_comparison(plans: Sequence[Forecast]) -> RenderableType:
 
 def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> RenderableType:
     """A table of a release: labels, number, ± and interval."""
-    columns = [name for name in numbers.column_names if name not in UNLABELLED_COLUMNS]
+    columns = [name for name in numbers.column_names if name not in NOT_LABELS]
     constant = [name for name in columns if len(numbers[name].unique()) == 1]
     labels = [name for name in columns if name not in constant] or columns
     if labels != columns:
         title += f"\n{', '.join(_equation(name, str(numbers[name][0])) for name in constant)}"
     table = Table(title=title)
+    if "value" in numbers.column_names:
+        return rich_statistics(table, labels, numbers, most)
     wide = len(labels) > MOST_LABELS
     totals = {name: _total_label(numbers[name]) for name in labels} if wide else {}
     for name in ["which rows"] if wide else labels:
@@ -217,6 +222,11 @@ def rich_reply(reply: Reply, *, simulation: bool, most: int = 200) -> Renderable
         "These are numbers of the consistent view: unbiased, so they may be negative or "
         "fractional, and published tables differ from them by their rounding."
     )
+    if "value" in reply.table.column_names:
+        note = (
+            "These follow from counts and sums of the consistent view. An interval holds all "
+            "numbers that agree with them, inside of the declared range."
+        )
     return Group(rich_numbers(title, reply.table, most), Text(note))
 
 
@@ -477,6 +487,11 @@ def _notes(plan: Forecast) -> str:
         f"Intervals cover the privacy noise alone ({plan.widths.method}, {plan.widths.draws:,} "
         "draws).",
     ]
+    if any(table.statistics for table in plan.job.tables):
+        lines.append(
+            "Errors of sums are in the unit of what is summed. Those of means, variances, shares "
+            "and quantiles depend on the data: above are the errors of the counts behind them."
+        )
     norm = plan.job.file.output.consistency
     if norm != "l2":
         lines.append(

@@ -317,14 +317,62 @@ class Attribute(Value):
         ('F', 'M', '(other)')
         """
         if policy != "other" or self.unknown == "other":
-            return replace(self, unknown=policy)
+            return self._changed(self.representatives, unknown=policy)
         levels = tuple(
             Level(lv.name, frozen([*lv.groups, len(lv.labels)]), (*lv.labels, str(OTHER)))
             for lv in self.levels
         )
         names = None if self.names is None else (*self.names, str(OTHER))
         values = self.values if self.parts else (*self.values, OTHER)
-        return replace(self, values=values, names=names, levels=levels, unknown=policy)
+        fields = {"values": values, "names": names, "levels": levels, "unknown": policy}
+        return self._changed(self.representatives, **fields)
+
+    @property
+    def representatives(self) -> tuple[float, ...] | None:
+        """The declared number of every bin in sums and means; None for the middles."""
+        declared: tuple[float, ...] | None = self.__dict__.get("_representatives")
+        return declared
+
+    def with_representatives(self, numbers: Sequence[float]) -> Attribute:
+        """The same bins, each with the number that its rows count as in sums, means and quantiles.
+
+        They decide no cell, so they are no part of what makes two attributes equal.
+
+        >>> Attribute.bins([0, 10, math.inf]).with_representatives([4, 25]).representatives
+        (4, 25)
+        """
+        if self.edges is None:
+            raise DomainError("representatives are numbers for bins; other values are their own")
+        declared = tuple(plain(number) for number in numbers)
+        bins = tuple(pairwise(self.edges))
+        if len(declared) != len(bins):
+            raise DomainError(
+                f"{len(bins)} bins but {len(declared)} representatives; give one each"
+            )
+        for (low, high), number in zip(bins, declared, strict=True):
+            real = isinstance(number, int | float) and not isinstance(number, bool)
+            if not real or not math.isfinite(number) or not low <= number <= high:
+                raise DomainError(
+                    f"the representative of the bin from {shown_number(low)} to "
+                    f"{shown_number(high)} is a number inside of it, got {number!r}"
+                )
+        return self._changed(declared)
+
+    def _changed(self, representatives: tuple[float, ...] | None, **fields: Any) -> Attribute:
+        """A copy with other fields, and with representatives, which no field holds."""
+        copy = replace(self, **fields)
+        if representatives is not None:
+            object.__setattr__(copy, "_representatives", representatives)
+        return copy
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_representatives": self.representatives}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        representatives = state.get("_representatives")
+        super().__setstate__({k: v for k, v in state.items() if k != "_representatives"})
+        if representatives is not None:
+            object.__setattr__(self, "_representatives", representatives)
 
     def with_missing(self, label: str = "(missing)") -> Attribute:
         """The same attribute with a last cell for missing entries, under a label of its own.
@@ -340,7 +388,8 @@ class Attribute(Value):
             for lv in self.levels
         )
         names = (*self.labels, label) if named else None
-        return replace(self, values=(*self.values, None), names=names, levels=levels)
+        fields = {"values": (*self.values, None), "names": names, "levels": levels}
+        return self._changed(self.representatives, **fields)
 
     def with_level(
         self, name: str, groups: int | str | Sequence[Any] | Mapping[str, Sequence[Any]]
@@ -381,7 +430,7 @@ class Attribute(Value):
             level = groups_from(name, groups, self.values, self.edges)
         if self.levels:
             check_nested(self.levels[-1], level)
-        return replace(self, levels=(*self.levels, level))
+        return self._changed(self.representatives, levels=(*self.levels, level))
 
     @property
     def total_label(self) -> str:

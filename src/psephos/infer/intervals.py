@@ -105,7 +105,7 @@ def half_widths(
     draws = max(draws, least)
     measured, queries = sum(rows), workload.shape[0]
     tables = [[i] for i in range(len(workload.products))] if tables is None else tables
-    noise = _NoiseInAnswers(form, noises, rows, workload, SeededDraws(default_rng(seed)))
+    noise = NoiseInAnswers(form, noises, rows, workload, SeededDraws(default_rng(seed)))
     affordable = SIMULATION_WORK // (form.work + measured + queries)
     few = measured <= min(draws, affordable) and (measured + queries) * draws <= HELD_NUMBERS
     if form.exact and few:
@@ -140,14 +140,14 @@ def _check_confidence(confidence: float) -> None:
         )
 
 
-def _order_statistic(samples: Array, confidence: float) -> float:
+def order_statistic(samples: Array, confidence: float) -> float:
     """The conservative order statistic."""
     k = min(samples.size, math.ceil((samples.size + 1) * confidence))
     return float(np.partition(samples, k - 1)[k - 1])
 
 
 @dataclass(frozen=True, eq=False)
-class _NoiseInAnswers:
+class NoiseInAnswers:
     """The noise in all answers, simulated; a column for each draw."""
 
     form: Form
@@ -236,7 +236,7 @@ def _sizes_from(effects: Array, draw: Callable[[], Array], rows: slice) -> Array
 
 
 def _widths_by_query(
-    noise: _NoiseInAnswers,
+    noise: NoiseInAnswers,
     sizes: Callable[[slice], Array],
     tables: Sequence[Sequence[int]],
     confidence: float,
@@ -266,7 +266,7 @@ def _widths_by_query(
             samples = _rows_by_group(sizes(rows), groups)
             quantiles = np.zeros(len(samples))
             for group in np.unique(groups[drawn]):
-                quantiles[group] = _order_statistic(samples[group].ravel(), confidence)
+                quantiles[group] = order_statistic(samples[group].ravel(), confidence)
             simulated = _clip(quantiles[groups], error, noise.noises, confidence, wide)
             width = np.where(drawn, simulated, width)
         widths.append((width, bool(drawn.any())))
@@ -279,7 +279,7 @@ def _widths_by_query(
 
 
 def _computed_widths(
-    noise: _NoiseInAnswers,
+    noise: NoiseInAnswers,
     effects: Array,
     groups: Array,
     wide: Array,
@@ -318,13 +318,13 @@ def _table_widths(
     draws alone could fall short of what was computed.
     """
     sizes = [np.max([largest[i] for i in table], axis=0) for table in tables]
-    together = [_order_statistic(size, confidence) for size in sizes]
+    together = [order_statistic(size, confidence) for size in sizes]
     alone = [max(widths[i].max(initial=0) for i in table) for table in tables]
     return np.maximum(np.array(together) * OUTWARD_ROUNDING, alone)
 
 
 def _widths_by_shape(
-    noise: _NoiseInAnswers,
+    noise: NoiseInAnswers,
     tables: Sequence[Sequence[int]],
     confidence: float,
     draws: int,

@@ -23,6 +23,7 @@ add up by construction.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,7 +31,7 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from psephos.infer.table_tree import TableTree
-from psephos.matrix import AllRange, Identity, Kron, Matrix, Ones, Prefix, total
+from psephos.matrix import AllRange, Dense, Identity, Kron, Matrix, Ones, Prefix, total
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
@@ -95,7 +96,7 @@ class RoundingGaps:
     even: bool
     """Do all cells of a group have the same share of it, or none?"""
     largest: tuple[float, ...]
-    """The largest gap of an answer, for each product."""
+    """The largest gap of an answer, for each product; of a sum, in its largest numbers."""
     typical: float
     """The root mean square of the answers' gaps, all products alike: √(f(z) / products)."""
 
@@ -110,7 +111,8 @@ class RoundingGaps:
         largest = np.zeros(count)
         np.maximum.at(largest, groups, x)
         uneven = (x > 0) & (x < (1 - 1e-6) * largest[groups])
-        differences = [workload.kron(i).matvec(z - x) for i in range(len(workload.products))]
+        krons = [workload.kron(i) for i in range(len(workload.products))]
+        differences = [kron.matvec(z - x) / largest_number(kron) for kron in krons]
         return cls(
             float(np.abs(rounded - sums).max()),
             float(np.abs(z - x * share[groups]).max()),
@@ -118,6 +120,12 @@ class RoundingGaps:
             tuple(float(np.abs(gaps).max()) for gaps in differences),
             float(np.sqrt(np.mean([(gaps**2).mean() for gaps in differences]))),
         )
+
+
+def largest_number(kron: Kron) -> float:
+    """By how much a row moves a number of a product at most: 1 for counts, more for sums."""
+    dense = [factor for factor in kron.factors if isinstance(factor, Dense)]
+    return max(1.0, math.prod(float(np.abs(factor.dense()).max()) for factor in dense))
 
 
 def _round_running_sums(x: Array) -> Array:
@@ -152,10 +160,12 @@ class _RoundedTables:
     def of(cls, workload: Workload) -> _RoundedTables:
         shape = workload.domain.shape
         krons = [_without_ranges(workload.kron(i)) for i in range(len(workload.products))]
-        curvature = np.asarray(sum(kron.column_norms(2) ** 2 for kron in krons))
+        counts = [1 / largest_number(kron) ** 2 for kron in krons]
+        pairs = zip(counts, krons, strict=True)
+        curvature = np.asarray(sum(each * kron.column_norms(2) ** 2 for each, kron in pairs))
         whole = TOTAL_WEIGHT * float(curvature.mean())
         tree = TableTree.of([*krons, Kron(tuple(total(n) for n in shape))], shape)
-        weights = (*[1.0] * len(krons), whole)
+        weights = (*counts, whole)
         roots = np.repeat(np.sqrt(weights), tree.rows)
         return cls(tree, weights, roots, tree.arrange(curvature + whole))
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError, UnsupportedError
 from psephos.infer.least_squares import over_merged_domain
+from psephos.infer.statistics import StatisticValues, joint_noise
 from psephos.kernel.budget import Budget
 from psephos.release.bundle import Bundle
 from psephos.release.determined import missing_words
@@ -34,15 +35,21 @@ from psephos.release.request import Job
 from psephos.release.requests import REQUEST_FILES, request_folders
 from psephos.release.spec.entries import TargetEntry
 from psephos.release.spec.tables import Table
+from psephos.release.statistics import derived_values, plain_values, statistic_table
 from psephos.release.targets import cheapest_strategy, check_draw_count
 from psephos.release.views import Views
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
-from psephos.workload.product import regroup
 from psephos.workload.query_sets import TotalQueries
-from psephos.workload.sql import compile_sql
+from psephos.workload.sql import (
+    CountTable,
+    merge_attributes,
+    read_sql,
+    sql_products,
+    sql_statistics,
+)
 from psephos.workload.workload import Workload
 
 MODEL = "a model: the estimate of all cells that published numbers are a rounding of"
@@ -105,20 +112,42 @@ class Price:
 def question_workload(
     bundle: Bundle, sql: str | Sequence[str], dialect: str | None = None
 ) -> Workload:
-    """Questions in SQL, over the domain of the bundle's measurements or one that merges it."""
+    """Counts and sums in SQL, over the domain of the measurements or one that merges it."""
+    tables, domain, blocks = _read_question(bundle, sql, dialect)
+    return Workload(domain, sql_products(tables, bundle.job.domain, domain, blocks))
+
+
+def question_table(
+    bundle: Bundle, sql: str | Sequence[str], dialect: str | None = None
+) -> tuple[Workload, Table]:
+    """Questions in SQL: what to answer, and the table that it makes, of statistics if need be."""
+    tables, domain, blocks = _read_question(bundle, sql, dialect)
+    if all(table.aggregate.kind == "count" for table in tables):
+        workload = Workload(domain, sql_products(tables, bundle.job.domain, domain, blocks))
+        return workload, Table("ask", "ask", range(len(workload.products)))
+    units = {name: entry.unit for name, entry in bundle.job.file.attributes.items()}
+    statistics = tuple(sql_statistics(tables, bundle.job.domain, domain, blocks, units))
+    workload = Workload(domain, [part for each in statistics for part in each.products])
+    products = range(len(workload.products))
+    return workload, Table("ask", "ask", products, statistics=statistics)
+
+
+def _read_question(
+    bundle: Bundle, sql: str | Sequence[str], dialect: str | None
+) -> tuple[list[CountTable], Domain, tuple[tuple[str, ...], ...]]:
+    """The tables of some SQL, the domain to ask them over, and what is looked at together."""
     job = bundle.job
-    merged, products = compile_sql(job.domain, sql, dialect=dialect)
+    tables = read_sql(job.domain, sql, dialect=dialect)
+    merged, blocks = merge_attributes(job.domain, tables)
     measured = job.workload.domain
     if merged == job.domain:
-        products = [regroup(each, job.domain, measured) for each in products]
-    elif merged != measured:
-        if measured != job.domain:
-            raise ReleaseError(
-                f"this looks at {_together(merged)} together, and the release at "
-                f"{_together(measured)}; ask with conditions on single columns joined by AND"
-            )
-        return Workload(merged, products)
-    return Workload(measured, products)
+        return tables, measured, ()
+    if merged != measured and measured != job.domain:
+        raise ReleaseError(
+            f"this looks at {_together(merged)} together, and the release at "
+            f"{_together(measured)}; ask with conditions on single columns joined by AND"
+        )
+    return tables, merged, blocks
 
 
 def _together(domain: Domain) -> str:
@@ -141,7 +170,7 @@ def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
     return replace(views, job=job, steps=steps, coordinates=None)
 
 
-def _opened(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
+def opened_bundle(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
     """The bundle, if what answers come from is as it was released."""
     bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
     folders = [Path(folder) for folder in request_folders(bundle.manifest)]
@@ -170,13 +199,13 @@ def ask(
     Questions that the measurements do not determine are refused; `price` says what they cost. With
     `model` they are answered by a model, without an interval.
     """
-    bundle = _opened(bundle)
+    bundle = opened_bundle(bundle)
     check_draw_count(draws)
-    workload = question_workload(bundle, sql, dialect)
+    workload, question = question_table(bundle, sql, dialect)
     if model:
-        return _model_reply(bundle, workload)
+        return _model_reply(bundle, workload, question)
     if bundle.method is not None:
-        return _plan_reply(bundle, workload)
+        return _plan_reply(bundle, workload, question)
     try:
         views = _over(bundle, workload, draws)
         answers = views.estimate.answer(workload)
@@ -184,16 +213,25 @@ def ask(
         raise UnsupportedError(_missing(bundle, workload, str(error))) from None
     if views.nearest is not None:
         values = views.nearest.answer(workload).values
-        return _without_errors(bundle, workload, values, NEAREST)
+        return _without_errors(bundle, workload, values, NEAREST, question)
+    if question.derived:
+        return _statistics_reply(views, workload, question, answers.values)
     widths = views.widths_of(workload)
-    whole = Table("ask", "ask", range(len(workload.products)))
+    if question.statistics:
+        values = plain_values(question, workload, answers.values)
+        half = widths.per_query
+        linear = StatisticValues(values, values - half, values + half)
+        table = statistic_table(
+            question, workload.domain, linear, widths.stderr, None, bundle.simulation
+        )
+        return Reply(workload, table, float(half.max()), widths.method)
     numbers = {
         "count": answers.values,
         "stderr": widths.stderr,
         "low": answers.values - widths.per_query,
         "high": answers.values + widths.per_query,
     }
-    table = marked(table_labels(workload, whole), numbers, bundle.simulation)
+    table = marked(table_labels(workload, question), numbers, bundle.simulation)
     return Reply(workload, table, float(widths.per_query.max()), widths.method)
 
 
@@ -214,7 +252,17 @@ def _missing(bundle: Bundle, workload: Workload, reason: str) -> str:
     return ". ".join(words)
 
 
-def _plan_reply(bundle: Bundle, workload: Workload) -> Reply:
+def _statistics_reply(views: Views, workload: Workload, question: Table, answers: Array) -> Reply:
+    """Statistics with intervals."""
+    noise = joint_noise(views.estimate, workload)
+    confidence = float(views.job.file.output.confidence)
+    values = derived_values(question, workload, answers, noise, confidence)
+    table = statistic_table(question, workload.domain, values, None, None, views.simulation)
+    widths = (table["high"].to_numpy() - table["low"].to_numpy()) / 2
+    return Reply(workload, table, float(widths[np.isfinite(widths)].max(initial=0)), noise.method)
+
+
+def _plan_reply(bundle: Bundle, workload: Workload, question: Table) -> Reply:
     """Answers of the plan's estimate of all cells."""
     if not isinstance(bundle.views, PlanViews):
         raise ReleaseError(f"{bundle.path} holds no plan")
@@ -228,7 +276,7 @@ def _plan_reply(bundle: Bundle, workload: Workload) -> Reply:
         answers = workload.answer(bundle.views.vector.reshape(bundle.job.workload.domain.shape))
     else:
         answers = _table_answers(bundle.views, workload)
-    return _without_errors(bundle, workload, answers, PLANNED)
+    return _without_errors(bundle, workload, answers, PLANNED, question)
 
 
 def _table_answers(views: PlanViews, workload: Workload) -> Array:
@@ -247,14 +295,19 @@ def _attributes_of(workload: Workload) -> set[str]:
     return {name for name, queries in items if not isinstance(queries, TotalQueries)}
 
 
-def _without_errors(bundle: Bundle, workload: Workload, answers: Array, method: str) -> Reply:
+def _without_errors(
+    bundle: Bundle, workload: Workload, answers: Array, method: str, question: Table
+) -> Reply:
     """Answers whose errors are not known."""
-    whole = Table("ask", "ask", range(len(workload.products)))
-    table = marked(table_labels(workload, whole), {"count": answers}, bundle.simulation)
+    if question.statistics:
+        values = StatisticValues(plain_values(question, workload, answers))
+        table = statistic_table(question, workload.domain, values, None, None, bundle.simulation)
+    else:
+        table = marked(table_labels(workload, question), {"count": answers}, bundle.simulation)
     return Reply(workload, table, math.inf, method)
 
 
-def _model_reply(bundle: Bundle, workload: Workload) -> Reply:
+def _model_reply(bundle: Bundle, workload: Workload, question: Table) -> Reply:
     """Answers of the estimate of all cells, or of the first group of tables that tells them."""
     if isinstance(bundle.views, PlanViews) and not bundle.views.has_cells:
         answers = _table_answers(bundle.views, workload)
@@ -263,10 +316,10 @@ def _model_reply(bundle: Bundle, workload: Workload) -> Reply:
         answers = workload.answer(cells)
     else:
         answers = _group_answers(bundle, workload)
-    whole = Table("ask", "ask", range(len(workload.products)))
-    numbers = {"count": answers, "model": np.full(workload.shape[0], True)}
-    table = marked(table_labels(workload, whole), numbers, bundle.simulation)
-    return Reply(workload, table, math.inf, MODEL)
+    reply = _without_errors(bundle, workload, answers, MODEL, question)
+    flags = pa.array([True] * reply.table.num_rows)
+    place = reply.table.num_columns - bundle.simulation  # made-up numbers say so last
+    return replace(reply, table=reply.table.add_column(place, "model", flags))
 
 
 def _group_answers(bundle: Bundle, workload: Workload) -> Array:
@@ -312,7 +365,7 @@ def price(
         dialect: of the SQL, by sqlglot's name for it; DuckDB's when left out
         draws: of simulated noise, for the widths of intervals
     """
-    bundle = _opened(bundle)
+    bundle = opened_bundle(bundle)
     check_draw_count(draws)
     if bundle.method is not None:
         raise ReleaseError(

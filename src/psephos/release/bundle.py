@@ -312,8 +312,7 @@ class Bundle:
 
     def plot(self, name: str, view: View = "consistent") -> Any:
         """A chart of a table of the release, as altair has it; `charts.save_chart` writes it."""
-        data = self.table(name, view)
-        table = self._table(name)
+        table, data = self._counts(name), self.table(name, view)
         ordered, titles = ordered_columns(self.job, table), column_titles(self.job)
         shown = in_order(self.job, table, data)
         return charts.table_chart(shown, self._title(table), ordered=ordered, titles=titles)
@@ -323,8 +322,18 @@ class Bundle:
 
         The figure is saved as matplotlib does it: `bundle.draw("ages").figure.savefig("ages.pdf")`.
         """
-        data = self.table(name, view)
-        return charts.draw_table(Points.of(data), self._title(self._table(name)), axes)
+        table, data = self._counts(name), self.table(name, view)
+        return charts.draw_table(Points.of(data), self._title(table), axes)
+
+    def _counts(self, name: str) -> Table:
+        """A table of counts."""
+        table = self._table(name)
+        if table.statistics:
+            raise ReleaseError(
+                f"table {name!r} holds no counts, which charts show; bundle.table({name!r}) has "
+                "its numbers"
+            )
+        return table
 
     def _table(self, name: str) -> Table:
         (table,) = [table for table in self.job.tables if table.name == name]

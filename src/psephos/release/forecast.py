@@ -26,6 +26,7 @@ from psephos.release.request import Job
 from psephos.release.selection import Progress, strategy_for
 from psephos.release.spec.entries import TargetEntry, View
 from psephos.release.spec.tables import Table
+from psephos.release.statistics import statistic_count
 from psephos.release.targets import (
     Bottleneck,
     PricedStrategy,
@@ -316,14 +317,14 @@ def _table_error(
     reached: Reached | None,
     priced: PricedStrategy,
 ) -> TableError:
-    rows = table.rows(job.workload)
+    rows = table.error_rows(job.workload)
     errors = widths.stderr[rows]
     widest = Bottleneck.of(widths.per_query, rows)
     bottleneck = priced.bottlenecks.get(table.name, widest)
     return TableError(
         name=table.name,
         title=table.title,
-        queries=errors.size,
+        queries=statistic_count(table, job.workload.domain) if table.statistics else errors.size,
         rmse=float(np.sqrt((errors**2).mean())),
         worst=float(errors.max()),
         half_width=float(widths.per_query[rows].max()),

@@ -25,9 +25,11 @@ from psephos.release.page_facts import (
     synthetic_of,
     unit_text,
 )
+from psephos.release.page_statistics import statistic_result
 from psephos.release.request import in_order, ordered_columns
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table
+from psephos.release.statistics import count_rows
 from psephos.release.views import Views
 from psephos.report import charts
 from psephos.report.html import Cell, HtmlTable, IntervalBar
@@ -126,7 +128,8 @@ def _glance(release: ReleaseFacts) -> Pairs:
         cost += f"; with it {sum_of_costs} of {limit} that this data set may ever spend"
     noise: Pairs = ()
     if release.views.has_errors:
-        half = release.views.widths.per_query
+        counting = count_rows(release.job.tables, release.job.workload)
+        half = release.views.widths.per_query[counting if counting.size else slice(None)]
         digits = digits_for(float(half.min()))
         typical, low, high = (
             plus_minus(float(width), digits) for width in (np.median(half), half.min(), half.max())
@@ -164,6 +167,8 @@ def _view(release: ReleaseFacts, table: Table) -> View:
 def result_of(release: ReleaseFacts, number: int) -> Result:
     """One table with its numbers, beside a chart."""
     table = release.job.tables[number]
+    if table.statistics:
+        return statistic_result(release, table, _view(release, table))
     data = release.views.table(table, _view(release, table))
     few = data.num_rows <= CHARTED_ROWS
     return Result(

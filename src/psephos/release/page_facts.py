@@ -176,8 +176,18 @@ def question(entry: TableEntry) -> str | Cell:
         size = "" if entry.builder == "sf1" else f" {size} attributes"
         among = f" among {', '.join(entry.attributes)}" if entry.attributes else ""
         return f"{entry.builder.replace('_', ' ')}{size}{among}"
-    parts = {"rows": entry.rows, "columns": entry.columns, "broken down by": entry.breakdowns}
+    parts = {
+        "by": entry.by,
+        "rows": entry.rows,
+        "columns": entry.columns,
+        "broken down by": entry.breakdowns,
+    }
     words = "; ".join(f"{name}: {', '.join(names)}" for name, names in parts.items() if names)
+    if entry.statistic is not None:
+        levels = f" at {', '.join(f'{p:g}' for p in entry.quantiles)}" if entry.quantiles else ""
+        whole = f" of the {entry.share_of or 'total'}" if entry.statistic == "share" else ""
+        what = f"{entry.statistic}{whole}{f' of {entry.of}' if entry.of else ''}{levels}"
+        words = f"{what}; {words}" if words else what
     return f"{words}; with{'' if entry.totals else 'out'} totals"
 
 

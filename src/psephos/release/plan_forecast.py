@@ -143,7 +143,7 @@ def plan_forecast(job: Job, method: ReleaseMethod, measured: Forecast) -> PlanFo
     seconds = (process_time() - start) / trials
     tables = []
     for table in job.tables:
-        rows = table.rows(job.workload)
+        rows = table.error_rows(job.workload)
         errors = [_rmse(gaps[rows]) for gaps, _ in runs]
         published = [_rmse(gaps[rows]) for _, gaps in runs]
         size = rows.stop - rows.start

@@ -28,12 +28,13 @@ from psephos.release.method import held_cells, held_words, nonnegative_cells
 from psephos.release.planned import Retraced
 from psephos.release.published_groups import PublishedGroups
 from psephos.release.spec.entries import View
+from psephos.release.statistics import counting_part
 from psephos.release.synthetic import public_generator
 from psephos.release.views import Views
 from psephos.synthesis.quality import SyntheticQuality, quality_of
 from psephos.synthesis.sample import sample
 from psephos.synthesis.table import SyntheticTable
-from psephos.values import Array
+from psephos.values import Array, whole_numbers
 from psephos.workload.workload import Workload
 
 PLAN = "plan"
@@ -126,16 +127,17 @@ class PlanViews(Views):
         """How far some rows are from the plan's estimate."""
         if self.has_cells:
             return super().quality_of(table)
-        return quality_of(table, self._retraced.run.estimate, self.job.workload)
+        workload = counting_part(self.job.workload)
+        return quality_of(table, self._retraced.run.estimate, workload)
 
     @cached_property
     def published(self) -> Array:
         """The answers of all tables in whole numbers, none negative."""
         if self.has_cells or self.synthetic is None:
             return super().published
-        return counted_answers(
-            self.job.workload.domain, self.synthetic.records, self.job.workload
-        ).astype(np.int64)
+        return whole_numbers(
+            counted_answers(self.job.workload.domain, self.synthetic.records, self.job.workload)
+        )
 
     @cached_property
     def consistent(self) -> Array:

@@ -32,7 +32,7 @@ from psephos.release.published import PublishedRule, all_cells_fit
 from psephos.release.request import Job
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table
-from psephos.values import Array
+from psephos.values import Array, whole_numbers
 
 MOST_GROUPED_CELLS = 20_000_000
 """The most cells of all groups together."""
@@ -212,5 +212,6 @@ def grouped_answers(cells: GroupCells) -> Array:
     counts, kind = cells.grouping.workload.query_counts, cells.vectors[0].dtype
     answers = [np.zeros(count, dtype=kind) for count in counts]
     for i in cells.grouping.first:
-        answers[i] = cells.answers(i).astype(kind)
+        numbers = cells.answers(i)
+        answers[i] = whole_numbers(numbers) if kind.kind in "iu" else numbers.astype(kind)
     return np.concatenate(answers)

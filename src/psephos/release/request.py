@@ -100,7 +100,8 @@ class Job:
         """
         domain = old_labels(file.domain(), file) if old else file.domain()
         check_columns(domain)
-        workload, tables = compile_tables(domain, file.tables)
+        units = {name: entry.unit for name, entry in file.attributes.items() if entry.unit}
+        workload, tables = compile_tables(domain, file.tables, units)
         workload = over_all_cells(workload) if old else workload
         for table in tables:
             count = sum(workload.query_counts[p] for p in table.products)
@@ -238,7 +239,8 @@ class Job:
         """A name for what is asked and what it builds on; not for how it is shown."""
         past = [(each.measurement.key, each.values_hash) for each in self.past]
         persons = (self.persons_keys,) if self.persons else ()
-        return digest((self.request, past, *persons))
+        statistics = [table.statistics for table in self.tables if table.statistics]
+        return digest((self.request, past, *persons, *statistics))
 
     @cached_property
     def table_files(self) -> dict[str, str]:

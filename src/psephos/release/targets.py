@@ -122,7 +122,7 @@ def widths_at(
         noises,
         [block.shape[0] for block in blocks],
         job.workload,
-        tables=[table.products for table in job.tables] if tables is None else tables,
+        tables=[table.error_products for table in job.tables] if tables is None else tables,
         confidence=confidence,
         draws=draws,
     )

@@ -84,7 +84,7 @@ from psephos.release.write import (
 )
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.synthesis.table import SyntheticTable
-from psephos.values import Array
+from psephos.values import Array, whole_numbers
 
 NEAREST_TOLERANCE = 1e-6
 """How much further than the nearest consistent tables may be from the noisy numbers, as a share."""
@@ -428,7 +428,7 @@ def _published(bundle: Bundle) -> str:
         return f"{count:,} non-negative whole cells in groups {text}; {near}"
     if not views.has_cells:
         table = bundle.synthetic
-        published = counted_answers(table.domain, table.records, job.workload).astype(np.int64)
+        published = whole_numbers(counted_answers(table.domain, table.records, job.workload))
         return f"{table.rows:,} made-up rows {_check_tables(bundle, published)}"
     place = bundle.path / "published" / CELLS_FILE
     cells = read_integers(place, "count", job.workload.domain.size)

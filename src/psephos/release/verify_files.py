@@ -26,6 +26,7 @@ from psephos.release.persons import PERSONS_FOLDER
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table
 from psephos.release.verify_published import WrongError
+from psephos.values import Array
 
 TOLERANCE, ERRORS = 1e-9, "standard errors"
 """Of a standard error: how far a consistent number may be from its recomputation."""
@@ -80,8 +81,14 @@ def _gap(place: str, written: pa.Table, again: pa.Table, decimals: int | None) -
     """How far numbers are from those worked out again, beyond what rounding moves them."""
     if "stderr" in again.column_names:
         scale, tolerance, unit = np.maximum(again["stderr"].to_numpy(), 1e-9), TOLERANCE, ERRORS
+    elif "low" in again.column_names:
+        width = again["high"].to_numpy() - again["low"].to_numpy()
+        large = np.abs(np.nan_to_num(again["value"].to_numpy())).max(initial=1.0)
+        scale = np.maximum(np.where(np.isfinite(width), width, large), 1e-9 * large)
+        tolerance, unit = PLAN_TOLERANCE, "of its interval"
     else:  # a plan's estimate may have been reached by iterations
-        numbers = again["count"].to_numpy().astype(float)
+        column = "value" if "value" in again.column_names else "count"
+        numbers = np.nan_to_num(again[column].to_numpy().astype(float))
         scale, tolerance, unit = np.abs(numbers).max(initial=1.0), PLAN_TOLERANCE, LARGEST
     worst = 0.0
     for column in again.column_names:
@@ -89,7 +96,7 @@ def _gap(place: str, written: pa.Table, again: pa.Table, decimals: int | None) -
             if not written[column].equals(again[column]):
                 raise WrongError(f"{place}: {column} is not what was written")
             continue
-        gap = np.abs(written[column].to_numpy() - again[column].to_numpy())
+        gap = _differences(written[column].to_numpy(), again[column].to_numpy())
         rounding = 0.0 if decimals is None else rounding_of(column, decimals)
         gap = np.where(np.isfinite(gap), np.maximum(gap - rounding, 0), np.inf) / scale
         if not gap.max(initial=0) <= tolerance:
@@ -98,6 +105,13 @@ def _gap(place: str, written: pa.Table, again: pa.Table, decimals: int | None) -
             )
         worst = max(worst, float(gap.max(initial=0)))
     return worst
+
+
+def _differences(numbers: Array, others: Array) -> Array:
+    """How far apart numbers are; groups without rows have none, and open bins no end."""
+    same = (numbers == others) | (np.isnan(numbers) & np.isnan(others))
+    with np.errstate(invalid="ignore"):
+        return np.where(same, 0.0, np.abs(numbers - others))
 
 
 def check_decimals(bundle: Bundle) -> None:

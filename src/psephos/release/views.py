@@ -37,6 +37,7 @@ from psephos.infer.least_squares import BlockAnswers, LeastSquares, block_answer
 from psephos.infer.nonnegative import NonNegative, nonnegative
 from psephos.infer.quantiles import noise_quantile
 from psephos.infer.rounding import round_cells
+from psephos.infer.statistics import StatisticValues, joint_noise
 from psephos.kernel.measurement import Measurement
 from psephos.release.labels import block_labels, marked, table_labels
 from psephos.release.published import PublishedRule
@@ -56,12 +57,19 @@ from psephos.release.requests import (
 )
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table
+from psephos.release.statistics import (
+    count_rows,
+    counting_part,
+    derived_values,
+    plain_values,
+    statistic_table,
+)
 from psephos.release.synthetic import public_generator, written_out
 from psephos.report.points import TOTAL
 from psephos.synthesis.quality import SyntheticQuality, quality_of, quality_of_answers
 from psephos.synthesis.sample import sample
 from psephos.synthesis.table import SyntheticTable
-from psephos.values import Array
+from psephos.values import Array, whole_numbers
 from psephos.workload.product import product
 from psephos.workload.workload import Workload
 
@@ -139,7 +147,7 @@ class Views:
         """The half-widths of the noise intervals of the consistent answers."""
         if self.planned is not None:
             return self.planned
-        tables = [table.products for table in self.job.tables]
+        tables = [table.error_products for table in self.job.tables]
         return self.widths_of(self.job.workload, tables)
 
     def widths_of(
@@ -205,7 +213,8 @@ class Views:
     def distance(self, published: Array | None = None) -> Distance:
         """How far the published numbers are from the consistent ones."""
         whole = self.published if published is None else published
-        rows = self.published_rows
+        counting = count_rows(self.published_tables, self.job.workload)
+        rows = counting if counting.size else self.published_rows
         gap = whole[rows] - self.consistent[rows]
         in_errors = None
         if self.has_errors:
@@ -305,9 +314,9 @@ class Views:
         workload = self.job.workload
         if self.groups is None:
             model = CellEstimate(workload.domain, self.solution, "published", self.simulation)
-            return quality_of(table, model, workload)
+            return quality_of(table, model, counting_part(workload))
         answers, total = grouped_answers(self.grouped_fit.cells), self.grouped_fit.total
-        places = self.published_rows
+        places = count_rows(self.published_tables, workload)
         return quality_of_answers(table, workload, answers, places, float(total or 0))
 
     def compute(self, kinds: Collection[View]) -> None:
@@ -320,6 +329,7 @@ class Views:
             _ = self.consistent
             say("intervals")
             _ = self.widths if self.has_errors else None
+            _ = self.statistics
         if "published" in kinds:
             say("published numbers")
             _ = self.published
@@ -329,7 +339,7 @@ class Views:
     def counted(self, cells: Array) -> Array:
         """The answers of all tables, counted from some cells."""
         shaped = cells.reshape(self.job.workload.domain.shape)  # merging may have renumbered them
-        return self.job.workload.answer(shaped).astype(np.int64)
+        return whole_numbers(self.job.workload.answer(shaped))
 
     def table(self, table: Table, view: View, published: Array | None = None) -> pa.Table:
         """One table in one view: labels, the number, its standard error and its interval."""
@@ -338,14 +348,49 @@ class Views:
                 "the raw view has one table for each measured block, not for each question; "
                 "see `raw(block)`"
             )
+        if table.statistics:
+            whole = self.published if view == "published" and published is None else published
+            return self._statistic_table(table, whole)
         rows = table.rows(self.job.workload)
         numbers: dict[str, Array] = {"count": self.consistent[rows]}
         if view == "published":
-            whole = (self.published if published is None else published)[rows]
+            whole = (self.published if published is None else published)[rows].astype(np.int64)
             numbers = {"count": whole, "consistent": self.consistent[rows]}
         if self.has_errors:
             numbers |= self._errors(rows, numbers)
         return marked(table_labels(self.job.workload, table), numbers, self.simulation)
+
+    def _statistic_table(self, table: Table, published: Array | None) -> pa.Table:
+        """A table of sums, means and so on, in the consistent view or beside published numbers."""
+        workload = self.job.workload
+        whole = None if published is None else plain_values(table, workload, published)
+        stderr = None
+        if self.has_errors and not table.derived:
+            stderr = self.stderr[table.rows(workload)]
+        consistent = self.statistics[table.name]
+        return statistic_table(table, workload.domain, consistent, stderr, whole, self.simulation)
+
+    @cached_property
+    def statistics(self) -> dict[str, StatisticValues]:
+        """The consistent numbers of all tables of statistics, with intervals if these are known."""
+        numbers, workload = {}, self.job.workload
+        for table in self.job.tables:
+            if not table.statistics:
+                continue
+            rows = table.rows(workload)
+            values = plain_values(table, workload, self.consistent)
+            if not self.has_errors:
+                numbers[table.name] = StatisticValues(values)
+            elif not table.derived:
+                half = self.widths.per_query[rows]
+                numbers[table.name] = StatisticValues(values, values - half, values + half)
+            else:
+                noise = joint_noise(self.estimate, table.workload(workload))
+                confidence = float(self.job.file.output.confidence)
+                numbers[table.name] = derived_values(
+                    table, workload, self.consistent, noise, confidence
+                )
+        return numbers
 
     def _errors(self, rows: slice, numbers: dict[str, Array]) -> dict[str, Array]:
         """Standard errors and intervals of some numbers; `consistent` stands beside whole ones."""
@@ -372,6 +417,8 @@ class Views:
         noisy numbers alone; the consistent view is unbiased. Totals add up the shifts of what
         they sum, so they are told apart from single cells.
         """
+        if table.statistics:
+            return []
         rows = table.rows(self.job.workload)
         whole = self.published if published is None else published
         gaps = whole[rows] - self.consistent[rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -23,6 +23,8 @@ from psephos.workload.query_sets import (
     JointQueries,
     PredicateQueries,
     QuerySet,
+    StackedQueries,
+    SumQueries,
     TotalQueries,
 )
 
@@ -180,11 +182,40 @@ def factor_matrix(queries: QuerySet, domain: Domain, name: str) -> Matrix:
         raise WorkloadError(f"attribute {name!r}: {error}") from None
 
 
+def bound_sums(original: Product, domain: Domain) -> Product:
+    """The product with the numbers of the attributes that it sums.
+
+    Its weight is divided by the largest of them: one row then matters to it as to a count.
+    """
+    weight = original.weight
+    items: list[tuple[str, QuerySet]] = []
+    for name, queries in original.items:
+        if name in domain.names and isinstance(queries, SumQueries) and queries.numbers is None:
+            try:
+                bound = queries.bound(domain[name])
+            except PsephosError as error:
+                raise WorkloadError(f"attribute {name!r}: {error}") from None
+            weight /= float(np.abs(bound.matrix(domain[name]).dense()).max())
+            items.append((name, bound))
+        elif name in domain.names and isinstance(queries, StackedQueries):
+            parts = tuple(
+                part.bound(domain[name]) if isinstance(part, SumQueries) else part
+                for part in queries.parts
+            )
+            items.append((name, StackedQueries(parts) if parts != queries.parts else queries))
+        else:
+            items.append((name, queries))
+    if all(new is old for (_, new), (_, old) in zip(items, original.items, strict=True)):
+        return original
+    return replace(original, items=tuple(items), weight=weight)
+
+
 def regroup(original: Product, domain: Domain, merged: Domain) -> Product:
     """The same queries over a domain in which some attributes were merged.
 
     Factors that are named by a merged attribute already stay as they are.
     """
+    original = bound_sums(original, domain)
     factors = original.factors
     items: list[tuple[str, QuerySet]] = []
     _check_merged(domain, merged)

@@ -25,6 +25,7 @@ from psephos.workload.query_sets import (
     QuerySet,
     RangeQueries,
     StackedQueries,
+    SumQueries,
     TotalQueries,
     WidthRangeQueries,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "query_set",
     "ranges",
     "stacked",
+    "sums",
     "total",
     "width_range",
 ]
@@ -123,6 +125,15 @@ def masks(rows: Any, labels: Sequence[str] | None = None) -> QuerySet:
         raise WorkloadError(f"{len(array)} masks but {len(labels)} labels; give one each")
     names = None if labels is None else tuple(str(label) for label in labels)
     return MaskQueries(frozen(_narrow(array)), names)
+
+
+def sums() -> QuerySet:
+    """The sum of the attribute's numbers: of integers, numeric values, or bins by their middle.
+
+    One row moves a sum by as much as the largest number, so a product that holds a sum is weighted
+    by one over that number, and its `weight` multiplies this: a sum matters as a count does.
+    """
+    return SumQueries()
 
 
 def groups(of_value: Any, labels: Sequence[str]) -> QuerySet:

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
+from psephos.domain.numbers import numbers_of
 from psephos.domain.predicate import Predicate
 from psephos.domain.values import interval_label, shown_number
 from psephos.errors import WorkloadError, name_list
@@ -249,6 +250,31 @@ class MaskQueries(QuerySet):
         if self.names is not None:
             return self.names[i]
         return _row_label(attribute, self.rows[i])
+
+
+@dataclass(frozen=True, eq=False)
+class SumQueries(QuerySet):
+    """The sum of the attribute's numbers; `numbers` are those of its cells, once they are known."""
+
+    numbers: Array | None = None
+
+    def bound(self, attribute: Attribute) -> SumQueries:
+        """The same with the numbers of an attribute, unless they are known."""
+        if self.numbers is not None:
+            return self
+        numbers = numbers_of(attribute)
+        if not numbers.size:
+            raise WorkloadError("all its numbers are 0, and so is every sum of them")
+        return SumQueries(numbers.values)
+
+    def matrix(self, attribute: Attribute) -> Matrix:
+        numbers = self.bound(attribute).numbers
+        if numbers is None or numbers.size != attribute.size:
+            raise WorkloadError(f"a sum needs {attribute.size} numbers, one for each value")
+        return Dense(numbers[None])
+
+    def label(self, attribute: Attribute, i: int) -> str:
+        return "sum"
 
 
 @dataclass(frozen=True, eq=False)

@@ -86,12 +86,12 @@ def merge_values(
 def merge_cells(
     domain: Domain,
     products: Sequence[Product],
-    kron: Callable[[int], Kron],
+    factors: Callable[[int], Sequence[Matrix]],
     labels: Callable[[int], QueryLabels],
 ) -> tuple[Domain, list[Product], Matrix]:
     """Merge cells of the whole domain, to fewer than any product of merged values may have.
 
-    `kron` and `labels` give the unweighted matrix and the labels of a product by its number. The
+    `factors` and `labels` give the matrices and the labels of a product by its number. The
     result is as that of `merge_values`, over one attribute, "cells".
     """
     if domain.size > COMPARED_CELLS:
@@ -101,12 +101,12 @@ def merge_cells(
             domain.size,
             COMPARED_CELLS,
         )
-    groups = _cell_groups([kron(i) for i in range(len(products))], domain.shape)
+    groups = _cell_groups([factors(i) for i in range(len(products))], domain.shape)
     first = np.unique(groups, return_index=True)[1]
     selection = Sparse(column_selection(first, groups.size))
     merged = []
     for i, original in enumerate(products):
-        rows = MatrixQueries(Compose((kron(i), selection)), labels(i))
+        rows = MatrixQueries(Compose((Kron(tuple(factors(i))), selection)), labels(i))
         merged.append(Product((("cells", rows),), original.weight, original.title))
     return Domain(("cells",), (Attribute(range(first.size)),)), merged, Partition(groups)
 
@@ -199,7 +199,7 @@ def _groups(matrices: list[Matrix], size: int) -> Array:
     return join_groups([matrix.column_groups() for matrix in matrices])
 
 
-def _cell_groups(products: list[Kron], shape: tuple[int, ...]) -> Array:
+def _cell_groups(products: list[Sequence[Matrix]], shape: tuple[int, ...]) -> Array:
     """Cells with equal columns in all products.
 
     A product tells cells apart where none of its factors is zero, and these cells from all others.
@@ -210,7 +210,7 @@ def _cell_groups(products: list[Kron], shape: tuple[int, ...]) -> Array:
     count = 1
     for product in products:
         axes = []
-        for factor in product.factors:
+        for factor in product:
             if id(factor) not in known:
                 known[id(factor)] = _different_columns(factor)
             axes.append(known[id(factor)])

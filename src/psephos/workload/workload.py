@@ -26,6 +26,7 @@ from psephos.workload.product import (
     TOTAL_TITLE,
     Product,
     ProductLabels,
+    bound_sums,
     checked_weight,
     factor_matrix,
     regroup,
@@ -82,6 +83,8 @@ class Workload(Value):
                 raise WorkloadError(
                     f"a workload is made of products, got {product!r}; write product(age=prefix())"
                 )
+        products = tuple(bound_sums(product, self.domain) for product in products)
+        for product in products:
             for item in product.items:
                 if item not in checked:
                     factor_matrix(item[1], self.domain, item[0])
@@ -420,7 +423,7 @@ class Workload(Value):
     def reduce_cells(self) -> Reduction:
         """Merge cells that no query tells apart, over the whole domain at once."""
         domain, products, partition = merge_cells(
-            self.domain, self.products, self.kron, self._product_labels
+            self.domain, self.products, self.factors, self._product_labels
         )
         return Reduction(Workload(domain, products), partition)
 

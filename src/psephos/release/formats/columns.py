@@ -48,8 +48,11 @@ def csv_columns(publication: Publication, name: str) -> list[CsvColumn]:
     if folder == "raw":
         words |= {"value": "the noisy whole number as it was drawn"}
     columns = []
+    statistics = "statistic" in heads and folder not in ("raw", "synthetic")
     for head in heads:
         kind = NUMBERS.get(head, "string")
+        if statistics and head == "value":
+            kind = "number"
         if folder in ("published", "persons") and head == "count":
             kind = "integer"
         if folder == "synthetic" and head != "made_up":
@@ -72,6 +75,9 @@ def number_words(publication: Publication, view: ShownView) -> dict[str, str]:
     counted = "persons" if view == "persons" else "rows"
     return {
         "part": "which part of the table",
+        "statistic": "what the number is",
+        "unit": "what the number is in",
+        "value": "the number, from counts and sums with noise",
         "count": f"number of {counted}, with noise{whole}",
         "consistent": "the same before it was made whole and non-negative",
         "stderr": "standard deviation of the noise",

@@ -29,11 +29,11 @@ class JsonStat:
     name: str = "jsonstat"
 
     def files(self, publication: Publication) -> Iterator[str]:
-        yield from (f"{JSONSTAT_FOLDER}/{table.stem}.json" for table in publication.tables)
+        yield from (f"{JSONSTAT_FOLDER}/{table.stem}.json" for table in publication.counts)
 
     def write(self, publication: Publication, folder: Path) -> None:
         (folder / JSONSTAT_FOLDER).mkdir()
-        for table in publication.tables:
+        for table in publication.counts:
             place = folder / JSONSTAT_FOLDER / f"{table.stem}.json"
             text = json.dumps(_content(publication, table), ensure_ascii=False, allow_nan=False)
             place.write_text(f"{text}\n", encoding="utf-8")

@@ -25,6 +25,7 @@ from psephos.release.persons import PERSONS_FOLDER, PersonsTable, persons_spend
 from psephos.release.request import Job, column_titles
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table, column_name
+from psephos.release.statistics import statistic_count, statistic_errors, statistic_schema
 from psephos.release.views import Views
 
 ShownView = Literal[View, "persons"]
@@ -52,9 +53,13 @@ class TableFiles:
 
     def read(self, table: Table, view: View) -> pa.Table:
         """A table as it was written: to every digit from Parquet, else from CSV."""
+        stem, domain = f"{view}/{self.stems[table.name]}", self.job.workload.domain
+        if table.statistics:
+            schema = statistic_schema(table, domain, view, self.simulation, self.errors)
+            return self._read(stem, schema, statistic_count(table, domain))
         rows = table.rows(self.job.workload)
         schema = table_schema(self.job.workload, table, view, self.simulation, self.errors)
-        return self._read(f"{view}/{self.stems[table.name]}", schema, rows.stop - rows.start)
+        return self._read(stem, schema, rows.stop - rows.start)
 
     def read_persons(self, table: PersonsTable) -> pa.Table:
         """A table of persons as it was written."""
@@ -94,6 +99,8 @@ class PublishedTable:
         """How many numbers it has."""
         if isinstance(self.table, PersonsTable):
             return self.table.domain.size
+        if self.table.statistics:
+            return statistic_count(self.table, self.files.job.workload.domain)
         return sum(self.files.job.workload.query_counts[p] for p in self.table.products)
 
     @property
@@ -186,6 +193,11 @@ class Publication:
             shown.append(PublishedTable(self.files, persons, "persons", 0, stem))
         return tuple(shown)
 
+    @property
+    def counts(self) -> tuple[PublishedTable, ...]:
+        """The tables of counts among them, which are cubes."""
+        return tuple(shown for shown in self.tables if not getattr(shown.table, "statistics", ()))
+
     @cached_property
     def titles(self) -> dict[str, str]:
         """What attributes are called for people."""
@@ -272,7 +284,14 @@ def table_decimals(views: Views, scale: float = 1.0) -> tuple[int, ...]:
     if not views.has_errors or views.kinds == ("raw",):
         return (UNKNOWN_DECIMALS,) * len(views.job.tables)
     workload, stderr = views.job.workload, views.stderr * scale
-    return tuple(decimals_of(stderr[table.rows(workload)]) for table in views.job.tables)
+    return tuple(
+        decimals_of(
+            statistic_errors(views.statistics[table.name]) * scale
+            if table.derived
+            else stderr[table.rows(workload)]
+        )
+        for table in views.job.tables
+    )
 
 
 def _natural(place: Path) -> tuple[int, str]:

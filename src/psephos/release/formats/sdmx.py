@@ -43,15 +43,15 @@ class Sdmx:
 
     def files(self, publication: Publication) -> Iterator[str]:
         yield STRUCTURE_FILE
-        yield from (f"{SDMX_FOLDER}/{table.stem}.csv" for table in publication.tables)
+        yield from (f"{SDMX_FOLDER}/{table.stem}.csv" for table in publication.counts)
 
     def write(self, publication: Publication, folder: Path) -> None:
         (folder / SDMX_FOLDER).mkdir()
         agency = identifiers([publication.job.file.publisher or "publisher"])[0].upper()
-        flows = identifiers([table.stem for table in publication.tables])
+        flows = identifiers([table.stem for table in publication.counts])
         structures = [
             _Flow(publication, table, agency, flow.upper())
-            for table, flow in zip(publication.tables, flows, strict=True)
+            for table, flow in zip(publication.counts, flows, strict=True)
         ]
         for structure in structures:
             structure.write(folder / SDMX_FOLDER / f"{structure.shown.stem}.csv")

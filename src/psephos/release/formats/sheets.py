@@ -5,18 +5,21 @@ Rows go to disk in their order and are not kept, so sheets of a million rows tak
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from psephos.release.formats.digits import printed_margin
 from psephos.release.formats.publication import Publication, PublishedTable
 from psephos.release.formats.room import SHEET_COLUMNS
 from psephos.release.layout import cross_tables
 from psephos.release.persons import PersonsTable
-from psephos.release.spec.tables import column_name
+from psephos.release.spec.tables import Table, column_name
+from psephos.release.statistics import bounds_words
 from psephos.report.cross_table import NOWHERE, PLUS_MINUS, Axis, CrossTable, laid_out
 
 CELL_SIGNS = 32_767
@@ -68,6 +71,9 @@ def write_table(
     title = styles.of(bold=True, font_size=14)
     write_text(sheet, 0, 0, f"{mark}{shown.table.title}", title)
     sheet.write_url(1, 0, back, styles.link, "Back to the cover")
+    if isinstance(shown.table, Table) and shown.table.statistics:
+        _write_statistics(sheet, styles, publication, shown, shown.table)
+        return
     tables = [_fitting(table) for table in _layouts(publication, shown)]
     row, widths = 3, _Widths()
     for number, table in enumerate(tables):
@@ -88,6 +94,39 @@ def write_table(
     for note in notes:
         write_text(sheet, row, 0, note, styles.of(italic=True, font_color=GREY))
         row += 1
+    widths.set(sheet)
+
+
+def _write_statistics(
+    sheet: Any, styles: Styles, publication: Publication, shown: PublishedTable, table: Table
+) -> None:
+    """A table of sums, means, shares or quantiles: a line for each number, with its interval."""
+    data, widths = shown.read(), _Widths()
+    numbers = {"value": "Value", "low": "Low", "high": "High"}
+    columns = [n for n in data.column_names if pa.types.is_string(data.schema.field(n).type)]
+    heads = [publication.titles.get(name, name.capitalize()) for name in columns]
+    columns += [name for name in numbers if name in data.column_names]
+    heads += [numbers[name] for name in columns if name in numbers]
+    for column, head in enumerate(heads):
+        align = "right" if columns[column] in numbers else "left"
+        write_text(sheet, 3, column, head, styles.of(bold=True, bottom=1, align=align))
+        widths.fit(column, len(head))
+    decimals = f"0.{'0' * shown.decimals}" if shown.decimals else "0"
+    style, row = styles.of(num_format=f"#,##{decimals}"), 4
+    for line in data.select(columns).to_pylist():
+        for column, name in enumerate(columns):
+            if name not in numbers:
+                write_text(sheet, row, column, line[name])
+                widths.fit(column, len(line[name]))
+            elif math.isfinite(line[name]):  # groups without rows have no number
+                sheet.write_number(row, column, line[name], style)
+                widths.fit(column, len(f"{line[name]:,.{shown.decimals}f}"))
+        row += 1
+    sheet.freeze_panes(4, 0)
+    words = "Low and high are the ends of intervals that cover the privacy noise and nothing else."
+    for note in (words * ("low" in data.column_names), bounds_words(table)):
+        row += 1
+        write_text(sheet, row, 0, note, styles.of(italic=True, font_color=GREY))
     widths.set(sheet)
 
 

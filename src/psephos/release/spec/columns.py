@@ -65,6 +65,10 @@ class AttributeEntry(FileEntry):
         None, description='first and last day, e.g. ["1920-01-01", "2020-12-31"]'
     )
     labels: tuple[str, ...] | None = Field(None, description="a label for each value or bin")
+    representatives: tuple[Number, ...] | None = Field(
+        None, description="the number that each bin counts as in sums; the middle if left out"
+    )
+    unit: str = Field("", description="what the numbers are in, e.g. euros")
     title: str = Field("", description="what the column is called in tables")
     missing: str | None = Field(None, description="declares missing entries, under this label")
     unknown: Literal["drop", "clip", "other"] = Field(
@@ -107,6 +111,8 @@ class AttributeEntry(FileEntry):
                 )
         if self.labels is not None and (self.integers or self.dates) is not None:
             raise ValueError("labels go with values or bins; integers and dates are their own")
+        if self.representatives is not None and self.bins is None:
+            raise ValueError("representatives go with bins; other numbers stand for themselves")
         return self
 
     def cleaning(self) -> Cleaning:
@@ -120,6 +126,8 @@ class AttributeEntry(FileEntry):
         if self.bins is not None:
             edges = self.bins.edges() if isinstance(self.bins, EqualBins) else self.bins
             attribute = Attribute.bins(edges, self.labels)
+            if self.representatives is not None:
+                attribute = attribute.with_representatives(self.representatives)
         elif self.integers is not None:
             attribute = Attribute.integers(*self.integers)
         elif self.dates is not None:

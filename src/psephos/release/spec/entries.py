@@ -28,6 +28,7 @@ from psephos.release.spec.entry_types import (
     each_once,
     refuse_unprintable,
 )
+from psephos.release.spec.statistics import StatisticName, check_statistic
 from psephos.synthesis.method import SyntheticMethod
 
 RESERVED_FOLDER = ".psephos"
@@ -90,6 +91,15 @@ class TableEntry(FileEntry):
     title: str = ""
     sql: str | None = None
     dialect: str | None = None
+    statistic: StatisticName | None = Field(
+        None, description="instead of counts: of the numbers of an attribute, or shares"
+    )
+    of: str | None = Field(None, description="the attribute whose numbers a statistic is of")
+    quantiles: tuple[Number, ...] = Field((), description="shares of rows, e.g. [0.25, 0.5, 0.75]")
+    share_of: Literal["row", "column", "total"] | None = Field(
+        None, description="of shares: what is 100 percent; the total if left out"
+    )
+    by: tuple[str, ...] = Field((), description="of a statistic: its groups, as rows are")
     rows: tuple[str, ...] = Field((), description="attributes, attribute.level or attribute.*")
     columns: tuple[str, ...] = ()
     breakdowns: tuple[str, ...] = ()
@@ -113,6 +123,11 @@ class TableEntry(FileEntry):
             "builder": self.builder is not None,
         }
         choices = [name for name, used in ways.items() if used]
+        if self.statistic is not None or self.of is not None or self.by:
+            check_statistic(self, choices)
+            return self
+        if self.quantiles or self.share_of is not None:
+            raise ValueError('quantiles and share_of go with a statistic: statistic = "quantiles"')
         if len(choices) != 1:
             raise ValueError(
                 "a table is asked in one way, by sql, by rows and columns, by queries or by a "

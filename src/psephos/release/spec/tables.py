@@ -7,7 +7,7 @@ under `zeros` say which cells no row can lie in.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -20,6 +20,7 @@ from psephos.domain.domain import Domain
 from psephos.errors import PsephosError, ReleaseError, SqlError
 from psephos.kernel.source import Cells, Conjunct
 from psephos.release.spec.entries import TableEntry, TargetEntry
+from psephos.release.spec.statistics import TARGETED_INSTEAD, entry_statistic
 from psephos.values import Array
 from psephos.workload import census
 from psephos.workload.builders import marginals, range_marginals
@@ -32,9 +33,12 @@ from psephos.workload.queries import (
     level,
     prefix,
     stacked,
+    sums,
     total,
     width_range,
 )
+from psephos.workload.query_sets import SumQueries
+from psephos.workload.statistics import Statistic, StatisticQuestion, grouped_by
 from psephos.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -47,10 +51,12 @@ QUERY_SETS: dict[str, Callable[[], QuerySet]] = {
     "identity_total": identity_total,
     "prefix": prefix,
     "all_range": all_range,
+    "sum": sums,
 }
 """Query sets by their names in a file; two more take an argument."""
 RESERVED_COLUMNS = (
     "part", "answer", "value", "count", "consistent", "stderr", "low", "high", "made_up",
+    "statistic", "unit",
 )  # fmt: skip
 """Columns of the published tables besides those of attributes."""
 
@@ -81,6 +87,22 @@ class Table:
     products: range
     target: TargetEntry | None = None
     layout: Layout = Layout()
+    statistics: tuple[Statistic, ...] = ()
+    """What its numbers are, where they are no counts; `products` are then the tables behind."""
+
+    @property
+    def derived(self) -> bool:
+        """Does it hold numbers that follow from linear answers and are none themselves?"""
+        return any(not statistic.linear for statistic in self.statistics)
+
+    @property
+    def error_products(self) -> range:
+        """The products whose errors stand for the table: of a derived one, the rows behind."""
+        return self.products[:1] if self.derived else self.products
+
+    def error_rows(self, workload: Workload) -> slice:
+        """Their queries among those of the workload."""
+        return replace(self, products=self.error_products).rows(workload)
 
     def rows(self, workload: Workload) -> slice:
         """Its queries among those of the workload."""
@@ -123,19 +145,42 @@ class Impossible:
         return f"{self.place} {self.condition}"
 
 
-def compile_tables(domain: Domain, entries: Sequence[TableEntry]) -> tuple[Workload, list[Table]]:
-    """The workload of all tables, over the domain with attributes merged where SQL needs it."""
-    merged, parts_of_tables, layouts = _table_products(domain, entries)
+def compile_tables(
+    domain: Domain, entries: Sequence[TableEntry], units: Mapping[str, str] | None = None
+) -> tuple[Workload, list[Table]]:
+    """The workload of all tables, over the domain with attributes merged where SQL needs it.
+
+    `units` say what the numbers of attributes are in.
+    """
+    merged, parts_of_tables, layouts = _table_products(domain, entries, units or {})
     products: list[Product] = []
     tables = []
-    for entry, parts, layout in zip(entries, parts_of_tables, layouts, strict=True):
+    for entry, questions, layout in zip(entries, parts_of_tables, layouts, strict=True):
+        statistics = tuple(each for each in questions if isinstance(each, Statistic))
+        parts = [each for each in questions if isinstance(each, Product)]
+        parts += [part for statistic in statistics for part in statistic.products]
+        _check_target(entry, statistics)
         for part in parts:
             name = entry.name if len(parts) == 1 else f"{entry.name}: {part.title}"
             products.append(replace(part, name=name, weight=part.weight * entry.weight))
         positions = range(len(products) - len(parts), len(products))
         title = entry.title or entry.name
-        tables.append(Table(entry.name, title, positions, entry.target, layout))
+        tables.append(Table(entry.name, title, positions, entry.target, layout, statistics))
     return Workload(merged, products), tables
+
+
+def _check_target(entry: TableEntry, statistics: Sequence[Statistic]) -> None:
+    """Refuse a target for what cannot be promised, or for numbers in two units."""
+    if entry.target is None or not statistics:
+        return
+    if not all(statistic.linear for statistic in statistics):
+        raise ReleaseError(f"tables {entry.name!r}: target: {TARGETED_INSTEAD}")
+    units = {statistic.unit_words for statistic in statistics}
+    if len(units) > 1:
+        raise ReleaseError(
+            f"tables {entry.name!r}: target: its numbers are in {' and in '.join(sorted(units))}, "
+            "and ± is in one unit; ask for them in tables of their own"
+        )
 
 
 def compile_zeros(domain: Domain, conditions: Sequence[str]) -> tuple[Impossible, ...]:
@@ -167,20 +212,20 @@ def check_columns(domain: Domain) -> None:
 
 
 def _table_products(
-    domain: Domain, entries: Sequence[TableEntry]
-) -> tuple[Domain, list[list[Product]], list[Layout]]:
-    """The domain that all tables need, the products of each over it, and how each is laid out."""
+    domain: Domain, entries: Sequence[TableEntry], units: Mapping[str, str]
+) -> tuple[Domain, list[list[Product | Statistic]], list[Layout]]:
+    """The domain that all tables need, what each table asks over it, and how it is laid out."""
     if all(entry.sql is None for entry in entries):
         layouts = [_layout(domain, entry) for entry in entries]
-        return domain, [_products(domain, entry) for entry in entries], layouts
-    from psephos.workload.sql import merge_attributes, read_sql, sql_products
+        return domain, [_questions(domain, domain, entry, units) for entry in entries], layouts
+    from psephos.workload.sql import merge_attributes, read_sql, sql_products, sql_statistics
 
-    products: dict[str, list[Product]] = {}
+    products: dict[str, list[Product | Statistic]] = {}
     sql_tables = {}
     needs_merge = False
     for entry in entries:
         if entry.sql is None:
-            products[entry.name] = _products(domain, entry)
+            products[entry.name] = _questions(domain, domain, entry, units)
             continue
         with _sql_errors_at(entry):
             sql_tables[entry.name] = read_sql(domain, entry.sql, dialect=entry.dialect)
@@ -191,13 +236,18 @@ def _table_products(
         _check_dialects(entries)
         # One statement's attributes may meet another's, so that they are merged together.
         merged, blocks = merge_attributes(domain, list(chain(*sql_tables.values())))
-        for name, parts in products.items():
-            titled = [replace(part, name=part.title) for part in parts]
-            products[name] = [regroup(part, domain, merged) for part in titled]
+        for entry in entries:
+            if entry.sql is None:
+                products[entry.name] = _questions(domain, merged, entry, units)
     for entry in entries:
         if entry.sql is not None:
+            tables = sql_tables[entry.name]
+            plain = all(table.aggregate.kind == "count" for table in tables)
             with _sql_errors_at(entry):
-                products[entry.name] = sql_products(sql_tables[entry.name], domain, merged, blocks)
+                if plain:
+                    products[entry.name] = [*sql_products(tables, domain, merged, blocks)]
+                else:
+                    products[entry.name] = [*sql_statistics(tables, domain, merged, blocks, units)]
     layouts = [
         _layout(domain, entry) if entry.sql is None else sql_layout(sql_tables[entry.name])
         for entry in entries
@@ -212,8 +262,8 @@ def _layout(domain: Domain, entry: TableEntry) -> Layout:
     if entry.queries is not None:
         return Layout(tuple(entry.queries))
     rows, columns = (
-        tuple(_attribute_queries(domain, text)[0] for text in names)
-        for names in ((*entry.breakdowns, *entry.rows), entry.columns)
+        tuple(grouped_by(domain, text)[0] for text in names)
+        for names in ((*entry.breakdowns, *entry.by, *entry.rows), entry.columns)
     )
     return Layout(rows, columns)
 
@@ -248,6 +298,28 @@ def _check_dialects(entries: Sequence[TableEntry]) -> None:
         )
 
 
+def _questions(
+    domain: Domain, merged: Domain, entry: TableEntry, units: Mapping[str, str]
+) -> list[Product | Statistic]:
+    """What a table without SQL asks, over the domain with attributes merged."""
+    if entry.statistic is not None:
+        try:
+            return [entry_statistic(entry, domain, merged, units.get(entry.of or "", ""))]
+        except PsephosError as error:
+            raise ReleaseError(f"tables {entry.name!r}: {error}") from None
+    products = _products(domain, entry)
+    for part in products:
+        summed = [name for name, queries in part.items if isinstance(queries, SumQueries)]
+        if summed:
+            by = tuple((n, q) for n, q in part.items if n != summed[0])
+            unit = units.get(summed[0], "")
+            question = StatisticQuestion("sum", summed[0], by, unit=unit)
+            return [question.statistic(domain, merged)]
+    if merged == domain:
+        return [*products]
+    return [regroup(replace(part, name=part.title), domain, merged) for part in products]
+
+
 def _products(domain: Domain, entry: TableEntry) -> list[Product]:
     """What a table without SQL asks, over the domain as declared."""
     try:
@@ -258,7 +330,7 @@ def _products(domain: Domain, entry: TableEntry) -> list[Product]:
         else:
             factors = {}
             for text in (*entry.rows, *entry.columns, *entry.breakdowns):
-                name, queries = _attribute_queries(domain, text)
+                name, queries = grouped_by(domain, text)
                 if name in factors:
                     raise ReleaseError(f"{name!r} is asked about twice; {name}.* asks all levels")
                 factors[name] = stacked(queries, total()) if entry.totals else queries
@@ -278,19 +350,6 @@ def _builder_products(domain: Domain, entry: TableEntry) -> list[Product]:
     build = marginals if entry.builder == "marginals" else range_marginals
     part = domain if entry.attributes is None else domain.project(entry.attributes)
     return list(build(part, k=entry.k, up_to=entry.up_to).products)
-
-
-def _attribute_queries(domain: Domain, text: str) -> tuple[str, QuerySet]:
-    """`age`, `age.broad` or `age.*` as an attribute and its queries."""
-    if text in domain:
-        return text, identity()
-    name, dot, level_name = text.rpartition(".")
-    if not dot or name not in domain:
-        domain.axis(name or text)  # refuses it, and lists what there is
-    if level_name == "*":
-        levels = [level(each.name) for each in reversed(domain[name].levels)]
-        return name, stacked(*levels, identity())
-    return name, level(domain[name].level(level_name).name)
 
 
 def _query_set(text: str, name: str) -> QuerySet:

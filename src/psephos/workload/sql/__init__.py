@@ -6,7 +6,24 @@ The table that FROM names is never opened. Text is compared letter for letter: a
 ignores case is not followed, whatever the dialect.
 """
 
-from psephos.workload.sql.compiler import compile_sql, merge_attributes, read_sql, sql_products
+from psephos.workload.sql.compiler import (
+    CountTable,
+    compile_sql,
+    compile_statistics,
+    merge_attributes,
+    read_sql,
+    sql_products,
+    sql_statistics,
+)
 from psephos.workload.sql.persons import read_persons
 
-__all__ = ["compile_sql", "merge_attributes", "read_persons", "read_sql", "sql_products"]
+__all__ = [
+    "CountTable",
+    "compile_sql",
+    "compile_statistics",
+    "merge_attributes",
+    "read_persons",
+    "read_sql",
+    "sql_products",
+    "sql_statistics",
+]

@@ -69,7 +69,10 @@ def count_conditions(item: exp.Expr, sql: str) -> Conditions:
     if isinstance(node, exp.CountIf):
         return conjuncts(node.this)
     if isinstance(node, exp.Sum):
-        return _conditions_of_sum(node, sql)
+        conditions = counting_sum(node)
+        if conditions is None:
+            raise _not_a_count(node, sql)
+        return conditions
     if isinstance(node, exp.Window):
         raise refuse("a window function looks at other rows", sql, node, "COUNT(*) ... GROUP BY")
     if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and node.is_star):
@@ -221,8 +224,8 @@ def _conditions_of_count(node: exp.Count, sql: str) -> Conditions:
     return (exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null())),)
 
 
-def _conditions_of_sum(node: exp.Sum, sql: str) -> Conditions:
-    """SUM(CASE WHEN p THEN 1 ELSE 0 END) counts the rows where p holds."""
+def counting_sum(node: exp.Sum) -> Conditions | None:
+    """SUM(CASE WHEN p THEN 1 ELSE 0 END) counts the rows where p holds; None for other sums."""
     argument = node.this.unnest()
     if argument.sql() == "1":
         return ()
@@ -235,7 +238,7 @@ def _conditions_of_sum(node: exp.Sum, sql: str) -> Conditions:
     results = [branch.args["true"].sql() for branch in branches]
     rest = otherwise.sql() if otherwise is not None else "0"
     if not results or not {*results, rest} <= {"0", "1"}:
-        raise _not_a_count(node, sql)
+        return None
     if results == ["1"] and rest == "0" and not (isinstance(argument, exp.Case) and argument.this):
         return conjuncts(branches[0].this)
     return (exp.EQ(this=argument.copy(), expression=exp.Literal.number(1)),)
@@ -244,7 +247,7 @@ def _conditions_of_sum(node: exp.Sum, sql: str) -> Conditions:
 def _not_a_count(node: exp.AggFunc, sql: str) -> SqlError:
     inner = node.this.sql(comments=False) if isinstance(node.this, exp.Expr) else "column"
     return refuse(
-        f"{node.sql_name()}({inner}) is not a count of rows",
+        f"{node.sql_name()}({inner}) is no count, sum, mean, variance, share or quantile of rows",
         sql,
         node,
         f"SELECT {inner}, COUNT(*) ... GROUP BY {inner}, and work it out from the answers",

@@ -7,8 +7,8 @@ decide it: the table is the product of their query sets.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -16,16 +16,24 @@ from sqlglot import exp
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.errors import SqlError
-from psephos.values import Array
+from psephos.domain.numbers import CellNumbers, numbers_of
+from psephos.errors import DomainError, SqlError, WorkloadError
+from psephos.values import Array, frozen
 from psephos.workload.product import Product, product, regroup
 from psephos.workload.queries import QuerySet, groups, identity, level, masks
+from psephos.workload.sql.aggregates import Count
 from psephos.workload.sql.clauses import Conditions, Key, conjuncts, wording
 from psephos.workload.sql.columns import ColumnNames
 from psephos.workload.sql.declared_values import some_values
 from psephos.workload.sql.evaluator import Evaluator
 from psephos.workload.sql.refusals import refuse, too_deep
-from psephos.workload.sql.statement import Count, Statement, read_statements
+from psephos.workload.sql.statement import Statement, read_statements
+from psephos.workload.statistics import (
+    LINEAR_KINDS,
+    Statistic,
+    build_statistic,
+    spread_numbers,
+)
 
 MERGE_LIMIT = 10_000
 """The most combinations of values that one condition looks at, unless the caller says more."""
@@ -63,6 +71,19 @@ def compile_sql(
     return merged, sql_products(tables, domain, merged, blocks)
 
 
+def compile_statistics(
+    domain: Domain,
+    statements: Sequence[str] | str,
+    *,
+    dialect: str | None = None,
+    merge_limit: int = MERGE_LIMIT,
+) -> tuple[Domain, list[Statistic]]:
+    """A statistic for every aggregate and grouping set, and the domain they are over."""
+    tables = read_sql(domain, statements, dialect=dialect, merge_limit=merge_limit)
+    merged, blocks = merge_attributes(domain, tables, merge_limit)
+    return merged, sql_statistics(tables, domain, merged, blocks)
+
+
 def read_sql(
     domain: Domain,
     statements: Sequence[str] | str,
@@ -96,7 +117,93 @@ def sql_products(
     tables: Sequence[CountTable], domain: Domain, merged: Domain, blocks: Sequence[tuple[str, ...]]
 ) -> list[Product]:
     """One product for every table, over the domain in which these blocks are merged."""
-    return [_product(table, domain, merged, blocks) for table in tables]
+    products = []
+    for table in tables:
+        if table.aggregate.kind not in LINEAR_KINDS:
+            raise refuse(
+                f"{table.aggregate.name} is no count or sum of rows, but follows from some",
+                table.statement.sql,
+                table.aggregate.place or "SELECT",
+                "COUNT(*) and SUM(column) here; in Python, Statistics.from_sql takes it as it is",
+            )
+        (part,) = _statistic(table, domain, merged, blocks, {}).products
+        products.append(replace(part, name=table.name))
+    return products
+
+
+def sql_statistics(
+    tables: Sequence[CountTable],
+    domain: Domain,
+    merged: Domain,
+    blocks: Sequence[tuple[str, ...]],
+    units: Mapping[str, str] | None = None,
+) -> list[Statistic]:
+    """A statistic for every table; `units` say what the numbers of attributes are in."""
+    return [_statistic(table, domain, merged, blocks, units or {}) for table in tables]
+
+
+def _statistic(
+    table: CountTable,
+    domain: Domain,
+    merged: Domain,
+    blocks: Sequence[tuple[str, ...]],
+    units: Mapping[str, str],
+) -> Statistic:
+    aggregate = table.aggregate
+    groups = _product(table, domain, merged, blocks)
+    if aggregate.kind == "count":
+        return build_statistic("count", merged, groups)
+    if aggregate.kind == "share":
+        whole, within = _whole(table, domain, merged, blocks)
+        return build_statistic(
+            "share", merged, groups, whole=whole, within=within, scale=aggregate.scale
+        )
+    if table.numbers is None:
+        raise SqlError(f"{aggregate.name} has no numbers", table.statement.sql)
+    axis, spread = spread_numbers(merged, table.numbers.attribute, table.numbers.cells)
+    try:
+        return build_statistic(
+            aggregate.kind,
+            merged,
+            groups,
+            of=table.numbers.text,
+            axis=axis,
+            numbers=table.numbers.cells,
+            spread=spread,
+            levels=aggregate.levels,
+            unit=units.get(table.numbers.text, ""),
+        )
+    except WorkloadError as error:
+        raise refuse(
+            str(error), table.statement.sql, aggregate.place or "SELECT", "another column"
+        ) from None
+
+
+def _whole(
+    table: CountTable, domain: Domain, merged: Domain, blocks: Sequence[tuple[str, ...]]
+) -> tuple[Product, tuple[str, ...]]:
+    """What shares are of: the table without the keys that are not partitioned by."""
+    names = {wording(key, table.statement.dialect).casefold() for key in table.aggregate.partition}
+    kept = tuple(key for key in table.keys if key.texts[0].casefold() in names)
+    if len(kept) < len(names):
+        raise refuse(
+            "PARTITION BY names a key that is not grouped by",
+            table.statement.sql,
+            table.aggregate.place or "SELECT",
+            "PARTITION BY a key of GROUP BY",
+        )
+    left = {name for key in kept for name in key.axes}
+    within = {name for key in table.keys if key not in kept for name in key.axes}
+    together = [set(block) for block in blocks if _is_joint(table, block)]
+    if left & within or any(left & block and within & block for block in together):
+        raise refuse(
+            "this partitions by a key of a column that another key looks at too",
+            table.statement.sql,
+            table.aggregate.place or "SELECT",
+            "keys of different columns",
+        )
+    whole = _product(replace(table, keys=kept), domain, merged, blocks)
+    return whole, (*within, *("*".join(block) for block in blocks if within & set(block)))
 
 
 @dataclass(frozen=True)
@@ -116,14 +223,25 @@ class TablePiece:
     level: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class SummedColumn:
+    """What is summed or averaged: a column, or an expression of one."""
+
+    text: str
+    attribute: str
+    cells: CellNumbers
+
+
+@dataclass(frozen=True, eq=False)
 class CountTable:
-    """One table of counts: the keys of a grouping set, and the conditions on its rows."""
+    """One table: the keys of a grouping set, the conditions on its rows, and its aggregate."""
 
     name: str
     statement: Statement
     keys: tuple[TablePiece, ...]
     conditions: tuple[TablePiece, ...]
+    aggregate: Count
+    numbers: SummedColumn | None = None
 
     @property
     def pieces(self) -> tuple[TablePiece, ...]:
@@ -172,7 +290,46 @@ def tables_of(statement: Statement, evaluator: Evaluator) -> Iterator[CountTable
             conditions = (*where, *filters[count])
             hidden = _hidden(pieces, conditions, statement.dialect)
             name = _name(grouping_set, count, statement, hidden)
-            yield CountTable(name, statement, pieces, conditions)
+            numbers = _numbers(count, statement, evaluator)
+            yield CountTable(name, statement, pieces, conditions, count, numbers)
+
+
+def _numbers(count: Count, statement: Statement, evaluator: Evaluator) -> SummedColumn | None:
+    """The numbers that an aggregate sums, cell by cell."""
+    argument = count.argument
+    if argument is None:
+        return None
+    text, domain = wording(argument, statement.dialect), evaluator.columns.domain
+    if isinstance(argument, exp.Column):
+        source = evaluator.columns.resolve(argument, statement.sql, statement.tables)
+        try:
+            if source.level is not None:
+                raise DomainError("it is a grouping, and its groups are no numbers")
+            return SummedColumn(source.name, source.name, numbers_of(domain[source.name]))
+        except DomainError as error:
+            raise refuse(
+                f"{text}: {error}", statement.sql, argument, "a column of numbers, or COUNT(*)"
+            ) from None
+    outcome = evaluator.key(argument, statement)
+    try:
+        values = [None if word == "(null)" else float(word) for word in outcome.labels]
+    except ValueError:
+        values = []
+    if len(outcome.axes) != 1 or not values or not all(map(_is_finite, values)):
+        raise refuse(
+            f"{text} is no number that one column decides",
+            statement.sql,
+            argument,
+            "a column of numbers, or CASE WHEN ... THEN number ELSE number END of one column",
+        )
+    known = np.array([value is not None for value in values])[outcome.codes]
+    cells = np.array([value or 0.0 for value in values])[outcome.codes]
+    whole = cells.astype(np.int64) if (cells == np.rint(cells)).all() else cells
+    return SummedColumn(text, outcome.axes[0], CellNumbers(frozen(whole), frozen(known)))
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is None or math.isfinite(value)
 
 
 def _different(keys: Iterable[TablePiece]) -> tuple[TablePiece, ...]:
@@ -315,12 +472,17 @@ def _product(
     names = [name for name in domain.names if name in attributes]
     factors: dict[str, QuerySet] = {}
     for block in blocks:
-        if any(len(piece.axes) > 1 and set(piece.axes) <= set(block) for piece in table.pieces):
+        if _is_joint(table, block):
             factors["*".join(block)] = _query_set(table, block, domain)
             names = [name for name in names if name not in block]
     for name in names:
         factors[name] = _query_set(table, (name,), domain)
     return regroup(product(factors, name=table.name), domain, merged)
+
+
+def _is_joint(table: CountTable, block: Sequence[str]) -> bool:
+    """Does a piece of the table look at several attributes of a block at once?"""
+    return any(len(piece.axes) > 1 and set(piece.axes) <= set(block) for piece in table.pieces)
 
 
 def _query_set(table: CountTable, block: tuple[str, ...], domain: Domain) -> QuerySet:

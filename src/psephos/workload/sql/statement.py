@@ -11,13 +11,13 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
 from psephos.errors import SqlError
+from psephos.workload.sql.aggregates import Count, read_aggregate
 from psephos.workload.sql.clauses import (
     Conditions,
     Key,
     check_aliases,
     check_selected,
     conjuncts,
-    count_conditions,
     group_key,
     grouping_sets,
     is_count,
@@ -55,14 +55,6 @@ REFUSED_CLAUSES: dict[str, tuple[str, str, str]] = {
     "qualify": ("QUALIFY", "QUALIFY looks at other rows", "a condition in WHERE"),
 }
 ALLOWED_CLAUSES = frozenset({"expressions", "from_", "where", "group", "order"})
-
-
-@dataclass(frozen=True)
-class Count:
-    """An aggregate: its name, and the conditions under which a row counts."""
-
-    name: str
-    conditions: Conditions
 
 
 @dataclass(frozen=True)
@@ -155,9 +147,7 @@ def _statement(select: exp.Select, sql: str, dialect: str, columns: ColumnNames)
         table=table.name,
         tables=frozenset({table.alias_or_name.casefold()}),
         conditions=conjuncts(where.this if where else None),
-        counts=tuple(
-            Count(item.alias or item.sql(dialect), count_conditions(item, sql)) for item in counts
-        ),
+        counts=tuple(read_aggregate(item, sql, dialect) for item in counts),
         sets=key_sets,
     )
     for count in statement.counts:

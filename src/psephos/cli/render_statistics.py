@@ -1,0 +1,154 @@
+"""Statistics in the terminal: sums, means, shares and quantiles, and changes between editions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from psephos.release.change import EditionChange
+    from psephos.release.forecast import Forecast
+    from psephos.release.statistic_forecast import StatisticForecast
+
+
+def rich_statistics(
+    table: Table, labels: Sequence[str], numbers: pa.Table, most: int
+) -> RenderableType:
+    """Sums, means, shares and quantiles: labels, what a number is, the number, its interval."""
+    for name in (*labels, "statistic"):
+        table.add_column(name)
+    for head in ("value", "noise interval") if "low" in numbers.column_names else ("value",):
+        table.add_column(head, justify="right")
+    for row in numbers.slice(0, most).to_pylist():
+        unit = row["unit"] if row["unit"] not in row["statistic"].split() else ""
+        words = [escape(str(row[name])) for name in labels]
+        words += [escape(f"{row['statistic']} ({unit})" if unit else row["statistic"])]
+        value = row["value"]
+        words.append("no rows" if value != value else value_text(value))
+        if "low" in row:
+            words.append(f"{value_text(row['low'])} to {value_text(row['high'])}")
+        table.add_row(*words)
+    if numbers.num_rows > most:
+        table.caption = f"and {numbers.num_rows - most:,} more rows in the files"
+    return table
+
+
+def plain_rows(numbers: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a table; a number that is none, or has no end, is null, as JSON has neither."""
+    rows = numbers.to_pylist()
+    return [
+        {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        for row in rows
+    ]
+
+
+def forecasts(forecast: Forecast) -> tuple[dict[str, Any], RenderableType]:
+    """How wide the intervals of statistics are on a stand-in, for programs and for people."""
+    from psephos.release.statistic_forecast import statistic_forecasts
+
+    stand_in, statistics = statistic_forecasts(forecast)
+    plain = {"stand_in": stand_in, "tables": [asdict(each) for each in statistics]}
+    return plain, _forecast_table(stand_in, statistics)
+
+
+def _forecast_table(stand_in: str, statistics: Sequence[StatisticForecast]) -> RenderableType:
+    """A table for people; nothing if there are none."""
+    if not statistics:
+        return ""
+    table = Table(title=f"Statistics on {stand_in}: a forecast, no promise")
+    for name in ("table", "statistic"):
+        table.add_column(name)
+    for head in ("numbers", "± typical", "± widest", "too few rows"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for each in statistics:
+        widths = (f"{value_text(each.typical)}", f"{value_text(each.widest)}")
+        words = (escape(each.table), escape(f"{each.statistic} ({each.unit})"))
+        table.add_row(*words, f"{each.numbers:,}", *widths, f"{each.untold:,}")
+    return table
+
+
+def value_text(number: float) -> str:
+    """A number of a statistic, with about five digits."""
+    return f"{number:,.0f}" if abs(number) >= 10_000 else f"{number:,.5g}"
+
+
+def rich_changes(changes: EditionChange, names: Sequence[str]) -> list[RenderableType]:
+    """The change of some tables, and what it means."""
+    return [*(rich_change(changes, name) for name in names), change_words(changes)]
+
+
+def rich_change(changes: EditionChange, name: str, most: int = 40) -> RenderableType:
+    """The change of one table: old, new, difference with its interval, percent."""
+    numbers = changes.table(name)
+    labels = numbers.column_names[: numbers.column_names.index("old")]
+    old, new = changes.editions
+    mark = "made up: " if changes.simulation else ""
+    table = Table(title=escape(f"{mark}{name}: {old} to {new}"))
+    shown = [label for label in labels if label != "unit"]
+    for label in shown:
+        table.add_column(label)
+    errors, percent = "low" in numbers.column_names, "percent" in numbers.column_names
+    heads = [old, new, "change", *(["noise interval"] * errors), *(["percent"] * percent)]
+    for head in heads:
+        table.add_column(escape(head), justify="right")
+    for row in numbers.slice(0, most).to_pylist():
+        words = [escape(str(row[label])) for label in shown]
+        words += [value_text(row["old"]), value_text(row["new"]), f"{row['change']:+,.5g}"]
+        if errors:
+            words.append(f"{row['low']:+,.5g} to {row['high']:+,.5g}")
+        if percent:
+            words.append(_percent_text(row))
+        table.add_row(*words)
+    if numbers.num_rows > most:
+        table.caption = f"and {numbers.num_rows - most:,} more rows (--output writes them all)"
+    return table
+
+
+def _percent_text(row: dict[str, Any]) -> str:
+    if not math.isfinite(row["percent"]):
+        return "–"
+    text = f"{row['percent']:+,.2f} %"
+    ends = [row.get(end, math.nan) for end in ("percent_low", "percent_high")]
+    return f"{text} ({ends[0]:+,.2f} to {ends[1]:+,.2f})" if all(map(math.isfinite, ends)) else text
+
+
+def change_words(changes: EditionChange) -> str:
+    """What differences and intervals are, and which tables have none."""
+    text = (
+        "Differences of the consistent views. The two releases have independent noise; intervals "
+        f"at {changes.confidence:.0%} cover the privacy noise of both, and nothing else."
+    )
+    left_out = "; ".join(f"{name}: {why}" for name, why in changes.left_out.items())
+    return f"{text}\nleft out: {left_out}" if left_out else text
+
+
+def plain_change(changes: EditionChange, names: Sequence[str]) -> dict[str, Any]:
+    """The change of some tables as plain values."""
+    return {
+        "editions": list(changes.editions),
+        "confidence": changes.confidence,
+        "tables": {name: plain_rows(changes.table(name)) for name in names},
+        "left_out": dict(changes.left_out),
+    }
+
+
+def write_change(changes: EditionChange, names: Sequence[str], output: Path | None) -> str:
+    """Write the change of one table to a file, and say so."""
+    if output is None:
+        return ""
+    from psephos.errors import ReleaseError
+    from psephos.release.files import write_rows
+
+    if len(names) != 1:
+        raise ReleaseError(f"--output takes one table; add --table, of {', '.join(names)}")
+    write_rows(changes.table(names[0]), output)
+    return f"written: {output}"

@@ -1,0 +1,235 @@
+"""What changed between two editions of the data: differences of tables, with their noise.
+
+Two bundles that were measured one after the other have independent noise, so that the noise of a
+difference is known as exactly as that of each number. Differences come from the consistent views,
+which are unbiased. A percent change is a ratio, and has the interval of one (psephos.infer
+.statistics); it knows no end where the old number may be zero. The change of a mean, a share or a
+quantile lies between the ends of two intervals that both hold as often as needed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from psephos.errors import ReleaseError, a_path
+from psephos.infer.joint_noise import JointNoise
+from psephos.infer.statistics import joint_noise, ratio_ends
+from psephos.release.ask import opened_bundle
+from psephos.release.bundle import Bundle
+from psephos.release.labels import marked, table_labels
+from psephos.release.spec.tables import Table
+from psephos.release.statistics import derived_values, plain_values, statistic_labels
+from psephos.report.html import HtmlTable, notebook_html
+from psephos.values import Array
+
+SHOWN_CHANGES = 200
+"""Rows of a table that a notebook shows."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EditionChange:
+    """The change of every table that two bundles share."""
+
+    old: Bundle
+    new: Bundle
+    tables: Mapping[str, pa.Table]
+    """By name: labels, old, new, change, its interval, percent."""
+    left_out: Mapping[str, str]
+    """Tables of one bundle without a match, and why."""
+    confidence: float
+
+    @property
+    def simulation(self) -> bool:
+        """Is one of them a rehearsal?"""
+        return self.old.simulation or self.new.simulation
+
+    @property
+    def editions(self) -> tuple[str, str]:
+        """What the two editions are called."""
+        first, second = (bundle.manifest["edition"] for bundle in (self.old, self.new))
+        return first or self.old.path.name, second or self.new.path.name
+
+    def table(self, name: str) -> pa.Table:
+        """The change of one table."""
+        if name not in self.tables:
+            why = self.left_out.get(name, f"have {', '.join(self.tables)}")
+            raise ReleaseError(f"no change of table {name!r}: {why}")
+        return self.tables[name]
+
+    def __repr__(self) -> str:
+        old, new = self.editions
+        return f"EditionChange({old!r} to {new!r}: {len(self.tables)} tables)"
+
+    def _repr_html_(self) -> str:
+        pages = []
+        for name, table in self.tables.items():
+            rows = [
+                [f"{x:,.4g}" if isinstance(x, float) else str(x) for x in row.values()]
+                for row in table.slice(0, SHOWN_CHANGES).to_pylist()
+            ]
+            pages.append(HtmlTable.of(name, table.column_names, rows))
+        return notebook_html(*pages)
+
+
+def change(
+    old: Bundle | str | os.PathLike[str], new: Bundle | str | os.PathLike[str]
+) -> EditionChange:
+    """The change of all tables of the same name and layout between two editions; free of charge.
+
+    Args:
+        old: the bundle of the earlier edition, or its directory
+        new: that of the later one
+    """
+    bundles = [_bundle(each) for each in (old, new)]
+    first, second = bundles
+    _check_independent(first, second)
+    confidences = {float(bundle.job.file.output.confidence) for bundle in bundles}
+    if len(confidences) > 1:
+        raise ReleaseError(
+            "the two releases have intervals at different confidences; compare releases of one"
+        )
+    (confidence,) = confidences
+    later = {table.name: table for table in second.job.tables}
+    tables, left_out = {}, {}
+    for table in first.job.tables:
+        other = later.pop(table.name, None)
+        if other is None:
+            left_out[table.name] = "only the old release has it"
+        elif _labels(first, table) != _labels(second, other):
+            left_out[table.name] = "it is laid out otherwise in the two releases"
+        else:
+            tables[table.name] = _changed(first, second, table, other, confidence)
+    left_out |= dict.fromkeys(later, "only the new release has it")
+    if not tables:
+        why = "; ".join(f"{name!r}: {words}" for name, words in left_out.items())
+        raise ReleaseError(f"the two releases share no table ({why})")
+    return EditionChange(first, second, tables, left_out, confidence)
+
+
+def _bundle(given: Bundle | str | os.PathLike[str]) -> Bundle:
+    if not isinstance(given, Bundle):
+        a_path(given, "a bundle", ReleaseError)
+    return opened_bundle(given)
+
+
+def _check_independent(old: Bundle, new: Bundle) -> None:
+    """Refuse bundles of one state of the data, or with measurements in common."""
+    datasets = [bundle.all_requests[-1].receipt["dataset_id"] for bundle in (old, new)]
+    editions = [bundle.manifest["edition"] for bundle in (old, new)]
+    if datasets[0] == datasets[1] and editions[0] == editions[1]:
+        state = f"edition {editions[0]!r}" if editions[0] else "the same state"
+        raise ReleaseError(
+            f"both releases are of {state} of the same data, so nothing changed between them but "
+            "noise; give releases of new data an `edition`"
+        )
+    keys = [{_identity(request) for request in bundle.all_requests} for bundle in (old, new)]
+    if keys[0] & keys[1] and not (old.simulation or new.simulation):
+        raise ReleaseError(
+            "the second release builds on measurements of the first, so they share their noise; "
+            "compare it with a release that it does not build on"
+        )
+
+
+def _identity(request: Any) -> tuple[str, str]:
+    charge = request.receipt.get("charge") or {}
+    return request.receipt["dataset_id"], str(charge.get("number"))
+
+
+def _labels(bundle: Bundle, table: Table) -> dict[str, list[str]]:
+    if table.statistics:
+        return statistic_labels(table, bundle.job.workload.domain)
+    return table_labels(bundle.job.workload, table)
+
+
+def _changed(old: Bundle, new: Bundle, table: Table, other: Table, confidence: float) -> pa.Table:
+    """One table: old and new number, the difference, and percent where numbers are linear."""
+    sides = ((old, table), (new, other))
+    before, after = (_numbers(bundle, each) for bundle, each in sides)
+    columns: dict[str, Array] = {"old": before, "new": after, "change": after - before}
+    exact = old.views.has_errors and new.views.has_errors
+    if exact and table.derived:
+        # Both hold at once: their noise is independent.
+        each = [_derived_ends(bundle, side, math.sqrt(confidence)) for bundle, side in sides]
+        columns |= {"low": each[1][0] - each[0][1], "high": each[1][1] - each[0][0]}
+    elif exact:
+        columns |= _linear_columns(old, new, table, other, before, after, confidence)
+    else:
+        columns["percent"] = _percent(before, after)
+    simulation = old.simulation or new.simulation
+    return marked(_labels(old, table), columns, simulation)
+
+
+def _numbers(bundle: Bundle, table: Table) -> Array:
+    workload, answers = bundle.job.workload, bundle.views.consistent
+    if table.statistics:
+        return plain_values(table, workload, answers)
+    return np.asarray(answers[table.rows(workload)], dtype=float)
+
+
+def _derived_ends(bundle: Bundle, table: Table, confidence: float) -> tuple[Array, Array]:
+    workload = bundle.job.workload
+    noise = joint_noise(bundle.views.estimate, table.workload(workload))
+    values = derived_values(table, workload, bundle.views.consistent, noise, confidence)
+    if values.low is None or values.high is None:
+        raise ReleaseError(f"table {table.name!r} has no intervals")
+    return values.low, values.high
+
+
+def _linear_columns(
+    old: Bundle,
+    new: Bundle,
+    table: Table,
+    other: Table,
+    before: Array,
+    after: Array,
+    confidence: float,
+) -> dict[str, Array]:
+    """Standard error, interval and percent change of counts and sums."""
+    noises = [
+        joint_noise(bundle.views.estimate, each.workload(bundle.job.workload))
+        for bundle, each in ((old, table), (new, other))
+    ]
+    noise = _side_by_side(*noises)
+    places = np.arange(len(before))
+    earlier, later = noise.some(places), noise.some(len(before) + places)
+    stderr = np.hypot(noises[0].stderr, noises[1].stderr)
+    if noise.columns is None:
+        half = noise.bounds(confidence)[1] * stderr
+    else:
+        half = noise.half_widths(later - earlier, confidence)
+    gap = after - before
+    low, high = ratio_ends(after, before, later, earlier, noise, confidence)
+    negative = any(each.numbers is not None and each.numbers.low < 0 for each in table.statistics)
+    floor = -np.inf if negative else 0.0
+    return {
+        "stderr": stderr,
+        "low": gap - half,
+        "high": gap + half,
+        "percent": _percent(before, after),
+        "percent_low": 100 * (np.maximum(low, floor) - 1),
+        "percent_high": 100 * (high - 1),
+    }
+
+
+def _percent(before: Array, after: Array) -> Array:
+    """The percent change; none from nothing."""
+    return np.where(before > 0, 100 * (after / np.where(before > 0, before, 1) - 1), np.nan)
+
+
+def _side_by_side(one: JointNoise, other: JointNoise) -> JointNoise:
+    """The noises of two releases, which have nothing in common."""
+    noises, rows = (*one.noises, *other.noises), (*one.rows, *other.rows)
+    stderr = np.concatenate([one.stderr, other.stderr])
+    if one.columns is None or other.columns is None or one.drawn or other.drawn:
+        return JointNoise(noises, rows, stderr)
+    columns = np.zeros((len(stderr), one.columns.shape[1] + other.columns.shape[1]))
+    columns[: len(one.stderr), : one.columns.shape[1]] = one.columns
+    columns[len(one.stderr) :, one.columns.shape[1] :] = other.columns
+    return JointNoise(noises, rows, stderr, columns)
