@@ -92,7 +92,9 @@ def test_numbers_of_bins_are_their_representatives():
     bins = ps.Attribute.bins([0, 10, math.inf])
     with pytest.raises(ps.WorkloadError, match=r"'x': the bin from 10 to inf.*representatives ="):
         ps.Workload(ps.Domain.of(x=bins), [ps.product(x=ps.sums())])
-    declared = bins.with_representatives([4, 25.5]).with_level("all", [0]).with_unknown("other")
+    declared = bins.with_representatives([4, 25.5]).with_level("all", [0])
+    assert declared.with_missing("none").representatives == (4, 25.5)
+    declared = declared.with_unknown("other")
     W = ps.Workload(ps.Domain.of(x=declared), [ps.product(x=ps.sums())])
     assert W.answer(np.array([2, 2, 7])).tolist() == [59.0]
     assert pickle.loads(pickle.dumps(declared)).representatives == (4, 25.5)

@@ -388,7 +388,8 @@ class Attribute(Value):
             for lv in self.levels
         )
         names = (*self.labels, label) if named else None
-        return replace(self, values=(*self.values, None), names=names, levels=levels)
+        fields = {"values": (*self.values, None), "names": names, "levels": levels}
+        return self._changed(self.representatives, **fields)
 
     def with_level(
         self, name: str, groups: int | str | Sequence[Any] | Mapping[str, Sequence[Any]]
