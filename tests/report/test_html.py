@@ -8,6 +8,8 @@ import re
 from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import vl_convert
 from jinja2 import UndefinedError
@@ -19,7 +21,9 @@ from psephos.domain.domain import Domain
 from psephos.engines import owner_check
 from psephos.engines.protocol import Mismatch
 from psephos.errors import ShapeError
+from psephos.infer.statistics import StatisticAnswers, Statistics, StatisticValues
 from psephos.release.ask import ask
+from psephos.release.change import EditionChange
 from psephos.release.forecast import forecast_measured as plan
 from psephos.release.method import ReleaseMethod
 from psephos.release.page import page_of
@@ -180,11 +184,17 @@ NOTEBOOK_VALUES = {
     "Bundle": lambda bundle: bundle,
     "CheckReport": lambda bundle: owner_check.CheckReport(3, (MISMATCH,)),
     "Domain": lambda bundle: PETS,
+    "EditionChange": lambda bundle: EditionChange(
+        bundle, bundle, {HOSTILE: pa.table({"pet": [HOSTILE]})}, {}, 0.95
+    ),
     "Forecast": lambda bundle: plan(bundle.job, draws=19),
     "PlanForecast": lambda bundle: plan_forecast(
         bundle.job, ReleaseMethod("Uniform", {}, HOSTILE), plan(bundle.job, draws=19)
     ),
     "Reply": lambda bundle: ask(bundle, SQL.replace("<> '&<i>'", "= 'dog'"), draws=19),
+    "StatisticAnswers": lambda bundle: StatisticAnswers(
+        Statistics(PETS, [psephos.share(HOSTILE)]), (StatisticValues(np.array([0.5, 0.5])),), 0.95
+    ),
     "Strategy": lambda bundle: replace(bundle.strategy, name=HOSTILE),
     "Verification": lambda bundle: Verification("b", (Check(HOSTILE, True, HOSTILE),)),
     "Workload": lambda bundle: Workload(

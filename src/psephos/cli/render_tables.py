@@ -68,11 +68,13 @@ def rich_cross_table(cross: CrossTable, title: str, most: int = MOST_LINES) -> R
     if cross.fixed:
         title += f"\n{', '.join(_equation(*pair) for pair in cross.fixed)}"
     across = " × ".join(axis.title for axis in cross.columns.axes)
+    if across and cross.statistic:
+        title += f"\n{cross.statistic}"
     table = Table(title=f"{title}\nacross: {across}" if across else title)
     for axis in cross.rows.axes:
         table.add_column(escape(axis.title))
     for j in range(columns):
-        table.add_column(escape(", ".join(head.columns.words(j)) or cross.value), justify="right")
+        table.add_column(escape(", ".join(head.columns.words(j)) or cross.heading), justify="right")
     for i, total in enumerate(head.rows.totals):
         words = list(head.rows.words(i))
         words[-1:] = ["  " * head.rows.depth(i) + word for word in words[-1:]]

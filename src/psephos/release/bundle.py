@@ -336,8 +336,10 @@ class Bundle:
         return table
 
     def _table(self, name: str) -> Table:
-        (table,) = [table for table in self.job.tables if table.name == name]
-        return table
+        tables = {table.name: table for table in self.job.tables}
+        if name not in tables:
+            raise ReleaseError(f"no table {name!r}; have {', '.join(tables)}")
+        return tables[name]
 
     def _title(self, table: Table) -> str:
         return f"Rehearsal: {table.title}" if self.simulation else table.title
