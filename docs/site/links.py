@@ -53,4 +53,4 @@ def broken_links(site: Path) -> list[str]:
 
 if __name__ == "__main__":
     BROKEN = broken_links(Path(sys.argv[1]).resolve())
-    sys.exit("\n".join(BROKEN))
+    sys.exit("\n".join(BROKEN) or 0)
