@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 import psephos as ps
-from psephos.cli.app import SparseLines, app, main
+from psephos.cli.app import app, main
 from psephos.cli.render import search_words
+from psephos.cli.terminal import SparseLines
 from psephos.kernel.budget import epsilon
 from psephos.release import run as release_run
 from psephos.release.preflight import open_ledger
@@ -204,7 +205,9 @@ def test_ctrl_c_says_what_is_charged(folder, command, words, disguise, monkeypat
     def interrupted(*_, **__):
         raise disguise
 
-    monkeypatch.setattr("psephos.cli.app.INTERRUPTS", [2] * (disguise is not KeyboardInterrupt))
+    monkeypatch.setattr(
+        "psephos.cli.terminal.INTERRUPTS", [2] * (disguise is not KeyboardInterrupt)
+    )
     monkeypatch.setattr(release_run, command, interrupted)
     result = run(command, folder)
     assert result.exit_code == 130
@@ -407,7 +410,7 @@ def test_an_interrupted_plan_shows_the_best_so_far(folder, monkeypatch):
 
 def test_progress_is_lines_where_there_is_no_terminal(capsys, monkeypatch):
     moments = iter([0.0, 1.0, 3.0, 4.0, 9.0])
-    monkeypatch.setattr("psephos.cli.app.time.monotonic", lambda: next(moments))
+    monkeypatch.setattr("psephos.cli.terminal.time.monotonic", lambda: next(moments))
     lines = SparseLines()
     for words in ("first", "second", "third", "second"):
         lines(words)

@@ -10,21 +10,17 @@ A command imports what it runs by itself, so that no command waits for the libra
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from psephos.cli import render, render_plans, render_statistics, render_tables
 from psephos.cli.render_persons import persons_words, plain_persons, rich_persons
-from psephos.errors import BudgetExceededError, LedgerError, PsephosError, SourceError
+from psephos.cli.terminal import INTERRUPTS, complain, out, progress, report_errors, show
 from psephos.version import __version__
 
 if TYPE_CHECKING:
@@ -49,22 +45,12 @@ NO_LEDGER = (
     "no ledger was made: its unit and budget are for life, and the check found errors; mend the "
     "release file or the data, then run this again"
 )
-EXIT_CODES: list[tuple[type[PsephosError], int]] = [
-    (BudgetExceededError, 3),
-    (LedgerError, 4),
-    (SourceError, 5),
-    (PsephosError, 2),
-]
-STOPPED = "stopped; nothing was charged"
 GOES_ON = (
     "stopped; what was charged stays in the ledger: run the same command again, it goes on "
     "without a second charge"
 )
 SHOWN_TABLES = 3
 """The most tables of a release that the terminal shows."""
-LINE_SECONDS = 2.0
-"""Between two lines of progress, where there is no terminal."""
-INTERRUPTS: list[int] = []
 # click's own, which typer keeps in different places from version to version
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -74,7 +60,7 @@ def _version(
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     if version:
-        _out().print(f"psephos {__version__}")
+        out().print(f"psephos {__version__}")
         raise typer.Exit
 
 
@@ -85,11 +71,11 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Draft a release file from the names and types of a table's columns; no entry is read."""
-    with _report_errors(as_json):
+    with report_errors(as_json):
         from psephos.release.spec.draft import write_draft
 
         write_draft(data, output)
-        _show(as_json, {"written": str(output)}, f"{output} is drafted; look for CONFIRM in it")
+        show(as_json, {"written": str(output)}, f"{output} is drafted; look for CONFIRM in it")
 
 
 @app.command()
@@ -102,7 +88,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """PRIVATE, for the owner: compare schema and data; make the data set's ledger when asked."""
-    with _report_errors(as_json):
+    with report_errors(as_json):
         from psephos.release.preflight import check_release, create_ledger, ledger_trouble
         from psephos.release.request import Job
 
@@ -117,7 +103,7 @@ def check(
         note = "" if ledger is None else f"ledger made: {ledger}"
         if create and not report.ok:
             note = plain["no_ledger"] = NO_LEDGER
-        _show(as_json, plain, str(report), note)
+        show(as_json, plain, str(report), note)
         if trouble is not None:
             raise typer.Exit(4) if as_json else trouble
         if not report.ok:
@@ -137,7 +123,7 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """The error of every table and of rival strategies, before anything is spent; no data."""
-    with _report_errors(as_json):
+    with report_errors(as_json):
         from psephos.release.forecast import (
             Forecast,
             budget_shortage,
@@ -162,9 +148,9 @@ def plan(
                 for forecast in forecasts
             ]
             shortages = "\n".join(filter(None, (plan["shortage"] for plan in plans)))
-            _show(as_json, plans, render.rich_comparison(forecasts), shortages)
+            show(as_json, plans, render.rich_comparison(forecasts), shortages)
             return
-        with _progress(as_json) as say:
+        with progress(as_json) as say:
             cells = cell_rmse(job)
             forecast = plan_job(
                 job,
@@ -184,7 +170,7 @@ def plan(
             plain["workbook"] = render.workbook_words(job) or None
             words = (render.choice_words(job), persons_words(job), render.workbook_words(job))
             note = "\n".join(filter(None, words))
-            _show(as_json, plain, render_plans.rich_plan_forecast(forecast), note)
+            show(as_json, plain, render_plans.rich_plan_forecast(forecast), note)
             return
         plain = render.plain_plan(forecast, simulated)
         method = method_of(job)
@@ -205,7 +191,7 @@ def plan(
         notes = (render.choice_words(job), persons_words(job), render.workbook_words(job))
         note = "\n".join(filter(None, (note, *notes)))
         plain["statistics"], table = render_statistics.forecasts(forecast)
-        _show(as_json, plain, render.rich_plan(forecast, simulated), table, note)
+        show(as_json, plain, render.rich_plan(forecast, simulated), table, note)
 
 
 @app.command()
@@ -216,10 +202,10 @@ def rehearse(
     as_json: Json = False,
 ) -> None:
     """The whole run on made-up data from the public schema: safe to show to anyone."""
-    with _report_errors(as_json):
+    with report_errors(as_json):
         from psephos.release.run import rehearse as rehearse_job
 
-        with _progress(as_json) as say:
+        with progress(as_json) as say:
             bundle = rehearse_job(release, rows=rows, seed=seed, progress=say)
         _show_bundle(as_json, bundle, "REHEARSAL on made-up data")
 
@@ -233,7 +219,7 @@ def release(
     as_json: Json = False,
 ) -> None:
     """The real run: charge the ledger, measure, write the bundle. Run again, it charges nothing."""
-    with _report_errors(as_json, GOES_ON):
+    with report_errors(as_json, GOES_ON):
         from psephos.release.preflight import open_ledger
         from psephos.release.request import Job
         from psephos.release.run import release as release_job
@@ -241,7 +227,7 @@ def release(
         job = Job.read(release)
         ledger = open_ledger(job)
         before = ledger.spent()
-        with _progress(as_json) as say:
+        with progress(as_json) as say:
             bundle = release_job(job, unchecked=unchecked, ledger=ledger, progress=say)
         charge = ledger.spent() - before
         text = "this run spent nothing: it was paid for"
@@ -259,11 +245,11 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Check a bundle without the data: hashes, receipt, every number from the noisy integers."""
-    with _report_errors(as_json):
+    with report_errors(as_json):
         from psephos.release.verify import verify as verify_bundle
 
         verification = verify_bundle(bundle, ledger=ledger)
-        _show(as_json, verification.as_dict(), str(verification))
+        show(as_json, verification.as_dict(), str(verification))
         if not verification.ok:
             raise typer.Exit(1)
 
@@ -283,7 +269,7 @@ def ask(
     as_json: Json = False,
 ) -> None:
     """Answer further questions from past measurements, free; or say what they would cost."""
-    with _report_errors(as_json):
+    with report_errors(as_json):
         from psephos.release.ask import ask as ask_bundle
         from psephos.release.ask import laid_out_reply, price
         from psephos.release.bundle import Bundle
@@ -291,14 +277,14 @@ def ask(
         past = Bundle.open(bundle)
         if plus_minus is not None:
             cost = price(past, sql, plus_minus, dialect=dialect)
-            _show(as_json, render.plain_price(past, cost), render.price_words(past, sql, cost))
+            show(as_json, render.plain_price(past, cost), render.price_words(past, sql, cost))
             return
         reply = ask_bundle(past, sql, dialect=dialect, model=model)
         caution = render.PLAN_CAUTION if reply.view == "plan" else None
         plain = {"cost": 0, "view": reply.view, "caution": caution}
         plain["rows"] = render_statistics.plain_rows(reply.table)
         tables = laid_out_reply(past, reply, sql, dialect)
-        _show(as_json, plain, render_tables.rich_reply(reply, tables, simulation=past.simulation))
+        show(as_json, plain, render_tables.rich_reply(reply, tables, simulation=past.simulation))
 
 
 @app.command()
@@ -310,14 +296,14 @@ def change(
     as_json: Json = False,
 ) -> None:
     """What changed between two editions of the data: differences with their noise, free."""
-    with _report_errors(as_json):
+    with report_errors(as_json):
         from psephos.release.change import change as change_of
 
         changes = change_of(old, new)
         names = [table] if table is not None else list(changes.tables)
         written = render_statistics.write_change(changes, names, output)
         plain = render_statistics.plain_change(changes, names)
-        _show(as_json, plain, *render_statistics.rich_changes(changes, names), written)
+        show(as_json, plain, *render_statistics.rich_changes(changes, names), written)
 
 
 @app.command()
@@ -332,7 +318,7 @@ def synthesize(
     as_json: Json = False,
 ) -> None:
     """Make up rows that answer like a release's published tables, free; nobody is in them."""
-    with _report_errors(as_json), _progress(as_json) as say:
+    with report_errors(as_json), progress(as_json) as say:
         from psephos.release.bundle import Bundle
         from psephos.release.files import write_rows
         from psephos.release.synthesize import rows_from
@@ -343,7 +329,7 @@ def synthesize(
         write_rows(made_up.table.to_arrow(), output)
         plain = {"cost": 0, "output": str(output), "simulation": past.simulation}
         plain |= made_up.quality.facts()
-        _show(as_json, plain, render.rich_quality(made_up.quality, str(output)))
+        show(as_json, plain, render.rich_quality(made_up.quality, str(output)))
 
 
 @app.command()
@@ -352,7 +338,7 @@ def budget(
     as_json: Json = False,
 ) -> None:
     """What was spent on a data set, on what, and what is left."""
-    with _report_errors(as_json):
+    with report_errors(as_json):
         if ledger.suffix in (".toml", ".yaml", ".yml", ".json") or ledger.is_dir():
             from psephos.release.preflight import open_ledger
             from psephos.release.request import Job
@@ -363,7 +349,7 @@ def budget(
 
             account = Ledger.open(ledger)
         account.verify()
-        _show(as_json, render.plain_ledger(account), render.rich_ledger(account))
+        show(as_json, render.plain_ledger(account), render.rich_ledger(account))
 
 
 @app.command()
@@ -372,12 +358,12 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Attack this installation with made-up neighbours; prints lower bounds, opens no data."""
-    with _report_errors(as_json):
+    with report_errors(as_json):
         from psephos.audit.audit import audit as audit_here
 
-        with _progress(as_json) as say:
+        with progress(as_json) as say:
             report = audit_here(seconds=seconds, progress=lambda name, share: say(name))
-        _show(as_json, json.loads(report.to_json()), str(report))
+        show(as_json, json.loads(report.to_json()), str(report))
         if not report.ok:
             raise typer.Exit(1)
 
@@ -388,7 +374,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """The main job on real data: 214,144 men of the 1960 census, from file to report."""
-    with _report_errors(as_json):
+    with report_errors(as_json):
         from threadpoolctl import threadpool_limits
 
         from psephos.cli.demo import prepare
@@ -402,29 +388,29 @@ def demo(
             if not is_checked(job):
                 report = check_release(job)
                 if not as_json:
-                    _show(as_json, [], f"owner's check: {'passed' if report.ok else report}")
+                    show(as_json, [], f"owner's check: {'passed' if report.ok else report}")
             if not job.ledger.exists():
                 create_ledger(job)
             if not job.bundle.exists():
-                with _progress(as_json) as say:
+                with progress(as_json) as say:
                     forecast = plan_job(
                         job, progress=lambda name, gain: say(f"{name}: {gain:.2f}×")
                     )
                 if not as_json:
-                    _show(as_json, [], render.rich_plan(forecast))
+                    show(as_json, [], render.rich_plan(forecast))
             release(place, as_json=as_json)
             if not as_json:
-                _show(as_json, [], f"try: psephos ask {job.bundle} {QUESTION!r}")
-                _show(as_json, [], f"     psephos verify {job.bundle}")
+                show(as_json, [], f"try: psephos ask {job.bundle} {QUESTION!r}")
+                show(as_json, [], f"     psephos verify {job.bundle}")
 
 
 @app.command()
 def plans(as_json: Json = False) -> None:
     """List the plans: their operators, whose they are, and when to use them."""
-    with _report_errors(as_json):
+    with report_errors(as_json):
         from psephos.plans import PLANS
 
-        _show(
+        show(
             as_json,
             render_plans.plain_plans(PLANS.values()),
             render_plans.rich_plans(PLANS.values()),
@@ -446,14 +432,14 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Try plans on public or made-up rows, side by side; no data is read and nothing is spent."""
-    with _report_errors(as_json), _progress(as_json) as say:
+    with report_errors(as_json), progress(as_json) as say:
         from psephos.release.comparison import compare_plans
 
         chosen = None if names is None else [name.strip() for name in names.split(",")]
         table = compare_plans(
             release, plans=chosen, stand_in=stand_in, rows=rows, trials=trials, progress=say
         )
-        _show(as_json, render_plans.plain_plan_errors(table), render_plans.rich_plan_errors(table))
+        show(as_json, render_plans.plain_plan_errors(table), render_plans.rich_plan_errors(table))
 
 
 @app.command()
@@ -461,86 +447,7 @@ def schema(as_json: Json = True) -> None:
     """The JSON Schema of a release file, for editors."""
     from psephos.release.spec.file import json_schema
 
-    _show(True, json_schema(), "")
-
-
-# ---- showing -----------------------------------------------------------------------------------
-
-
-def _out() -> Console:
-    return Console(highlight=False, no_color=True if os.environ.get("NO_COLOR") else None)
-
-
-@contextmanager
-def _report_errors(as_json: bool, stopped: str = STOPPED) -> Iterator[None]:
-    """Mistakes in one way: a text on standard error, or JSON, and a code for scripts."""
-    try:
-        yield
-    except typer.Exit:
-        raise
-    except (KeyboardInterrupt, Exception) as error:
-        # Libraries written in C may turn an interrupt into an error of their own.
-        if isinstance(error, KeyboardInterrupt) or INTERRUPTS:
-            _complain(as_json, "Stopped", stopped)
-            raise typer.Exit(130) from None
-        if not isinstance(error, PsephosError):
-            raise
-        code = next(code for kind, code in EXIT_CODES if isinstance(error, kind))
-        _complain(as_json, type(error).__name__, str(error))
-        raise typer.Exit(code) from None
-
-
-def _complain(as_json: bool, kind: str, message: str) -> None:
-    if as_json:
-        plain = {"error": {"kind": kind, "message": message}}
-        sys.stdout.write(json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
-        return
-    console = Console(stderr=True, highlight=False)
-    if kind != "Stopped":
-        console.print("[bold red]error[/]", end=" ")
-    console.print(render.shorten(message), markup=False, soft_wrap=True)
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Any]:
-    """A spinner that says what is being done, on a terminal; elsewhere a line now and then."""
-    console = Console(stderr=True)
-    if quiet:
-        yield lambda _: None
-        return
-    if not console.is_terminal:
-        yield SparseLines()
-        return
-    with console.status("starting") as status:
-        yield lambda words: status.update(words)
-
-
-class SparseLines:
-    """Progress where there is no terminal: what changed, a line every few seconds at most."""
-
-    def __init__(self) -> None:
-        self.began = self.last = time.monotonic()
-        self.words = ""
-
-    def __call__(self, words: str) -> None:
-        now = time.monotonic()
-        if words != self.words and now - self.last >= LINE_SECONDS:
-            sys.stderr.write(f"{now - self.began:.0f} s: {words}\n")
-            sys.stderr.flush()
-            self.last, self.words = now, words
-
-
-def _show(as_json: bool, plain: Any, *pieces: RenderableType) -> None:
-    if as_json:
-        sys.stdout.write(json.dumps(plain, indent=1, ensure_ascii=False, default=str) + "\n")
-        return
-    console = _out()
-    for piece in filter(None, pieces):
-        if isinstance(piece, str):
-            # Lines of text are wrapped by the terminal, if at all: they can be copied and searched.
-            console.print(render.shorten(piece), markup=False, soft_wrap=True)
-        else:
-            console.print(piece)
+    show(True, json_schema(), "")
 
 
 def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None = None) -> None:
@@ -568,7 +475,7 @@ def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None
     lines = [render.disagreement_words(bundle), render.made_up_words(bundle)]
     lines.append(f"bundle: {bundle.path}\nreport: {bundle.report}")
     tables = tables[:SHOWN_TABLES] + rich_persons(bundle)
-    _show(as_json, plain, *tables, text, *lines)
+    show(as_json, plain, *tables, text, *lines)
 
 
 def _amounts(epsilons: str | None, rhos: str | None) -> list[Budget]:
@@ -600,6 +507,6 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except UsageError as error:
-        _complain(True, "UsageError", getattr(error, "format_message", error.__str__)())
+        complain(True, "UsageError", getattr(error, "format_message", error.__str__)())
         code = 2
     sys.exit(code or 0)
