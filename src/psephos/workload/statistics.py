@@ -262,7 +262,9 @@ def build_statistic(
                 f"attribute {of!r}: its values are not in increasing order, so nothing lies "
                 "below a quantile; declare them in order"
             )
-        return replace(base, products=(tables.prefixes(numbers),), levels=tuple(levels))
+        return replace(
+            base, products=(tables.prefixes(numbers, len(levels)),), levels=tuple(levels)
+        )
     if numbers.low == numbers.high:
         raise WorkloadError(f"attribute {of!r}: all its numbers are {numbers.low:g}")
     centre = (numbers.low + numbers.high) / 2
@@ -308,12 +310,16 @@ class _Tables:
             queries = masks(_in_whole_numbers(rows * numbers))
         return self._product(queries, name, self.weight / size)
 
-    def prefixes(self, numbers: CellNumbers) -> Product:
-        """The rows of every group up to each value."""
+    def prefixes(self, numbers: CellNumbers, count: int) -> Product:
+        """The rows of every group up to each value, which weigh as much as so many quantiles.
+
+        Else a median of a long attribute would take the budget of all other tables.
+        """
         rows, values = self.group_rows, numbers.values[numbers.known]
+        weight = self.weight * min(1.0, math.sqrt(count / values.size))
         first = self.cells.known[: values.size]
         if rows is None and self.cells.known.size == numbers.known.size and first.all():
-            return self._product(PrefixQueries(), "up to", self.weight)  # unknown cells come last
+            return self._product(PrefixQueries(), "up to", weight)  # unknown cells come last
         if rows is None:
             rows = np.ones((1, self.cells.known.size))
         if rows.size * values.size > MOST_MASK_ENTRIES:
@@ -323,7 +329,7 @@ class _Tables:
             )
         below = (self.cells.values[None] <= values[:, None]) & self.cells.known
         queries = masks((rows[:, None] * below[None]).reshape(-1, below.shape[1]))
-        return self._product(queries, "up to", self.weight)
+        return self._product(queries, "up to", weight)
 
     def _product(self, queries: QuerySet, name: str, weight: float) -> Product:
         items = [(n, q) for n, q in self.groups.items if n != self.axis]
