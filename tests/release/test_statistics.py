@@ -164,6 +164,19 @@ def test_the_page_and_the_terminal_show_them(bundle):
     assert "sum of age" in result.output
 
 
+def test_files_for_other_programs_hold_them_or_leave_them_out(tmp_path):
+    kinds = ["csv", "xlsx", "datapackage", "csvw", "jsonstat", "sdmx"]
+    place = write_job(tmp_path, f"{RELEASE}\n[output]\nformats = {json.dumps(kinds)}\n")
+    bundle = ps.rehearse(place, rows=8)  # some pets have no rows, and so no mean
+    assert ps.verify(bundle.path).ok
+    assert np.isnan(bundle.table("mean")["value"].to_numpy()).any()
+    assert [file.name for file in (bundle.path / "jsonstat").iterdir()] == ["pets.json"]
+    columns = json.loads((bundle.path / "datapackage.json").read_text())["resources"]
+    (mean,) = [each for each in columns if each["path"] == "published/mean.csv"]
+    types = {field["name"]: field["type"] for field in mean["schema"]["fields"]}
+    assert (types["statistic"], types["value"]) == ("string", "number")
+
+
 def test_statistics_of_other_groups_are_free(bundle):
     reply = ps.ask(bundle, "SELECT AVG(age), MEDIAN(age), SUM(age) FROM people WHERE pet = 'cat'")
     rows = reply.table.to_pylist()

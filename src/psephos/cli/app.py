@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from psephos.kernel.budget import Budget
     from psephos.kernel.ledger import Ledger
     from psephos.release.bundle import Bundle
-    from psephos.release.request import Job
     from psephos.release.spec.entries import View
 
 app = typer.Typer(
@@ -134,6 +133,7 @@ def plan(
         from psephos.release.method import method_of
         from psephos.release.plan_forecast import PlanForecast
         from psephos.release.plan_forecast import plan as plan_job
+        from psephos.release.preflight import remaining_budget
         from psephos.release.request import Job, stand_in_words, uses_stand_in
         from psephos.release.simulated import is_quick, simulated_error
 
@@ -142,7 +142,7 @@ def plan(
         if budgets:
             if method_of(job).adaptive:
                 plan_job(job, budget=budgets[0])  # which says why not
-            forecasts, rest = compare(job, budgets), _remaining(job)
+            forecasts, rest = compare(job, budgets), remaining_budget(job)
             plans = [
                 {**render.plain_plan(forecast), "shortage": budget_shortage(forecast, rest)}
                 for forecast in forecasts
@@ -162,7 +162,7 @@ def plan(
                 say("the published view on made-up rows")
                 simulated = simulated_error(forecast)
         if isinstance(forecast, PlanForecast):
-            rest = _remaining(job)
+            rest = remaining_budget(job)
             plain = render_plans.plain_plan_forecast(forecast)
             plain["left"] = None if rest is None else render.plain_budget(rest)
             plain["synthetic"] = render.plain_choice(job)
@@ -175,7 +175,7 @@ def plan(
         plain = render.plain_plan(forecast, simulated)
         method = method_of(job)
         plain["method"] = {"name": method.name, "reason": method.reason}
-        rest, budget = _remaining(job), forecast.budget
+        rest, budget = remaining_budget(job), forecast.budget
         plain["left"] = None if rest is None else render.plain_budget(rest)
         note = ""
         if rest is not None and rest.currency == budget.currency and budget > rest:
@@ -483,15 +483,6 @@ def _amounts(epsilons: str | None, rhos: str | None) -> list[Budget]:
 
     amounts = [epsilon(text.strip()) for text in (epsilons or "").split(",") if text.strip()]
     return amounts + [rho(text.strip()) for text in (rhos or "").split(",") if text.strip()]
-
-
-def _remaining(job: Job) -> Budget | None:
-    """What the ledger still holds, if it is there: planning needs none."""
-    if not job.ledger.exists():
-        return None
-    from psephos.release.preflight import open_ledger
-
-    return open_ledger(job).remaining()
 
 
 def _interrupted(number: int, _: object) -> None:

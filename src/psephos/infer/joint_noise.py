@@ -39,7 +39,7 @@ EXACT_QUANTILES = 20_000_000
 """Numbers that quantiles are computed from at most; beyond, the widest shape is taken."""
 ROUGH_NUMBERS = 1 << 22
 """Numbers of a simulation that are held at a time."""
-OUTWARD = 1 + 1e-9
+OUTWARD = 1 + 1e-11
 """Widths are rounded up a little."""
 
 

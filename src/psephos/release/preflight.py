@@ -17,6 +17,7 @@ from pathlib import Path
 from psephos.engines import CheckReport, check
 from psephos.engines.protocol import Mismatch
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, ReleaseError
+from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
 from psephos.release.files import JSON_BYTES, json_text
@@ -147,6 +148,11 @@ def _stamp_place(job: Job) -> Path:
 
 
 # ---- the ledger --------------------------------------------------------------------------------
+
+
+def remaining_budget(job: Job) -> Budget | None:
+    """What the ledger still holds, if it is there: planning needs none."""
+    return open_ledger(job).remaining() if job.ledger.exists() else None
 
 
 def open_ledger(job: Job, ledger: Ledger | None = None) -> Ledger:
