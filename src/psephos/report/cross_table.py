@@ -248,7 +248,7 @@ class CrossTable:
             columns.add(axis.title, pa.array(labels, type=pa.string()))
         whole = pa.types.is_integer(self.numbers.schema.field(self.value).type)
         for j in range(len(self.columns)):
-            words = ", ".join(self.columns.words(j)) or self.value
+            words = ", ".join(self.columns.words(j)) or self.heading
             numbers = np.round(self.values[:, j], self.digits)
             columns.add(words, _nullable(numbers, pa.int64() if whole else pa.float64()))
             if self.margins is not None:
