@@ -38,6 +38,8 @@ def proposed(attribute, entries, rule=None):
         (STATUS, ["emplyed"], {"aliases": {"employed": ["emplyed"]}}),
         (STATUS, ["Out-of work"], {"aliases": {"out of work": ["Out-of work"]}}),
         (STATUS, ["clerk"], {}),
+        (STATUS, ["unemployed"], {}),
+        (["inactive", "other"], ["active"], {}),
         (["caf\u00e9"], ["cafe\u0301"], {"trim": True}),
         (Attribute.bins([0, 10, math.inf]), ["1.234,5", "7,5"], {"decimal": ","}),
         (Attribute.bins([0, 10, math.inf]), ["1,234.5", "1,234"], {"decimal": "."}),

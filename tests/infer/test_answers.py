@@ -74,3 +74,11 @@ def test_biased_answers_are_drawn_without_intervals(answers):
     estimate = ps.CellEstimate(DOMAIN, np.ones(60), "uniform")
     chart = estimate.answer(ps.Workload(DOMAIN, [ps.product(sex=ps.identity())])).plot()
     assert "stderr" not in marks(chart)
+
+
+def test_entries_without_a_place_in_the_order_are_on_no_curve():
+    domain = ps.Domain.of(age=ps.Attribute.integers(0, 29).with_missing("not stated"))
+    W = ps.Workload(domain, [ps.product(age=ps.identity())])
+    chart = ps.CellEstimate(domain, np.arange(31), "exact").answer(W).plot()
+    assert len(records(chart.to_dict())) == 30
+    assert "not stated" not in marks(chart)

@@ -110,7 +110,8 @@ def _look(
             tally.trim += rows
     elif texts and len(texts) <= MOST_LIKE:
         close = get_close_matches(key, declared, n=1, cutoff=LIKE)
-        if close:
+        # "unemployed" looks like "employed" and means the opposite.
+        if close and not (key.endswith(close[0]) or close[0].endswith(key)):
             _alias(tally, declared[close[0]], word, rows)
 
 

@@ -115,11 +115,21 @@ class Answers:
             numbers |= {"high": [x + 2 * e for x, e in pairs]}
         words = "Answers" if several else titles[0]
         ordered = [n for n in columns if self.workload.domain[n].is_numeric]
+        table = pa.table({**several, **columns, **numbers})
         return table_chart(
-            pa.table({**several, **columns, **numbers}),
+            table.filter(pa.array(self._in_order(columns, ordered), pa.bool_())),
             f"Simulated: {words}" if self.simulation else words,
             ordered=ordered,
         )
+
+    def _in_order(self, columns: dict[str, list[Any]], ordered: list[str]) -> list[bool]:
+        """Of every row: has it a place on a curve, as missing and undeclared entries have not?"""
+        apart: dict[str, set[str]] = {}
+        for name in ordered:
+            attribute = self.workload.domain[name]
+            apart[name] = {attribute.label(cell) for cell in attribute.apart}
+        each = range(len(self))
+        return [all(columns[name][i] not in words for name, words in apart.items()) for i in each]
 
     def columns(self) -> dict[str, list[Any]]:
         """Labels, values and, where they are known, standard errors as columns of one table."""
