@@ -128,7 +128,7 @@ def test_every_choice_of_views_is_shown(tmp_path, views):
     run("check", folder, "--create-ledger")
     result = run("release", folder)
     assert result.exit_code == 0
-    assert ("noise interval" in result.stdout) is (views != ["raw"])
+    assert ("±" in result.stdout) is (views != ["raw"])
     assert told("release", folder)["tables"] == ["pets", "young"]
 
 
