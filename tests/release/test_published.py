@@ -190,7 +190,7 @@ def test_what_was_not_measured_is_answered_by_a_model_that_says_so(tmp_path):
     text = RELEASE.split("[[tables]]")[0] + '[[tables]]\nname = "ages"\nrows = ["age"]\n'
     bundle = rehearse(job_of(tmp_path / "ages", text), rows=400)
     question = "SELECT pet, COUNT(*) FROM t GROUP BY pet"
-    with pytest.raises(ps.UnsupportedError, match="--model .* answers by a model"):
+    with pytest.raises(ps.UnsupportedError, match=r"--model .* answers by a model"):
         ask(bundle, question)
     reply = ask(bundle, question, model=True)
     assert reply.is_model
