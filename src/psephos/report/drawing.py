@@ -170,7 +170,8 @@ class RowPicture(Picture):
         room = max(3, round((self.left - 14) / LETTER))
         bottom = self.height - 18
         pieces = _value_axis_below(self.scale, self.top, bottom, self.frame)
-        pieces.append(_text(self.left - 6, self.top - 6, _cut(self.title, room + 6), "axis", "end"))
+        half = round(self.frame.width / 2 / LETTER)
+        pieces.append(_text(0, self.top - 6, _cut(self.title, half), "axis", "", self.title))
         pieces.append(_text(self.scale.end, self.top - 6, self.frame.values, "axis", "end"))
         for i, label in enumerate(self.labels):
             y = self.row(i) + self.step / 2 + 4
