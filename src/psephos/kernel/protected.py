@@ -161,7 +161,7 @@ class ProtectedTable(_Handle):
             attribute = self._domain[name]
             level = attribute.level(*_texts((words[name],))) if name in words else None
             attributes.append(attribute if level is None else Attribute(level.labels))
-            groups = np.arange(attribute.size) if level is None else level.groups
+            groups = np.arange(attribute.size) if level is None else level.groups.astype(np.int64)
             axes.append((name, groups, attributes[-1].size))
         grouped = [name for name, *_ in axes] or ["person"]
         domain = Domain(tuple(grouped), tuple(attributes) or (Attribute(("everyone",)),))

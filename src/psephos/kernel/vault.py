@@ -118,7 +118,11 @@ class Vault:
     def persons(self, axes: tuple[GroupedAxis, ...], keep: Cells) -> Array:
         """Counts of persons in combinations of groups; asked for only after a charge, and kept."""
         masks = tuple((c.names, key_of(c.mask)) for c in keep)
-        place = ("persons", tuple((name, key_of(groups)) for name, groups, _ in axes), masks)
+        place = (
+            "persons",
+            tuple((name, key_of(groups), size) for name, groups, size in axes),
+            masks,
+        )
         if place not in self.kept:
             source: Any = self.source
             counts = source.persons(self.domain, axes, keep, self.ledger.unit.cap)

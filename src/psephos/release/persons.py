@@ -101,10 +101,13 @@ class PersonsTable:
         vector = self.vector(table)
         return vector.measure(Identity(vector.size), spend=self.spend, key=key)
 
-    def key(self, release: str, edition: str, unit: Unit) -> str:
-        """One key for the request, by what it asks: other tables of the release are none of it."""
-        facts = (self.domain, self.by, self.words, self.spend.currency, str(self.spend.amount))
-        mark = digest((release, edition, str(unit), *facts))
+    def key(self, release: str, edition: str, unit: Unit, schema: tuple[Any, ...]) -> str:
+        """One key for the request, by what it asks: other tables of the release are none of it.
+
+        `schema` is what decides the cells of rows, their public rules of cleaning included.
+        """
+        facts = (self.by, repr(self.condition), self.spend.currency, str(self.spend.amount))
+        mark = digest((release, edition, str(unit), *schema, *facts))
         words = f" ({edition})" if edition else ""
         return f"release {release[:200]}{words} persons {mark[:24]}"
 
@@ -218,18 +221,20 @@ def measure_persons(
 
 
 def check_persons_affordable(
-    spend: Budget, tables: Sequence[PersonsTable], keys: Sequence[str], ledger: Ledger
+    spend: Budget, key: str, tables: Sequence[PersonsTable], keys: Sequence[str], ledger: Ledger
 ) -> None:
     """Refuse before anything is charged if rows and persons together cost more than is left.
 
-    What was paid for under its key before costs nothing.
+    What was paid for before, under the key of the rows and its steps or that of a table of persons,
+    costs nothing.
     """
     if not tables:
         return
     left = ledger.remaining()
     history = {entry.key for entry in ledger.history()}
-    due = [table for table, key in zip(tables, keys, strict=True) if key not in history]
+    due = [table for table, name in zip(tables, keys, strict=True) if name not in history]
     persons, rows = persons_spend(due, left.currency), spend.booked(left.currency)
+    rows = Budget(left.currency, max(Fraction(0), rows.amount - ledger.paid(key).amount))
     if rows + persons > left:
         raise BudgetExceededError(
             f"the tables of rows cost {rows}, those of persons {persons}, and {left} remains; "

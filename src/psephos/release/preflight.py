@@ -130,6 +130,7 @@ def _stamp(job: Job, passed: bool) -> None:
         if passed:
             place.parent.mkdir(exist_ok=True)
             place.write_text(STAMP, encoding="utf-8")
+            place.chmod(0o600)  # its name follows from spellings, too
         else:
             place.unlink(missing_ok=True)
     except OSError as error:

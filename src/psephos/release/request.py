@@ -133,7 +133,9 @@ class Job:
     @property
     def persons_keys(self) -> list[str]:
         """Their keys in the ledger: each is paid for by itself, whatever else is released."""
-        return [t.key(self.file.name, self.file.edition, self.unit) for t in self.persons]
+        rules = [(name, repr(rule)) for name, rule in self.public_cleaning.items()]
+        facts = (self.file.name, self.file.edition, self.unit, (self.domain, *rules))
+        return [table.key(*facts) for table in self.persons]
 
     @cached_property
     def cleaning(self) -> dict[str, Cleaning]:

@@ -8,6 +8,7 @@ cleans its entries, a hash of all its rules. Like the ledger it is for the owner
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from psephos.errors import ReleaseError
@@ -24,15 +25,20 @@ def record_place(job: Job) -> Path:
     return job.ledger.with_name(f"{job.ledger.name}.rules")
 
 
-def check_rules(job: Job, *, measured: bool) -> None:
+def rule_keys(job: Job) -> list[str]:
+    """The keys of all that a release measures: its tables of rows, and each table of persons."""
+    return [job.key, *job.persons_keys]
+
+
+def check_rules(job: Job, measured: Collection[str]) -> None:
     """Refuse to show, or to build on, what was measured by other rules of cleaning.
 
     Args:
         job: the release
-        measured: whether this very release was measured before
+        measured: which of its keys were measured before
     """
     rules, recorded = _rules(job), _recorded(job)
-    if measured and recorded.get(job.key, NO_RULES) != rules:
+    if any(recorded.get(key, NO_RULES) != rules for key in rule_keys(job) if key in measured):
         raise ReleaseError(
             "the cleaning of entries (aliases, nulls) is not what this release was measured by, "
             "and what was paid for stands: running it again would show numbers of the old rules. "
@@ -49,13 +55,17 @@ def check_rules(job: Job, *, measured: bool) -> None:
             )
 
 
-def record_rules(job: Job) -> None:
-    """Note the rules of a release, before anything is charged for it."""
-    rules = _rules(job)
-    if rules == NO_RULES:
+def record_rules(job: Job, measured: Collection[str]) -> None:
+    """Note the rules of what a release is about to measure, before anything is charged for it.
+
+    What an attempt noted that charged nothing gives way.
+    """
+    rules, recorded = _rules(job), _recorded(job)
+    fresh = {key: rules for key in rule_keys(job) if key not in measured}
+    content = {key: rule for key, rule in {**recorded, **fresh}.items() if rule != NO_RULES}
+    if content == recorded:
         return
     place = record_place(job)
-    content = {**_recorded(job), job.key: rules}
     draft = place.with_name(f"{place.name}.new")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

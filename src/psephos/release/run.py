@@ -53,7 +53,7 @@ from psephos.release.preflight import (
 )
 from psephos.release.request import Job
 from psephos.release.requests import MeasuredRequest, receipt_of
-from psephos.release.rules_record import check_rules, record_rules
+from psephos.release.rules_record import check_rules, record_rules, rule_keys
 from psephos.release.selection import AUTO, selection_folder, store_request, stored_request
 from psephos.release.synthetic_rows import synthetic_rows
 from psephos.release.views import Views
@@ -89,24 +89,25 @@ def release(
         raise ReleaseError(f"{job.bundle} is a link to nowhere; remove it. Nothing was charged")
     if job.bundle.exists():
         bundle = _same(job, Bundle.open(job.bundle))
-        check_rules(job, measured=True)
+        check_rules(job, rule_keys(job))
         return bundle
     ledger = open_ledger(job, ledger)
-    charged = any(entry.key == job.key for entry in ledger.history())
+    measured = {entry.key for entry in ledger.history()}
+    charged = job.key in measured
     check_ledger(job, ledger)
-    check_rules(job, measured=charged)
+    check_rules(job, measured)
     if not charged:
         check_stand_in(job)
         if not unchecked:
             require_check(job)
-        record_rules(job)
+    record_rules(job, measured)
     method = method_of(job)
     if method.adaptive:
         return _adapted(job, method, ledger, say)
     forecast = _forecast(job, charged, say)
     if not charged:
         check_affordable(forecast, ledger)
-        check_persons_affordable(forecast.budget, job.persons, job.persons_keys, ledger)
+        check_persons_affordable(forecast.budget, job.key, job.persons, job.persons_keys, ledger)
     check_room(forecast)
     if not charged:
         store_request(job, forecast.strategy, forecast.budget)
@@ -199,7 +200,7 @@ def _adapted(job: Job, method: ReleaseMethod, ledger: Ledger, say: Say) -> Bundl
     say("what the plan would err by, on a stand-in")
     forecast = plan_forecast(job, method, forecast_measured(job))
     check_room(forecast.measured)
-    check_persons_affordable(forecast.budget, job.persons, job.persons_keys, ledger)
+    check_persons_affordable(forecast.budget, job.key, job.persons, job.persons_keys, ledger)
     questions = QuestionFiles.of(job)
 
     def told(step: int, steps: int | None) -> None:

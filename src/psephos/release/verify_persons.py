@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from psephos.kernel.ledger import Ledger
+from psephos.kernel.storage import Anchor
 from psephos.release.bundle import Bundle
 from psephos.release.persons import PersonsRequest
 from psephos.release.requests import receipt_of
@@ -17,11 +18,16 @@ def check_persons(bundle: Bundle, ledger: Ledger | str | os.PathLike[str] | None
     if [request.facts() for request in bundle.persons] != bundle.manifest.get("persons"):
         raise WrongError("the manifest says something else of tables of persons than their files")
     book = None if ledger is None else ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    charges = [r.receipt["charge"] for r in (*bundle.all_requests, *bundle.persons)]
+    if not bundle.simulation and len({charge["number"] for charge in charges}) < len(charges):
+        raise WrongError("one charge is counted twice")
     for request, key in zip(bundle.persons, bundle.job.persons_keys, strict=True):
         if request.simulation != bundle.simulation or request.key != key:
             raise WrongError(f"{request.table.name!r} was measured by another request")
         _check(bundle, request, book)
-    return f"{len(bundle.persons)} tables, each paid for and as its noisy integers say"
+    return (
+        f"{len(bundle.persons)} tables, each with a receipt for it, and as its noisy integers say"
+    )
 
 
 def _check(bundle: Bundle, request: PersonsRequest, book: Ledger | None) -> None:
@@ -30,9 +36,11 @@ def _check(bundle: Bundle, request: PersonsRequest, book: Ledger | None) -> None
     measurement = request.retraced(job.domain, job.unit, job.file.edition, limit)
     if not bundle.simulation:
         request.check_receipt(job.file.name, job.unit, measurement.domain)
-        if any(request.receipt[fact] != bundle.receipt[fact] for fact in ("dataset_id", "budget")):
+        facts = ("dataset", "dataset_id", "budget", "unit")
+        if any(request.receipt[fact] != bundle.receipt[fact] for fact in facts):
             raise WrongError(f"{name!r} was measured on another data set")
     if book is not None:
+        book.verify(anchor=Anchor.from_dict(request.receipt["anchor"]))
         receipt = receipt_of(book, request.key)
         if {**receipt, "anchor": None} != {**request.receipt, "anchor": None}:
             raise WrongError(f"the receipt of {name!r} is not what the ledger holds")

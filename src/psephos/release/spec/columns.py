@@ -79,11 +79,15 @@ class AttributeEntry(FileEntry):
     decimal: DecimalMark | None = Field(None, description='"," where 1.234,5 is a number')
     # Somebody read these in the data, so whatever is written of the file leaves them out.
     nulls: tuple[Scalar, ...] = Field(
-        (), exclude=True, description="words for missing entries; they are not published"
+        (),
+        exclude=True,
+        repr=False,
+        description="words for missing entries; they are not published",
     )
     aliases: dict[str, tuple[Scalar, ...]] = Field(
         default={},
         exclude=True,
+        repr=False,
         description="other spellings of a declared value; they are not published",
     )
     levels: dict[str, int | str | tuple[Scalar, ...] | dict[str, tuple[Scalar, ...]]] = Field(
