@@ -31,7 +31,8 @@ from psephos.release.preflight import create_ledger
 from psephos.release.request import Job
 from psephos.release.requests import read_past
 from psephos.release.run import release
-from psephos.release.verify import TOLERANCE, verify
+from psephos.release.verify import verify
+from psephos.release.verify_files import TOLERANCE
 from tests.release.conftest import RELEASE, write_job
 
 FAST, MANY = 300, 5_000

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import psephos as ps
-from psephos.release import bundle as bundle_module
+from psephos.release import write as write_module
 from psephos.release.preflight import create_ledger
 from psephos.release.request import Job
 from psephos.release.run import release
@@ -71,7 +71,7 @@ def test_the_years_are_told_apart_and_what_was_paid_for_is_released_alone(tmp_pa
 def test_whoever_verifies_finds_years_that_were_averaged(tmp_path, monkeypatch):
     folder = last_year(tmp_path / "job")
     place = write_job(folder, MORE, data=THIS)
-    monkeypatch.setattr(bundle_module, "require_agreement", lambda views: None)
+    monkeypatch.setattr(write_module, "require_agreement", lambda views: None)
     mixed = release(place, unchecked=True)
     total = ps.ask(mixed, "SELECT COUNT(*) FROM people").table.to_pylist()[0]
     assert 2_900 < total["low"] < total["high"] < 3_100
