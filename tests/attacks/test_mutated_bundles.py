@@ -67,17 +67,17 @@ def honest(tmp_path_factory):
 def kept(honest):
     """Jobs and views that were worked out before, by all that they depend on."""
     jobs, views, questions = {}, {}, {}
-    make_job, make_views, compile_sql = Job.alone, bundle_module.Views, ask_module.compile_sql
+    make_job, make_views, read_sql = Job.alone, bundle_module.Views, ask_module.read_sql
 
     def compiled(domain, sql, *, dialect):
         if id(domain) not in questions:  # one question to the domain of each job, which is kept
-            questions[id(domain)] = compile_sql(domain, sql, dialect=dialect)
+            questions[id(domain)] = read_sql(domain, sql, dialect=dialect)
         return questions[id(domain)]
 
-    def job_of(file, folder):
-        key = file.model_dump_json()
+    def job_of(file, folder, *, old=False):
+        key = (file.model_dump_json(), old)
         if key not in jobs:
-            jobs[key] = make_job(file, folder)
+            jobs[key] = make_job(file, folder, old=old)
         return jobs[key]
 
     def views_of(job, steps, draws, bundle_format):
@@ -92,7 +92,7 @@ def kept(honest):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Job, "alone", job_of)
         patch.setattr(bundle_module, "Views", views_of)
-        patch.setattr(ask_module, "compile_sql", compiled)
+        patch.setattr(ask_module, "read_sql", compiled)
         yield
 
 
