@@ -15,6 +15,7 @@ from psephos.domain.cleaning import Cleaning
 from psephos.engines.bit_matrix import BitMatrix, open_bits
 from psephos.engines.duckdb.reader import Reader
 from psephos.engines.files import open_file
+from psephos.engines.folders import open_dataset, open_folder
 from psephos.engines.frames import open_frame
 from psephos.engines.protocol import Engine
 from psephos.errors import DomainError, PsephosError, SourceError
@@ -34,7 +35,14 @@ def open_engine(data: Any) -> Engine | None:
     return data if is_engine else None
 
 
-OPENERS: list[Opener] = [open_file, open_frame, open_bits, open_engine]
+OPENERS: list[Opener] = [
+    open_folder,
+    open_file,
+    open_frame,
+    open_dataset,
+    open_bits,
+    open_engine,
+]
 
 
 def register(opener: Opener) -> None:
@@ -43,7 +51,7 @@ def register(opener: Opener) -> None:
 
 
 def as_engine(data: Any) -> Engine:
-    """The engine for a path to a .csv, .tsv or .parquet file, a frame, an Arrow table, an engine.
+    """The engine for a path (.csv, .tsv, .parquet, a folder or glob of these), a frame, an engine.
 
     >>> import pyarrow as pa
     >>> as_engine(pa.table({"sex": ["F", "M"]}))
