@@ -17,6 +17,7 @@ from psephos.engines.duckdb.reader import Reader
 from psephos.engines.files import open_file
 from psephos.engines.folders import open_dataset, open_folder
 from psephos.engines.frames import open_frame
+from psephos.engines.postgres import open_postgres
 from psephos.engines.protocol import Engine
 from psephos.errors import DomainError, PsephosError, SourceError
 
@@ -36,6 +37,7 @@ def open_engine(data: Any) -> Engine | None:
 
 
 OPENERS: list[Opener] = [
+    open_postgres,
     open_folder,
     open_file,
     open_frame,
@@ -158,6 +160,7 @@ def _not_a_source(data: Any) -> DomainError:
     lazy = type(data).__name__ == "LazyFrame"
     remedy = "write frame.collect()" if lazy else "write its path, or a frame"
     return DomainError(
-        f"cannot count a {_type_name(data)}; have CSV, TSV and Parquet files, pandas and Polars "
-        f"frames, Arrow tables and matrices of 0 and 1; {remedy}"
+        f"cannot count a {_type_name(data)}; have CSV, TSV and Parquet files, folders of Parquet, "
+        "tables of Postgres and DuckDB, pandas and Polars frames, Arrow tables and datasets, and "
+        f"matrices of 0 and 1; {remedy}"
     )
