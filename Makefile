@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all test-pythons check docs format bench clean
+.PHONY: demo services test test-all test-pythons check docs format bench clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -30,6 +30,9 @@ docs: .venv/docs ## the documentation site, build/docs/index.html; no warning, n
 .venv/docs: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	touch .venv/docs
+
+services: ## what slow tests of databases need: Postgres, by apt, as root
+	apt-get install -y postgresql
 
 test-pythons: ## the fast tests on every Python from 3.11 to 3.13 that can be found here
 	@for version in 3.11 3.12 3.13; do \

@@ -29,9 +29,11 @@ def protect(
     """A handle to sensitive data; every look at it is charged to the ledger.
 
     Args:
-        source: a path to a CSV or Parquet file, a pandas or Polars frame, an Arrow table, an
-            engine (`psephos.engines.Engine`), or for attributes that are 0 or 1 a matrix with a
-            column for each (numpy, scipy.sparse, or `psephos.engines.BitMatrix`)
+        source: a path to a CSV or Parquet file, a folder or glob of Parquet files, the URL of a
+            table of Postgres, a pandas or Polars frame, an Arrow table or dataset, an engine
+            (`psephos.engines`: `DuckdbTable`, `ConnectedTable`, …), or for attributes that are 0
+            or 1 a matrix with a column for each (numpy, scipy.sparse, or
+            `psephos.engines.BitMatrix`)
         domain: the public schema; values outside it go where it says
         ledger: an existing ledger or its path; a missing one is refused, so that a mistyped
             path never mints a fresh budget

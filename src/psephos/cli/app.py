@@ -65,7 +65,7 @@ def _version(
 
 @app.command()
 def init(
-    data: Annotated[Path, typer.Argument(help="A CSV or Parquet file.")],
+    data: Annotated[str, typer.Argument(help="A file, a folder, or postgresql://host/db/table.")],
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("release.toml"),
     as_json: Json = False,
 ) -> None:

@@ -1,7 +1,9 @@
 """Where counts come from: engines hand over rows, one reader counts their cells."""
 
 from psephos.engines.bit_matrix import BitMatrix
+from psephos.engines.databases import ConnectedTable, DuckdbTable
 from psephos.engines.owner_check import CheckReport, check
+from psephos.engines.postgres import PostgresTable
 from psephos.engines.protocol import Batches, Columns, Engine
 from psephos.engines.registry import CleanedSource, as_engine, as_source, cleaned, register
 
@@ -11,7 +13,10 @@ __all__ = [
     "CheckReport",
     "CleanedSource",
     "Columns",
+    "ConnectedTable",
+    "DuckdbTable",
     "Engine",
+    "PostgresTable",
     "as_engine",
     "as_source",
     "check",

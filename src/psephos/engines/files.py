@@ -70,7 +70,7 @@ class ParquetFile:
         return file_columns(self._path)
 
     def version(self) -> tuple[int, ...]:
-        return _file_state(self._path)
+        return file_state(self._path)
 
     @contextmanager
     def snapshot(self) -> Iterator[Batches]:
@@ -145,7 +145,7 @@ class CsvFile:
         return file_columns(self._path)
 
     def version(self) -> tuple[int, ...]:
-        return _file_state(self._path)
+        return file_state(self._path)
 
     @contextmanager
     def snapshot(self) -> Iterator[Batches]:
@@ -257,10 +257,14 @@ def checked_file(path: Path) -> Path:
     """The path, if it is that of one file of a kind that can be counted."""
     if path.suffix.lower() not in (*TEXT, *PARQUET):
         raise DomainError(
-            f"{path.name!r} is none of .csv, .tsv and .parquet; export the table as CSV or Parquet"
+            f"{path.name!r} is none of .csv, .tsv and .parquet, nor a folder of Parquet files; "
+            "export the table as CSV or Parquet"
         )
     if any(mark in str(path) for mark in "*?["):
-        raise DomainError(f"{str(path)!r} holds one of * ? [, which stand for many files; rename")
+        raise DomainError(
+            f"{str(path)!r} holds one of * ? [, which stand for many files, and many files are one "
+            'table if all are Parquet ("folder/*/*.parquet"); rename the file, or make one of many'
+        )
     if not path.is_file():
         raise SourceError(
             f"there is no file {path.name!r} in {path.absolute().parent}; correct the path (in a "
@@ -304,7 +308,7 @@ def _is_parquet(path: Path) -> bool:
     return path.suffix.lower() in PARQUET
 
 
-def _file_state(path: Path) -> tuple[int, ...]:
+def file_state(path: Path) -> tuple[int, ...]:
     """What changes when the file does."""
     state = path.stat()
     return state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino

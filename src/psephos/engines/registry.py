@@ -15,7 +15,9 @@ from psephos.domain.cleaning import Cleaning
 from psephos.engines.bit_matrix import BitMatrix, open_bits
 from psephos.engines.duckdb.reader import Reader
 from psephos.engines.files import open_file
+from psephos.engines.folders import open_dataset, open_folder
 from psephos.engines.frames import open_frame
+from psephos.engines.postgres import open_postgres
 from psephos.engines.protocol import Engine
 from psephos.errors import DomainError, PsephosError, SourceError
 
@@ -34,7 +36,15 @@ def open_engine(data: Any) -> Engine | None:
     return data if is_engine else None
 
 
-OPENERS: list[Opener] = [open_file, open_frame, open_bits, open_engine]
+OPENERS: list[Opener] = [
+    open_postgres,
+    open_folder,
+    open_file,
+    open_frame,
+    open_dataset,
+    open_bits,
+    open_engine,
+]
 
 
 def register(opener: Opener) -> None:
@@ -43,7 +53,7 @@ def register(opener: Opener) -> None:
 
 
 def as_engine(data: Any) -> Engine:
-    """The engine for a path to a .csv, .tsv or .parquet file, a frame, an Arrow table, an engine.
+    """The engine for a path (.csv, .tsv, .parquet, a folder or glob of these), a frame, an engine.
 
     >>> import pyarrow as pa
     >>> as_engine(pa.table({"sex": ["F", "M"]}))
@@ -150,6 +160,7 @@ def _not_a_source(data: Any) -> DomainError:
     lazy = type(data).__name__ == "LazyFrame"
     remedy = "write frame.collect()" if lazy else "write its path, or a frame"
     return DomainError(
-        f"cannot count a {_type_name(data)}; have CSV, TSV and Parquet files, pandas and Polars "
-        f"frames, Arrow tables and matrices of 0 and 1; {remedy}"
+        f"cannot count a {_type_name(data)}; have CSV, TSV and Parquet files, folders of Parquet, "
+        "tables of Postgres and DuckDB, pandas and Polars frames, Arrow tables and datasets, and "
+        f"matrices of 0 and 1; {remedy}"
     )

@@ -142,7 +142,7 @@ def _stamp(job: Job, passed: bool) -> None:
 
 def _stamp_place(job: Job) -> Path:
     """Named by what was compared, not by what was asked: tables and budget may change."""
-    where = (str(job.source.resolve()), job.file.edition)
+    where = (*job.source_place, job.file.edition)
     rules = [(name, rule.digest()) for name, rule in job.cleaning.items()]
     compared = (job.domain, str(job.unit), *where, job.file.zeros, *rules)
     return selection_folder(job) / f"{digest(compared)[:32]}.checked"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +18,10 @@ import pyarrow.compute as pc
 from psephos.domain.attribute import Attribute
 from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
-from psephos.engines import BitMatrix, CleanedSource, as_source, check, cleaned
+from psephos.engines import BitMatrix, CleanedSource, DuckdbTable, as_source, check, cleaned
 from psephos.engines.duckdb.reader import Reader
+from psephos.engines.folders import source_files
+from psephos.engines.postgres import is_database_url
 from psephos.errors import PsephosError, ReleaseError, TooLargeError
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget, NoiseKind
@@ -29,7 +32,7 @@ from psephos.release.formats.names import table_files
 from psephos.release.old_words import old_labels, over_all_cells
 from psephos.release.persons import PersonsTable
 from psephos.release.requests import MeasuredRequest, read_past
-from psephos.release.spec.entries import MethodEntry, ReleaseFile
+from psephos.release.spec.entries import DuckdbEntry, MethodEntry, ReleaseFile
 from psephos.release.spec.file import read_release, release_path
 from psephos.release.spec.tables import (
     Impossible,
@@ -193,11 +196,22 @@ class Job:
         return self.workload.domain.arrange(zero_cells(self.domain, self.impossible))
 
     @property
-    def source(self) -> Path:
-        """Where the data are; only the owner's commands ask."""
-        if self.file.source is None:
+    def source(self) -> Any:
+        """Where the data are: a path, a URL or a `DuckdbTable`; only the owner's commands ask."""
+        entry = self.file.source
+        if entry is None:
             raise ReleaseError('source is missing: write source = "people.csv"')
-        return self.folder / self.file.source
+        if isinstance(entry, DuckdbEntry):
+            return DuckdbTable(self.folder / entry.duckdb, entry.table, schema=entry.namespace)
+        return entry if is_database_url(entry) else self.folder / entry
+
+    @property
+    def source_place(self) -> tuple[str, ...]:
+        """What tells the source from others; no data are looked at."""
+        source = self.source
+        if isinstance(source, Path):
+            return (str(source.resolve()),)
+        return source.place if isinstance(source, DuckdbTable) else (str(source),)
 
     @property
     def ledger(self) -> Path:
@@ -313,12 +327,17 @@ def refuse_source(job: Job, place: Path, *, read: bool = False) -> None:
         place: of the stand-in
         read: compare the bytes of both files, which only the owner's commands may
     """
-    if job.file.source is None or not place.exists() or not job.source.exists():
+    if job.file.source is None or not isinstance(job.source, Path):
         return
     words = ""
-    if place.samefile(job.source):
+    ours, theirs = source_files(job.source), source_files(place)
+    by_size: dict[int, list[Path]] = {}
+    for file in ours:
+        by_size.setdefault(file.stat().st_size, []).append(file)
+    pairs = [(a, b) for b in theirs for a in by_size.get(b.stat().st_size, [])]
+    if any(a.samefile(b) for a, b in pairs):
         words = f"{place.name} is the source itself"
-    elif read and place.is_file() and filecmp.cmp(place, job.source, shallow=False):
+    elif read and any(filecmp.cmp(a, b, shallow=False) for a, b in pairs):
         words = f"{place.name} is a copy of the source"
     if words:
         raise ReleaseError(

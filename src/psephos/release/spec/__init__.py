@@ -3,6 +3,7 @@
 from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PersonsEntry, PrivacyEntry
 from psephos.release.spec.columns import AttributeEntry, EqualBins
 from psephos.release.spec.entries import (
+    DuckdbEntry,
     MethodEntry,
     OutputEntry,
     ReleaseFile,
@@ -16,6 +17,7 @@ from psephos.release.spec.tables import Impossible, Layout, Table
 __all__ = [
     "AttributeEntry",
     "BudgetEntry",
+    "DuckdbEntry",
     "EqualBins",
     "Impossible",
     "Layout",

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from pathlib import Path
 
 import pyarrow as pa
 
-from psephos.engines.files import checked_file, file_columns
+from psephos.engines import as_engine
+from psephos.engines.postgres import PostgresUrl, is_database_url
 from psephos.errors import ReleaseError, SourceError
 
 SUGGESTIONS = {
@@ -109,26 +111,29 @@ def draft(
     """The text of a release file for a table, with every public fact left for a person to confirm.
 
     Args:
-        source: a CSV or Parquet file
+        source: a CSV or Parquet file, a folder or glob of them, or the URL of a table of Postgres
         beside: the folder in which the release file will lie
         name: the release file as its commands will name it
     """
-    place = Path(source)
-    columns = column_types(place)
-    relative = os.path.relpath(place, beside)
+    text = os.fspath(source)
+    remote = is_database_url(text)
+    place = Path(PostgresUrl.of(text).table[-1] if remote else text)
+    columns = column_types(text if remote else place)
+    relative = text if remote else os.path.relpath(place, beside)
+    stem = re.sub(r"[*?\[\]]+", "", place.stem) or "people"
     head = TEMPLATE_HEAD.format(
         commands=_commands(shlex.quote(name)),
-        name=_text(place.stem),
+        name=_text(stem),
         source=_text(relative),
-        ledger=_text(f"{place.stem}.ledger"),
+        ledger=_text(f"{stem}.ledger"),
         table=_text(columns[0][0]),
     )
     return head + "\n".join(_attribute(column, kind) for column, kind in columns)
 
 
-def column_types(place: Path) -> list[tuple[str, str]]:
+def column_types(place: Path | str) -> list[tuple[str, str]]:
     """Names and kinds of a table's columns: bool, int, float, text or unknown."""
-    columns = file_columns(checked_file(place))
+    columns = as_engine(place).columns()
     names = columns.names
     if not names:
         raise SourceError(f"{place} has no columns")

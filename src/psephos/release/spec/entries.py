@@ -17,6 +17,7 @@ from pydantic import (
 
 from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain, checked_edition
+from psephos.engines.postgres import PostgresUrl, is_database_url
 from psephos.errors import PsephosError, ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PersonsEntry, PrivacyEntry
@@ -235,6 +236,15 @@ class SyntheticEntry(FileEntry):
     )
 
 
+class DuckdbEntry(FileEntry):
+    """A table or view of a DuckDB file."""
+
+    duckdb: str = Field(min_length=1, description="the file, beside this file")
+    table: str = Field(min_length=1, description="the table or view in it")
+    # `schema` is also a method of pydantic's models
+    namespace: str = Field("main", alias="schema", min_length=1, description="where the table is")
+
+
 class ReleaseFile(FileEntry):
     """A whole release."""
 
@@ -243,7 +253,11 @@ class ReleaseFile(FileEntry):
     description: str = ""
     publisher: str = Field("", description="who to cite")
     facts: tuple[str, ...] = Field((), description="public facts the release rests on")
-    source: str | None = Field(None, description="a CSV or Parquet file, beside this file")
+    source: str | DuckdbEntry | None = Field(
+        None,
+        description="a CSV or Parquet file beside this file, a folder or glob of Parquet files, "
+        "a table of Postgres (postgresql://host/database/table) or of a DuckDB file",
+    )
     edition: Annotated[str, AfterValidator(checked_edition)] = Field(
         "", description='which state of the data the source is, e.g. "2025"'
     )
@@ -280,6 +294,15 @@ class ReleaseFile(FileEntry):
     def _printable(cls, content: Any) -> Any:
         refuse_unprintable(content)
         return content
+
+    @model_validator(mode="after")
+    def _names_a_source(self) -> ReleaseFile:
+        if isinstance(self.source, str) and is_database_url(self.source):
+            try:
+                PostgresUrl.of(self.source)
+            except PsephosError as error:
+                raise ValueError(f"source: {error}") from None
+        return self
 
     @model_validator(mode="after")
     def _fits(self) -> ReleaseFile:

@@ -24,6 +24,7 @@ from psephos.errors import ReleaseError
 from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PrivacyEntry
 from psephos.release.spec.columns import AttributeEntry
 from psephos.release.spec.entries import (
+    DuckdbEntry,
     MethodEntry,
     OutputEntry,
     ReleaseFile,
@@ -79,6 +80,7 @@ EXAMPLES = {
     "published": 'published = "auto", "entropy" or "least squares"',
     "builds_on": 'builds_on = ["bundle"]',
     "edition": 'edition = "2025"',
+    "source": 'source = "people.csv" or source = { duckdb = "town.db", table = "people" }',
     "selection": 'selection = { strategy = "hdmm" }',
     "method": 'method = { name = "DAWA" }',
     "options": "options = { rounds = 8 }",
@@ -96,6 +98,7 @@ EXAMPLES = {
     "delta": 'delta = "1e-6"',
 }
 SECTION_MODELS: dict[str, type[FileEntry]] = {
+    "source": DuckdbEntry,
     "privacy": PrivacyEntry,
     "ledger": LedgerEntry,
     "budget": BudgetEntry,
@@ -245,7 +248,8 @@ def syntax_mistake(error: Exception, text: str) -> str:
         straight = "'" if curly[0] in "‘’‚‛" else '"'
         return f"line {number} has the quote {curly[0]}; use straight quotes, {straight}"
     reason = _likely_reason(str(error), line)
-    return f"line {number}, {line.strip()!r}: {reason}" if reason else str(error)
+    shown = "" if "://" in line else f", {line.strip()!r}"  # a URL may hold a password
+    return f"line {number}{shown}: {reason}" if reason else str(error)
 
 
 def _likely_reason(error: str, line: str) -> str:
@@ -301,7 +305,9 @@ def list_mistakes(errors: Sequence[Any], content: Any, yaml: bool = False) -> li
 
 
 def display(value: Any) -> str:
-    """A value as a message shows it."""
+    """A value as a message shows it; a URL is not repeated, since it may hold a password."""
+    if isinstance(value, str) and "://" in value:
+        return "a URL"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
