@@ -1,6 +1,7 @@
 """Tables of persons in a release: paid for one by one, verified like everything else."""
 
 import json
+import re
 from fractions import Fraction
 
 import pyarrow as pa
@@ -110,6 +111,23 @@ def test_it_is_paid_for_beside_the_tables_and_verifies(bundle):
     again = ps.release(bundle.path.parent / "release.toml")
     assert again.path == bundle.path
     assert ledger.remaining() == ps.epsilon("30")
+
+
+def test_the_report_states_what_rows_and_persons_cost_together(bundle):
+    page = " ".join(re.sub("<[^>]*>", " ", bundle.report.read_text(encoding="utf-8")).split())
+    for words in (
+        "What it cost: ε = 70, charged",
+        "differential privacy with ε = 70.",
+        "M the release and ε = 70.",
+        "Differentially private tables, ε = 70 (",
+        "e 70 ≈ 2.5e+30",
+        "Spent on this release ε = 70, of which ε = 20 for tables of rows",
+        "Spent of it, this release included ε = 70",
+        "ε = 70: ε = 20 for tables of rows, ε = 20, ε = 30 for those of persons",
+    ):
+        assert words in page
+    anchor = bundle.persons[-1].receipt["anchor"]
+    assert f"after the release {anchor['entries']} entries, {anchor['head'][:16]}" in page
 
 
 def test_another_table_of_persons_is_paid_for_alone(tmp_path):
