@@ -11,7 +11,7 @@ import pytest
 from numpy.random import default_rng
 
 import psephos as ps
-from psephos.errors import BudgetExceededError, ReleaseError
+from psephos.errors import BudgetExceededError, ReleaseError, SqlError
 from psephos.release.files import sha256_of
 from psephos.release.preflight import check_release, create_ledger
 from psephos.release.request import Job
@@ -128,6 +128,15 @@ def test_the_report_states_what_rows_and_persons_cost_together(bundle):
         assert words in page
     anchor = bundle.persons[-1].receipt["anchor"]
     assert f"after the release {anchor['entries']} entries, {anchor['head'][:16]}" in page
+
+
+def test_who_asks_for_persons_is_told_where_they_are(bundle):
+    with pytest.raises(SqlError, match=r"\[\[persons\]\]") as told:
+        ps.ask(bundle, "SELECT count(distinct patient) FROM visits")
+    assert "counts persons in 'patients', 'the old by site and ward'" in str(told.value)
+    with pytest.raises(SqlError) as told:
+        ps.ask(bundle, "SELECT COUNT(*) FROM visits WHERE floor = 1")
+    assert "counts persons" not in str(told.value)
 
 
 def test_another_table_of_persons_is_paid_for_alone(tmp_path):
