@@ -325,6 +325,37 @@ def test_questions_may_look_at_columns_together(folder):
     assert either == pytest.approx(cat + young - both, abs=1e-6)
 
 
+MORE_TABLES = """
+[[tables]]
+name = "all pets"
+rows = ["pet"]
+
+[[tables]]
+name = "mean age"
+statistic = "mean"
+of = "age"
+rows = ["pet"]
+
+[[tables]]
+name = "ages"
+rows = ["age"]
+"""
+
+
+def test_what_is_not_shown_or_not_known_is_said(folder):
+    text = RELEASE.replace("[selection]", f"{MORE_TABLES}\n[selection]")
+    (folder / "release.toml").write_text(text, encoding="utf-8")
+    assert "above are the errors of the counts" in run("plan", folder, "--epsilon", "0.5,1").stdout
+    run("check", folder, "--create-ledger")
+    assert "and 2 more tables in the files and the report" in run("release", folder).stdout
+    question = "SELECT pet, AVG(age) FROM t WHERE age < 15 GROUP BY pet"
+    shown = run("ask", folder / "bundle", question, "--model").stdout
+    rows = told("ask", folder / "bundle", question, "--model")["rows"]
+    for row in rows:
+        assert re.search(rf"{re.escape(row['pet'])} .*mean of age.* {row['value']:.5g} ", shown)
+    assert "A model answers" in shown
+
+
 def test_a_question_that_is_precise_enough_is_free(folder):
     run("check", folder, "--create-ledger")
     run("release", folder)

@@ -215,6 +215,19 @@ def test_two_digits_of_the_least_error_count():
     assert decimals_of(None) == decimals_of(np.zeros(3)) == 2
 
 
+def test_sure_numbers_set_no_digits_and_have_no_width():
+    assert decimals_of(np.array([2.5, 1.2, 4e-7, 0.0])) == 1
+    numbers = {"value": [37.9085, 100.0], "low": [32.9, 99.999998], "high": [42.93, 100.000001]}
+    shares = printed(pa.table(numbers), 1)
+    assert shares.to_pylist() == [
+        {"value": 37.9, "low": 32.9, "high": 43.0},
+        {"value": 100.0, "low": 100.0, "high": 100.0},
+    ]
+    assert printed(shares, 1).equals(shares)
+    third = {"value": [50.0, 1 / 3], "low": [40.0, 1 / 3], "high": [60.0, 1 / 3]}
+    assert printed(pa.table(third), 1).to_pylist()[1] == {"value": 0.3, "low": 0.3, "high": 0.4}
+
+
 # ---- text --------------------------------------------------------------------------------------
 
 TEXTS = st.lists(

@@ -14,7 +14,7 @@ from psephos.release.layout import cross_tables, lay_out
 from psephos.release.request import Job
 from psephos.release.spec.entries import ReleaseFile, TableEntry
 from psephos.release.spec.tables import Layout, Table, compile_tables
-from psephos.report.cross_table import NOWHERE
+from psephos.report.cross_table import NOWHERE, HeadingAxis, laid_out
 from psephos.workload.census import sf1
 from psephos.workload.sql import compile_sql
 from psephos.workload.workload import Workload
@@ -244,6 +244,22 @@ def test_a_published_number_is_never_more_certain_than_its_interval_before_the_c
     workload, (table,) = compile_tables(domain, [entry])
     (laid_table,) = lay_out(workload, table, pa.table(numbers))
     assert laid_table.margins.ravel().tolist() == [20, 25, 20]
+
+
+def test_sure_numbers_set_no_digits():
+    numbers = {
+        "sex": ["F", "M", "total"],
+        "value": [37.908497, 62.091503, 100.0],
+        "low": [32.9, 57.1, 99.999998],
+        "high": [42.9288, 67.1, 100.0],
+    }
+    axis = HeadingAxis("sex", "Sex", ("F", "M", "total"), (False, False, True), (0, 0, 0))
+    cross = laid_out("s", "s", pa.table(numbers), ([axis], []), value="value")
+    texts = [" ".join(cross.texts(i, 0)).replace("\N{NO-BREAK SPACE}", " ") for i in range(3)]
+    assert texts == ["37.9 ± 5.1", "62.1 ± 5.1", "100.0 ± 0"]
+    margins = cross.wide().column(2).to_pylist()
+    assert margins == [5.1, 5.1, 0.0]
+    assert not np.signbit(margins[2])
 
 
 def test_wide_tables_have_blanks_where_nothing_was_asked():

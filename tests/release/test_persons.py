@@ -1,6 +1,7 @@
 """Tables of persons in a release: paid for one by one, verified like everything else."""
 
 import json
+import re
 from fractions import Fraction
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 from numpy.random import default_rng
 
 import psephos as ps
-from psephos.errors import BudgetExceededError, ReleaseError
+from psephos.errors import BudgetExceededError, ReleaseError, SqlError
 from psephos.release.files import sha256_of
 from psephos.release.preflight import check_release, create_ledger
 from psephos.release.request import Job
@@ -110,6 +111,32 @@ def test_it_is_paid_for_beside_the_tables_and_verifies(bundle):
     again = ps.release(bundle.path.parent / "release.toml")
     assert again.path == bundle.path
     assert ledger.remaining() == ps.epsilon("30")
+
+
+def test_the_report_states_what_rows_and_persons_cost_together(bundle):
+    page = " ".join(re.sub("<[^>]*>", " ", bundle.report.read_text(encoding="utf-8")).split())
+    for words in (
+        "What it cost: ε = 70, charged",
+        "differential privacy with ε = 70.",
+        "M the release and ε = 70.",
+        "Differentially private tables, ε = 70 (",
+        "e 70 ≈ 2.5e+30",
+        "Spent on this release ε = 70, of which ε = 20 for tables of rows",
+        "Spent of it, this release included ε = 70",
+        "ε = 70: ε = 20 for tables of rows, ε = 20, ε = 30 for those of persons",
+    ):
+        assert words in page
+    anchor = bundle.persons[-1].receipt["anchor"]
+    assert f"after the release {anchor['entries']} entries, {anchor['head'][:16]}" in page
+
+
+def test_who_asks_for_persons_is_told_where_they_are(bundle):
+    with pytest.raises(SqlError, match=r"\[\[persons\]\]") as told:
+        ps.ask(bundle, "SELECT count(distinct patient) FROM visits")
+    assert "counts persons in 'patients', 'the old by site and ward'" in str(told.value)
+    with pytest.raises(SqlError) as told:
+        ps.ask(bundle, "SELECT COUNT(*) FROM visits WHERE floor = 1")
+    assert "counts persons" not in str(told.value)
 
 
 def test_another_table_of_persons_is_paid_for_alone(tmp_path):

@@ -468,13 +468,19 @@ def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None
     }
     left_out = (bundle.manifest["published"] or {}).get("left_out", {})
     tables: list[RenderableType] = []
+    more = len(bundle.persons) + (len(bundle.job.tables) if views else 0)
     for table in bundle.job.tables[:SHOWN_TABLES] if views else ():
         view = "consistent" if table.name in left_out and len(views) > 1 else views[0]
-        for cross in cross_tables(bundle.job, table, bundle.table(table.name, view))[:SHOWN_TABLES]:
+        parts = cross_tables(bundle.job, table, bundle.table(table.name, view))
+        more += len(parts) - 1
+        for cross in parts[:SHOWN_TABLES]:
             tables.append(render_tables.rich_cross_table(cross, f"{cross.title} ({view})"))
+    tables = tables[:SHOWN_TABLES] + rich_persons(bundle)
+    more -= len(tables)
+    plural = "s" if more > 1 else ""
+    text = f"and {more:,} more table{plural} in the files and the report\n{text}" if more else text
     lines = [render.disagreement_words(bundle), render.made_up_words(bundle)]
     lines.append(f"bundle: {bundle.path}\nreport: {bundle.report}")
-    tables = tables[:SHOWN_TABLES] + rich_persons(bundle)
     show(as_json, plain, *tables, text, *lines)
 
 

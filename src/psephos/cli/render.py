@@ -39,6 +39,10 @@ PLAN_CAUTION = (
     "A plan that adapts fills in what it did not measure, for example evenly within groups of "
     "cells: these numbers are biased by that, and have no interval."
 )
+STATISTICS_NOTE = (
+    "Errors of sums are in the unit of what is summed. Those of means, variances, shares and "
+    "quantiles depend on the data: above are the errors of the counts behind them."
+)
 
 
 def shorten(text: str) -> str:
@@ -152,7 +156,7 @@ def rich_comparison(plans: Sequence[Forecast]) -> RenderableType:
         table.add_column(budget_with_epsilon(plan.budget), justify="right")
     for i, row in enumerate(first.tables):
         table.add_row(row.name, *(rows_text(plan.tables[i].half_width) for plan in plans))
-    return table
+    return Group(table, Text(STATISTICS_NOTE)) if _has_statistics(first) else table
 
 
 def plain_price(bundle: Bundle, cost: Price) -> dict[str, Any]:
@@ -412,11 +416,8 @@ def _notes(plan: Forecast) -> str:
         f"Intervals cover the privacy noise alone ({plan.widths.method}, {plan.widths.draws:,} "
         "draws).",
     ]
-    if any(table.statistics for table in plan.job.tables):
-        lines.append(
-            "Errors of sums are in the unit of what is summed. Those of means, variances, shares "
-            "and quantiles depend on the data: above are the errors of the counts behind them."
-        )
+    if _has_statistics(plan):
+        lines.append(STATISTICS_NOTE)
     norm = plan.job.file.output.consistency
     if norm != "l2":
         lines.append(
@@ -436,6 +437,10 @@ def _notes(plan: Forecast) -> str:
             f"one of all numbers has a standard error of {100 * plan.rmse_spread:.2g} % itself."
         )
     return "\n".join(lines)
+
+
+def _has_statistics(plan: Forecast) -> bool:
+    return any(table.statistics for table in plan.job.tables)
 
 
 def budget_with_epsilon(budget: Budget) -> str:

@@ -97,30 +97,31 @@ def rich_reply(
 ) -> RenderableType:
     """Free answers, laid out, and which view they belong to."""
     title = "made up" if simulation else "free: answered from past measurements"
+    statistics = "value" in reply.table.column_names  # these are not laid out
     if reply.is_model:
         title = "made up" if simulation else "free: answered by a model"
         note = (
             "A model answers where measurements do not tell: attributes are as independent as the "
             "measurements allow. It is biased, and has no interval."
         )
-        return Group(*(rich_cross_table(each, title, most) for each in tables), Text(note))
-    if reply.view == "nearest":
+    elif reply.view == "nearest":
         note = "These tables are nearest to the noisy numbers in L1 or L∞: no interval is known."
-        return Group(*(rich_cross_table(each, title, most) for each in tables), Text(note))
-    if reply.view == "plan":
+    elif reply.view == "plan":
         title = "made up" if simulation else "free: answered by the plan's estimate"
         note = PLAN_CAUTION
-        return Group(*(rich_cross_table(each, title, most) for each in tables), Text(note))
-    note = (
-        "These are numbers of the consistent view: unbiased, so they may be negative or "
-        "fractional, and published tables differ from them by their rounding."
-    )
-    if "value" in reply.table.column_names:
+    elif statistics:
         note = (
             "These follow from counts and sums of the consistent view. An interval holds all "
             "numbers that agree with them, inside of the declared range."
         )
-        return Group(rich_numbers(title, reply.table, most), Text(note))
+    else:
+        note = (
+            "These are numbers of the consistent view: unbiased, so they may be negative or "
+            "fractional, and published tables differ from them by their rounding."
+        )
+    if statistics:
+        numbers = reply.table.drop_columns(["model"]) if reply.is_model else reply.table
+        return Group(rich_numbers(title, numbers, most), Text(note))
     return Group(*(rich_cross_table(each, title, most) for each in tables), Text(note))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from psephos.domain.domain import Domain
-from psephos.errors import ReleaseError, UnsupportedError
+from psephos.errors import ReleaseError, SqlError, UnsupportedError
 from psephos.infer.least_squares import over_merged_domain
 from psephos.infer.statistics import StatisticValues, joint_noise
 from psephos.kernel.budget import Budget
@@ -63,6 +64,7 @@ NOTEBOOK_ROWS = 200
 PRICED_CELLS, PRICED_QUERIES = 500_000, 2_000
 """Questions up to this size are priced at once when measurements do not answer them."""
 PRICE_DRAWS = 999
+COUNT_DISTINCT = re.compile(r"COUNT\(DISTINCT .* is not a count of rows")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,7 +141,14 @@ def _read_question(
 ) -> tuple[list[CountTable], Domain, tuple[tuple[str, ...], ...]]:
     """The tables of some SQL, the domain to ask them over, and what is looked at together."""
     job = bundle.job
-    tables = read_sql(job.domain, sql, dialect=dialect)
+    try:
+        tables = read_sql(job.domain, sql, dialect=dialect)
+    except SqlError as error:
+        if not bundle.persons or not COUNT_DISTINCT.search(str(error)):
+            raise
+        names = ", ".join(repr(request.table.name) for request in bundle.persons)
+        text = f"{error}\nthis release counts persons in {names}, in the folder persons/"
+        raise SqlError(text, error.sql, error.start, error.end) from None
     merged, blocks = merge_attributes(job.domain, tables)
     measured = job.workload.domain
     if merged == job.domain:

@@ -81,7 +81,7 @@ def framed_page(
         simulation=release.simulation,
         maker=f"psephos {__version__}",
         year=None if charge is None else str(charge["time"])[:4],
-        budget=budget_text(release.forecast.budget),
+        budget=budget_text(release.spend),
         unit=unit_text(unit),
         confidence=release.confidence,
         view=release.view,
@@ -96,7 +96,7 @@ def framed_page(
         rivals=rivals,
         shifts=shifts_of(release) if "published" in release.bundle_views else None,
         groups=groups_of(release),
-        guarantee=guarantee_of(release.forecast.budget),
+        guarantee=guarantee_of(release.spend),
         intervals=interval_method(release),
         plan=plan,
         synthetic=synthetic_of(release),
@@ -105,7 +105,7 @@ def framed_page(
 
 def _key_figures(release: ReleaseFacts) -> Pairs:
     """The release in a few numbers."""
-    cost = cost_text(release, release.forecast.budget)
+    cost = cost_text(release)
     noise: Pairs = ()
     if release.views.has_errors:
         counting = count_rows(release.job.tables, release.job.workload)

@@ -19,7 +19,7 @@ from psephos.kernel.unit import Unit
 from psephos.matrix import Identity, Kron, Matrix, Ones
 from psephos.release.forecast import Forecast, TableError
 from psephos.release.labels import row_multiplicity
-from psephos.release.persons import PersonsRequest
+from psephos.release.persons import PersonsRequest, persons_spend
 from psephos.release.request import Job, column_titles
 from psephos.release.spec.entries import ReleaseFile, TableEntry, View
 from psephos.release.views import Views
@@ -90,6 +90,16 @@ class ReleaseFacts:
     @property
     def confidence(self) -> str:
         return f"{float(self.file.output.confidence) * 100:g} %"
+
+    @property
+    def spend(self) -> Budget:
+        """What the release cost, tables of persons included."""
+        return whole_spend(self.job, self.forecast.budget)
+
+    @property
+    def last_receipt(self) -> Mapping[str, Any]:
+        """That of the last charge: tables of persons are paid for after those of rows."""
+        return self.persons[-1].receipt if self.persons else self.receipt
 
     @property
     def charge(self) -> Mapping[str, Any] | None:
@@ -190,13 +200,29 @@ def question(entry: TableEntry) -> str | Cell:
 # ---- what was spent ----------------------------------------------------------------------------
 
 
+def whole_spend(job: Job, rows: Budget) -> Budget:
+    """What tables of rows and of persons cost together, in the currency of the ledger."""
+    if not job.persons:
+        return rows
+    currency = job.file.ledger.budget().currency
+    return rows.booked(currency) + persons_spend(job.persons, currency)
+
+
+def spent_text(release: ReleaseFacts) -> str:
+    """What the release cost, and which part of it was for tables of rows."""
+    text = budget_text(release.spend)
+    if release.persons:
+        text += f", of which {budget_text(release.forecast.budget)} for tables of rows"
+    return text
+
+
 def spending_of(release: ReleaseFacts) -> Spending:
     """The charge, and the blocks it was spent on."""
     forecast, past = release.forecast, release.job.past
     edition = release.file.edition
     names = "; ".join(f"{each.name} ({budget_text(each.spend)})" for each in past)
     facts = [
-        ("Spent on this release", budget_text(forecast.budget)),
+        ("Spent on this release", spent_text(release)),
         ("Unit of privacy", unit_text(release.job.unit)),
         *([("Edition of the data", edition)] if edition else []),
         ("Noise", f"{NOISE_NAMES[forecast.strategy.noise]}, exact, in whole numbers"),
@@ -208,15 +234,15 @@ def spending_of(release: ReleaseFacts) -> Spending:
     return Spending(tuple(facts), _blocks(release), weighted)
 
 
-def cost_text(release: ReleaseFacts, budget: Budget) -> str:
+def cost_text(release: ReleaseFacts) -> str:
     """What the release cost, and what the data set has spent with it."""
-    text = budget_text(budget)
+    text = budget_text(release.spend)
     if release.persons:
+        rows = budget_text(release.forecast.budget)
         spends = ", ".join(budget_text(request.table.spend) for request in release.persons)
-        text += f" for tables of rows; {spends} for those of persons"
-    receipt = release.persons[-1].receipt if release.persons else release.receipt
+        text += f": {rows} for tables of rows, {spends} for those of persons"
     if release.charge is not None:
-        limit, total = (amount_text(receipt[key]) for key in ("budget", "spent"))
+        limit, total = (amount_text(release.last_receipt[key]) for key in ("budget", "spent"))
         text += f"; with it {total} of {limit} that this data set may ever spend"
     return text
 
@@ -240,16 +266,20 @@ def ledger_facts(release: ReleaseFacts) -> Pairs:
 def _charge_facts(release: ReleaseFacts) -> Pairs:
     if release.simulation:
         return (("Ledger", "none: a rehearsal costs nothing"),)
-    charge, receipt = release.charge, release.receipt
+    charge, receipt = release.charge, release.last_receipt
     if charge is None:
         return ()
     cost, anchor = amount_text(charge["booked"]), receipt["anchor"]
+    last = "the release" if release.persons else "it"
     return (
         ("Data set", str(receipt["dataset"])),
         ("Budget for all its releases", amount_text(receipt["budget"])),
         ("Spent of it, this release included", amount_text(receipt["spent"])),
         (CHARGE, f"{cost}, entry {charge['number']}, {charge['time']}"),
-        ("Ledger's head after it", f"{anchor['entries']} entries, {str(anchor['head'])[:16]}…"),
+        (
+            f"Ledger's head after {last}",
+            f"{anchor['entries']} entries, {str(anchor['head'])[:16]}…",
+        ),
     )
 
 

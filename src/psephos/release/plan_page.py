@@ -14,9 +14,9 @@ from psephos.release.page_facts import (
     CHARGE,
     NOISE_NAMES,
     ReleaseFacts,
-    budget_text,
     cost_text,
     ledger_facts,
+    spent_text,
     unit_text,
 )
 from psephos.release.persons import PersonsRequest
@@ -67,7 +67,7 @@ def plan_page(
 
 
 def _key_figures(release: ReleaseFacts, forecast: PlanForecast) -> Pairs:
-    cost = cost_text(release, forecast.budget)
+    cost = cost_text(release)
     whole = release.view == "published"
     return (
         ("Numbers", f"{release.job.workload.shape[0]:,}"),
@@ -91,7 +91,7 @@ def _spending(
     by = "" if plan is None or not plan.reference else f" ({plan.reference})"
     edition = release.file.edition
     facts = (
-        ("Spent on this release", budget_text(forecast.budget)),
+        ("Spent on this release", spent_text(release)),
         ("Unit of privacy", unit_text(release.job.unit)),
         *([("Edition of the data", edition)] if edition else []),
         ("Noise", f"{NOISE_NAMES[release.job.noise]}, exact, in whole numbers"),

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from psephos.report.numbers import count_text, digits_for, plus_minus
+from psephos.report.numbers import ALMOST_SURE, count_text, digits_for, plus_minus
 
 NOWHERE = -1
 """In the grid, where the table has no number."""
@@ -185,14 +185,14 @@ class CrossTable:
         low, high = self.grid("low"), self.grid("high")
         sides = np.maximum(high - self.values, self.values - low)
         if not {"consistent", "stderr"} <= set(self.numbers.column_names):
-            return np.asarray(sides)
+            return _without_dust(sides)
         centre, stderr = self.grid("consistent"), self.grid("stderr")
         half = np.where(high > self.values, high - centre, math.nan)
         uncut = np.isnan(half) & (low > 0) & (low < self.values)
         half[uncut] = (centre - low)[uncut]
         known = ~np.isnan(half) & (stderr > 0)
         ratio = (half[known] / stderr[known]).max(initial=0.0)
-        return np.asarray(np.fmax(sides, np.where(np.isnan(half), ratio * stderr, half)))
+        return _without_dust(np.fmax(sides, np.where(np.isnan(half), ratio * stderr, half)))
 
     @cached_property
     def totals(self) -> Grid:
@@ -222,7 +222,7 @@ class CrossTable:
         if self.margins is None or not math.isfinite(self.margins[row, column]):
             return text, ""
         margin = float(rounded_up(self.margins[row, column], self.margin_digits))
-        return text, plus_minus(margin, self.margin_digits)
+        return text, plus_minus(margin, self.margin_digits if margin else 0)
 
     def pick(self, rows: Sequence[int] | Grid, columns: Sequence[int] | Grid) -> CrossTable:
         """Some rows and columns of it."""
@@ -259,6 +259,12 @@ class CrossTable:
         return pa.table(columns.arrays)
 
 
+def _without_dust(margins: Grid) -> Grid:
+    """Zero for numbers that are sure, such as 100 %, where arithmetic leaves next to nothing."""
+    widest = margins[np.isfinite(margins)].max(initial=0.0)
+    return np.asarray(np.where(margins <= ALMOST_SURE * widest, 0.0, margins))
+
+
 def _decimals(margins: Grid) -> int:
     """Decimals beside the least ± that there is."""
     known = margins[np.isfinite(margins) & (margins > 0)]
@@ -271,7 +277,7 @@ def _decimals(margins: Grid) -> int:
 def rounded_up(values: Grid, digits: int) -> Grid:
     """Rounded away from zero to so many decimals, if it is more than float noise above them."""
     scale = 10.0**digits
-    return np.ceil(values * scale - 1e-9) / scale
+    return np.ceil(values * scale - 1e-9) / scale + 0.0  # no minus zero
 
 
 @dataclass

@@ -7,6 +7,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from typing import Any
 
+ALMOST_SURE = 1e-5
+"""Beside the widest interval of a table: one so narrow is that of a sure number, such as 100 %."""
+
 
 def digits_for(spread: float) -> int:
     """How many decimals are worth printing beside noise of this size."""

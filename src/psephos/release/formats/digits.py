@@ -1,9 +1,10 @@
 """Numbers with the digits that they deserve.
 
 Of the least standard error in a table two digits count: numbers of the table are rounded to as many
-decimals, so rounding moves none of them by more than a twentieth of its standard error. Standard
-errors have one decimal more, and intervals are rounded outwards, so that they cover what they
-covered. Parquet files keep every digit; CSV, Excel and all other files have rounded numbers.
+decimals, so rounding moves none of them by more than a twentieth of its standard error. Numbers
+that are sure, such as 100 %, set no digits. Standard errors have one decimal more, and intervals
+are rounded outwards, so that they cover what they covered. Parquet files keep every digit; CSV,
+Excel and all other files have rounded numbers.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import numpy as np
 import pyarrow as pa
 
+from psephos.report.numbers import ALMOST_SURE
 from psephos.values import Array
 
 UNKNOWN_DECIMALS = 2
@@ -29,6 +31,7 @@ def decimals_of(stderr: Array | None) -> int:
     (1, 0)
     """
     noisy = np.zeros(0) if stderr is None else stderr[stderr > 0]
+    noisy = noisy[noisy > ALMOST_SURE * noisy.max(initial=0.0)]
     if not noisy.size:
         return UNKNOWN_DECIMALS
     return min(MOST_DECIMALS, max(0, 1 - math.floor(math.log10(float(noisy.min())))))
@@ -44,18 +47,32 @@ def printed(table: pa.Table, decimals: int) -> pa.Table:
 
     Rounding twice is rounding once.
     """
+    dust = _dust(table)
     for place, field in enumerate(table.schema):
         if not pa.types.is_floating(field.type):
             continue
         values = table[field.name].to_numpy()
-        table = table.set_column(place, field, pa.array(_rounded(field.name, values, decimals)))
+        table = table.set_column(
+            place, field, pa.array(_rounded(field.name, values, decimals, dust))
+        )
     return table
 
 
-def _rounded(name: str, values: Array, decimals: int) -> Array:
+def _dust(table: pa.Table) -> Array | float:
+    """The widths of intervals of sure numbers, which arithmetic left; zero for all others."""
+    schema = table.schema
+    ends = [name for name in ("low", "high") if name in schema.names]
+    if len(ends) < 2 or not all(pa.types.is_floating(schema.field(name).type) for name in ends):
+        return 0.0
+    width = table["high"].to_numpy() - table["low"].to_numpy()
+    widest = width[np.isfinite(width)].max(initial=0.0)
+    return np.where(width <= ALMOST_SURE * widest, width, 0.0)
+
+
+def _rounded(name: str, values: Array, decimals: int, dust: Array | float) -> Array:
     scale = 10.0**decimals
     # Beyond the last digits of floats, what was rounded before must stay as it is.
-    slack = UNIT_SLACK + 8 * np.finfo(float).eps * np.abs(values * scale)
+    slack = UNIT_SLACK + 8 * np.finfo(float).eps * np.abs(values * scale) + dust * scale
     if name == "low":
         values = np.floor(values * scale + slack) / scale
     elif name == "high":

@@ -20,8 +20,8 @@ from psephos.release.files import read_csv, read_parquet
 from psephos.release.formats.digits import UNKNOWN_DECIMALS, decimals_in, decimals_of, printed
 from psephos.release.formats.names import table_files
 from psephos.release.labels import table_schema
-from psephos.release.page_facts import budget_text, guarantee_of, unit_text
-from psephos.release.persons import PERSONS_FOLDER, PersonsTable, persons_spend
+from psephos.release.page_facts import budget_text, guarantee_of, unit_text, whole_spend
+from psephos.release.persons import PERSONS_FOLDER, PersonsTable
 from psephos.release.request import Job, column_titles
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table, column_name
@@ -155,15 +155,12 @@ class Publication:
     ) -> Publication:
         """The publication of a release whose tables are written."""
         charge, groups, job = receipt.get("charge"), views.groups, views.job
-        if job.persons:  # they are paid for one by one
-            currency = job.file.ledger.budget().currency
-            spend = spend.booked(currency) + persons_spend(job.persons, currency)
         return cls(
             files,
             views.kinds,
             views.published_tables,
             tuple(decimals),
-            spend,
+            whole_spend(job, spend),
             groups is not None and len(groups.rules) > 1,
             datetime.fromisoformat(charge["time"]).astimezone(UTC) if charge else None,
         )

@@ -212,11 +212,11 @@ def _conditions_of_count(node: exp.Count, sql: str) -> Conditions:
     if isinstance(argument, exp.Distinct):
         keys = ", ".join(key.sql(comments=False) for key in argument.expressions)
         raise refuse(
-            f"COUNT(DISTINCT {keys}) is not a count of rows (persons are counted under [[persons]] "
-            "in a release file, in Python by data.persons(...))",
+            f"COUNT(DISTINCT {keys}) is not a count of rows; persons are counted by tables of "
+            "their own, under [[persons]] in a release file, in Python by data.persons(...)",
             sql,
             node,
-            f"SELECT {keys}, COUNT(*) ... GROUP BY {keys}",
+            "COUNT(*), which counts rows",
         )
     if node.expressions:
         raise refuse("COUNT takes one argument", sql, node, "COUNT(*)")
