@@ -248,7 +248,26 @@ def test_marginals_are_made_for_their_targets(tmp_path, monkeypatch, currency):
     ]
     options = {"strategy": "hdmm", "currency": currency}
     aimed = ps.plan(written(tmp_path / "aimed", *tables, **options))
-    monkeypatch.setattr(targets, "_balanced", lambda trials, draws: [])
+    monkeypatch.setattr(targets, "_balanced", lambda *_: [])
     searched = ps.plan(written(tmp_path / "searched", *tables, **options))
     assert aimed.strategy.name.endswith("largest variance")
     assert aimed.budget < searched.budget
+
+
+@pytest.mark.parametrize("currency", ["epsilon", "rho"])
+def test_tables_without_a_target_cost_little_and_are_about_as_good_as_plain_noise(
+    tmp_path, currency
+):
+    """Whatever the targets are in size, and beside sums, whose numbers are large."""
+    aimed = (*REGIONS, "plus_minus = 2000")
+    others = [
+        (*CELLS, ""),
+        ("up to an age", 'queries = { age = "prefix" }', ""),
+        ("ages in all", 'statistic = "sum"\nof = "age"\nby = ["region"]', ""),
+    ]
+    options = {"strategy": "hdmm", "currency": currency}
+    alone = ps.plan(written(tmp_path / "alone", aimed, **options))
+    together = ps.plan(written(tmp_path / "together", aimed, *others, **options))
+    assert together.budget.amount <= alone.budget.amount * Fraction("1.22")
+    plain = next(r for r in together.rivals if r.name.startswith("the tables themselves"))
+    assert together.rmse <= 1.5 * plain.rmse

@@ -222,6 +222,18 @@ class Domain(Value):
             )
         return array
 
+    def keeps_cells_of(self, domain: Domain) -> bool:
+        """Are the cells those of that domain, in the same order? Merging may leave them so.
+
+        >>> domain = Domain.of(sex=2, age=3, region=4)
+        >>> domain.merge(["sex", "age"]).keeps_cells_of(domain)
+        True
+        >>> domain.merge(["sex", "region"]).keeps_cells_of(domain)
+        False
+        """
+        order = self._axes_of_origin()
+        return self == domain or (self.origin == domain and order == sorted(order))
+
     def _axes_of_origin(self) -> list[int]:
         """The axes of the original domain, in the order of this one."""
         if self.origin is None:

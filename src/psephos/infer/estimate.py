@@ -211,7 +211,7 @@ class CellEstimate:
 
 def answers_of_cells(estimate: Estimate, vector: Array, workload: Workload) -> Answers:
     """The answers W x of a biased estimate x of all cells; their standard errors are not known."""
-    Workload.require(workload, estimate.domain)
+    Workload.require(workload, estimate.domain, same_cells=True)
     krons = [workload.kron(i) for i in range(len(workload.products))]
     values = np.concatenate([kron @ vector for kron in krons])
     return Answers(workload, values, biased=True, simulation=estimate.simulation)

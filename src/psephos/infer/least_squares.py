@@ -68,13 +68,22 @@ class LeastSquares:
 
     def answer(self, workload: Workload) -> Answers:
         """The answers of a workload, with the standard error of each."""
-        Workload.require(workload, self.domain)
+        Workload.require(workload, self.domain, same_cells=True)
+        if workload.domain != self.domain:
+            return self._over(workload.domain).answer(workload)
         workload.check_covered(self.form)
         values, start = np.empty(workload.shape[0]), 0
         for i, count in enumerate(workload.query_counts):
             values[start : start + count] = self.fitted.answers(workload.factors(i))
             start += count
         return Answers(workload, values, self.variances, simulation=self.simulation)
+
+    def _over(self, merged: Domain) -> LeastSquares:
+        """The same estimate over a domain that merges attributes and keeps the order of cells."""
+        matrices = [_joined(block.matrix, self.domain, merged) for block in self.blocks]
+        pairs = zip(self.blocks, matrices, strict=True)
+        blocks = [block._replace(matrix=matrix) for block, matrix in pairs]
+        return fit_blocks(merged, blocks, self.measurements)
 
     def variances(self, workload: Workload) -> Array:
         """The variance of the noise in every answer of a workload."""
@@ -174,10 +183,9 @@ def over_merged_domain(measurement: Measurement, merged: Domain) -> Measurement:
     domain. Blocks have to be products over the attributes.
     """
     domain = measurement.domain
-    parts = [[part for part, _ in merged[name].parts] or [name] for name in merged.names]
     if measurement.transform is not None or merged.origin != domain:
         raise UnsupportedError(f"{merged} does not merge attributes of {domain}")
-    groups = [[domain.axis(name) for name in names] for names in parts]
+    groups = _axes_merged(domain, merged)
     blocks, values, start = [], [], 0
     for block in measurement.query.blocks:
         end = start + block.matrix.shape[0]
@@ -187,6 +195,20 @@ def over_merged_domain(measurement: Measurement, merged: Domain) -> Measurement:
         start = end
     query = Query(tuple(blocks))
     return replace(measurement, domain=merged, query=query, values=np.concatenate(values))
+
+
+def _axes_merged(domain: Domain, merged: Domain) -> list[list[int]]:
+    """For each attribute of the merged domain, the axes it is made of."""
+    parts = [[part for part, _ in merged[name].parts] or [name] for name in merged.names]
+    return [[domain.axis(name) for name in names] for names in parts]
+
+
+def _joined(matrix: Matrix, domain: Domain, merged: Domain) -> Matrix:
+    """A map of the cells as a product over the merged attributes, if it is one over all of them."""
+    factors = matrix.factors if isinstance(matrix, Kron) else (matrix,)
+    if tuple(factor.shape[1] for factor in factors) != domain.shape:
+        return matrix
+    return Kron(tuple(_join_factors(factors, group) for group in _axes_merged(domain, merged)))
 
 
 def _factors(matrix: Matrix, domain: Domain) -> tuple[Matrix, ...]:

@@ -23,10 +23,14 @@ from psephos.infer.least_squares import block_answers
 from psephos.inverse.choice import form_of, precision
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
+from psephos.kernel.query import Block, Query
+from psephos.kernel.sensitivity import sensitivity
 from psephos.release.request import Job
+from psephos.release.selection import fixed_plan
 from psephos.strategy.goals import balanced_marginals
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
+from psephos.workload.product import rounded_weight
 from psephos.workload.workload import Workload
 
 FEWEST_DRAWS = 19
@@ -42,8 +46,10 @@ LARGEST_AMOUNT = Fraction(10**6)
 """Between these budgets are searched for."""
 BALANCINGS = 2
 """How often marginals are balanced, each time with the widths of the strategy before."""
-UNAIMED = 1e3
+UNAIMED = 10.0
 """Tables without a target may be so many times as wide as the widest with one."""
+UNAIMED_SHARE = Fraction(1, 6)
+"""Of the budget, what goes to measurements made for the tables without a target."""
 TIE = 1 - 1e-6
 """Half-widths of at least this share of the largest are as wide."""
 Search = Callable[[Job, Workload], Strategy]
@@ -244,14 +250,16 @@ def cheapest_strategy(job: Job, draws: int, search: Search) -> PricedStrategy:
     Tables far better than they must be lose weight and the search for a strategy is repeated. Where
     all tables are marginals, one is made for the targets besides (`goals.balanced_marginals`). The
     one that is cheapest, as far as wide noise tells, is kept, and its least budget searched for.
+    Tables without a target get measurements of their own, at a small share of the budget.
     """
     if not any(table.target for table in job.tables):
         raise ReleaseError("no table has a target")
     known: dict[str, Reached] = {}
     shares = np.ones(len(job.tables))
     ways: list[tuple[float, _Trials]] = []
+    rest = _rest(job, search)
     for _ in range(ROUNDS):
-        strategy = search(job, _reweighted(job, shares))
+        strategy = _joined(search(job, _reweighted(job, shares, rest)), rest)
         known = known or _known(job, strategy, draws)
         if known and all(reached.met for reached in known.values()):
             return _nothing(job, strategy, known)
@@ -260,7 +268,7 @@ def cheapest_strategy(job: Job, draws: int, search: Search) -> PricedStrategy:
         spend = max(estimates.values())
         ways.append((spend, trials))
         if len(ways) == 1:
-            ways += [(max(b.estimates().values()), b) for b in _balanced(trials, draws)]
+            ways += [(max(b.estimates().values()), b) for b in _balanced(trials, rest, draws)]
         ratios = [estimates.get(table.name, 0.0) / spend for table in job.tables]
         if min(ratio for ratio in ratios if ratio > 0) > 0.97:
             break
@@ -269,7 +277,41 @@ def cheapest_strategy(job: Job, draws: int, search: Search) -> PricedStrategy:
     return trials.price(spend)
 
 
-def _balanced(trials: _Trials, draws: int) -> Iterator[_Trials]:
+def _rest(job: Job, search: Search) -> Strategy | None:
+    """The strategy for the tables without a target, if there are any and it is free to differ.
+
+    One search for all tables would have to know how much the others may cost: whatever weight
+    they had, it would be too much in one file and too little in the next.
+    """
+    rest = [i for table in job.tables if table.target is None for i in table.products]
+    if not rest or job.file.selection.strategy != "hdmm" or fixed_plan(job) is not None:
+        return None
+    return search(job, _some(job.workload, rest))
+
+
+def _some(workload: Workload, products: Sequence[int]) -> Workload:
+    return Workload(workload.domain, [workload.products[i] for i in products])
+
+
+def _aimed(job: Job) -> list[int]:
+    """The products of the tables that have a target."""
+    return [i for table in job.tables if table.target is not None for i in table.products]
+
+
+def _joined(strategy: Strategy, rest: Strategy | None) -> Strategy:
+    """Both at once, the rest at its share of the budget."""
+    if rest is None:
+        return strategy
+    blocks: list[Block] = []
+    for part, share in ((strategy, 1 - UNAIMED_SHARE), (rest, UNAIMED_SHARE)):
+        scale = share / sensitivity(part.query, part.noise.norm)
+        weights = [rounded_weight(float(b.weight * scale)) for b in part.query.blocks]
+        blocks += map(Block, (b.matrix for b in part.query.blocks), weights)
+    name = f"{strategy.name}, and {rest.name} for the tables without a target"
+    return Strategy(strategy.domain, strategy.noise, Query(tuple(blocks)), name)
+
+
+def _balanced(trials: _Trials, rest: Strategy | None, draws: int) -> Iterator[_Trials]:
     """Strategies of marginals made for the targets, where the file names no other selection.
 
     A half-width is so many standard errors, more where a table must be covered at once; how many
@@ -286,13 +328,16 @@ def _balanced(trials: _Trials, draws: int) -> Iterator[_Trials]:
                 products, confidence = list(table.products), trials.confidences[table.name]
                 width = trials.fresh(step_of(REFERENCE), confidence)[table.name].width
                 goals[products] = table.target.half_width * np.sqrt(worst[products].max()) / width
-        aimed = np.isfinite(goals)
+        aimed, workload = np.isfinite(goals), job.workload
         goals[~aimed] = UNAIMED * goals[aimed].max()
+        if rest is not None:
+            products = _aimed(job)
+            workload, goals = _some(workload, products), goals[products]
         seed = job.file.selection.seed
-        strategy = balanced_marginals(job.workload, job.noise, goals, seed=seed)
+        strategy = balanced_marginals(workload, job.noise, goals, seed=seed)
         if strategy is None:
             return
-        trials = _Trials.of(job, strategy, draws, trials.known)
+        trials = _Trials.of(job, _joined(strategy, rest), draws, trials.known)
         yield trials
 
 
@@ -313,16 +358,25 @@ def _nothing(job: Job, strategy: Strategy, known: dict[str, Reached]) -> PricedS
     return PricedStrategy(strategy, nothing, dict.fromkeys(known, nothing), bottlenecks)
 
 
-def _reweighted(job: Job, shares: Array) -> Workload:
-    """Tables weighted by how precise they must be; those without a target hardly count."""
-    weights = np.ones(len(job.workload.products))
+def _reweighted(job: Job, shares: Array, rest: Strategy | None) -> Workload:
+    """Tables weighted by how precise they must be; those without a target count little.
+
+    They are left out if the rest is measured by itself. Their weights beside each other stay: sums
+    have small ones, as their numbers are large.
+    """
+    weights = np.array([float(product.weight) for product in job.workload.products])
+    widest = max(table.target.half_width for table in job.tables if table.target is not None)
     for table, share in zip(job.tables, shares, strict=True):
-        precise = 1e-3 if table.target is None else share / table.target.half_width
-        weights[list(table.products)] = precise
+        places = list(table.products)
+        if table.target is None:
+            weights[places] /= UNAIMED * widest
+        else:
+            weights[places] = share / table.target.half_width
     weights = weights / weights.max()
     pairs = zip(job.workload.products, weights, strict=True)
     products = [replace(product, weight=float(max(w, 1e-9))) for product, w in pairs]
-    return Workload(job.workload.domain, products)
+    whole = Workload(job.workload.domain, products)
+    return whole if rest is None else _some(whole, _aimed(job))
 
 
 @dataclass(frozen=True, eq=False)

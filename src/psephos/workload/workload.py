@@ -450,13 +450,16 @@ class Workload(Value):
     __rmul__ = __mul__
 
     @classmethod
-    def require(cls, value: Any, domain: Domain) -> Workload:
-        """The value, if it is a workload over this domain; anything else is refused."""
+    def require(cls, value: Any, domain: Domain, *, same_cells: bool = False) -> Workload:
+        """The value, if it is a workload over this domain; anything else is refused.
+
+        With `same_cells` it may also merge attributes, if that leaves the cells in their order.
+        """
         if not isinstance(value, Workload):
             raise WorkloadError(
                 f"a workload is needed, got {type(value).__name__}{workload_hint(value)}"
             )
-        if value.domain != domain:
+        if value.domain != domain and not (same_cells and value.domain.keeps_cells_of(domain)):
             remedy = (
                 "open the data over workload.domain, whose cells are the same"
                 if value.domain.origin == domain
