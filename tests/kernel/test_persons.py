@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import psephos as ps
 import psephos.engines.duckdb.reader as reader
+from psephos.domain.values import Level
 from psephos.engines import as_source
 from psephos.errors import BudgetExceededError, DomainError, RefusedError
 from psephos.kernel.measurement import noise_for
@@ -177,3 +178,17 @@ def test_games_on_persons_go_by_what_a_person_moves():
     unit = person("id", max_rows=3, change="substitute").on_persons(2)
     each = unit.per_moved_row(ps.epsilon("1"), 1, rowwise=True)
     assert each == Fraction(1, 2)  # the old one's cells, at most two, out; the new one's in
+
+
+def test_levels_with_the_same_groups_and_other_labels_are_told_apart():
+    """A level may have a group that no value is in; what is kept of one is not shown for it."""
+    groups = np.array([0, 0, 1, 1], dtype=np.uint64)
+    levels = (Level("two", groups, ("a", "b")), Level("three", groups, ("a", "b", "c")))
+    domain = ps.Domain.of(place=ps.Attribute(range(4), levels=levels), sex=["F", "M"])
+    source = visits_table([(who, place, "F") for who in range(300) for place in (0, 3)])
+    unit = person("id", max_rows=2)
+    table = ps.simulate(source, domain, unit=unit, budget=ps.epsilon("200"), seed=1)
+    for level, right in (("two", [300, 300]), ("three", [300, 300, 0])):
+        vector = table.persons(place=level).vectorise()
+        y = vector.measure(Identity(vector.size), spend=ps.epsilon("100"))
+        assert np.abs(y.values - right).max() <= 1

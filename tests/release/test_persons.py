@@ -3,6 +3,7 @@
 import json
 import re
 from fractions import Fraction
+from importlib import import_module
 
 import pyarrow as pa
 import pyarrow.csv
@@ -271,3 +272,79 @@ def test_sql_that_counts_no_persons_is_refused(tmp_path, sql, words):
     path = folder_with(tmp_path, RELEASE.replace(old, f'sql = "{sql}"'))
     with pytest.raises(ReleaseError, match=words):
         Job.read(path)
+
+
+WITHOUT_GROUPING = RELEASE.replace('rows = ["ward.site", "age"]\nwhere = "age >= 65"', "")
+ROOMY = WITHOUT_GROUPING.replace('epsilon = "100"', 'epsilon = "1000"')
+
+
+def test_persons_are_counted_anew_where_entries_are_cleaned_otherwise(tmp_path):
+    """Rules decide which rows count, so what was counted by others is never shown for these."""
+    path = folder_with(tmp_path, ROOMY)
+    data = tmp_path / "visits.csv"
+    data.write_text(data.read_text().replace(",c,", ",C ,"))
+    job = Job.read(path)
+    create_ledger(job)
+    first = ps.release(path, unchecked=True)
+    cleaned = ROOMY.replace("levels =", 'trim = true\ncase = "lower"\nlevels =')
+    path.write_text(cleaned + '\n[output]\nbundle = "cleaned"\n')
+    second = ps.release(path, unchecked=True)
+    counts = [b.persons_table("patients")["count"][0].as_py() for b in (first, second)]
+    assert counts[0] < 390
+    assert abs(counts[1] - 400) <= 1
+
+
+def test_words_of_the_owner_are_noted_for_persons_too(tmp_path):
+    path = folder_with(tmp_path, WITHOUT_GROUPING)
+    create_ledger(Job.read(path))
+    ps.release(path, unchecked=True)
+    other = WITHOUT_GROUPING.replace("levels =", 'aliases = { c = ["gamma"] }\nlevels =')
+    path.write_text(
+        other.replace('epsilon = "20" }', 'epsilon = "21" }') + '\n[output]\nbundle = "b2"\n'
+    )
+    with pytest.raises(ReleaseError, match="cleaning of entries"):
+        ps.release(path, unchecked=True)
+
+
+def test_a_refused_attempt_leaves_no_rules_behind(tmp_path):
+    path = folder_with(tmp_path, WITHOUT_GROUPING)
+    create_ledger(Job.read(path))
+    ledger = ps.Ledger.open(tmp_path / "visits.ledger")
+    data = ps.protect(tmp_path / "visits.csv", Job.read(path).domain, ledger=ledger)
+    data.noisy_count(spend=ps.epsilon("40"), key="other")
+    ruled = WITHOUT_GROUPING.replace("levels =", 'aliases = { c = ["gamma"] }\nlevels =')
+    path.write_text(ruled)
+    with pytest.raises(BudgetExceededError):
+        ps.release(path, unchecked=True)
+    smaller = WITHOUT_GROUPING.replace('epsilon = "30"', 'epsilon = "5"')
+    path.write_text(smaller)
+    bundle = ps.release(path, unchecked=True)
+    assert ps.release(path, unchecked=True).path == bundle.path
+
+
+def test_another_schema_is_another_request(tmp_path):
+    path = folder_with(tmp_path, ROOMY)
+    create_ledger(Job.read(path))
+    ps.release(path, unchecked=True)
+    other = ROOMY.replace("[0, 18, 65, 120]", "[0, 30, 120]")
+    path.write_text(other + '\n[output]\nbundle = "b2"\n')
+    assert ps.verify(ps.release(path, unchecked=True).path).ok
+    assert ps.Ledger.open(tmp_path / "visits.ledger").spent() == ps.epsilon("140")
+
+
+def test_a_plan_that_was_stopped_before_its_persons_goes_on(tmp_path, monkeypatch):
+    """What the plan paid is not asked for a second time beside the persons."""
+    plan = WITHOUT_GROUPING.split("[selection]")[0].replace('epsilon = "20" }', 'epsilon = "50" }')
+    method = 'total = 800\n[method]\nname = "MWEM"\noptions = { rounds = 2 }\n'
+    path = folder_with(tmp_path, plan.replace("\n[schema.ward]", f"\n{method}\n[schema.ward]"))
+    create_ledger(Job.read(path))
+    with monkeypatch.context() as patch:
+        patch.setattr(import_module("psephos.release.run"), "measure_persons", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            ps.release(path, unchecked=True)
+    assert ps.verify(ps.release(path, unchecked=True).path).ok
+    assert ps.Ledger.open(tmp_path / "visits.ledger").remaining().amount == 0
+
+
+def stopped(*_):
+    raise KeyboardInterrupt
