@@ -17,7 +17,7 @@ from psephos.domain.domain import Domain
 from psephos.engines import as_source, check, cleaned
 from psephos.errors import DomainError
 from psephos.kernel.unit import Cap, person
-from tests.contracts.test_engines import ENGINES, every_engine
+from tests.contracts.test_engines import ENGINES, SERVICES, every_engine
 from tests.engines.test_duck import slow_count
 
 CAFE, CAFE_IN_TWO = "caf\u00e9", "cafe\u0301"
@@ -122,7 +122,7 @@ def folder(tmp_path_factory):
 @settings(max_examples=15)
 @given(rows=tables(), cap=st.none() | st.just(Cap("who", 1)))
 def test_all_engines_clean_alike(kind, folder, rows, cap):
-    source = as_source(cleaned(ENGINES[kind](arrow(rows), folder), RULES))
+    source = as_source(cleaned((ENGINES | SERVICES)[kind](arrow(rows), folder), RULES))
     counts = slow_count(DOMAIN, by_hand(rows), DOMAIN.names, (), cap)
     for _ in range(2):
         np.testing.assert_array_equal(source.count(DOMAIN, DOMAIN.names, (), cap), counts)
@@ -141,7 +141,7 @@ EVERY_ROW = [
 
 @every_engine
 def test_the_fast_and_the_safe_reading_clean_alike(kind, folder):
-    source = as_source(cleaned(ENGINES[kind](arrow(EVERY_ROW), folder), RULES))
+    source = as_source(cleaned((ENGINES | SERVICES)[kind](arrow(EVERY_ROW), folder), RULES))
     readings = []
     for safe in (False, True):
         with source.snapshot() as snapshot, snapshot.opened(DOMAIN.names, safe=safe) as rows:
@@ -155,7 +155,7 @@ def test_the_fast_and_the_safe_reading_clean_alike(kind, folder):
 def test_the_check_speaks_of_cleaned_entries(kind, folder):
     rows = [("p", "EMP ", "1,5", "99"), ("q", "n/a", "2,5", "seven"), ("r", "Clerk", "x", "1")]
     domain = Domain.of(status=["employed", CAFE, None], code=10)
-    report = check(cleaned(ENGINES[kind](arrow(rows), folder), RULES), domain)
+    report = check(cleaned((ENGINES | SERVICES)[kind](arrow(rows), folder), RULES), domain)
     (undeclared,) = [f for f in report.findings if f.kind == "undeclared"]
     assert undeclared.entries == (("Clerk", 1),)
     assert [f.column for f in report.findings if f.kind == "missing"] == ["status", "code"]
