@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import psephos as ps
@@ -66,6 +66,7 @@ def expected(visits, most, axes, where=lambda _: True):
 
 
 @pytest.mark.parametrize("axes", [(EVERY_PLACE,), (HALVES,), (EVERY_SEX, HALVES), ()])
+@settings(max_examples=25)
 @given(visits=VISITS, most=st.integers(1, 4), batch=st.sampled_from([2, 3, 2**20]))
 def test_every_person_counts_once_in_a_cell(axes, visits, most, batch):
     source = as_source(visits_table(visits))
@@ -77,6 +78,7 @@ def test_every_person_counts_once_in_a_cell(axes, visits, most, batch):
     assert np.array_equal(counts, expected(visits, most, axes))
 
 
+@settings(max_examples=15)
 @given(visits=VISITS, more=VISITS, most=st.integers(1, 4))
 def test_a_person_moves_each_cell_once(visits, more, most):
     """All rows of one person, left out or replaced: what moves is what the unit says."""
