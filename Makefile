@@ -21,7 +21,7 @@ test: check ## checks, then all fast tests and every example in the docs
 	CI=true OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-all: check ## slow suites too
-	CI=true OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	CI=thorough OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 docs: .venv/docs ## the documentation site, build/docs/index.html; no warning, no broken link
 	$(BIN)/sphinx-build -q -W --keep-going -b html -c docs . build/docs

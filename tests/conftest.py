@@ -8,7 +8,13 @@ locals_of_errors.install()
 
 slow_machine = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=slow_machine)
-settings.register_profile(
-    "ci", max_examples=120, deadline=None, derandomize=True, suppress_health_check=slow_machine
-)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+for name, examples in (("true", 70), ("thorough", 120)):  # make test, make test-all
+    settings.register_profile(
+        name,
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=slow_machine,
+    )
+profile = os.environ.get("CI") or "dev"
+settings.load_profile(profile if profile in ("dev", "thorough") else "true")

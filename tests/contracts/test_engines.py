@@ -226,7 +226,7 @@ def requests(draw):
 
 
 @every_engine
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(rows=tables(), request=requests())
 def test_all_engines_count_as_the_rules_say(kind, folder, rows, request):
     source = as_source((ENGINES | SERVICES)[kind](arrow(rows), folder))
@@ -261,7 +261,7 @@ def from_tables(source, conjunctions, keep, cap):
 
 
 @every_engine
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(rows=tables(), request=requests(), conjunctions=asked(), cost=st.sampled_from([0, 100]))
 def test_conjunctions_are_entries_of_the_counts(kind, folder, rows, request, conjunctions, cost):
     _, keep, cap = request
