@@ -363,9 +363,13 @@ def test_a_file_without_a_header_is_not_repeated(tmp_path, text):
 
 def test_a_header_with_an_overlong_name_is_refused(tmp_path):
     place = tmp_path / "people.csv"
-    place.write_text("age," + "x" * (csv.field_size_limit() + 1) + "\n")
-    with pytest.raises(ps.SourceError, match="cannot be read as column names") as refusal:
-        draft(place)
+    before = csv.field_size_limit(2**17)  # Python's own, which some libraries raise for all
+    try:
+        place.write_text("age," + "x" * (2**17 + 1) + "\n")
+        with pytest.raises(ps.SourceError, match="cannot be read as column names") as refusal:
+            draft(place)
+    finally:
+        csv.field_size_limit(before)
     assert "xxx" not in str(refusal.value)
 
 
