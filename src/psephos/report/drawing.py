@@ -7,6 +7,7 @@ and dark pages and on paper. Coordinates have one decimal, which is enough and k
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -92,7 +93,7 @@ class Frame:
 
 
 @dataclass
-class Picture:
+class Picture(ABC):
     """Marks in a frame; `svg` puts axes and words around them."""
 
     frame: Frame
@@ -106,11 +107,13 @@ class Picture:
         return 34.0 if self.name else 18.0
 
     @property
+    @abstractmethod
     def height(self) -> float:
-        raise NotImplementedError
+        """Of the whole, in pixels."""
 
+    @abstractmethod
     def _axes(self) -> list[str]:
-        raise NotImplementedError
+        """Axes and their words."""
 
     def svg(self, description: str) -> str:
         """The whole picture, for a page."""
