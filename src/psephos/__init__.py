@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from psephos.domain.conjunctions import Conjunctions
     from psephos.domain.domain import Domain
     from psephos.domain.numbers import CellNumbers
+    from psephos.domain.part_tree import PartTree
     from psephos.domain.predicate import Column, Predicate, col
     from psephos.domain.values import Level
     from psephos.engines.owner_check import CheckReport
@@ -58,6 +59,10 @@ if TYPE_CHECKING:
     from psephos.kernel.ledger import Ledger
     from psephos.kernel.measurement import Measurement
     from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
+    from psephos.kernel.parts.handle import ProtectedParts
+    from psephos.kernel.parts.measurement import PartMeasurement
+    from psephos.kernel.parts.runners import Processes
+    from psephos.kernel.parts.seal import PartReceipt
     from psephos.kernel.protected import ProtectedTable, ProtectedVector
     from psephos.kernel.query import Block, Query
     from psephos.kernel.scores.dual_query import UndercountedQueries
@@ -214,6 +219,11 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "simulate",
     "ProtectedTable",
     "ProtectedVector",
+    "ProtectedParts",
+    "PartTree",
+    "PartMeasurement",
+    "PartReceipt",
+    "Processes",
     "WorstApproximated",
     "FarFromIndependent",
     "WholePartitions",
@@ -320,6 +330,7 @@ _NAMES_OF = {
     "psephos.domain.conjunctions": "Conjunctions",
     "psephos.domain.domain": "Domain",
     "psephos.domain.numbers": "CellNumbers",
+    "psephos.domain.part_tree": "PartTree",
     "psephos.domain.predicate": "Column Predicate col",
     "psephos.domain.values": "Level",
     "psephos.engines.owner_check": "CheckReport",
@@ -343,6 +354,10 @@ _NAMES_OF = {
     "psephos.kernel.ledger": "Ledger",
     "psephos.kernel.measurement": "Measurement",
     "psephos.kernel.noise": "DiscreteGaussian DiscreteLaplace",
+    "psephos.kernel.parts.handle": "ProtectedParts",
+    "psephos.kernel.parts.measurement": "PartMeasurement",
+    "psephos.kernel.parts.runners": "Processes",
+    "psephos.kernel.parts.seal": "PartReceipt",
     "psephos.kernel.protected": "ProtectedTable ProtectedVector",
     "psephos.kernel.query": "Block Query",
     "psephos.kernel.scores.dual_query": "UndercountedQueries",

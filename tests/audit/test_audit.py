@@ -218,7 +218,7 @@ def believe_subclasses(monkeypatch):
 
 def show_handles(monkeypatch):
     monkeypatch.setattr(
-        "psephos.kernel.protected._Handle.__iter__", lambda self: iter([1]), raising=True
+        "psephos.kernel.closed_handle.ClosedHandle.__iter__", lambda self: iter([1]), raising=True
     )
 
 

@@ -20,7 +20,7 @@ from psephos.values import Array, Value, frozen
 
 WHOLE = "all"
 """The first level, which has one part."""
-MOST_PARTS = 10**6
+MOST_LEAVES = 10**6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,14 +62,19 @@ class PartTree(Value):
         """
         if isinstance(by, str) or not by:
             raise DomainError(f'by is a list of names, such as ["state", "county"], got {by!r}')
+        names = (WHOLE, *by)
+        if len(set(names)) < len(names):
+            raise DomainError(f"by names a level twice, or one {WHOLE!r}: {name_list(by)}")
         attributes = tuple(name for name in by if name in domain.names)
+        if not attributes:
+            raise _strange(domain, by[-1])
         leaves = math.prod(domain[name].size for name in attributes)
-        if leaves > MOST_PARTS:
+        if leaves > MOST_LEAVES:
             raise TooLargeError(
-                f"by = {list(by)} has {leaves:,} smallest parts, over the limit of {MOST_PARTS:,}; "
-                "name fewer or coarser attributes",
+                f"by = {list(by)} has {leaves:,} smallest parts, over the limit of "
+                f"{MOST_LEAVES:,}; name fewer or coarser attributes",
                 leaves,
-                MOST_PARTS,
+                MOST_LEAVES,
             )
         cells = dict(
             zip(
@@ -86,9 +91,6 @@ class PartTree(Value):
         for number in groups:
             cuts[1:] |= np.diff(number[order]) != 0
             edges.append(np.array([0, *np.flatnonzero(cuts), leaves]))
-        names = (WHOLE, *by)
-        if len(set(names)) < len(names):
-            raise DomainError(f"by names a level twice, or one {WHOLE!r}: {name_list(by)}")
         labels = tuple(
             tuple(labels[group] for group in number[order[edge[:-1]]])
             for (number, labels), edge in zip(levels, edges[1:], strict=True)
@@ -169,8 +171,12 @@ def _level(
             for level in domain[attribute].levels:
                 if level.name == name:
                     return level.groups[cells[attribute]].astype(np.int64), level.labels
+    raise _strange(domain, name)
+
+
+def _strange(domain: Domain, name: str) -> DomainError:
     known = [*domain.names, *(level.name for a in domain.attributes for level in a.levels)]
-    raise DomainError(
+    return DomainError(
         f"by names {name!r}, which is no attribute, and no level of one that is named after it; "
         f"have {name_list(known)}"
     )

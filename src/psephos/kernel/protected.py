@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from operator import add
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,56 +24,24 @@ from psephos.domain.predicate import Predicate
 from psephos.errors import MOST_IS_MISSING, BudgetError, RefusedError, ShapeError, TooLargeError
 from psephos.kernel import gate, sensitivity
 from psephos.kernel.budget import Budget
+from psephos.kernel.closed_handle import CELLS_LIMIT, ClosedHandle
 from psephos.kernel.lineage import Node
 from psephos.kernel.measurement import Measurement, noise_for, request_fingerprint
 from psephos.kernel.noise import Noise
+from psephos.kernel.parts.handle import ProtectedParts
 from psephos.kernel.query import Query
 from psephos.kernel.scores import PARTITIONS, SCORES, PrivateSearch, Score, UndercountedQueries
 from psephos.kernel.source import Cells, Conjunct, Grouped, Names, Persons
-from psephos.kernel.unit import Unit
 from psephos.kernel.vault import Vault
 from psephos.matrix import Identity, Kron, Matrix, Partition, Sparse, is_total, total
 from psephos.matrix.combine import compose
 from psephos.values import Array
 
-CELLS_LIMIT = 10**9
 PORTION = 1 << 22
 """Blocks are answered together up to this many answers."""
 
 
-class _Handle:
-    """What no handle does: show, list, compare or travel."""
-
-    __slots__ = ("_domain", "_keep", "_node", "_vault")
-
-    def __init__(self, domain: Domain, vault: Vault, node: Node, keep: Cells = ()) -> None:
-        self._domain, self._vault, self._node, self._keep = domain, vault, node, keep
-
-    @property
-    def domain(self) -> Domain:
-        """The public schema of the cells: a copy, so that nobody changes the kernel's own."""
-        return copy.deepcopy(self._domain)
-
-    @property
-    def unit(self) -> Unit:
-        """Whose presence is protected: a copy, so that nobody changes the kernel's own."""
-        return copy.deepcopy(self._vault.unit)
-
-    @property
-    def simulation(self) -> bool:
-        """Is this made-up or public data?"""
-        return self._vault.draws.simulation
-
-    def _closed(self, *_: Any, **__: Any) -> NoReturn:
-        raise RefusedError("a handle shows nothing; write handle.vectorise().measure(query, ...)")
-
-    __array__ = __iter__ = __len__ = __bool__ = __getitem__ = __contains__ = _closed
-    __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = __getstate__ = __replace__ = _closed
-    __float__ = __int__ = __index__ = __lt__ = __gt__ = __le__ = __ge__ = _closed
-    __array_ufunc__ = None
-
-
-class ProtectedTable(_Handle):
+class ProtectedTable(ClosedHandle):
     """A table behind the kernel; made by `protect` or `simulate`."""
 
     __slots__ = ()
@@ -171,6 +139,18 @@ class ProtectedTable(_Handle):
         vault = self._vault.over(source, domain, unit.on_persons(domain.size))
         return ProtectedTable(domain, vault, node)
 
+    def parts(self, *by: str) -> ProtectedParts:
+        """The table in declared parts, from large to small: `parts("state", "county")`.
+
+        Every part of a level is asked the same, and no vector of all cells is held. Privacy:
+        a row lies in one part of each level; see `psephos.kernel.parts`.
+        """
+        by = _texts(by)
+        if not callable(getattr(type(self._vault.source), "row_cells", None)):
+            raise RefusedError("parts are counted in the rows of a source; ask before group_by")
+        node = self._node.step(f"parts {by}")
+        return ProtectedParts(self._domain, self._vault, node, self._keep, by)
+
     def vectorise(self) -> ProtectedVector:
         """The vector of cell counts; nothing is counted before the first charge."""
         return ProtectedVector(self._domain, self._vault, self._node.step("vectorise"), self._keep)
@@ -183,7 +163,7 @@ class ProtectedTable(_Handle):
         return f"ProtectedTable({self._domain}; {self._vault.state()})"
 
 
-class ProtectedVector(_Handle):
+class ProtectedVector(ClosedHandle):
     """A vector of counts behind the kernel: the cells of `domain`, or a linear map of them."""
 
     __slots__ = ("_maps",)

@@ -46,7 +46,7 @@ class Query(Value):
         if len(widths) > 1:
             raise RefusedError(f"the blocks of a query must share one width, got {widths}")
         for block in self.blocks:
-            _check_weight(block.weight)
+            check_weight(block.weight)
 
     @classmethod
     def of(cls, blocks: Matrix | Sequence[tuple[Matrix, Any]]) -> Query:
@@ -70,7 +70,8 @@ class Query(Value):
         return f"Query({m:,} answers in {len(self.blocks)} blocks over {n:,} cells)"
 
 
-def _check_weight(weight: Fraction) -> None:
+def check_weight(weight: Fraction) -> None:
+    """Refuse what is not m·2^e with a positive whole m below 2^20."""
     if type(weight) is Fraction and weight > 0:
         top, bottom = weight.as_integer_ratio()
         if bottom & (bottom - 1) == 0 and top // (top & -top) < MANTISSA:

@@ -69,6 +69,11 @@ class ArraySource(Source):
         cells = self.cells.reshape(domain.shape)
         return [summed(cells, domain, names, keep) for names in tables]
 
+    def row_cells(self, domain: Domain, names: Names, keep: Cells, cap: Cap | None) -> Array:
+        """The cell of each row that is counted."""
+        (counts,) = self.counts(domain, [names], keep, cap)
+        return np.repeat(np.arange(counts.size), counts.reshape(-1))
+
 
 def counted(counts: Array, domain: Domain) -> ArraySource:
     """A source of given cell counts."""

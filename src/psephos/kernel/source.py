@@ -104,6 +104,16 @@ class PersonSource(Protocol):
         """
 
 
+class RowSource(Protocol):
+    """The ability of a source that tells rows apart, so that counts need no vector of cells."""
+
+    def row_cells(self, domain: Domain, names: Names, keep: Cells, cap: Cap | None) -> Array:
+        """The cell of these attributes that each row lies in, as int64 that the caller may change.
+
+        The rows are those that `counts` counts, by the same three rules, in any order.
+        """
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Persons(Source):
     """The table that persons makes: a row for each person and each cell that one is in."""

@@ -169,6 +169,29 @@ class Reader:
             pass
         return None
 
+    def row_cells(self, domain: Domain, names: Names, keep: Cells, cap: Cap | None) -> Array:
+        """See `psephos.kernel.source.RowSource`."""
+        self.check_schema(domain, cap)
+        check_masks(domain, keep)
+        cells = self._row_cells(domain, names, keep, cap)
+        if cells is None:  # as in `counts`
+            raise SourceError(UNCOUNTABLE)
+        return cells
+
+    def _row_cells(
+        self, domain: Domain, names: Names, keep: Cells, cap: Cap | None
+    ) -> Array | None:
+        """The cells, or None where they cannot be had."""
+        try:
+            with self.snapshot() as snapshot:
+                return snapshot.read(
+                    needed_columns(domain, cap),
+                    lambda rows: _row_cells(rows, domain, names, keep, cap),
+                )
+        except Exception:  # noqa: BLE001 - an engine's words may hold an entry
+            pass
+        return None
+
     def _row_cache(self, domain: Domain, cap: Cap | None, *, at_once: bool) -> RowCache | None:
         """All rows as cells, if they are few: at once, or from the second count of a table on."""
         version = self.engine.version()
@@ -339,6 +362,19 @@ def _persons(
             last = int(person[-1])
             last_cells = where[first & (whose == last)]
     return counts.reshape(shape)
+
+
+def _row_cells(rows: Rows, domain: Domain, names: Names, keep: Cells, cap: Cap | None) -> Array:
+    """The cell of some attributes that each row lies in, of rows that `keep` allows."""
+    text = rows.indices(domain, [names, *(conjunct.names for conjunct in keep)], cap)
+    masks = [np.ravel(conjunct.mask) for conjunct in keep]
+    cells: list[Array] = []
+    for index, *others in _index_columns(rows, text, cap):
+        inside = np.ones(len(index), dtype=bool)
+        for mask, cell in zip(masks, others, strict=True):
+            inside &= mask[cell]
+        cells.append(index.astype(np.int64) if inside.all() else index[inside].astype(np.int64))
+    return np.concatenate(cells) if cells else np.zeros(0, dtype=np.int64)
 
 
 def _masked(keep: Cells) -> set[str]:
