@@ -81,6 +81,9 @@ if TYPE_CHECKING:
     from psephos.release.change import EditionChange, change
     from psephos.release.forecast import Forecast, RivalError, TableError
     from psephos.release.method import ReleaseMethod
+    from psephos.release.parts.ask import ask_parts
+    from psephos.release.parts.bundle import PartsBundle
+    from psephos.release.parts.plan import PartsForecast, PartTableError
     from psephos.release.persons import PersonsRequest, PersonsTable
     from psephos.release.plan_forecast import PlanForecast, SimulatedTable, plan
     from psephos.release.plan_views import PlanViews
@@ -91,7 +94,8 @@ if TYPE_CHECKING:
     from psephos.release.request import Job
     from psephos.release.requests import MeasuredRequest
     from psephos.release.run import rehearse, release
-    from psephos.release.verify import Check, Verification, verify
+    from psephos.release.verification import Check, Verification
+    from psephos.release.verify import verify
     from psephos.release.views import Distance, Shift, TotalGap, Views
     from psephos.strategy import select
     from psephos.strategy.strategy import Strategy
@@ -271,6 +275,10 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "rehearse",
     "release",
     "Bundle",
+    "PartsBundle",
+    "PartsForecast",
+    "PartTableError",
+    "ask_parts",
     "MeasuredRequest",
     "PlannedRequest",
     "PersonsRequest",
@@ -383,7 +391,11 @@ _NAMES_OF = {
     "psephos.release.request": "Job",
     "psephos.release.requests": "MeasuredRequest",
     "psephos.release.run": "rehearse release",
-    "psephos.release.verify": "Check Verification verify",
+    "psephos.release.parts.ask": "ask_parts",
+    "psephos.release.parts.bundle": "PartsBundle",
+    "psephos.release.parts.plan": "PartTableError PartsForecast",
+    "psephos.release.verification": "Check Verification",
+    "psephos.release.verify": "verify",
     "psephos.release.published": "PublishedRule",
     "psephos.release.published_groups": "GroupedFit PublishedGroups",
     "psephos.release.views": "Distance Shift TotalGap Views",

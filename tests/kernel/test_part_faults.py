@@ -28,7 +28,7 @@ PARTS = 40
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch):
     """Four parts in a run, so that there are ten tasks."""
-    monkeypatch.setattr(law, "RUN_NUMBERS", 12)
+    monkeypatch.setattr(law, "TASK_NUMBERS", 12)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_task_that_fails_always_is_told_and_costs_nothing_more(place, monkeypa
         measured(place, Processes(2))
     assert spent(place) == ps.epsilon("1")
     monkeypatch.undo()
-    monkeypatch.setattr(law, "RUN_NUMBERS", 12)
+    monkeypatch.setattr(law, "TASK_NUMBERS", 12)
     is_whole(measured(place), place)
 
 
@@ -130,7 +130,7 @@ DRIVER = """
     from psephos.kernel.parts import law, seal
     from psephos.kernel.ledger import Request
     import tests.kernel.test_part_faults as faults
-    law.RUN_NUMBERS = 12
+    law.TASK_NUMBERS = 12
     place, when = Path(sys.argv[1]), sys.argv[2]
     store, sealed, written = Request._store, seal.sealed, []
     def die(*_):
@@ -214,7 +214,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(place, monkeypatch):
     with pytest.raises(SourceError, match="the disk is full"):
         measured(place, InProcess(Draws()))
     monkeypatch.undo()
-    monkeypatch.setattr(law, "RUN_NUMBERS", 12)
+    monkeypatch.setattr(law, "TASK_NUMBERS", 12)
     is_whole(measured(place), place)
 
 

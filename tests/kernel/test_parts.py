@@ -71,8 +71,8 @@ def test_noise_is_that_of_the_whole_query(weights, entries, currency, unit):
 def test_counts_are_those_of_the_whole_vector(counts, run, tmp_path_factory):
     """With noise that is nearly always zero, each part answers as its own cells do."""
     folder = tmp_path_factory.mktemp("parts")
-    size = law.RUN_NUMBERS
-    law.RUN_NUMBERS = run
+    size = law.TASK_NUMBERS
+    law.TASK_NUMBERS = run
     try:
         parts = simulated(np.array(counts)).parts("state", "county")
         spend = ps.epsilon("100000")
@@ -87,7 +87,7 @@ def test_counts_are_those_of_the_whole_vector(counts, run, tmp_path_factory):
             middle = measurement.answers_of(level, 0, 1)
             assert (middle == answers[:1]).all()
     finally:
-        law.RUN_NUMBERS = size
+        law.TASK_NUMBERS = size
 
 
 def frame(rows=400):

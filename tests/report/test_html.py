@@ -30,7 +30,7 @@ from psephos.release.page import page_of
 from psephos.release.page_facts import ReleaseFacts
 from psephos.release.plan_forecast import plan_forecast
 from psephos.release.run import rehearse
-from psephos.release.verify import Check, Verification
+from psephos.release.verification import Check, Verification
 from psephos.report import charts
 from psephos.report.html import TEMPLATES, Cell, HtmlTable, environment, notebook_html, render
 from psephos.report.page import page_html

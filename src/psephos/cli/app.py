@@ -21,12 +21,15 @@ from rich.console import RenderableType
 from psephos.cli import render, render_plans, render_statistics, render_tables
 from psephos.cli.render_persons import persons_words, plain_persons, rich_persons
 from psephos.cli.terminal import INTERRUPTS, complain, out, progress, report_errors, show
+from psephos.errors import ReleaseError
 from psephos.version import __version__
 
 if TYPE_CHECKING:
     from psephos.kernel.budget import Budget
     from psephos.kernel.ledger import Ledger
     from psephos.release.bundle import Bundle
+    from psephos.release.parts.bundle import PartsBundle
+    from psephos.release.request import Job
     from psephos.release.spec.entries import View
 
 app = typer.Typer(
@@ -132,13 +135,16 @@ def plan(
         )
         from psephos.release.method import method_of
         from psephos.release.plan_forecast import PlanForecast
-        from psephos.release.plan_forecast import plan as plan_job
+        from psephos.release.plan_forecast import plan_whole as plan_job
         from psephos.release.preflight import remaining_budget
         from psephos.release.request import Job, stand_in_words, uses_stand_in
         from psephos.release.simulated import is_quick, simulated_error
 
         job = Job.read(release)
         budgets = _amounts(epsilons, rhos)
+        if job.tree is not None:
+            _show_parts_plan(as_json, job, budgets)
+            return
         if budgets:
             if method_of(job).adaptive:
                 plan_job(job, budget=budgets[0])  # which says why not
@@ -207,7 +213,7 @@ def rehearse(
 
         with progress(as_json) as say:
             bundle = rehearse_job(release, rows=rows, seed=seed, progress=say)
-        _show_bundle(as_json, bundle, "REHEARSAL on made-up data")
+        _show_release(as_json, bundle, "REHEARSAL on made-up data")
 
 
 @app.command()
@@ -216,10 +222,15 @@ def release(
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Spend without a check that passed.")
     ] = False,
+    on: Annotated[
+        str | None,
+        typer.Option(help="Where parts (`by`) are measured: processes, processes:4 or spark."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """The real run: charge the ledger, measure, write the bundle. Run again, it charges nothing."""
     with report_errors(as_json, GOES_ON):
+        from psephos.kernel.parts.runners import runner_by_name
         from psephos.release.preflight import open_ledger
         from psephos.release.request import Job
         from psephos.release.run import release as release_job
@@ -228,12 +239,15 @@ def release(
         ledger = open_ledger(job)
         before = ledger.spent()
         with progress(as_json) as say:
-            bundle = release_job(job, unchecked=unchecked, ledger=ledger, progress=say)
+            runner = None if on is None else runner_by_name(on)
+            bundle = release_job(
+                job, unchecked=unchecked, ledger=ledger, progress=say, runner=runner
+            )
         charge = ledger.spent() - before
         text = "this run spent nothing: it was paid for"
         if charge.amount:
             text = f"this run spent {charge}"
-        _show_bundle(as_json, bundle, f"{text}\n{render.ledger_words(ledger)}", ledger)
+        _show_release(as_json, bundle, f"{text}\n{render.ledger_words(ledger)}", ledger)
 
 
 @app.command()
@@ -266,6 +280,10 @@ def ask(
         bool,
         typer.Option("--model", help="Answer by a model what the measurements do not tell."),
     ] = False,
+    part: Annotated[
+        str, typer.Option(help='Of a release in parts: one part, e.g. "Bavaria / Munich".')
+    ] = "",
+    level: Annotated[str, typer.Option(help="Of a release in parts: all parts of a level.")] = "",
     as_json: Json = False,
 ) -> None:
     """Answer further questions from past measurements, free; or say what they would cost."""
@@ -273,8 +291,19 @@ def ask(
         from psephos.release.ask import ask as ask_bundle
         from psephos.release.ask import laid_out_reply, price
         from psephos.release.bundle import Bundle
+        from psephos.release.parts.ask import ask_parts
+        from psephos.release.parts.bundle import PartsBundle, is_in_parts
 
+        if is_in_parts(bundle):
+            in_parts = PartsBundle.open(bundle)
+            table = ask_parts(in_parts, sql, level=level, part=part, dialect=dialect)
+            title = "REHEARSAL on made-up data" if in_parts.simulation else "free of charge"
+            plain = {"cost": 0, "view": "consistent", "rows": table.to_pylist()}
+            show(as_json, plain, render_tables.rich_numbers(title, table))
+            return
         past = Bundle.open(bundle)
+        if part or level:
+            raise ReleaseError("--part and --level are for releases in parts; leave them out")
         if plus_minus is not None:
             cost = price(past, sql, plus_minus, dialect=dialect)
             show(as_json, render.plain_price(past, cost), render.price_words(past, sql, cost))
@@ -448,6 +477,41 @@ def schema(as_json: Json = True) -> None:
     from psephos.release.spec.file import json_schema
 
     show(True, json_schema(), "")
+
+
+def _show_parts_plan(as_json: bool, job: Job, budgets: list[Budget]) -> None:
+    """The plan of a release in parts, at its budget or at others."""
+    from psephos.cli.render_parts import rich_parts_plan
+    from psephos.release.parts.plan import forecast_parts
+    from psephos.release.parts.run import needed_bytes
+
+    with progress(as_json) as say:
+        plans = [
+            forecast_parts(
+                job,
+                budget=budget,
+                progress=lambda name, gain: say(f"{name}: {gain:.2f}× better than cells"),
+            )
+            for budget in budgets or (None,)
+        ]
+    plain = [{**plan.as_dict(), "bytes": needed_bytes(plan)} for plan in plans]
+    show(
+        as_json,
+        plain if budgets else plain[0],
+        *(rich_parts_plan(plan, needed_bytes(plan)) for plan in plans),
+    )
+
+
+def _show_release(
+    as_json: bool, bundle: Bundle | PartsBundle, text: str, ledger: Ledger | None = None
+) -> None:
+    from psephos.cli.render_parts import plain_parts, rich_parts
+    from psephos.release.parts.bundle import PartsBundle
+
+    if isinstance(bundle, PartsBundle):
+        show(as_json, plain_parts(bundle, ledger), *rich_parts(bundle), text)
+    else:
+        _show_bundle(as_json, bundle, text, ledger)
 
 
 def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None = None) -> None:

@@ -25,6 +25,7 @@ from psephos.release.method import (
     plan_errors,
     weighted_rmse,
 )
+from psephos.release.parts.plan import PartsForecast, forecast_parts
 from psephos.release.request import Job, stand_in_counts, stand_in_words
 from psephos.release.selection import Progress
 from psephos.release.simulated import MADE_UP_ROWS, made_up_columns, made_up_counts
@@ -95,7 +96,7 @@ def plan(
     draws: int = 9999,
     progress: Progress | None = None,
     thorough: bool = False,
-) -> Forecast | PlanForecast:
+) -> Forecast | PlanForecast | PartsForecast:
     """The error of every table of a release file, and of rivals; no data are touched.
 
     Args:
@@ -106,6 +107,20 @@ def plan(
         thorough: search for minutes instead of seconds; what is found so is what will be measured
     """
     job = path if isinstance(path, Job) else Job.read(path)
+    if job.tree is not None:
+        return forecast_parts(job, progress=progress, budget=budget)
+    return plan_whole(job, budget=budget, draws=draws, progress=progress, thorough=thorough)
+
+
+def plan_whole(
+    job: Job,
+    *,
+    budget: Budget | None = None,
+    draws: int = 9999,
+    progress: Progress | None = None,
+    thorough: bool = False,
+) -> Forecast | PlanForecast:
+    """The same of a release that is not in parts."""
     method = method_of(job)
     if method.adaptive and budget is not None:
         raise ReleaseError(

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from psephos.domain.attribute import Attribute
 from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
+from psephos.domain.part_tree import PartTree
 from psephos.engines import BitMatrix, CleanedSource, DuckdbTable, as_source, check, cleaned
 from psephos.engines.duckdb.reader import Reader
 from psephos.engines.folders import source_files
@@ -30,6 +31,7 @@ from psephos.kernel.unit import Unit
 from psephos.plans.session import step_key
 from psephos.release.formats.names import table_files
 from psephos.release.old_words import old_labels, over_all_cells
+from psephos.release.parts.asked import check_asked, check_compiled, inner_domain
 from psephos.release.persons import PersonsTable
 from psephos.release.requests import MeasuredRequest, read_past
 from psephos.release.spec.entries import DuckdbEntry, MethodEntry, ReleaseFile
@@ -104,7 +106,12 @@ class Job:
         domain = old_labels(file.domain(), file) if old else file.domain()
         check_columns(domain)
         units = {name: entry.unit for name, entry in file.attributes.items() if entry.unit}
-        workload, tables = compile_tables(domain, file.tables, units)
+        if file.by:
+            check_asked(file)
+        inner = inner_domain(domain, file)
+        workload, tables = compile_tables(inner, file.tables, units)
+        if file.by:
+            check_compiled(workload, tables, inner)
         workload = over_all_cells(workload) if old else workload
         for table in tables:
             count = sum(workload.query_counts[p] for p in table.products)
@@ -126,6 +133,11 @@ class Job:
             raise ReleaseError("zeros: every row meets one of them, so nothing could be published")
         _ = job.persons  # refused here, with their place, rather than later
         return job
+
+    @cached_property
+    def tree(self) -> PartTree | None:
+        """The parts that tables are published for; None if there are none but the whole."""
+        return PartTree.of(self.domain, self.file.by) if self.file.by else None
 
     @cached_property
     def persons(self) -> tuple[PersonsTable, ...]:
@@ -285,7 +297,9 @@ class Job:
         method = self.method
         plan = () if method.name == "measure" else (method.model_dump_json(), self.file.total)
         rules = [(name, repr(rule)) for name, rule in self.public_cleaning.items()]
-        return digest((*facts, *questions, *plan, *([("cleaning", rules)] if rules else [])))
+        parts = [("by", self.file.by)] if self.file.by else []
+        cleaning = [("cleaning", rules)] if rules else []
+        return digest((*facts, *questions, *plan, *cleaning, *parts))
 
 
 def stand_in_counts(job: Job) -> Array | None:

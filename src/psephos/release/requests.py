@@ -264,6 +264,8 @@ def read_receipt(folder: Path) -> dict[str, Any]:
 def last_receipt(folder: Path) -> Any:
     """The receipt of a bundle's last request, whatever it holds; None if there is none to read."""
     try:
+        if (folder / "receipts.bin").is_file():  # of a release in parts
+            return read_json(folder / "receipt.json")
         manifest = read_manifest(folder)
         return read_json(folder / request_folders(manifest)[-1] / "receipt.json")
     except ReleaseError:
@@ -313,6 +315,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest: dict[str, Any] = read_json(place)
     if not isinstance(manifest, dict) or type(manifest.get("format")) is not int:
         raise ReleaseError(f"{place} is damaged: it names no format; get the bundle again")
+    if manifest.get("kind") == "parts":
+        raise ReleaseError(
+            f"{folder} is a release in parts; open it with PartsBundle.open, or ask about it with "
+            "`psephos ask BUNDLE SQL --part …`"
+        )
     if not OLDEST_FORMAT <= manifest["format"] <= BUNDLE_FORMAT:
         raise ReleaseError(
             f"{folder} has format {manifest['format']}, and this psephos reads {OLDEST_FORMAT} "

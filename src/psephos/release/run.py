@@ -20,6 +20,7 @@ from typing import Any
 from psephos.errors import BudgetError, BudgetExceededError, LedgerError, ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
+from psephos.kernel.parts.runners import Runner
 from psephos.plans.registry import run as run_plan
 from psephos.plans.static import Static
 from psephos.protect import protect, simulate
@@ -27,6 +28,8 @@ from psephos.release.bundle import Bundle
 from psephos.release.forecast import Forecast, forecast_measured, forecast_paid
 from psephos.release.method import ReleaseMethod, method_of
 from psephos.release.page import write_report
+from psephos.release.parts.bundle import PartsBundle, is_in_parts
+from psephos.release.parts.run import rehearse_parts, release_parts
 from psephos.release.persons import (
     PersonsRequest,
     check_persons_affordable,
@@ -71,7 +74,8 @@ def release(
     unchecked: bool = False,
     ledger: Ledger | None = None,
     progress: Say | None = None,
-) -> Bundle:
+    runner: Runner | None = None,
+) -> Bundle | PartsBundle:
     """Publish what a release file asks for: charge the ledger, write the bundle.
 
     A second run of the same file opens the bundle that is there and charges nothing. The owner's
@@ -82,11 +86,18 @@ def release(
         unchecked: spend without a check that passed
         ledger: the data set's ledger, if it is open; else that of the release file is opened
         progress: told what is being done, a few words at a time
+        runner: who counts and measures the parts of a release in parts (`by`)
     """
     job = path if isinstance(path, Job) else Job.read(path)
     say = progress or (lambda _: None)
+    if runner is not None and job.tree is None:
+        raise ReleaseError("a runner is for releases in parts; this file has no `by`")
     if job.bundle.is_symlink() and not job.bundle.exists():
         raise ReleaseError(f"{job.bundle} is a link to nowhere; remove it. Nothing was charged")
+    if job.tree is not None:
+        return release_parts(
+            job, unchecked=unchecked, ledger=ledger, progress=progress, runner=runner
+        )
     if job.bundle.exists():
         bundle = _same(job, Bundle.open(job.bundle))
         check_rules(job, rule_keys(job))
@@ -149,7 +160,7 @@ def rehearse(
     rows: int = 10_000,
     seed: int = 0,
     progress: Say | None = None,
-) -> Bundle:
+) -> Bundle | PartsBundle:
     """The whole run on made-up data from the public schema alone: safe to show to anyone.
 
     It opens neither the source nor the ledger, and its bundle says "rehearsal" throughout.
@@ -159,6 +170,8 @@ def rehearse(
     place = job.bundle.with_name(f"{job.bundle.name}.rehearsal")
     if place.exists():
         _remove_rehearsal(place)
+    if job.tree is not None:
+        return rehearse_parts(job, place, rows, seed, say)
     method = method_of(job)
     if method.adaptive:
         return _rehearsed_plan(job, method, place, rows, seed, say)
@@ -344,6 +357,7 @@ def _same(job: Job, bundle: Bundle) -> Bundle:
 
 def _remove_rehearsal(place: Path) -> None:
     """An older rehearsal makes way for a new one; anything else stays."""
-    if not Bundle.open(place).simulation:
+    bundle = PartsBundle.open(place) if is_in_parts(place) else Bundle.open(place)
+    if not bundle.simulation:
         raise ReleaseError(f"{place} is a release, not a rehearsal; move it away first")
     shutil.rmtree(place)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from psephos.errors import PsephosError, ReleaseError
+from psephos.errors import ReleaseError
 from psephos.infer.consistency import ConsistentTables
 from psephos.infer.records import counted_answers
 from psephos.kernel.ledger import Ledger
@@ -43,6 +43,8 @@ from psephos.release.files import (
     sha256_of,
 )
 from psephos.release.formats.csv_text import csv_bytes
+from psephos.release.parts.bundle import is_in_parts
+from psephos.release.parts.verify import verify_parts
 from psephos.release.persons import PERSONS_FILES, PERSONS_FOLDER
 from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PLANNED_FILES, PlannedRequest
@@ -56,6 +58,7 @@ from psephos.release.requests import (
 )
 from psephos.release.selection import AUTO
 from psephos.release.synthetic import written_out
+from psephos.release.verification import Verification, WrongError, verification
 from psephos.release.verify_files import (
     PLAN_TOLERANCE,
     check_decimals,
@@ -67,7 +70,6 @@ from psephos.release.verify_files import (
 )
 from psephos.release.verify_persons import check_persons
 from psephos.release.verify_published import (
-    WrongError,
     check_estimate,
     check_groups,
     check_plan_estimate,
@@ -82,7 +84,6 @@ from psephos.release.write import (
     synthetic_facts,
     total_spend,
 )
-from psephos.report.html import HtmlTable, notebook_html
 from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array, whole_numbers
 
@@ -90,58 +91,6 @@ NEAREST_TOLERANCE = 1e-6
 """How much further than the nearest consistent tables may be from the noisy numbers, as a share."""
 ROW_GAP = 2
 """How many times further from the model than rows that are made up again made-up rows may be."""
-UNSIGNED = "without the ledger, that receipts are the ledger's own: they are not signed"
-CANNOT = (
-    "that the noisy integers came from the data, and that their noise was drawn as it should be",
-    "what report.html says: it is hashed, not read again; the tables are what counts; titles, the "
-    "publisher and facts are as the bundle has them",
-    UNSIGNED,
-    "that the source itself is right: sampling, coverage and reporting errors are not in any "
-    "interval here",
-)
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at."""
-
-    name: str
-    ok: bool
-    text: str
-
-
-@dataclass(frozen=True, repr=False)
-class Verification:
-    """What was checked of a bundle, what holds, and what no file can show."""
-
-    bundle: str
-    checks: tuple[Check, ...]
-    cannot: tuple[str, ...] = CANNOT
-
-    @property
-    def ok(self) -> bool:
-        """Everything that was checked holds."""
-        return all(check.ok for check in self.checks)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {"ok": self.ok, **asdict(self)}
-
-    def __repr__(self) -> str:
-        failed = ", ".join(check.name for check in self.checks if not check.ok)
-        state = f"failed: {failed}" if failed else f"ok, {len(self.checks)} checks"
-        return f"Verification({self.bundle!r}: {state})"
-
-    def _repr_html_(self) -> str:
-        rows = [[c.name, "ok" if c.ok else "FAILED", c.text] for c in self.checks]
-        rows += [["cannot be shown", "–", text] for text in self.cannot]
-        heads = ["check", "result", "what was found"]
-        return notebook_html(HtmlTable.of(repr(self), heads, rows))
-
-    def __str__(self) -> str:
-        lines = [f"{'ok    ' if c.ok else 'FAILED'}  {c.name}: {c.text}" for c in self.checks]
-        lines += [f"cannot be shown: {text}" for text in self.cannot]
-        return "\n".join(lines)
 
 
 def verify(
@@ -155,6 +104,8 @@ def verify(
     """
     if not isinstance(path, str | os.PathLike):
         raise ReleaseError(f"a bundle is a directory, got {path!r}")
+    if is_in_parts(path):
+        return verify_parts(path, ledger=ledger)
     bundle = Bundle.open(path)
     steps: list[tuple[str, Callable[[Bundle], str]]] = [
         ("files", _files),
@@ -173,16 +124,7 @@ def verify(
         steps.append(("other files", check_formats))
     if ledger is not None:
         steps.insert(3, ("ledger", partial(_ledger, ledger=ledger)))
-    checks = []
-    for name, step in steps:
-        try:
-            checks.append(Check(name, True, step(bundle)))
-        except (WrongError, PsephosError) as wrong:
-            checks.append(Check(name, False, str(wrong)))
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with a file is a finding
-            checks.append(Check(name, False, f"cannot be read ({type(error).__name__})"))
-    cannot = CANNOT if ledger is None else tuple(text for text in CANNOT if text != UNSIGNED)
-    return Verification(str(Path(path)), tuple(checks), cannot)
+    return verification(path, [(name, partial(step, bundle)) for name, step in steps], ledger)
 
 
 def _files(bundle: Bundle) -> str:

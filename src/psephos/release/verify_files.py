@@ -25,7 +25,7 @@ from psephos.release.formats.registry import compare_file, formats_of, write_for
 from psephos.release.persons import PERSONS_FOLDER
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table
-from psephos.release.verify_published import WrongError
+from psephos.release.verification import WrongError
 from psephos.values import Array
 
 TOLERANCE, ERRORS = 1e-9, "standard errors"

@@ -9,8 +9,8 @@ from psephos.kernel.storage import Anchor
 from psephos.release.bundle import Bundle
 from psephos.release.persons import PersonsRequest
 from psephos.release.requests import receipt_of
+from psephos.release.verification import WrongError
 from psephos.release.verify_files import compare_persons
-from psephos.release.verify_published import WrongError
 
 
 def check_persons(bundle: Bundle, ledger: Ledger | str | os.PathLike[str] | None) -> str:

@@ -30,6 +30,7 @@ from psephos.release.bundle import group_file
 from psephos.release.files import read_integers
 from psephos.release.plan_views import PlanViews
 from psephos.release.published_groups import GroupedFit, PublishedGroups, grouped_answers, total_of
+from psephos.release.verification import WrongError
 from psephos.release.views import Views, disagreement_facts
 from psephos.values import Array
 from psephos.workload.workload import Workload
@@ -48,10 +49,6 @@ CELL_TOLERANCE = 1e-6
 """Of the largest cell: how far those of a plan may be from their recomputation."""
 TOTAL_TOLERANCE = 1e-6
 """How far beyond a half a total may be from that of least squares, whose last digits may differ."""
-
-
-class WrongError(Exception):
-    """A check that does not hold."""
 
 
 def check_estimate(views: Views, stored: Array, facts: dict[str, Any] | None) -> str:

@@ -27,7 +27,7 @@ from psephos.kernel.unit import Unit
 
 LARGEST_NOISE = Fraction(2) ** 50
 """Scales and deviations; then a noisy answer is a whole number of 64 bits."""
-RUN_NUMBERS = 1 << 21
+TASK_NUMBERS = 1 << 21
 """Parts are measured together up to so many cells or answers."""
 
 
@@ -80,5 +80,5 @@ def _bounded(noise: Noise) -> Noise:
 
 def runs(tree: PartTree, level: int, cells: int, answers: int) -> list[tuple[int, int]]:
     """The parts of a level in runs that are measured together: first, and one past the last."""
-    step, size = max(1, RUN_NUMBERS // max(cells, answers)), tree.sizes[level]
+    step, size = max(1, TASK_NUMBERS // max(cells, answers)), tree.sizes[level]
     return [(start, min(start + step, size)) for start in range(0, size, step)]

@@ -152,3 +152,11 @@ class _Worker:
             self._process.kill()
             self._process.communicate()
             self._process = None
+
+
+def runner_by_name(name: str) -> Runner:
+    """The runner that a command names: "processes", "processes:4" or "spark"."""
+    kind, _, number = name.partition(":")
+    if kind == "processes" and (number.isdigit() or not number):
+        return Processes(int(number or 0))
+    raise RefusedError(f"no runner {name!r}; have processes, processes:4 and spark")

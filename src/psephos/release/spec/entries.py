@@ -266,6 +266,11 @@ class ReleaseFile(FileEntry):
     budget: BudgetEntry | None = Field(None, description="leave it out if tables have targets")
     # `schema` is also a method of pydantic's models
     attributes: dict[str, AttributeEntry] = Field(alias="schema", min_length=1)
+    by: tuple[str, ...] = Field(
+        (),
+        description="attributes and levels that cut the table into parts, from large to small, "
+        'such as ["state", "county"]: every table is published for the whole and for every part',
+    )
     builds_on: tuple[str, ...] = Field(
         (), description="bundles of the same data set, whose measurements count too"
     )

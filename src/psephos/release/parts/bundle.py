@@ -1,0 +1,224 @@
+"""A release in parts on disk.
+
+manifest.json      what this is, the levels and their weights, and the hash of every other file
+release.json       schema, parts, tables, unit of privacy and budget, as they were asked
+strategy.bin       what every part was asked
+receipt.json       the charge in the ledger
+receipts.bin       the manifest of sealed answers that the ledger stored
+answers/           the noisy integers, sealed; receipts.bin holds the keys
+estimate/          what levels hand down to the parts below them, as real numbers
+tables/TABLE/level=LEVEL/*.parquet     every table of every part of a level
+report.html        the same for people
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset
+
+from psephos.domain.part_tree import PartTree
+from psephos.errors import ReleaseError, a_path
+from psephos.kernel import gate
+from psephos.kernel.budget import Budget
+from psephos.kernel.parts.law import part_noise
+from psephos.kernel.parts.measurement import PartMeasurement
+from psephos.release.files import read_bytes, read_json, report_damage
+from psephos.release.parts.estimates import PartEstimates, answers_of_cells, half_width_factor
+from psephos.release.parts.tables import level_folder
+from psephos.release.request import Job
+from psephos.release.requests import read_receipt, spend_of
+from psephos.release.spec.file import checked_release
+from psephos.release.spec.tables import Table
+from psephos.strategy import select
+from psephos.strategy.strategy import Strategy
+from psephos.values import Array
+from psephos.workload.workload import Workload
+
+PARTS_KIND = "parts"
+ANSWERS_FOLDER, ESTIMATE_FOLDER = "answers", "estimate"
+PartPath = str | Sequence[str]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PartsBundle:
+    """A release in parts; opened by `PartsBundle.open`."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> PartsBundle:
+        """The bundle in a directory."""
+        place = Path(a_path(path, "a bundle", ReleaseError)).absolute()
+        manifest = read_json(place / "manifest.json")
+        if not isinstance(manifest, dict) or manifest.get("kind") != PARTS_KIND:
+            raise ReleaseError(f"{place} is no release in parts; open it with Bundle.open")
+        return cls(place, manifest)
+
+    @property
+    def simulation(self) -> bool:
+        """Is it a rehearsal on made-up data?"""
+        return bool(self.manifest["simulation"])
+
+    @cached_property
+    def job(self) -> Job:
+        """What was asked."""
+        place = self.path / "release.json"
+        content = read_json(place)
+        with report_damage(place):
+            return Job.alone(checked_release(content, "release.json"), self.path)
+
+    @property
+    def tree(self) -> PartTree:
+        """The declared parts."""
+        if self.job.tree is None:
+            raise ReleaseError(f"{self.path / 'release.json'} names no parts; get the bundle again")
+        return self.job.tree
+
+    @property
+    def spend(self) -> Budget:
+        """What it cost."""
+        return spend_of(self.manifest)
+
+    @cached_property
+    def strategy(self) -> Strategy:
+        """What every part was asked."""
+        with report_damage(self.path / "strategy.bin"):
+            return select.load(self.path / "strategy.bin", self.job.workload.domain)
+
+    @cached_property
+    def receipt(self) -> dict[str, Any]:
+        """The charge in the ledger."""
+        return read_receipt(self.path)
+
+    @cached_property
+    def measurement(self) -> PartMeasurement:
+        """The noisy answers of all parts, as the ledger stored them."""
+        weights = tuple(Fraction(int(weight)) for weight in self.manifest["weights"])
+        with report_damage(self.path):
+            return PartMeasurement(
+                dataset_id=self.receipt["dataset_id"],
+                lineage=tuple(self.manifest["lineage"]),
+                domain=self.job.workload.domain,
+                tree=self.tree,
+                query=self.strategy.query,
+                weights=weights,
+                noise=part_noise(self.strategy.query, weights, self.spend, self.job.unit, 1),
+                cost=self.spend,
+                key=self.manifest["key"],
+                manifest=np.frombuffer(read_bytes(self.path / "receipts.bin"), np.uint8),
+                folder=str(self.path / ANSWERS_FOLDER),
+                simulation=self.simulation,
+            )
+
+    @cached_property
+    def estimates(self) -> PartEstimates:
+        """The estimates, by what was stored of the levels above the smallest."""
+        return PartEstimates(self.measurement, stored=self.path / ESTIMATE_FOLDER)
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    def names(self) -> list[str]:
+        """The names of all tables."""
+        return [table.name for table in self.job.tables]
+
+    def table(self, name: str, level: str = "", part: PartPath = ()) -> pa.Table:
+        """A published table: of one part, or of all parts of a level; of the whole by default.
+
+        Args:
+            name: of the table
+            level: a level's name, such as "state"
+            part: the way to a part, such as "Bavaria / Munich" or ["Bavaria", "Munich"]
+        """
+        table = self._table(name)
+        number, place = self.place(level, part)
+        folder = self.path / level_folder(self.job.table_files[table.name], self.tree.names[number])
+        rows = pa.dataset.dataset(folder, format="parquet")
+        if place is None:
+            return rows.to_table()
+        words = self.tree.labels(number)[place]
+        condition = None
+        for column, word in zip(self.tree.names[1:], words, strict=False):
+            each = pa.dataset.field(column).cast(pa.string()) == word
+            condition = each if condition is None else condition & each
+        return rows.to_table(filter=condition)
+
+    def place(self, level: str, part: PartPath) -> tuple[int, int | None]:
+        """The number of a level and of a part in it; None for all parts of the level."""
+        words = [w.strip() for w in part.split("/")] if isinstance(part, str) and part else part
+        if words:
+            return self.tree.part(list(words))
+        if not level:
+            return 0, 0
+        if level not in self.tree.names:
+            known = ", ".join(self.tree.names)
+            raise ReleaseError(f"there is no level {level!r}; have {known}")
+        return self.tree.names.index(level), None
+
+    def answer(self, workload: Workload, level: str = "", part: PartPath = ()) -> dict[str, Array]:
+        """Answers of a workload over the inner cells, with standard errors and intervals; free.
+
+        Arrays have a row for each part.
+        """
+        number, place = self.place(level, part)
+        parts = range(self.tree.sizes[number]) if place is None else range(place, place + 1)
+        estimates = self.estimates
+        errors = estimates.standard_errors(workload)
+        factors = np.sqrt(estimates.fit.variance_factors(number))[parts]
+        cells = estimates.fit.estimates(number, parts.start, parts.stop)
+        consistent, stderr = answers_of_cells(workload, cells), np.outer(factors, errors)
+        half = half_width_factor(self.confidence, self.spend.currency) * stderr
+        return {
+            "consistent": consistent,
+            "stderr": stderr,
+            "low": consistent - half,
+            "high": consistent + half,
+        }
+
+    @property
+    def confidence(self) -> float:
+        return float(self.job.file.output.confidence)
+
+    def _table(self, name: str) -> Table:
+        for table in self.job.tables:
+            if table.name == name:
+                return table
+        raise ReleaseError(f"there is no table {name!r}; have {', '.join(self.names())}")
+
+    def __repr__(self) -> str:
+        kind = "rehearsal in parts" if self.simulation else "release in parts"
+        return f"PartsBundle({self.manifest['name']!r}, {kind}: {self.tree} at {self.spend})"
+
+
+def is_in_parts(path: str | os.PathLike[str]) -> bool:
+    """Does a directory hold a release in parts?"""
+    place = Path(a_path(path, "a bundle", ReleaseError)) / "manifest.json"
+    if not place.is_file():
+        return False
+    try:
+        content = read_json(place)
+    except ReleaseError:
+        return False
+    return isinstance(content, dict) and content.get("kind") == PARTS_KIND
+
+
+def receipts_bytes(measurement: PartMeasurement) -> bytes:
+    """The manifest of sealed answers as a file has it."""
+    return measurement.manifest.astype(np.uint8).tobytes()
+
+
+def request_name(measurement: PartMeasurement, spend: Budget) -> str:
+    """The ledger's name for the request."""
+    parts = (measurement.lineage, measurement.query, measurement.weights, spend)
+    return gate.fingerprint("measure parts", *parts)

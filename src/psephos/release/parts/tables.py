@@ -1,0 +1,69 @@
+"""Tables of parts as rows: labels of the part, labels of the numbers, the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from psephos.domain.part_tree import PartTree
+from psephos.release.labels import table_labels
+from psephos.release.request import Job
+from psephos.release.spec.tables import Table
+from psephos.values import Array
+from psephos.workload.workload import Workload
+
+TABLES_FOLDER = "tables"
+PART_NUMBERS = ("count", "consistent", "stderr", "low", "high")
+
+
+def level_folder(stem: str, level: str) -> Path:
+    """Where the files of a table's level lie in a bundle, as partitioned data sets have it."""
+    return Path(TABLES_FOLDER, stem, f"level={level}")
+
+
+def run_file(parts: range) -> str:
+    """The file of a run of parts, by the number of its first."""
+    return f"{parts.start:08}.parquet"
+
+
+def part_rows(
+    job: Job, tree: PartTree, table: Table, level: int, parts: range, numbers: dict[str, Array]
+) -> pa.Table:
+    """The rows of a table of some parts of a level, of the columns of all tables."""
+    asked = table.rows(job.workload)
+    columns = {name: values[:, asked] for name, values in numbers.items()}
+    return part_rows_of(job.workload, tree, table, level, parts, columns)
+
+
+def part_rows_of(
+    workload: Workload,
+    tree: PartTree,
+    table: Table,
+    level: int,
+    parts: range,
+    numbers: dict[str, Array],
+) -> pa.Table:
+    """The rows of some parts of a level; each of `numbers` is an array (parts, numbers)."""
+    labels = table_labels(workload, table)
+    asked = len(next(iter(labels.values()))) if labels else 1
+    part = np.repeat(np.asarray(parts), asked)
+    columns: dict[str, pa.Array] = {}
+    starts = tree.edges[level][part]
+    for above in range(1, level + 1):
+        place = np.searchsorted(tree.edges[above], starts, side="right") - 1
+        columns[tree.names[above]] = _labelled(tree.level_labels[above], place)
+    for name, words in labels.items():
+        known = list(dict.fromkeys(words))
+        index = {word: i for i, word in enumerate(known)}
+        numbers_of = np.tile([index[word] for word in words], len(parts))
+        columns[name] = _labelled(known, numbers_of)
+    for name, values in numbers.items():
+        columns[name] = pa.array(values.reshape(-1))
+    return pa.table(columns)
+
+
+def _labelled(words: Sequence[str], index: Array) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(list(words)))
