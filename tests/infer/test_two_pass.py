@@ -102,7 +102,7 @@ def test_runs_of_any_length_give_the_same(tree, data, run):
 
     whole = two_pass(tree, noise, read, 3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "RUN_NUMBERS", run)
+        patch.setattr(module, "NUMBERS_OF_A_RUN", run)
         some = two_pass(tree, noise, read, 3)
         for level in range(whole.factors.last + 1):
             parts = [part for places, part in some.runs(level) if len(places) == len(part)]
@@ -116,7 +116,7 @@ def test_levels_above_the_smallest_go_to_files(tmp_path, monkeypatch):
     z = [default_rng(level).normal(0, 9, (size, 3)) for level, size in enumerate(tree.sizes)]
     noise = noise_of([1, 1, 1], [1.0])
     fit = two_pass(tree, noise, lambda level, a, b: z[level][a:b], 3, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["estimates-1.f8", "sums-1.f8"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["estimates-1.level", "sums-1.level"]
     monkeypatch.undo()
     again = two_pass(tree, noise, lambda level, a, b: z[level][a:b], 3)
     for level in range(3):

@@ -33,7 +33,7 @@ from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse.part_levels import LevelFactors, LevelNoise, PartClasses
 from psephos.values import Array
 
-RUN_NUMBERS = 1 << 22
+NUMBERS_OF_A_RUN = 1 << 22
 """Numbers of a run of parts that are read and written together; one part if it has more."""
 NUMBERS_IN_MEMORY = 1 << 25
 """The most numbers of a level that are kept in memory where there is a folder for files."""
@@ -72,8 +72,10 @@ def two_pass(
     parents = [tree.parents(level) for level in range(1, len(tree.names))]
     factors = PartClasses.of(parents).factors(noise.precisions)
     levels = range(factors.last)
-    sums = [_table(folder, f"sums-{level}", tree.sizes[level], cells) for level in levels]
-    values = [_table(folder, f"estimates-{level}", tree.sizes[level], cells) for level in levels]
+    sums = [level_table(folder, f"sums-{level}", tree.sizes[level], cells) for level in levels]
+    values = [
+        level_table(folder, f"estimates-{level}", tree.sizes[level], cells) for level in levels
+    ]
     own_estimates = _checked(tree, read, cells)
     for level in range(factors.last, 0, -1):
         for start, stop in runs(tree.sizes[level], cells):
@@ -155,7 +157,7 @@ class TreeFit:
 
 def runs(parts: int, cells: int) -> Iterator[tuple[int, int]]:
     """Consecutive parts that are read together, from start to stop."""
-    run = max(1, RUN_NUMBERS // max(cells, 1))
+    run = max(1, NUMBERS_OF_A_RUN // max(cells, 1))
     for start in range(0, parts, run):
         yield start, min(start + run, parts)
 
@@ -188,8 +190,10 @@ def _checked(tree: PartTree, read: LocalEstimates, cells: int) -> LocalEstimates
     return local
 
 
-def _table(folder: Path | None, name: str, parts: int, cells: int) -> Array:
+def level_table(
+    folder: Path | None, name: str, parts: int, cells: int, kind: type = np.float64
+) -> Array:
     """Zeros for the cells of all parts of a level, in a file if they are many."""
     if folder is None or parts * cells <= NUMBERS_IN_MEMORY:
-        return np.zeros((parts, cells))
-    return np.memmap(folder / f"{name}.f8", dtype=np.float64, mode="w+", shape=(parts, cells))
+        return np.zeros((parts, cells), dtype=kind)
+    return np.memmap(folder / f"{name}.level", dtype=kind, mode="w+", shape=(parts, cells))
