@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from psephos.release.verify import verify
     from psephos.release.views import Distance, Shift, TotalGap, Views
     from psephos.strategy import select
+    from psephos.strategy.level_plan import LevelPlan, PartTables, choose_levels
     from psephos.strategy.strategy import Strategy
     from psephos.synthesis.method import SyntheticChoice
     from psephos.synthesis.quality import SyntheticQuality, TableDistance
@@ -278,6 +279,9 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "PartsBundle",
     "PartsForecast",
     "PartTableError",
+    "choose_levels",
+    "LevelPlan",
+    "PartTables",
     "ask_parts",
     "MeasuredRequest",
     "PlannedRequest",
@@ -399,6 +403,7 @@ _NAMES_OF = {
     "psephos.release.published": "PublishedRule",
     "psephos.release.published_groups": "GroupedFit PublishedGroups",
     "psephos.release.views": "Distance Shift TotalGap Views",
+    "psephos.strategy.level_plan": "LevelPlan PartTables choose_levels",
     "psephos.strategy.strategy": "Strategy",
     "psephos.synthesis.method": "SyntheticChoice",
     "psephos.synthesis.quality": "SyntheticQuality TableDistance",

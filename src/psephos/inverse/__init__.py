@@ -6,5 +6,17 @@ Strategies ask it for tr(X⁺WᵀW) before any noise is drawn, estimates for X�
 
 from psephos.inverse.choice import Cost, form_of, method_of, predict_cost
 from psephos.inverse.form import Fitted, Form, ListedProducts
+from psephos.inverse.part_levels import LevelFactors, LevelNoise, PartClasses
 
-__all__ = ["Cost", "Fitted", "Form", "ListedProducts", "form_of", "method_of", "predict_cost"]
+__all__ = [
+    "Cost",
+    "Fitted",
+    "Form",
+    "LevelFactors",
+    "LevelNoise",
+    "ListedProducts",
+    "PartClasses",
+    "form_of",
+    "method_of",
+    "predict_cost",
+]

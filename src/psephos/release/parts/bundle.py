@@ -121,7 +121,7 @@ class PartsBundle:
             )
 
     @cached_property
-    def estimates(self) -> PartEstimates:
+    def _estimates(self) -> PartEstimates:
         """The estimates, by what was stored of the levels above the smallest."""
         return PartEstimates(self.measurement, stored=self.path / ESTIMATE_FOLDER)
 
@@ -173,7 +173,7 @@ class PartsBundle:
         """
         number, place = self.place(level, part)
         parts = range(self.tree.sizes[number]) if place is None else range(place, place + 1)
-        estimates = self.estimates
+        estimates = self._estimates
         errors = estimates.standard_errors(workload)
         factors = np.sqrt(estimates.fit.variance_factors(number))[parts]
         cells = estimates.fit.estimates(number, parts.start, parts.stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from psephos.domain.part_tree import PartTree
@@ -141,7 +142,7 @@ def store_plan(forecast: PartsForecast) -> None:
 def _stored(job: Job, tables: PartTables) -> LevelPlan | None:
     place = selection_folder(job) / f"{job.request[:32]}.parts"
     try:
-        weights = read_json(place.with_suffix(".levels"))
-        return LevelPlan(tables, select.load(place, job.workload.domain), tuple(weights))
+        weights = tuple(Fraction(int(v)) for v in read_json(place.with_suffix(".levels")))
+        return LevelPlan(tables, select.load(place, job.workload.domain), weights)
     except UNREADABLE:
         return None

@@ -33,8 +33,8 @@ def part_rows(
     job: Job, tree: PartTree, table: Table, level: int, parts: range, numbers: dict[str, Array]
 ) -> pa.Table:
     """The rows of a table of some parts of a level, of the columns of all tables."""
-    asked = table.rows(job.workload)
-    columns = {name: values[:, asked] for name, values in numbers.items()}
+    queries = table.rows(job.workload)
+    columns = {name: values[:, queries] for name, values in numbers.items()}
     return part_rows_of(job.workload, tree, table, level, parts, columns)
 
 
@@ -48,8 +48,8 @@ def part_rows_of(
 ) -> pa.Table:
     """The rows of some parts of a level; each of `numbers` is an array (parts, numbers)."""
     labels = table_labels(workload, table)
-    asked = len(next(iter(labels.values()))) if labels else 1
-    part = np.repeat(np.asarray(parts), asked)
+    lines = len(next(iter(labels.values()))) if labels else 1
+    part = np.repeat(np.asarray(parts), lines)
     columns: dict[str, pa.Array] = {}
     starts = tree.edges[level][part]
     for above in range(1, level + 1):

@@ -185,7 +185,7 @@ def _worked_out(
 
 
 def _check_estimate(bundle: PartsBundle, estimates: PartEstimates) -> None:
-    stored = bundle.estimates.fit
+    stored = PartEstimates(bundle.measurement, stored=bundle.path / ESTIMATE_FOLDER).fit
     for kind, ours, theirs in zip(
         KINDS,
         (estimates.fit.values, estimates.fit.handed_down),

@@ -34,6 +34,7 @@ from psephos.release.spec.entries import (
     TargetEntry,
 )
 from psephos.release.spec.entry_types import FileEntry
+from psephos.release.spec.value_lists import with_value_lists
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 DATA_ENDINGS = (".csv", ".tsv", ".parquet", ".pq", ".arrow", ".feather", ".xlsx", ".xls", ".gz")
@@ -146,7 +147,7 @@ def read_release(path: str | os.PathLike[str]) -> ReleaseFile:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ReleaseError(f"{place} cannot be read: {error}") from None
-    return parse_release(text, place.name)
+    return parse_release(text, place.name, place.parent)
 
 
 def release_path(path: Any) -> Path:
@@ -157,8 +158,11 @@ def release_path(path: Any) -> Path:
     return Path(path)
 
 
-def parse_release(text: str, name: str = "release.toml") -> ReleaseFile:
-    """A release file from its text; the ending of the name tells TOML, YAML and JSON apart."""
+def parse_release(text: str, name: str = "release.toml", folder: Path | None = None) -> ReleaseFile:
+    """A release file from its text; the ending of the name tells TOML, YAML and JSON apart.
+
+    Lists of values are read from the folder, if one is given.
+    """
     if not text.strip():
         raise ReleaseError(f"{name} is empty; `psephos init DATA` drafts a release file")
     try:
@@ -167,6 +171,8 @@ def parse_release(text: str, name: str = "release.toml") -> ReleaseFile:
         raise ReleaseError(f"{name}: {syntax_mistake(error, text)}") from None
     if not isinstance(content, dict):
         raise ReleaseError(f"{name} must hold keys and values, got {display(content)}")
+    if folder is not None:
+        content = with_value_lists(content, folder)
     return checked_release(content, name)
 
 

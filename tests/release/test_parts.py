@@ -1,0 +1,303 @@
+"""Releases in parts: one charge, tables of every part that add up, resumed, verified, asked."""
+
+import hashlib
+import json
+import math
+import shutil
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import psephos as ps
+from psephos.cli.app import app
+from psephos.errors import ReleaseError
+from psephos.kernel.ledger import Request
+from psephos.kernel.parts.runners import Processes
+from psephos.release.parts import write
+from psephos.release.parts.bundle import PartsBundle
+from psephos.release.parts.estimates import half_width_factor
+
+COUNTIES = [f"c{i}" for i in range(7)]
+STATES = {"North": COUNTIES[:4], "South": COUNTIES[4:6], "Isle": COUNTIES[6:]}
+FILE = """
+name = "people by county"
+source = "people.csv"
+by = ["state", "county"]
+
+[privacy]
+unit = "add_remove_row"
+
+[ledger]
+path = "people.ledger"
+dataset = "people"
+epsilon = "4"
+
+[budget]
+epsilon = "2"
+
+[schema.county]
+list = "counties.csv"
+
+[schema.sex]
+values = ["F", "M"]
+
+[schema.age]
+integers = [0, 9]
+
+[[tables]]
+name = "sex by age"
+rows = ["age", "sex"]
+
+[[tables]]
+name = "everyone"
+rows = []
+queries = { sex = "total" }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    lines = [f"{county},{state}" for state, inside in STATES.items() for county in inside]
+    (tmp_path / "counties.csv").write_text("\n".join(["county,state", *lines[::-1]]))
+    (tmp_path / "release.toml").write_text(FILE.replace("rows = []\n", ""))
+    rng = np.random.default_rng(0)
+    rows = {"county": rng.choice(COUNTIES[:6], 3000), "sex": rng.choice(["F", "M"], 3000)}
+    pd.DataFrame({**rows, "age": rng.integers(0, 10, 3000)}).to_csv(
+        tmp_path / "people.csv", index=False
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def released(folder):
+    job = ps.Job.read(folder)
+    ps.Ledger.create(job.ledger, dataset="people", unit=job.unit, budget=job.file.ledger.budget())
+    assert ps.check_release(job).ok
+    return folder, ps.release(folder)
+
+
+def cells(bundle, level):
+    """Counts of cells of a level's parts, as the first table has them without its totals."""
+    frame = bundle.table("sex by age", level).to_pandas()
+    return frame[(frame["age"] != "total") & (frame["sex"] != "total")]
+
+
+def test_a_release_adds_up_over_all_levels(released):
+    folder, bundle = released
+    county, state, whole = (cells(bundle, level) for level in ("county", "state", "all"))
+    assert len(county) == 7 * 20
+    keys = ["state", "age", "sex"]
+    sums = county.groupby(keys, observed=True)["count"].sum()
+    assert (sums == state.set_index(keys)["count"].sort_index()).all()
+    sums = state.groupby(keys[1:], observed=True)["count"].sum()
+    assert (sums == whole.set_index(keys[1:])["count"].sort_index()).all()
+    assert (county["count"] >= 0).all()
+    consistent = county.groupby(keys, observed=True)["consistent"].sum()
+    assert np.allclose(consistent, state.set_index(keys)["consistent"].sort_index())
+    everyone = bundle.table("everyone").to_pandas()
+    assert abs(everyone["count"][0] - 3000) < 60
+    assert ps.Ledger.open(folder / "people.ledger").spent() == ps.epsilon("2")
+
+
+def test_parts_are_named_by_their_way(released):
+    _, bundle = released
+    part = bundle.table("sex by age", part="North / c2").to_pandas()
+    both = bundle.table("sex by age", "county").to_pandas()
+    both = both[both["county"] == "c2"]
+    assert (part["count"].to_numpy() == both["count"].to_numpy()).all()
+    empty = bundle.table("everyone", part=["Isle", "c6"]).to_pandas()
+    assert empty["count"][0] < 60
+    for wrong in ({"part": "North / c6"}, {"level": "town"}):
+        with pytest.raises(ps.PsephosError, match=r"c6|town"):
+            bundle.table("sex by age", **wrong)
+    with pytest.raises(ReleaseError, match="have sex by age, everyone"):
+        bundle.table("ages")
+
+
+def test_a_release_verifies_and_answers_questions(released):
+    folder, bundle = released
+    result = ps.verify(bundle.path, ledger=folder / "people.ledger")
+    assert result.ok, str(result)
+    assert len(result.checks) == 6
+    sql = "SELECT sex, COUNT(*) FROM people WHERE age >= 5 GROUP BY sex"
+    level = ps.ask_parts(bundle, sql, level="county").to_pandas()
+    one = ps.ask_parts(bundle, sql, part="South / c4").to_pandas()
+    assert np.allclose(one["count"], level[level["county"] == "c4"]["count"])
+    table = cells(bundle, "county")
+    old = table[(table["county"] == "c4") & (table["age"].astype(str) >= "5")]
+    wanted = old.groupby("sex", observed=True)["consistent"].sum()
+    assert np.allclose(sorted(one["count"]), sorted(wanted))
+    assert (one["high"] - one["count"] > 0).all()
+    with pytest.raises(ps.PsephosError):
+        ps.ask_parts(bundle, "SELECT AVG(age) FROM people")
+
+
+@pytest.mark.parametrize("what", ["table", "receipts", "estimate", "answers", "strange", "missing"])
+def test_what_was_changed_is_told(released, what):
+    """Also where whoever changed it has mended the manifest's hashes."""
+    _, bundle = released
+    files = sorted(path for path in bundle.path.rglob("*") if path.is_file())
+    if what == "table":
+        place = next(file for file in files if "level=county" in str(file))
+        table = pq.read_table(place, partitioning=None).to_pandas()
+        table.loc[3, "count"] += 1
+        pq.write_table(pa.Table.from_pandas(table, preserve_index=False), place)
+    elif what == "receipts":
+        place = bundle.path / "receipts.bin"
+        data = place.read_bytes()
+        place.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    elif what == "estimate":
+        place = bundle.path / "estimate" / "handed-down-1.npy"
+        array = np.load(place)
+        array[0, 0] += 1
+        np.save(place, array)
+    elif what == "answers":
+        place = next(iter((bundle.path / "answers").iterdir()))
+        data = bytearray(place.read_bytes())
+        place.unlink()  # it has a second name outside of the bundle
+        place.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    elif what == "strange":
+        place = bundle.path / "tables" / "sex-by-age" / "level=state" / "00000009.parquet"
+        shutil.copy(next(file for file in files if file.suffix == ".parquet"), place)
+    else:
+        next(file for file in files if "level=state" in str(file)).unlink()
+    manifest = json.loads((bundle.path / "manifest.json").read_text())
+    manifest["files"] = {
+        path.relative_to(bundle.path).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(bundle.path.rglob("*"))
+        if path.is_file() and path.name != "manifest.json"
+    }
+    (bundle.path / "manifest.json").write_text(json.dumps(manifest))
+    assert not ps.verify(bundle.path).ok
+
+
+def test_a_second_run_charges_nothing(released):
+    folder, bundle = released
+    again = ps.release(folder)
+    assert again.manifest == bundle.manifest
+    shutil.rmtree(bundle.path)
+    rebuilt = ps.release(folder, runner=Processes(2))
+    assert rebuilt.manifest["files"]["receipts.bin"] == bundle.manifest["files"]["receipts.bin"]
+    assert {k: v for k, v in rebuilt.manifest["files"].items() if k.startswith("tables/")} == {
+        k: v for k, v in bundle.manifest["files"].items() if k.startswith("tables/")
+    }
+    assert ps.Ledger.open(folder / "people.ledger").spent() == ps.epsilon("2")
+
+
+@pytest.mark.parametrize("place", ["store", "write"])
+def test_a_run_that_was_cut_short_goes_on(folder, monkeypatch, place):
+    job = ps.Job.read(folder)
+    ps.Ledger.create(job.ledger, dataset="people", unit=job.unit, budget=job.file.ledger.budget())
+    ps.check_release(job)
+
+    def cut_short(*_, **__):
+        raise KeyboardInterrupt
+
+    target = (Request, "_store") if place == "store" else (write, "_write_tables")
+    monkeypatch.setattr(*target, cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        ps.release(folder)
+    monkeypatch.undo()
+    bundle = ps.release(folder)
+    assert ps.verify(bundle.path, ledger=job.ledger).ok
+    assert ps.Ledger.open(job.ledger).spent() == ps.epsilon("2")
+    assert not list(folder.glob(".bundle.draft-*"))
+
+
+def test_a_rehearsal_opens_nothing(folder):
+    (folder / "people.csv").unlink()
+    bundle = ps.rehearse(folder, rows=500)
+    assert isinstance(bundle, PartsBundle)
+    assert bundle.simulation
+    assert ps.verify(bundle.path).ok
+    assert ps.rehearse(folder, rows=500).simulation
+    assert "REHEARSAL" in bundle.report.read_text()
+
+
+def test_the_plan_tells_every_error_before_anything_is_spent(folder):
+    """Exact errors against those of many rehearsals, over all numbers of all parts of a level."""
+    forecast = ps.plan(folder)
+    errors = {(e.table, e.level): e.rmse for e in forecast.errors}
+    assert {level for _, level in errors} == {"all", "state", "county"}
+    squares = {"all": [], "state": [], "county": []}
+    for seed in range(5):
+        bundle = ps.rehearse(folder, rows=1, seed=seed)  # a single row: nearly all of it is noise
+        for level in squares:
+            table = bundle.table("sex by age", level).to_pandas()
+            squares[level].append((table["consistent"] ** 2).mean())
+    for level, values in squares.items():
+        assert math.sqrt(np.mean(values)) == pytest.approx(errors["sex by age", level], rel=0.2)
+
+
+def test_intervals_are_wide_enough(folder):
+    """95 % of intervals hold the truth, of three rehearsals with one row."""
+    inside = []
+    for seed in range(3):
+        table = ps.rehearse(folder, rows=1, seed=seed).table("sex by age", "county").to_pandas()
+        inside.append(((table["low"] <= 0.5) & (table["high"] >= 0.0)).mean())
+    assert np.mean(inside) > 0.93
+    assert half_width_factor(0.9, "epsilon") >= half_width_factor(0.9, "rho")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('by = ["state", "county"]', 'by = ["town"]', "by: by names 'town'"),
+        ('by = ["state", "county"]', 'by = ["county", "sex", "age"]', "leaves no attribute"),
+        ("[privacy]", 'zeros = ["age < 1"]\n[privacy]', "zeros: a release in parts"),
+        ("[privacy]", "total = 5\n[privacy]", "total: a release in parts"),
+        ('list = "counties.csv"', 'list = "towns.csv"', "no file towns.csv"),
+        ('[budget]\nepsilon = "2"', "", "say what may be spent"),
+        ('queries = { sex = "total" }', 'statistic = "mean"\nof = "age"', "counts rows"),
+    ],
+)
+def test_bad_files_are_told_with_their_place(folder, old, new, words):
+    place = folder / "release.toml"
+    text = place.read_text()
+    assert old in text
+    place.write_text(text.replace(old, new))
+    with pytest.raises(ReleaseError, match=words):
+        ps.Job.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("county,state\nc0,North,x\n", "line 2 .* 3 entries"),
+        ("county\n", "1 lines"),
+        ("county,county\na,b\n", "a heading for each column"),
+    ],
+)
+def test_bad_lists_are_told_with_their_place(folder, lines, words):
+    (folder / "counties.csv").write_text(lines)
+    with pytest.raises(ReleaseError, match=f"schema.county.list: .*{words}"):
+        ps.Job.read(folder)
+
+
+def test_the_commands(released, monkeypatch):
+    folder, _ = released
+    monkeypatch.chdir(folder)
+
+    def run(*words):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    plan = json.loads(run("plan", "release.toml", "--json"))
+    assert plan["levels"] == {"all": 1, "state": 3, "county": 7}
+    assert "share of the budget" in run("plan", "release.toml")
+    assert "this run spent nothing" in run("release", "release.toml")
+    sql = "SELECT COUNT(*) FROM people WHERE age < 5"
+    assert len(json.loads(run("ask", "bundle", sql, "--level", "state", "--json"))["rows"]) == 3
+    assert "ok" in run("verify", "bundle")
+
+
+def test_other_bundles_say_what_they_are(released):
+    _, bundle = released
+    with pytest.raises(ReleaseError, match="release in parts"):
+        ps.Bundle.open(bundle.path)
+    assert repr(bundle).startswith("PartsBundle('people by county'")
