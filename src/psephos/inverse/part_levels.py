@@ -154,7 +154,7 @@ class LevelNoise:
     weights decide its variance only; with V ≥ Var y in all directions, K V Kᵀ ≥ Var(K y) for every
     linear estimate K, so standard errors are never too small.
 
-    >>> LevelNoise.of([[4.0, 8.0], None, [2.0, 5.0]])
+    >>> LevelNoise.of([[4.0, 8.0], [], [2.0, 5.0]])
     LevelNoise(block_variances=(2.0, 5.0), scales=(2.0, inf, 1.0))
     """
 
@@ -163,14 +163,14 @@ class LevelNoise:
     """Infinite for a level that is not measured."""
 
     @classmethod
-    def of(cls, variances: Sequence[Sequence[float] | None]) -> LevelNoise:
-        """From the variance of each block on each level; None for a level that is not measured."""
-        measured = [each for each in variances if each is not None]
+    def of(cls, variances: Sequence[Sequence[float]]) -> LevelNoise:
+        """From the variance of each block on each level; none on a level that is not measured."""
+        measured = [each for each in variances if len(each)]
         if not measured or len({len(each) for each in measured}) > 1:
             raise ShapeError("levels have the same blocks, and at least one level is measured")
         last = tuple(max(float(v), SMALLEST_VARIANCE) for v in measured[-1])
         scales = [
-            math.inf if each is None else max(v / w for v, w in zip(each, last, strict=True))
+            max(v / w for v, w in zip(each, last, strict=True)) if len(each) else math.inf
             for each in variances
         ]
         return cls(last, tuple(max(scale, SMALLEST_VARIANCE) for scale in scales))

@@ -38,7 +38,7 @@ from psephos.inverse.choice import form_of, precision
 from psephos.inverse.form import Form
 from psephos.inverse.part_levels import LevelFactors, LevelNoise, PartClasses
 from psephos.kernel.budget import Budget, NoiseKind
-from psephos.kernel.measurement import noise_for
+from psephos.kernel.parts.law import part_noise
 from psephos.kernel.query import Query
 from psephos.kernel.unit import Unit
 from psephos.strategy.factors import NoiseName, checked_noise
@@ -206,13 +206,8 @@ class LevelPlan(Value):
 
     def level_noise(self, budget: Budget, unit: Unit) -> LevelNoise:
         """The noise of each level and block that would be drawn for a budget."""
-        variances = [
-            [law.exact_variance for law in noise_for(self.query, budget * share, unit, 1)]
-            if share
-            else None
-            for share in self.shares
-        ]
-        return LevelNoise.of(variances)
+        laws = part_noise(self.query, self.weights, budget, unit, 1)
+        return LevelNoise.of([[law.exact_variance for law in level] for level in laws])
 
     def form(self, noise: LevelNoise) -> Form:
         """(AᵀCA)⁺ within a part; times a part's factor it is the covariance of its estimate."""
