@@ -13,6 +13,7 @@ import pytest
 
 import psephos as ps
 from psephos.engines import Columns, registry
+from psephos.engines.duckdb import row_cache
 from psephos.release.preflight import check_release, create_ledger, is_checked
 from psephos.release.request import Job
 from psephos.release.run import release
@@ -155,11 +156,12 @@ def test_a_draft_of_a_folder_speaks_of_its_columns(tmp_path, monkeypatch):
 
 
 class Lost:
-    """A table whose connection is lost after the first rows, so many times."""
+    """A table whose connection is lost after the first rows, so many times, once it is due."""
 
-    def __init__(self, losses):
+    def __init__(self, losses, due=lambda: True):
         self.table = table()
         self.losses = losses
+        self.due = due
 
     def columns(self):
         return Columns(tuple(self.table.column_names), self.table.schema)
@@ -181,7 +183,7 @@ class Lost:
         def batches():
             for batch in some.to_batches(max_chunksize=100):
                 yield batch
-                if self.losses:
+                if self.losses and self.due():
                     self.losses -= 1
                     raise ConnectionError("lost at secret")
 
@@ -193,14 +195,32 @@ def test_a_release_whose_connection_is_lost_is_charged_once_and_resumed(tmp_path
     job = Job.read(place)
     create_ledger(job)
     assert check_release(job).ok
-    lost = Lost(losses=2)  # in the fast reading and in the safe one
+    ledger = ps.Ledger.open(job.ledger)
+    # In the fast reading and in the safe one, of the count.
+    lost = Lost(losses=2, due=lambda: bool(ledger.history()))
+    monkeypatch.setattr(row_cache, "MOST_BYTES", 0)  # nothing is left of the check's reading
     monkeypatch.setattr(registry, "OPENERS", [lambda data: lost])
     with pytest.raises(ps.SourceError, match="could not be counted") as caught:
         release(job)
+    assert lost.losses == 0
     assert "secret" not in str(caught.value)
-    ledger = ps.Ledger.open(job.ledger)
     spent = ledger.spent()
     assert len(ledger.history()) == 1
     release(job)
     assert verify(job.bundle).ok
     assert ps.Ledger.open(job.ledger).spent() == spent
+
+
+def test_a_connection_lost_before_the_charge_costs_nothing(tmp_path, monkeypatch):
+    job = Job.read(write_job(tmp_path))
+    create_ledger(job)
+    assert check_release(job).ok
+    lost = Lost(losses=2)  # in both readings of the repeated check
+    monkeypatch.setattr(registry, "OPENERS", [lambda data: lost])
+    with pytest.raises(ps.SourceError, match=r"connection was lost.*Nothing was charged") as caught:
+        release(job)
+    assert lost.losses == 0
+    assert "secret" not in str(caught.value)
+    assert not ps.Ledger.open(job.ledger).history()
+    release(job)
+    assert verify(job.bundle).ok

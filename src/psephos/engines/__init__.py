@@ -5,7 +5,14 @@ from psephos.engines.databases import ConnectedTable, DuckdbTable
 from psephos.engines.owner_check import CheckReport, check
 from psephos.engines.postgres import PostgresTable
 from psephos.engines.protocol import Batches, Columns, Engine
-from psephos.engines.registry import CleanedSource, as_engine, as_source, cleaned, register
+from psephos.engines.registry import (
+    CleanedSource,
+    as_engine,
+    as_source,
+    cleaned,
+    in_one_state,
+    register,
+)
 
 __all__ = [
     "Batches",
@@ -21,5 +28,6 @@ __all__ = [
     "as_source",
     "check",
     "cleaned",
+    "in_one_state",
     "register",
 ]
