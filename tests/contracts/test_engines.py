@@ -38,6 +38,7 @@ from psephos.errors import DomainError, ShapeError, SourceError, WorkloadError
 from psephos.kernel.source import Conjunct
 from psephos.kernel.unit import Cap, person
 from tests.engines.postgres_cluster import fill_table
+from tests.engines.spark_session import spark_frame
 from tests.engines.test_duck import slow_count
 
 
@@ -171,7 +172,10 @@ ENGINES = {
     "minimal": lambda table, folder: as_engine(Minimal(table)),
     "minimal, kept": lambda table, folder: as_engine(Minimal(table, version=1)),
 }
-SERVICES = {"postgres": lambda table, folder: as_engine(fill_table("the rows", table))}
+SERVICES = {
+    "postgres": lambda table, folder: as_engine(fill_table("the rows", table)),
+    "spark": lambda table, folder: as_engine(spark_frame(table, folder)),
+}
 ALIKE = {"glob", "dataset", "pages"}
 """Engines that share all but a line with another: they are held to the laws by `make test-all`."""
 every_engine = pytest.mark.parametrize(

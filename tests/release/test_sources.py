@@ -21,6 +21,7 @@ from psephos.release.spec.file import parse_release
 from psephos.release.verify import verify
 from tests.cli.test_cli import run, told
 from tests.engines.postgres_cluster import PASSWORD, fill_table
+from tests.engines.spark_session import spark_table
 from tests.release.conftest import RELEASE, people, write_job
 
 
@@ -64,10 +65,15 @@ def postgres(folder):
     return json.dumps(fill_table("people of a town", table()))
 
 
+def spark(folder):
+    return f'{{ spark = "{spark_table("people_of_a_town", table(), folder)}" }}'
+
+
+SERVICES = [pytest.param(form, marks=pytest.mark.slow) for form in (postgres, spark)]
 FORMS = [whole_folder, glob, duckdb_file, duckdb_schema]
 
 
-@pytest.mark.parametrize("form", [*FORMS, pytest.param(postgres, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", [*FORMS, *SERVICES])
 def test_a_release_is_made_from_every_form_of_source(tmp_path, form):
     text = RELEASE.replace('"people.csv"', form(tmp_path))
     place = write_job(tmp_path, text, data="age,pet\n")
@@ -104,6 +110,8 @@ def test_another_table_of_a_file_is_not_checked(tmp_path):
         ('"postgresql://db/hush"', "names no database, or no table"),
         ('"mysql://me:hush@db/a/b"', "a mysql:// address cannot be read"),
         ('{ duckdb = "town.db" }', "source.table is missing"),
+        ('{ spark = "" }', "source.spark"),
+        ('{ spark = "census.people", foldr = "x" }', "did you mean 'folder'"),
         ('{ duckdb = "town.db", tabel = "people" }', "did you mean 'table'"),
         ("3", "source: must be text in quotes or keys and values, such as source ="),
     ],

@@ -13,6 +13,7 @@ from psephos.engines.registry import (
     in_one_state,
     register,
 )
+from psephos.engines.spark import SparkTable
 
 __all__ = [
     "Batches",
@@ -24,6 +25,7 @@ __all__ = [
     "DuckdbTable",
     "Engine",
     "PostgresTable",
+    "SparkTable",
     "as_engine",
     "as_source",
     "check",

@@ -77,7 +77,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class NativeRelation(Protocol):
-    """The ability of an engine whose files DuckDB reads by itself."""
+    """The ability of an engine, or of its batches, whose files DuckDB reads by itself."""
 
     @property
     def files(self) -> Sequence[Path]:

@@ -20,6 +20,7 @@ from psephos.engines.folders import open_dataset, open_folder
 from psephos.engines.frames import open_frame
 from psephos.engines.postgres import open_postgres
 from psephos.engines.protocol import Engine
+from psephos.engines.spark import open_spark
 from psephos.errors import DomainError, PsephosError, SourceError
 
 Opener = Callable[[Any], Engine | BitMatrix | None]
@@ -42,6 +43,7 @@ OPENERS: list[Opener] = [
     open_folder,
     open_file,
     open_frame,
+    open_spark,
     open_dataset,
     open_bits,
     open_engine,
@@ -206,6 +208,6 @@ def _not_a_source(data: Any) -> DomainError:
     remedy = "write frame.collect()" if lazy else "write its path, or a frame"
     return DomainError(
         f"cannot count a {_type_name(data)}; have CSV, TSV and Parquet files, folders of Parquet, "
-        "tables of Postgres and DuckDB, pandas and Polars frames, Arrow tables and datasets, and "
-        f"matrices of 0 and 1; {remedy}"
+        "tables of Postgres, DuckDB and Spark, pandas and Polars frames, Arrow tables and "
+        f"datasets, and matrices of 0 and 1; {remedy}"
     )

@@ -280,7 +280,8 @@ class Snapshot:
     @contextmanager
     def opened(self, needed: Sequence[str], *, safe: bool = False) -> Iterator[Rows]:
         """The needed columns of the rows, readable until the block ends."""
-        native = self.engine if isinstance(self.engine, NativeRelation) and not safe else None
+        able = (each for each in (self.batches, self.engine) if isinstance(each, NativeRelation))
+        native = None if safe else next(able, None)
         with connect(() if native is None else native.files) as connection:
             relation: Relation | None = None
             if native is not None:
