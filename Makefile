@@ -31,8 +31,8 @@ docs: .venv/docs ## the documentation site, build/docs/index.html; no warning, n
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	touch .venv/docs
 
-services: ## what slow tests of databases need: Postgres, by apt, as root
-	apt-get install -y postgresql
+services: ## what slow tests of databases need: Postgres and a Java for Spark, by apt, as root
+	apt-get install -y postgresql openjdk-17-jre-headless
 
 test-pythons: ## the fast tests on every Python from 3.11 to 3.13 that can be found here
 	@for version in 3.11 3.12 3.13; do \

@@ -30,9 +30,9 @@ def protect(
 
     Args:
         source: a path to a CSV or Parquet file, a folder or glob of Parquet files, the URL of a
-            table of Postgres, a pandas or Polars frame, an Arrow table or dataset, an engine
-            (`psephos.engines`: `DuckdbTable`, `ConnectedTable`, …), or for attributes that are 0
-            or 1 a matrix with a column for each (numpy, scipy.sparse, or
+            table of Postgres, a pandas or Polars frame, a DataFrame of Spark, an Arrow table or
+            dataset, an engine (`psephos.engines`: `DuckdbTable`, `ConnectedTable`, …), or for
+            attributes that are 0 or 1 a matrix with a column for each (numpy, scipy.sparse, or
             `psephos.engines.BitMatrix`)
         domain: the public schema; values outside it go where it says
         ledger: an existing ledger or its path; a missing one is refused, so that a mistyped

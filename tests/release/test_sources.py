@@ -13,6 +13,7 @@ import pytest
 
 import psephos as ps
 from psephos.engines import Columns, registry
+from psephos.engines.duckdb import row_cache
 from psephos.release.preflight import check_release, create_ledger, is_checked
 from psephos.release.request import Job
 from psephos.release.run import release
@@ -20,6 +21,7 @@ from psephos.release.spec.file import parse_release
 from psephos.release.verify import verify
 from tests.cli.test_cli import run, told
 from tests.engines.postgres_cluster import PASSWORD, fill_table
+from tests.engines.spark_session import spark_table
 from tests.release.conftest import RELEASE, people, write_job
 
 
@@ -63,10 +65,15 @@ def postgres(folder):
     return json.dumps(fill_table("people of a town", table()))
 
 
+def spark(folder):
+    return f'{{ spark = "{spark_table("people_of_a_town", table(), folder)}" }}'
+
+
+SERVICES = [pytest.param(form, marks=pytest.mark.slow) for form in (postgres, spark)]
 FORMS = [whole_folder, glob, duckdb_file, duckdb_schema]
 
 
-@pytest.mark.parametrize("form", [*FORMS, pytest.param(postgres, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", [*FORMS, *SERVICES])
 def test_a_release_is_made_from_every_form_of_source(tmp_path, form):
     text = RELEASE.replace('"people.csv"', form(tmp_path))
     place = write_job(tmp_path, text, data="age,pet\n")
@@ -103,6 +110,8 @@ def test_another_table_of_a_file_is_not_checked(tmp_path):
         ('"postgresql://db/hush"', "names no database, or no table"),
         ('"mysql://me:hush@db/a/b"', "a mysql:// address cannot be read"),
         ('{ duckdb = "town.db" }', "source.table is missing"),
+        ('{ spark = "" }', "source.spark"),
+        ('{ spark = "census.people", foldr = "x" }', "did you mean 'folder'"),
         ('{ duckdb = "town.db", tabel = "people" }', "did you mean 'table'"),
         ("3", "source: must be text in quotes or keys and values, such as source ="),
     ],
@@ -155,11 +164,12 @@ def test_a_draft_of_a_folder_speaks_of_its_columns(tmp_path, monkeypatch):
 
 
 class Lost:
-    """A table whose connection is lost after the first rows, so many times."""
+    """A table whose connection is lost after the first rows, so many times, once it is due."""
 
-    def __init__(self, losses):
+    def __init__(self, losses, due=lambda: True):
         self.table = table()
         self.losses = losses
+        self.due = due
 
     def columns(self):
         return Columns(tuple(self.table.column_names), self.table.schema)
@@ -181,7 +191,7 @@ class Lost:
         def batches():
             for batch in some.to_batches(max_chunksize=100):
                 yield batch
-                if self.losses:
+                if self.losses and self.due():
                     self.losses -= 1
                     raise ConnectionError("lost at secret")
 
@@ -193,14 +203,32 @@ def test_a_release_whose_connection_is_lost_is_charged_once_and_resumed(tmp_path
     job = Job.read(place)
     create_ledger(job)
     assert check_release(job).ok
-    lost = Lost(losses=2)  # in the fast reading and in the safe one
+    ledger = ps.Ledger.open(job.ledger)
+    # In the fast reading and in the safe one, of the count.
+    lost = Lost(losses=2, due=lambda: bool(ledger.history()))
+    monkeypatch.setattr(row_cache, "MOST_BYTES", 0)  # nothing is left of the check's reading
     monkeypatch.setattr(registry, "OPENERS", [lambda data: lost])
     with pytest.raises(ps.SourceError, match="could not be counted") as caught:
         release(job)
+    assert lost.losses == 0
     assert "secret" not in str(caught.value)
-    ledger = ps.Ledger.open(job.ledger)
     spent = ledger.spent()
     assert len(ledger.history()) == 1
     release(job)
     assert verify(job.bundle).ok
     assert ps.Ledger.open(job.ledger).spent() == spent
+
+
+def test_a_connection_lost_before_the_charge_costs_nothing(tmp_path, monkeypatch):
+    job = Job.read(write_job(tmp_path))
+    create_ledger(job)
+    assert check_release(job).ok
+    lost = Lost(losses=2)  # in both readings of the repeated check
+    monkeypatch.setattr(registry, "OPENERS", [lambda data: lost])
+    with pytest.raises(ps.SourceError, match=r"connection was lost.*Nothing was charged") as caught:
+        release(job)
+    assert lost.losses == 0
+    assert "secret" not in str(caught.value)
+    assert not ps.Ledger.open(job.ledger).history()
+    release(job)
+    assert verify(job.bundle).ok

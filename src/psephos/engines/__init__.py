@@ -5,7 +5,15 @@ from psephos.engines.databases import ConnectedTable, DuckdbTable
 from psephos.engines.owner_check import CheckReport, check
 from psephos.engines.postgres import PostgresTable
 from psephos.engines.protocol import Batches, Columns, Engine
-from psephos.engines.registry import CleanedSource, as_engine, as_source, cleaned, register
+from psephos.engines.registry import (
+    CleanedSource,
+    as_engine,
+    as_source,
+    cleaned,
+    in_one_state,
+    register,
+)
+from psephos.engines.spark import SparkTable
 
 __all__ = [
     "Batches",
@@ -17,9 +25,11 @@ __all__ = [
     "DuckdbTable",
     "Engine",
     "PostgresTable",
+    "SparkTable",
     "as_engine",
     "as_source",
     "check",
     "cleaned",
+    "in_one_state",
     "register",
 ]

@@ -85,12 +85,9 @@ class ParquetFolder:
 
     @contextmanager
     def snapshot(self) -> Iterator[Batches]:
-        before = self.version()
         columns = self.columns()
-        files = [(Path(name), self._entries(Path(name))) for name, _ in before]
+        files = [(file, self._entries(file)) for file in self.files]
         yield FolderBatches(files, columns, self._keys(files[0][0]) if files else ())
-        if self.version() != before:
-            raise SourceError("files of the source were written while it was read; read it again")
 
     @property
     def files(self) -> Sequence[Path]:

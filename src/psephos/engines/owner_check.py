@@ -113,13 +113,14 @@ def check(
         findings.append(Mismatch("cleaning", "cleaning", "error", str(error)))
         return CheckReport(None, tuple(findings))
     try:
-        total, mismatches = _mismatches(reader, columns, person, max_rows_total, left_out)
-        findings += mismatches
-        counted = None if problems else int(reader.count(domain, (), (), None))
-        if total and counted == 0:
-            findings.append(NO_ROW)
-        if counted:
-            findings += _contradictions(reader, impossible)
+        with reader.in_one_state() as held:
+            total, mismatches = _mismatches(held, columns, person, max_rows_total, left_out)
+            findings += mismatches
+            counted = None if problems else int(held.count(domain, (), (), None))
+            if total and counted == 0:
+                findings.append(NO_ROW)
+            if counted:
+                findings += _contradictions(held, impossible)
         return CheckReport(total, tuple(findings), counted)
     except Exception as error:  # noqa: BLE001 - the owner may read the engine's own words
         text = f"cannot be read through: {error}"

@@ -61,6 +61,8 @@ SESSION = (
     "SET LOCAL TIME ZONE 'UTC'",
     "SET LOCAL datestyle TO 'ISO, YMD'",
     "SET LOCAL bytea_output TO 'hex'",
+    # A snapshot locks the table against ALTER; a reading must not queue behind one that waits.
+    "SET LOCAL lock_timeout TO '30s'",
 )
 
 
@@ -154,6 +156,8 @@ class PostgresTable:
     @contextmanager
     def snapshot(self) -> Iterator[Batches]:
         with closing(self._connected()) as connection:
+            # It locks the table against TRUNCATE and ALTER, which no snapshot keeps out.
+            _run(connection, f"SELECT 1 FROM {self._url.relation} LIMIT 0", self._url)
             layout = self._layout(connection)
             ((name,),) = _run(connection, "SELECT pg_catalog.pg_export_snapshot()", self._url)
             batches = PostgresBatches(self, layout, name)
@@ -277,6 +281,11 @@ def _run(
         raise SourceError(
             f"you may not read {url.relation}; let its owner GRANT SELECT on it (and USAGE on its "
             "schema) to the user of the URL"
+        )
+    if state == "55P03":
+        raise SourceError(
+            f"somebody is changing {url.relation}, and it could not be locked for reading in 30 "
+            "seconds; read it when that is done"
         )
     code = f" (SQLSTATE {state})" if state.isalnum() else ""
     raise SourceError(

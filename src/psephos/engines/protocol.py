@@ -62,15 +62,22 @@ class Engine(Protocol):
         """The columns as they are now."""
 
     def version(self) -> Hashable | None:
-        """What is another value after the rows have changed; None if rows may never be kept."""
+        """What is another value after the rows have changed; None if nothing tells.
+
+        Rows are kept for later counts only where it is known, or while a snapshot is open. It is
+        compared before and after each reading, and rows that changed meanwhile are refused.
+        """
 
     def snapshot(self) -> AbstractContextManager[Batches]:
-        """One read-only, repeatable view of the rows, for the whole of a count."""
+        """One read-only, repeatable view of the rows, for a count or a whole release.
+
+        Where it cannot promise that, as with files, `version` must tell.
+        """
 
 
 @runtime_checkable
 class NativeRelation(Protocol):
-    """The ability of an engine whose files DuckDB reads by itself."""
+    """The ability of an engine, or of its batches, whose files DuckDB reads by itself."""
 
     @property
     def files(self) -> Sequence[Path]:

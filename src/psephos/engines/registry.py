@@ -7,18 +7,20 @@ An engine joins by being given as `source`, or by an opener that makes one of wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from psephos.domain.cleaning import Cleaning
 from psephos.engines.bit_matrix import BitMatrix, open_bits
-from psephos.engines.duckdb.reader import Reader
+from psephos.engines.duckdb.reader import UNCOUNTABLE, Reader, T
 from psephos.engines.files import open_file
 from psephos.engines.folders import open_dataset, open_folder
 from psephos.engines.frames import open_frame
 from psephos.engines.postgres import open_postgres
 from psephos.engines.protocol import Engine
+from psephos.engines.spark import open_spark
 from psephos.errors import DomainError, PsephosError, SourceError
 
 Opener = Callable[[Any], Engine | BitMatrix | None]
@@ -41,6 +43,7 @@ OPENERS: list[Opener] = [
     open_folder,
     open_file,
     open_frame,
+    open_spark,
     open_dataset,
     open_bits,
     open_engine,
@@ -105,6 +108,50 @@ def as_source(data: Any) -> Reader | BitMatrix:
     return opened if isinstance(opened, BitMatrix) else Reader(opened)
 
 
+@contextmanager
+def in_one_state(source: Any) -> Iterator[Reader | BitMatrix]:
+    """The source as it is now: until the block ends, `check` and `protect` see the same rows of it.
+
+    A database is read in one transaction. Files that are written to meanwhile are refused, and so
+    is every count after the block.
+
+    >>> import pyarrow as pa
+    >>> from psephos.domain.domain import Domain
+    >>> with in_one_state(pa.table({"sex": ["F", "M"]})) as table:
+    ...     int(table.count(Domain.of(sex=["F", "M"]), (), (), None))
+    2
+    """
+    reader = as_source(source)
+    if isinstance(reader, BitMatrix):
+        yield reader
+        return
+    stack = ExitStack()
+    held = _safely(lambda: stack.enter_context(reader.in_one_state()))
+    try:
+        yield held
+    except BaseException:
+        _close(stack)
+        raise
+    _safely(stack.close)
+
+
+def _close(stack: ExitStack) -> None:
+    with suppress(Exception):  # what went wrong before is told
+        stack.close()
+
+
+def _safely(work: Callable[[], T]) -> T:
+    """What the work gives; an engine's own words are not told, since they may hold an entry."""
+    try:
+        return work()
+    except PsephosError as error:
+        error.__cause__ = error.__context__ = None
+        raise
+    except Exception:  # noqa: BLE001 - see above
+        pass
+    raise SourceError(UNCOUNTABLE)  # outside the handler, so that it has no context
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class CleanedSource:
     """A source whose entries are cleaned as they are read, column by column; see `cleaned`."""
@@ -161,6 +208,6 @@ def _not_a_source(data: Any) -> DomainError:
     remedy = "write frame.collect()" if lazy else "write its path, or a frame"
     return DomainError(
         f"cannot count a {_type_name(data)}; have CSV, TSV and Parquet files, folders of Parquet, "
-        "tables of Postgres and DuckDB, pandas and Polars frames, Arrow tables and datasets, and "
-        f"matrices of 0 and 1; {remedy}"
+        "tables of Postgres, DuckDB and Spark, pandas and Polars frames, Arrow tables and "
+        f"datasets, and matrices of 0 and 1; {remedy}"
     )

@@ -1,22 +1,28 @@
 """Before a charge: everything that could keep a release from being written is refused here.
 
 The owner compares schema and data first. A check that passes leaves a stamp beside the release
-file, for this schema, unit and source, which says that the check passed and nothing else about the
-data. Without it `release` spends nothing, unless it is told to. Then come the ledger, which must be
-the one that the file speaks of and no older copy of it, what is left in it, and room on the disk.
+file, for this schema, unit and source, which says that the check passed, for files in which state
+(a hash of their sizes and times), and nothing else about the data. Without it `release` spends
+nothing, unless it is told to. Then come the ledger, which must be the one that the file speaks of
+and no older copy of it, what is left in it, and room on the disk. Last, in the very state that is
+counted, the check is repeated, except where that is known to be the state that passed.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from psephos.engines import CheckReport, check
+from psephos.engines import BitMatrix, CheckReport, as_source, check, in_one_state
+from psephos.engines.duckdb.reader import Reader
 from psephos.engines.protocol import Mismatch
-from psephos.errors import BudgetExceededError, LedgerError, PsephosError, ReleaseError
+from psephos.errors import BudgetExceededError, LedgerError, PsephosError, ReleaseError, SourceError
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
@@ -46,6 +52,16 @@ def check_release(
     """
     job = path if isinstance(path, Job) else Job.read(path)
     check_stand_in(job)
+    report = _compared(job, as_source(job.data), max_rows_total)
+    if not report.ok:
+        _write_stamp(job, None)
+    notes = (*_total_notes(job, report.counted), *_edition_notes(job))
+    return replace(report, findings=(*report.findings, *notes))
+
+
+def _compared(job: Job, source: Reader | BitMatrix, max_rows_total: int | None) -> CheckReport:
+    """The check of a source; one that passes leaves its stamp."""
+    state = _state(source)
     # Written out, `drop` is a decision; left to the default, it may be news.
     dropped = [
         name
@@ -53,16 +69,61 @@ def check_release(
         if entry.unknown == "drop" and "unknown" in entry.model_fields_set
     ]
     report = check(
-        job.data,
+        source,
         job.domain,
         unit=job.unit,
         max_rows_total=max_rows_total,
         left_out=dropped,
         impossible=[(str(each), each.domain, each.conjuncts) for each in job.impossible],
     )
-    _stamp(job, report.ok)
-    notes = (*_total_notes(job, report.counted), *_edition_notes(job))
-    return replace(report, findings=(*report.findings, *notes))
+    if report.ok:
+        _write_stamp(job, {"state": state, "max_rows_total": max_rows_total})
+    return report
+
+
+def check_again(job: Job, source: Reader | BitMatrix) -> None:
+    """Repeat the owner's check in the state that will be counted, unless that is known to pass."""
+    stamp = _read_stamp(job)
+    state = _state(source)
+    if state is not None and stamp.get("state") == state:
+        return
+    report = _compared(job, source, stamp.get("max_rows_total"))
+    if any(finding.kind == "unreadable" for finding in report.findings):
+        raise SourceError(
+            "the source could not be read through when the owner's check was repeated: a "
+            "connection was lost, or somebody wrote to it meanwhile. Nothing was charged by this "
+            "run: run it again, or `psephos check RELEASE`, which tells the owner why"
+        )
+    if not report.ok:
+        raise ReleaseError(
+            "the data have changed since the owner's check, and would not pass it now: run "
+            "`psephos check RELEASE`, which tells the owner why, or say --unchecked. Nothing was "
+            "charged by this run. (In Python: ps.check_release, unchecked=True)"
+        )
+
+
+@contextmanager
+def one_state(
+    job: Job, say: Callable[[str], None], *, unchecked: bool
+) -> Iterator[Reader | BitMatrix]:
+    """The source in the one state that all tables of a release are counted in.
+
+    The owner's check is repeated in that state, so that what was checked is what is counted.
+    """
+    with in_one_state(job.data) as source:
+        if not unchecked:
+            say("comparing schema and data")
+            check_again(job, source)
+        yield source
+
+
+def _state(source: Reader | BitMatrix) -> str | None:
+    """A hash of what tells the state of the rows; None where nothing does."""
+    try:
+        version = source.version() if isinstance(source, Reader) else None
+    except Exception:  # noqa: BLE001 - the check tells what is wrong with the source
+        version = None
+    return None if version is None else digest(version)
 
 
 def check_stand_in(job: Job) -> None:
@@ -124,12 +185,13 @@ def is_checked(job: Job) -> bool:
     return _stamp_place(job).exists()
 
 
-def _stamp(job: Job, passed: bool) -> None:
+def _write_stamp(job: Job, facts: dict[str, Any] | None) -> None:
+    """Leave a stamp, or take it away."""
     place = _stamp_place(job)
     try:
-        if passed:
+        if facts is not None:
             place.parent.mkdir(exist_ok=True)
-            place.write_text(STAMP, encoding="utf-8")
+            place.write_text(STAMP + json.dumps(facts), encoding="utf-8")
             place.chmod(0o600)  # its name follows from spellings, too
         else:
             place.unlink(missing_ok=True)
@@ -138,6 +200,15 @@ def _stamp(job: Job, passed: bool) -> None:
             f"{place} cannot be written: {error.strerror}; make the folder of the release file "
             "writable"
         ) from None
+
+
+def _read_stamp(job: Job) -> dict[str, Any]:
+    """What a stamp says; nothing if there is none, or an older one."""
+    try:
+        facts = json.loads(_stamp_place(job).read_text(encoding="utf-8").removeprefix(STAMP))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def _stamp_place(job: Job) -> Path:

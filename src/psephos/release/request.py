@@ -19,7 +19,16 @@ from psephos.domain.attribute import Attribute
 from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
 from psephos.domain.part_tree import PartTree
-from psephos.engines import BitMatrix, CleanedSource, DuckdbTable, as_source, check, cleaned
+from psephos.engines import (
+    BitMatrix,
+    CleanedSource,
+    DuckdbTable,
+    SparkTable,
+    as_source,
+    check,
+    cleaned,
+)
+from psephos.engines.columns import needed_columns
 from psephos.engines.duckdb.reader import Reader
 from psephos.engines.folders import source_files
 from psephos.engines.postgres import is_database_url
@@ -34,7 +43,7 @@ from psephos.release.old_words import old_labels, over_all_cells
 from psephos.release.parts.asked import check_asked, check_compiled, inner_domain
 from psephos.release.persons import PersonsTable
 from psephos.release.requests import MeasuredRequest, read_past
-from psephos.release.spec.entries import DuckdbEntry, MethodEntry, ReleaseFile
+from psephos.release.spec.entries import DuckdbEntry, MethodEntry, ReleaseFile, SparkEntry
 from psephos.release.spec.file import read_release, release_path
 from psephos.release.spec.tables import (
     Impossible,
@@ -209,12 +218,16 @@ class Job:
 
     @property
     def source(self) -> Any:
-        """Where the data are: a path, a URL or a `DuckdbTable`; only the owner's commands ask."""
+        """Where the data are: a path, a URL, a table; only the owner's commands ask."""
         entry = self.file.source
         if entry is None:
             raise ReleaseError('source is missing: write source = "people.csv"')
         if isinstance(entry, DuckdbEntry):
             return DuckdbTable(self.folder / entry.duckdb, entry.table, schema=entry.namespace)
+        if isinstance(entry, SparkEntry):
+            folder = None if entry.folder is None else self.folder / entry.folder
+            needed = needed_columns(self.domain, self.unit.cap)
+            return SparkTable(entry.spark, needed=needed, folder=folder)
         return entry if is_database_url(entry) else self.folder / entry
 
     @property
@@ -223,7 +236,7 @@ class Job:
         source = self.source
         if isinstance(source, Path):
             return (str(source.resolve()),)
-        return source.place if isinstance(source, DuckdbTable) else (str(source),)
+        return source.place if isinstance(source, DuckdbTable | SparkTable) else (str(source),)
 
     @property
     def ledger(self) -> Path:

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from psephos.engines import BitMatrix
+from psephos.engines.duckdb.reader import Reader
 from psephos.errors import BudgetError, BudgetExceededError, LedgerError, ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
@@ -51,6 +53,7 @@ from psephos.release.preflight import (
     check_ledger,
     check_room,
     check_stand_in,
+    one_state,
     open_ledger,
     require_check,
 )
@@ -103,7 +106,8 @@ def release(
         check_rules(job, rule_keys(job))
         return bundle
     ledger = open_ledger(job, ledger)
-    measured = {entry.key for entry in ledger.history()}
+    history = ledger.history()
+    measured = {entry.key for entry in history}
     charged = job.key in measured
     check_ledger(job, ledger)
     check_rules(job, measured)
@@ -114,33 +118,37 @@ def release(
     record_rules(job, measured)
     method = method_of(job)
     if method.adaptive:
-        return _adapted(job, method, ledger, say)
+        return _adapted(job, method, ledger, say, unchecked=unchecked)
     forecast = _forecast(job, charged, say)
     if not charged:
         check_affordable(forecast, ledger)
         check_persons_affordable(forecast.budget, job.key, job.persons, job.persons_keys, ledger)
     check_room(forecast)
-    if not charged:
-        store_request(job, forecast.strategy, forecast.budget)
-    say("counting and drawing noise")
-    static = Static(forecast.strategy)
-    data = protect(job.data, job.workload.domain, ledger=ledger, edition=job.file.edition)
-    try:
-        steps = static.steps(data.vectorise(), spend=forecast.budget, key=job.key)
-    except BudgetError as error:
-        raise (_decided_anew(job, error) if job.method.name == AUTO else error) from None
+    answered = {entry.key for entry in history if entry.values_hash}
+    settled = unchecked or {job.key, *job.persons_keys} <= answered
+    with one_state(job, say, unchecked=settled) as source:
+        if not charged:
+            store_request(job, forecast.strategy, forecast.budget)
+        say("counting and drawing noise")
+        static = Static(forecast.strategy)
+        data = protect(source, job.workload.domain, ledger=ledger, edition=job.file.edition)
+        try:
+            steps = static.steps(data.vectorise(), spend=forecast.budget, key=job.key)
+        except BudgetError as error:
+            raise (_decided_anew(job, error) if job.method.name == AUTO else error) from None
+        persons = _persons(job, source, ledger)
     requests = [
         MeasuredRequest(job.file.name, *step, receipt_of(ledger, step.measurement.key))
         for step in steps
     ]
-    return _written(forecast, requests, job.bundle, say, _persons(job, ledger))
+    return _written(forecast, requests, job.bundle, say, persons)
 
 
-def _persons(job: Job, ledger: Ledger) -> list[PersonsRequest]:
+def _persons(job: Job, source: Reader | BitMatrix, ledger: Ledger) -> list[PersonsRequest]:
     """The tables of persons, measured."""
     if not job.persons:
         return []
-    data = protect(job.data, job.domain, ledger=ledger, edition=job.file.edition)
+    data = protect(source, job.domain, ledger=ledger, edition=job.file.edition)
     return measure_persons(job.persons, data, job.persons_keys, partial(receipt_of, ledger))
 
 
@@ -208,7 +216,9 @@ def rehearse(
     return _written(replace(forecast, job=job), requests, place, say, persons)
 
 
-def _adapted(job: Job, method: ReleaseMethod, ledger: Ledger, say: Say) -> Bundle:
+def _adapted(
+    job: Job, method: ReleaseMethod, ledger: Ledger, say: Say, *, unchecked: bool
+) -> Bundle:
     """The run of a plan that adapts to the data; each question is on disk before it is charged."""
     say("what the plan would err by, on a stand-in")
     forecast = plan_forecast(job, method, forecast_measured(job))
@@ -219,28 +229,30 @@ def _adapted(job: Job, method: ReleaseMethod, ledger: Ledger, say: Say) -> Bundl
     def told(step: int, steps: int | None) -> None:
         say(f"{method.name}: request {step}" + ("" if steps is None else f" of {steps}"))
 
-    data = protect(job.data, job.workload.domain, ledger=ledger, edition=job.file.edition)
-    try:
-        plan_run = run_plan(
-            method.name,
-            data.vectorise(),
-            job.workload,
-            spend=forecast.budget,
-            key=job.key,
-            transcript=questions,
-            progress=told,
-            **method.options,
-        )
-    except BudgetExceededError as error:
-        text = f"{error}. This run charged nothing; lower [budget]"
-        raise BudgetExceededError(text, error.requested, error.remaining) from None
-    except BudgetError as error:
-        raise _decided_anew(job, error) from None
+    with one_state(job, say, unchecked=unchecked) as source:
+        data = protect(source, job.workload.domain, ledger=ledger, edition=job.file.edition)
+        try:
+            plan_run = run_plan(
+                method.name,
+                data.vectorise(),
+                job.workload,
+                spend=forecast.budget,
+                key=job.key,
+                transcript=questions,
+                progress=told,
+                **method.options,
+            )
+        except BudgetExceededError as error:
+            text = f"{error}. This run charged nothing; lower [budget]"
+            raise BudgetExceededError(text, error.requested, error.remaining) from None
+        except BudgetError as error:
+            raise _decided_anew(job, error) from None
+        persons = _persons(job, source, ledger)
     written = [questions.settled(step, b"") for step in range(len(plan_run.requests))]
     requests = planned_requests(
         job, plan_run.requests, written, job.key, lambda key: receipt_of(ledger, key), False
     )
-    return _written_plan(forecast, requests, job.bundle, say, _persons(job, ledger))
+    return _written_plan(forecast, requests, job.bundle, say, persons)
 
 
 def _decided_anew(job: Job, error: BudgetError) -> BudgetError:

@@ -8,9 +8,9 @@ the time and memory of grouping by millions of cells. A small table is read once
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -35,16 +35,35 @@ UNCOUNTABLE = (
     "the source could not be counted; the owner finds out why with check(source, domain), "
     "whose output is private"
 )
+SOURCE_CHANGED = (
+    "the source was written to while it was read, and rows of different states are not counted "
+    "together; let it stand still, and ask again"
+)
+STATE_ENDED = "the source was opened for one block of work, and that has ended; open it again"
+
+
+class StateError(Exception):
+    """The rows are no longer those that were opened; its words are ours and hold no entry."""
 
 
 class Reader:
-    """An engine, its columns when it was opened, how they are cleaned, perhaps its rows."""
+    """An engine, its columns when it was opened, how they are cleaned, perhaps its rows.
 
-    __slots__ = ("_caches", "_rules", "columns", "engine")
+    With a `held` state all counts are of that state.
+    """
 
-    def __init__(self, engine: Engine, rules: Mapping[str, Cleaning] | None = None) -> None:
+    __slots__ = ("_caches", "_held", "_rules", "columns", "engine")
+
+    def __init__(
+        self,
+        engine: Engine,
+        rules: Mapping[str, Cleaning] | None = None,
+        *,
+        held: HeldState | None = None,
+    ) -> None:
         self.engine = engine
-        self.columns = _columns(engine)
+        self.columns = _columns(engine) if held is None else held.columns
+        self._held = held
         self._rules = {name: rule for name, rule in (rules or {}).items() if rule}
         # What was counted last, and its rows: None after the first count, False if too many.
         self._caches: dict[Any, RowCache | Literal[False] | None] = {}
@@ -91,111 +110,87 @@ class Reader:
         """See `psephos.kernel.source.Source.counts`."""
         self.check_schema(domain, cap)
         check_masks(domain, keep)
-        counts = self._counts(domain, tables, keep, cap)
+        counts, trouble = _attempt(lambda: self._counts(domain, tables, keep, cap))
         if counts is None:  # told from a frame that holds no count, and without a context
-            raise SourceError(UNCOUNTABLE)
+            raise SourceError(trouble)
         sizes = {name: domain[name].size for name in {name for names in tables for name in names}}
         shapes = [tuple([sizes[name] for name in names]) for names in tables]
         return [table.reshape(shape) for table, shape in zip(counts, shapes, strict=True)]
 
     def _counts(
         self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
-    ) -> list[Array] | None:
-        """The counts, or None where they cannot be had."""
-        try:
-            cache = self._row_cache(domain, cap, at_once=len(tables) > 1)
-            if cache is not None:
-                return cache.counts(tables, keep)
+    ) -> list[Array]:
+        cache = self._row_cache(domain, cap, at_once=len(tables) > 1)
+        if cache is not None:
+            return cache.counts(tables, keep)
 
-            def counted(rows: Rows) -> list[Array]:
-                if len(tables) == 1:
-                    return [_add_up(rows, domain, tables[0], keep, cap)]
-                return _add_up_all(rows, domain, tables, keep, cap)
+        def counted(rows: Rows) -> list[Array]:
+            if len(tables) == 1:
+                return [_add_up(rows, domain, tables[0], keep, cap)]
+            return _add_up_all(rows, domain, tables, keep, cap)
 
-            with self.snapshot() as snapshot:
-                return snapshot.read(needed_columns(domain, cap), counted)
-        except Exception:  # noqa: BLE001 - an engine's words may hold an entry
-            pass
-        return None
+        with self.snapshot() as snapshot:
+            return snapshot.read(needed_columns(domain, cap), counted)
 
     def conjunctions(self, domain: Domain, q: Conjunctions, keep: Cells, cap: Cap | None) -> Array:
         """See `psephos.kernel.source.Source`."""
         self.check_schema(domain, cap)
         check_masks(domain, keep)
         q.check(domain)
-        counts = self._conjunctions(domain, q, keep, cap)
+        counts, trouble = _attempt(lambda: self._conjunctions(domain, q, keep, cap))
         if counts is None:  # as in `counts`
-            raise SourceError(UNCOUNTABLE)
+            raise SourceError(trouble)
         return counts
 
     def _conjunctions(
         self, domain: Domain, conjunctions: Conjunctions, keep: Cells, cap: Cap | None
-    ) -> Array | None:
-        """The counts, or None where they cannot be had."""
-        try:
-            cache = self._row_cache(domain, cap, at_once=True)
-            if cache is not None:
-                return cache.conjunctions(conjunctions, keep)
+    ) -> Array:
+        cache = self._row_cache(domain, cap, at_once=True)
+        if cache is not None:
+            return cache.conjunctions(conjunctions, keep)
 
-            def counted(rows: Rows) -> Array:
-                return _add_up_conjunctions(rows, domain, conjunctions, keep, cap)
+        def counted(rows: Rows) -> Array:
+            return _add_up_conjunctions(rows, domain, conjunctions, keep, cap)
 
-            with self.snapshot() as snapshot:
-                return snapshot.read(needed_columns(domain, cap), counted)
-        except Exception:  # noqa: BLE001 - an engine's words may hold an entry
-            pass
-        return None
+        with self.snapshot() as snapshot:
+            return snapshot.read(needed_columns(domain, cap), counted)
 
     def persons(self, domain: Domain, axes: Sequence[GroupedAxis], keep: Cells, cap: Cap) -> Array:
         """See `psephos.kernel.source.PersonSource`."""
         self.check_schema(domain, cap)
         check_masks(domain, keep)
-        counts = self._persons(domain, axes, keep, cap)
+        counts, trouble = _attempt(lambda: self._persons(domain, axes, keep, cap))
         if counts is None:  # as in `counts`
-            raise SourceError(UNCOUNTABLE)
+            raise SourceError(trouble)
         return counts
 
-    def _persons(
-        self, domain: Domain, axes: Sequence[GroupedAxis], keep: Cells, cap: Cap
-    ) -> Array | None:
-        """The counts, or None where they cannot be had."""
-        try:
-            with self.snapshot() as snapshot:
-                return snapshot.read(
-                    needed_columns(domain, cap),
-                    lambda rows: _persons(rows, domain, axes, keep, cap),
-                )
-        except Exception:  # noqa: BLE001 - an engine's words may hold an entry
-            pass
-        return None
+    def _persons(self, domain: Domain, axes: Sequence[GroupedAxis], keep: Cells, cap: Cap) -> Array:
+        with self.snapshot() as snapshot:
+            return snapshot.read(
+                needed_columns(domain, cap), lambda rows: _persons(rows, domain, axes, keep, cap)
+            )
 
     def row_cells(self, domain: Domain, names: Names, keep: Cells, cap: Cap | None) -> Array:
         """See `psephos.kernel.source.RowSource`."""
         self.check_schema(domain, cap)
         check_masks(domain, keep)
-        cells = self._row_cells(domain, names, keep, cap)
+        cells, trouble = _attempt(lambda: self._row_cells(domain, names, keep, cap))
         if cells is None:  # as in `counts`
-            raise SourceError(UNCOUNTABLE)
+            raise SourceError(trouble)
         return cells
 
-    def _row_cells(
-        self, domain: Domain, names: Names, keep: Cells, cap: Cap | None
-    ) -> Array | None:
-        """The cells, or None where they cannot be had."""
-        try:
-            with self.snapshot() as snapshot:
-                return snapshot.read(
-                    needed_columns(domain, cap),
-                    lambda rows: _row_cells(rows, domain, names, keep, cap),
-                )
-        except Exception:  # noqa: BLE001 - an engine's words may hold an entry
-            pass
-        return None
+    def _row_cells(self, domain: Domain, names: Names, keep: Cells, cap: Cap | None) -> Array:
+        with self.snapshot() as snapshot:
+            return snapshot.read(
+                needed_columns(domain, cap),
+                lambda rows: _row_cells(rows, domain, names, keep, cap),
+            )
 
     def _row_cache(self, domain: Domain, cap: Cap | None, *, at_once: bool) -> RowCache | None:
         """All rows as cells, if they are few: at once, or from the second count of a table on."""
-        version = self.engine.version()
-        if version is None:
+        held = self._held is not None
+        version = None if held else self.engine.version()
+        if version is None and not held:
             self._caches.clear()
             return None
         key = (domain, cap, version)
@@ -214,16 +209,66 @@ class Reader:
             self._caches[key] = cache or False
         return self._caches[key] or None
 
+    def version(self) -> Hashable | None:
+        """What tells the rows' state from others, of the state that is held; None: nothing does."""
+        return self.engine.version() if self._held is None else self._held.version
+
+    @contextmanager
+    def in_one_state(self) -> Iterator[Reader]:
+        """The same table as it is now: until the block ends, all counts see the same rows.
+
+        Errors are the engine's own, for the owner; `registry.in_one_state` is for everybody.
+        """
+        if self._held is not None:
+            yield self
+            return
+        with self._opened() as held:
+            reader = Reader(self.engine, self._rules, held=held)
+            try:
+                yield reader
+            finally:
+                held.has_ended.append(True)
+                reader._caches.clear()
+
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """The rows in one state, until the block ends; refused if there are other columns now."""
+        """The rows in one state, until the block ends; refused if there are other columns now.
+
+        What is read and then turns out to have changed meanwhile is refused, too.
+        """
+        with ExitStack() as stack:
+            held = stack.enter_context(self._opened()) if self._held is None else self._held
+            held.check(self.engine)
+            yield Snapshot(self.engine, self.columns.names, held.batches, self._rules)
+            held.check(self.engine)
+
+    @contextmanager
+    def _opened(self) -> Iterator[HeldState]:
+        version = self.engine.version()
         with self.engine.snapshot() as batches:
             if self.engine.columns() != self.columns:
                 raise SourceError(COLUMNS_CHANGED)
-            yield Snapshot(self.engine, self.columns.names, batches, self._rules)
+            yield HeldState(self.columns, version, batches)
 
     def __repr__(self) -> str:
         return f"Reader({self.columns.summary})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeldState:
+    """An engine's open snapshot, and the version that its rows had when it was opened."""
+
+    columns: Columns
+    version: Hashable | None
+    batches: Batches
+    has_ended: list[bool] = field(default_factory=list)
+
+    def check(self, engine: Engine) -> None:
+        """Refuse rows of another state: files are read by their paths, whatever is there by now."""
+        if self.has_ended:
+            raise StateError(STATE_ENDED)
+        if engine.version() != self.version:
+            raise StateError(SOURCE_CHANGED)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -251,7 +296,8 @@ class Snapshot:
     @contextmanager
     def opened(self, needed: Sequence[str], *, safe: bool = False) -> Iterator[Rows]:
         """The needed columns of the rows, readable until the block ends."""
-        native = self.engine if isinstance(self.engine, NativeRelation) and not safe else None
+        able = (each for each in (self.batches, self.engine) if isinstance(each, NativeRelation))
+        native = None if safe else next(able, None)
         with connect(() if native is None else native.files) as connection:
             relation: Relation | None = None
             if native is not None:
@@ -260,6 +306,16 @@ class Snapshot:
             if relation is None:
                 relation = arrow_relation(self.batches, self.names, needed, safe=safe)
             yield Rows(connection, self.names, *relation, self.rules)
+
+
+def _attempt(work: Callable[[], T]) -> tuple[T | None, str]:
+    """What the work gives; or None and why, in words that hold no entry."""
+    try:
+        return work(), ""
+    except StateError as error:
+        return None, str(error)
+    except Exception:  # noqa: BLE001 - an engine's words may hold an entry
+        return None, UNCOUNTABLE
 
 
 def _columns(engine: Engine) -> Columns:

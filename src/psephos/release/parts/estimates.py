@@ -62,10 +62,7 @@ class PartEstimates:
     def noise(self) -> LevelNoise:
         """The noise of levels and blocks, as a product that is never less than it is."""
         return LevelNoise.of(
-            [
-                [law.exact_variance for law in laws] if laws else None
-                for laws in self.measurement.noise
-            ]
+            [[law.exact_variance for law in laws] for laws in self.measurement.noise]
         )
 
     @cached_property

@@ -22,7 +22,7 @@ from psephos.protect import protect, simulate
 from psephos.release.parts.bundle import PartsBundle
 from psephos.release.parts.plan import PartsForecast, forecast_parts, store_plan
 from psephos.release.parts.write import write_parts
-from psephos.release.preflight import check_ledger, open_ledger, require_check
+from psephos.release.preflight import check_ledger, one_state, open_ledger, require_check
 from psephos.release.request import Job
 from psephos.release.requests import receipt_of
 from psephos.release.rules_record import check_rules, record_rules, rule_keys
@@ -67,12 +67,15 @@ def release_parts(
                 cost,
                 rest,
             )
-        store_plan(forecast)
-    say("counting and drawing noise, part by part")
-    data = protect(job.data, job.domain, ledger=ledger, edition=job.file.edition)
     folder = selection_folder(job) / f"{job.request[:32]}.answers"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    measurement = _measured(forecast, data, folder, job.key, runner)
+    settled = unchecked or any(e.key == job.key and e.values_hash for e in ledger.history())
+    with one_state(job, say, unchecked=settled) as source:
+        if not charged:
+            store_plan(forecast)
+        say("counting and drawing noise, part by part")
+        data = protect(source, job.domain, ledger=ledger, edition=job.file.edition)
+        measurement = _measured(forecast, data, folder, job.key, runner)
     receipt = receipt_of(ledger, measurement.key)
     return write_parts(forecast, measurement, receipt, job.bundle, say)
 

@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    Discriminator,
     Field,
+    Tag,
     model_validator,
 )
 
@@ -245,6 +247,26 @@ class DuckdbEntry(FileEntry):
     namespace: str = Field("main", alias="schema", min_length=1, description="where the table is")
 
 
+class SparkEntry(FileEntry):
+    """A table or view of Spark."""
+
+    spark: str = Field(min_length=1, description='the table or view, e.g. "census.people"')
+    folder: str | None = Field(
+        None, description="shared with Spark's executors, for a private copy; if Spark is elsewhere"
+    )
+
+
+def _kind_of_table(entry: Any) -> str:
+    spark = isinstance(entry, SparkEntry) or (isinstance(entry, dict) and "spark" in entry)
+    return "table of Spark" if spark else "table of DuckDB"
+
+
+SourceTable = Annotated[
+    Annotated[DuckdbEntry, Tag("table of DuckDB")] | Annotated[SparkEntry, Tag("table of Spark")],
+    Discriminator(_kind_of_table),
+]
+
+
 class ReleaseFile(FileEntry):
     """A whole release."""
 
@@ -253,10 +275,10 @@ class ReleaseFile(FileEntry):
     description: str = ""
     publisher: str = Field("", description="who to cite")
     facts: tuple[str, ...] = Field((), description="public facts the release rests on")
-    source: str | DuckdbEntry | None = Field(
+    source: str | SourceTable | None = Field(
         None,
         description="a CSV or Parquet file beside this file, a folder or glob of Parquet files, "
-        "a table of Postgres (postgresql://host/database/table) or of a DuckDB file",
+        "a table of Postgres (postgresql://host/database/table), of a DuckDB file or of Spark",
     )
     edition: Annotated[str, AfterValidator(checked_edition)] = Field(
         "", description='which state of the data the source is, e.g. "2025"'

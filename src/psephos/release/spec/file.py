@@ -29,6 +29,7 @@ from psephos.release.spec.entries import (
     OutputEntry,
     ReleaseFile,
     SelectionEntry,
+    SparkEntry,
     SyntheticEntry,
     TableEntry,
     TargetEntry,
@@ -453,6 +454,8 @@ def _as_share(error: Any, value: Any) -> str:
 
 def _model(loc: tuple[Any, ...]) -> type[FileEntry]:
     """The part of the file that a key is in."""
+    if loc[0] == "source" and "table of Spark" in loc:
+        return SparkEntry
     sections = [SECTION_MODELS[step] for step in loc[:-1] if step in SECTION_MODELS]
     return sections[-1] if sections else ReleaseFile
 

@@ -1,0 +1,163 @@
+"""A release counts the rows that it checked, even of a table that is written to meanwhile."""
+
+import json
+import os
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import psephos as ps
+from psephos.release import preflight, run
+from psephos.release.preflight import check_release, create_ledger, is_checked
+from psephos.release.request import Job
+from psephos.release.run import release
+from psephos.release.verify import verify
+from tests.engines.postgres_cluster import fill_table, run_sql
+from tests.release.conftest import RELEASE, people, write_job
+from tests.release.test_sources import table
+
+MANY = 100_000
+"""So many rows come that no noise hides them, and one that contradicts the declared zeros."""
+
+
+def csv(folder):
+    def write():
+        (folder / "people.csv").write_text(people(extra="19,dog\n" * MANY + "3,horse\n"))
+
+    return '"people.csv"', write
+
+
+def rows_to_come():
+    return pa.table({"age": [19] * MANY + [3], "pet": ["dog"] * MANY + ["horse"]})
+
+
+def parquet_folder(folder):
+    (folder / "rows").mkdir()
+    pq.write_table(table(), folder / "rows" / "a.parquet")
+    return '"rows/"', lambda: pq.write_table(rows_to_come(), folder / "rows" / "b.parquet")
+
+
+def duckdb_file(folder):
+    def fill(path, *tables):
+        with duckdb.connect(path) as connection:
+            for i, given in enumerate(tables):
+                connection.register("given", given)
+                verb = "INSERT INTO people" if i else "CREATE TABLE people AS"
+                connection.execute(f"{verb} FROM given")
+
+    def replace():
+        fill(folder / "new.db", table(), rows_to_come())
+        os.replace(folder / "new.db", folder / "town.db")
+
+    fill(folder / "town.db", table())
+    return '{ duckdb = "town.db", table = "people" }', replace
+
+
+def postgres(folder):
+    url = fill_table("live people", table())
+
+    def write():
+        run_sql(
+            f"INSERT INTO \"live people\" SELECT 19, 'dog' FROM generate_series(1, {MANY})",
+            "UPDATE \"live people\" SET pet = 'horse' WHERE age = 3",
+        )
+
+    return json.dumps(url), write
+
+
+SOURCES = [csv, parquet_folder, duckdb_file, pytest.param(postgres, marks=pytest.mark.slow)]
+
+
+@pytest.fixture
+def live(tmp_path, request):
+    """A release file that was checked, and what writes to its table."""
+    (tmp_path / "job").mkdir()
+    source, write = request.param(tmp_path / "job")
+    place = write_job(tmp_path / "job", RELEASE.replace('"people.csv"', source))
+    create_ledger(Job.read(place))
+    assert check_release(place).ok
+    return place, write
+
+
+def history(place):
+    return ps.Ledger.open(Job.read(place).ledger).history()
+
+
+def rows_in(bundle):
+    """The grand total, up to a few rows of noise."""
+    return max(bundle.table("pets")["count"].to_pylist())
+
+
+@pytest.mark.parametrize("live", SOURCES, indirect=True)
+def test_a_table_that_changed_after_the_check_is_checked_anew(live):
+    place, write = live
+    write()
+    assert is_checked(Job.read(place))
+    with pytest.raises(ps.ReleaseError, match=r"have changed since the owner's check.*--unchecked"):
+        release(place)
+    assert not history(place)
+    release(place, unchecked=True)
+    assert len(history(place)) == 1
+
+
+@pytest.mark.parametrize("live", SOURCES, indirect=True)
+def test_a_table_that_changes_between_check_and_count_is_counted_as_checked_or_refused(
+    live, monkeypatch
+):
+    place, write = live
+    store = run.store_request
+
+    def written_to(*facts):  # the last step between the repeated check and the charge
+        store(*facts)
+        write()
+
+    monkeypatch.setattr(run, "store_request", written_to)
+    refusal = ""
+    try:
+        release(place)
+    except ps.SourceError as error:
+        refusal = str(error)
+    if refusal:
+        assert "written to while it was read" in refusal
+        assert len(history(place)) == 1
+        with pytest.raises(ps.ReleaseError, match="have changed since the owner's check"):
+            release(place)
+        release(place, unchecked=True)
+        expected = MANY + 600
+    else:
+        expected = 600  # the old state
+    bundle = ps.Bundle.open(Job.read(place).bundle)
+    assert verify(bundle.path).ok
+    assert len(history(place)) == 1
+    assert abs(rows_in(bundle) - expected) < 500
+
+
+def test_files_that_stand_still_are_checked_once(tmp_path, monkeypatch):
+    place = write_job(tmp_path)
+    create_ledger(Job.read(place))
+    assert check_release(place).ok
+
+    def never(*words, **facts):
+        raise AssertionError("these very files were checked before")
+
+    monkeypatch.setattr(preflight, "check", never)
+    release(place)
+
+
+def test_what_is_paid_for_and_answered_is_written_whatever_the_data_are_now(tmp_path, monkeypatch):
+    place = write_job(tmp_path)
+    create_ledger(Job.read(place))
+    assert check_release(place).ok
+
+    def fails(*words, **facts):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(run, "write_bundle", fails)
+    with pytest.raises(OSError, match="disk full"):
+        release(place)
+    monkeypatch.undo()
+    csv(tmp_path)[1]()
+    release(place)
+    assert len(history(place)) == 1
