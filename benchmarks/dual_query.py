@@ -15,7 +15,7 @@ before the first round, and timed apart. Plots go to build/figures/.
 `python -m benchmarks.dual_query SECTION FOLDER`, FOLDER with `dualquery/adult.tar.bz2` and
 `dualquery/kdd99.tar.bz2`; a number after it is that of runs. After the number figure2 takes names
 of tables (adult, kdd99, netflix) and values of ε, joined by commas, figure3 numbers of queries,
-and figure4 numbers of attributes. Rows go to stderr as they come.
+figure4 numbers of attributes, and small names of methods. Rows go to stderr as they come.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from psephos.domain.conjunctions import Conjunctions
 from psephos.kernel.simulate import simulation
 from psephos.plans.dual_query import DRAWS_A_ROUND as DRAWS
 from psephos.plans.dual_query import LEARNING_RATE, GameParameters
+from psephos.synthesis.sample import sample
 from psephos.values import Array
 
 UNIT = ps.add_remove_row()
@@ -383,7 +384,7 @@ def halves(folder: Path) -> Array:
     return np.bincount(cells, minlength=2**SMALL_ATTRIBUTES)
 
 
-def small(folder: Path, runs: int) -> None:
+def small(folder: Path, runs: int, names: str = "") -> None:
     """All three-way conjunctions of 16 binary attributes, by plans with a vector of all cells."""
     counts, budget = halves(folder), ps.epsilon_delta("1", DELTA)
     domain = ps.Domain.of({f"a{i}": 2 for i in range(SMALL_ATTRIBUTES)})
@@ -413,15 +414,29 @@ def small(folder: Path, runs: int) -> None:
 
         return answers
 
+    def made_up(name: str) -> Callable[[int], Array]:
+        def answers(seed: int) -> Array:
+            strategy, spend = strategies[name]
+            noisy = handle(spend, seed).measure(strategy.query, spend=spend)
+            cells = ps.infer.maximum_entropy(ps.infer.least_squares(noisy), workload, total=rows)
+            made = sample(cells, generator=np.random.default_rng(seed), workload=workload)
+            places = np.ravel_multi_index(tuple(made.records.T), domain.shape)
+            return workload.answer(np.bincount(places, minlength=domain.size))
+
+        return answers
+
     methods = {
         "DualQuery": planned("DualQuery", budget, rows=rows),
         "MWEM": planned("MWEM", ps.epsilon(1), rows=rows),
         "OPT_M": measured("OPT_M"),
+        "OPT_M, rows": made_up("OPT_M"),
         "residuals": measured("residuals"),
+        "residuals, rows": made_up("residuals"),
         "AdaptiveMarginals": planned("AdaptiveMarginals", budget),
     }
     lines = []
-    for name, answers in methods.items():
+    for name in names.split(",") if names else methods:
+        answers = methods[name]
         errors, begin = [], time.process_time()
         for seed in range(runs):
             gaps = np.abs(answers(seed) - truth) / rows

@@ -41,6 +41,8 @@ from psephos.plans.fixed import hb_matrix
 from psephos.values import Array
 
 LIMIT = 5.0
+PLAN_LIMIT = 15.0
+"""For whole runs of plans; one that is linear takes a minute at the next size."""
 FIT_LIMIT = 2.0
 """For non-negative fits, which grow faster."""
 MOST_NUMBERS = 2 * 10**8
@@ -192,7 +194,7 @@ def plans(sizes: list[int]) -> None:
         cells, known, reached = [], [], []
         last = 0.0
         for size in sizes:
-            if last > LIMIT:
+            if last > PLAN_LIMIT:
                 cells.append("")
                 continue
             domain = domain_for(name, size)
@@ -207,6 +209,7 @@ def plans(sizes: list[int]) -> None:
                 last = math.inf
                 continue
             cells.append(f"{last:.2f} s")
+            print(name, size, cells[-1], file=sys.stderr, flush=True)
             known.append(max(last, 1e-3))
             reached.append(float(domain.size))
         rows.append([name, *cells])
