@@ -197,7 +197,7 @@ def growth_of_reconstruction(most: int) -> None:
     """Figure 1d: exact answers, noise and least squares."""
     kinds = {
         "OPT_⊗": (cube_strategy, 10**9, "10⁹"),
-        "OPT_+": (pair_strategy, 10**8, "10⁸"),
+        "OPT_+": (pair_strategy, 10**7, "10⁸"),
         "OPT_M": (marginal_strategy, 10**9, "10⁹"),
     }
     rows, lines = [], []
