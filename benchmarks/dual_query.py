@@ -429,9 +429,9 @@ def small(folder: Path, runs: int, names: str = "") -> None:
         "DualQuery": planned("DualQuery", budget, rows=rows),
         "MWEM": planned("MWEM", ps.epsilon(1), rows=rows),
         "OPT_M": measured("OPT_M"),
-        "OPT_M, rows": made_up("OPT_M"),
+        "OPT_M rows": made_up("OPT_M"),
         "residuals": measured("residuals"),
-        "residuals, rows": made_up("residuals"),
+        "residuals rows": made_up("residuals"),
         "AdaptiveMarginals": planned("AdaptiveMarginals", budget),
     }
     lines = []
