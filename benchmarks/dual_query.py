@@ -13,9 +13,9 @@ and independent attributes. The paper's text gives no plotted values. Queries ar
 before the first round, and timed apart. Plots go to build/figures/.
 
 `python -m benchmarks.dual_query SECTION FOLDER`, FOLDER with `dualquery/adult.tar.bz2` and
-`dualquery/kdd99.tar.bz2`; a number after it is that of runs, or for figure4 the most attributes,
-each in one run. After the number figure2 takes names of tables (adult, kdd99, netflix), and values
-of ε, joined by commas.
+`dualquery/kdd99.tar.bz2`; a number after it is that of runs. After the number figure2 takes names
+of tables (adult, kdd99, netflix) and values of ε, joined by commas, figure3 numbers of queries,
+figure4 numbers of attributes, and small names of methods. Rows go to stderr as they come.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import resource
 import sys
 import tarfile
 import time
@@ -39,6 +40,7 @@ from psephos.domain.conjunctions import Conjunctions
 from psephos.kernel.simulate import simulation
 from psephos.plans.dual_query import DRAWS_A_ROUND as DRAWS
 from psephos.plans.dual_query import LEARNING_RATE, GameParameters
+from psephos.synthesis.sample import sample
 from psephos.values import Array
 
 UNIT = ps.add_remove_row()
@@ -79,6 +81,7 @@ class Errors:
     seconds: float
     rounds: int
     spread: float
+    mean_spread: float
 
 
 def played(
@@ -117,7 +120,7 @@ def played(
         means.append(float(gaps.mean()))
     return Errors(
         float(np.mean(largest)), float(np.mean(means)), float(np.mean(seconds)), rounds,
-        float(np.std(largest)),
+        float(np.std(largest)), float(np.std(means)),
     )  # fmt: skip
 
 
@@ -128,6 +131,11 @@ def by_theorem(rows: int, eps: float) -> tuple[ps.Budget, int]:
     rate = f"{reach / rounds**1.5:.9f}"
     game = GameParameters.solved(rows, rounds=rounds, draws=DRAWS, learning_rate=rate)
     return game.rho, rounds
+
+
+def peak_gigabytes() -> float:
+    """The most memory that this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def trivial(data: Data, queries: Conjunctions, counts: Array) -> dict[str, tuple[float, float]]:
@@ -286,8 +294,9 @@ def figure2(folder: Path, runs: int, names: str = "", amounts: str = "") -> None
             rows.append([
                 eps, str(ours.rounds), f"{ours.largest:.4f} ± {ours.spread:.4f}",
                 f"{ours.mean:.6f}", f"{ours.seconds:.1f}", str(theirs.rounds),
-                f"{theirs.largest:.4f}", f"{theirs.mean:.6f}",
+                f"{theirs.largest:.4f} ± {theirs.spread:.4f}", f"{theirs.mean:.6f}",
             ])  # fmt: skip
+            print(rows[-1], file=sys.stderr, flush=True)
         heads = ["ε", "T", "largest, zCDP", "mean", "s", "T", "largest, Theorem 4.1", "mean"]
         table(heads, rows)
         rivals = trivial(data, queries, counts)
@@ -299,20 +308,22 @@ def figure2(folder: Path, runs: int, names: str = "", amounts: str = "") -> None
              ["zCDP", "Theorem 4.1"], "largest error", log=False)  # fmt: skip
 
 
-def figure3(folder: Path, runs: int) -> None:
+def figure3(folder: Path, runs: int, numbers: str = "") -> None:
     """Error and time against the number of queries, on KDD99."""
     data, budget = uci(folder, "kdd99"), ps.epsilon_delta("1", DELTA)
     rows, points = [], []
-    for number in (40_000, 100_000, 250_000, 500_000, 1_000_000, 2_000_000):
+    wanted = numbers or "40000,100000,250000,500000,1000000,2000000"
+    for number in map(int, wanted.split(",")):
         queries, counts, seconds = counted(data, number)
         ours = played(data, queries, counts, budget, runs)
         zero = trivial(data, queries, counts)["zero"]
         points.append((number, ours.largest, zero[0]))
         rows.append([
-            f"{number:,}", f"{ours.largest:.4f}", f"{ours.mean:.6f}", f"{zero[0]:.4f}",
-            f"{zero[1]:.6f}", f"{seconds:.1f}", f"{ours.seconds:.1f}",
-            f"{ours.seconds / ours.rounds * 1000:.0f}",
+            f"{number:,}", f"{ours.largest:.4f} ± {ours.spread:.4f}",
+            f"{ours.mean:.6f} ± {ours.mean_spread:.6f}", f"{zero[0]:.4f}", f"{zero[1]:.6f}",
+            f"{seconds:.1f}", f"{ours.seconds:.1f}", f"{ours.seconds / ours.rounds * 1000:.0f}",
         ])  # fmt: skip
+        print(rows[-1], file=sys.stderr, flush=True)
     heads = [
         "queries",
         "largest",
@@ -326,29 +337,28 @@ def figure3(folder: Path, runs: int) -> None:
     plot("dual_query_queries", "queries", points, ["DualQuery", "zero"], "largest error", log=True)
 
 
-def figure4(folder: Path, most: int) -> None:
+def figure4(folder: Path, runs: int, sizes: str = "") -> None:
     """Error and time against the number of attributes, generated with a bias for each."""
     budget, rows, points = ps.epsilon_delta("1", DELTA), [], []
-    for attributes in (50, 500, 5_000, 50_000, 200_000, 512_000):
-        if attributes > most:
-            continue
+    for attributes in map(int, (sizes or "50,500,5000,50000,200000,512000").split(",")):
         data = biased(attributes, 50_000)
         number = min(100_000, math.comb(attributes, 3))
         queries, counts, seconds = counted(data, number, positive=True)
-        ours = played(data, queries, counts, budget, 1)
+        ours = played(data, queries, counts, budget, runs)
         rivals = trivial(data, queries, counts)
         points.append((attributes, ours.largest, rivals["zero"][0]))
         rows.append([
-            f"{attributes:,}", f"{number:,}", f"{ours.largest:.4f}", f"{ours.mean:.4f}",
+            f"{attributes:,}", f"{number:,}", f"{ours.largest:.4f} ± {ours.spread:.4f}",
+            f"{ours.mean:.4f} ± {ours.mean_spread:.4f}",
             *(f"{rivals[name][0]:.4f} / {rivals[name][1]:.4f}" for name in rivals),
             f"{seconds:.1f}", f"{ours.seconds:.1f}",
-            f"{ours.seconds / ours.rounds * 1000:.0f}",
+            f"{ours.seconds / ours.rounds * 1000:.0f}", f"{peak_gigabytes():.2f}",
         ])  # fmt: skip
-        print(rows[-1], flush=True)
+        print(rows[-1], file=sys.stderr, flush=True)
     rival_heads = [f"{name}: largest / mean" for name in ("zero", "uniform", "independent")]
     table(
         ["attributes", "queries", "largest", "mean", *rival_heads, "counting, s", "rounds, s",
-         "ms a round"], rows)  # fmt: skip
+         "ms a round", "peak, GB"], rows)  # fmt: skip
     plot(
         "dual_query_attributes",
         "attributes",
@@ -374,7 +384,7 @@ def halves(folder: Path) -> Array:
     return np.bincount(cells, minlength=2**SMALL_ATTRIBUTES)
 
 
-def small(folder: Path, runs: int) -> None:
+def small(folder: Path, runs: int, names: str = "") -> None:
     """All three-way conjunctions of 16 binary attributes, by plans with a vector of all cells."""
     counts, budget = halves(folder), ps.epsilon_delta("1", DELTA)
     domain = ps.Domain.of({f"a{i}": 2 for i in range(SMALL_ATTRIBUTES)})
@@ -404,15 +414,29 @@ def small(folder: Path, runs: int) -> None:
 
         return answers
 
+    def made_up(name: str) -> Callable[[int], Array]:
+        def answers(seed: int) -> Array:
+            strategy, spend = strategies[name]
+            noisy = handle(spend, seed).measure(strategy.query, spend=spend)
+            cells = ps.infer.maximum_entropy(ps.infer.least_squares(noisy), workload, total=rows)
+            made = sample(cells, generator=np.random.default_rng(seed), workload=workload)
+            places = np.ravel_multi_index(tuple(made.records.T), domain.shape)
+            return workload.answer(np.bincount(places, minlength=domain.size))
+
+        return answers
+
     methods = {
         "DualQuery": planned("DualQuery", budget, rows=rows),
         "MWEM": planned("MWEM", ps.epsilon(1), rows=rows),
         "OPT_M": measured("OPT_M"),
+        "OPT_M rows": made_up("OPT_M"),
         "residuals": measured("residuals"),
+        "residuals rows": made_up("residuals"),
         "AdaptiveMarginals": planned("AdaptiveMarginals", budget),
     }
     lines = []
-    for name, answers in methods.items():
+    for name in names.split(",") if names else methods:
+        answers = methods[name]
         errors, begin = [], time.process_time()
         for seed in range(runs):
             gaps = np.abs(answers(seed) - truth) / rows
@@ -470,7 +494,7 @@ SECTIONS = {
     "rounds": (rounds_section, 2),
     "figure2": (figure2, 5),
     "figure3": (figure3, 3),
-    "figure4": (figure4, 512_000),
+    "figure4": (figure4, 3),
     "small": (small, 5),
 }
 

@@ -31,6 +31,8 @@ from psephos.kernel.query import Block
 from psephos.kernel.sensitivity import answers
 from psephos.matrix import Kron, Matrix
 
+BLOCK_ENTRIES = 1 << 22
+"""Answers of all slabs that are turned at a time."""
 BUDGET, UNIT = ps.epsilon(1), ps.add_remove_row()
 
 
@@ -98,6 +100,7 @@ class Stages:
         self.seconds: dict[str, float] = {}
         self.peaks: dict[str, int] = {}
         self.whole = 0
+        self.estimate: np.ndarray | None = None
 
     def run(self, name: str, call: Callable[[], Any]) -> Any:
         if self.trace:
@@ -140,6 +143,48 @@ def staged(case: Case, counts: np.ndarray, *, trace: bool) -> Stages:
     made.run("fit", fit)
     if trace:
         tracemalloc.stop()
+    return made
+
+
+def staged_in_place(strategy: ps.Strategy, counts: np.ndarray) -> Stages:
+    """The stages of a product, answers and then the estimate in one piece of memory.
+
+    The same integers, noise and least squares as `staged`, slab by slab of the first attribute and
+    block by block of the others: beside the answers no second vector is held.
+    """
+    made = Stages(trace=False)
+    matrix = strategy.query.blocks[0].matrix
+    first, *rest = matrix.factors if isinstance(matrix, Kron) else (matrix,)
+    others = Kron(tuple(rest))
+    inverse, other_inverses = first.pinv(), Kron(tuple(factor.pinv() for factor in rest))
+    (rows, cells), (columns, width) = first.shape, others.shape
+    values = np.empty((rows, columns), dtype=np.int64)
+    estimate = values.view(np.float64)
+    slabs = counts.reshape(cells, width)
+    step = max(1, BLOCK_ENTRIES // rows)
+    blocks = [slice(start, start + step) for start in range(0, columns, step)]
+
+    def exact() -> None:
+        for i in range(cells):
+            values[i] = answers(others, slabs[i])
+        for block in blocks:
+            values[:, block] = answers(first, values[:cells, block])
+
+    def noisy() -> None:
+        (noise,) = noise_for(strategy.query, BUDGET, UNIT, 1)
+        for value in values:
+            value += noise.draw(value.size)
+
+    def fit() -> None:
+        for block in blocks:
+            estimate[:cells, block] = inverse.matmat(values[:, block].astype(float))
+        for i in range(cells):
+            estimate[i, :width] = other_inverses.matvec(estimate[i])
+
+    made.run("answers", exact)
+    made.run("noise", noisy)
+    made.run("fit", fit)
+    made.estimate = estimate[:cells, :width]
     return made
 
 

@@ -104,6 +104,19 @@ def test_columns_are_solved_as_if_alone(problem):
         assert_allclose(together[:, k], alone, atol=1e-6)
 
 
+@given(st.lists(st.integers(0, 4), min_size=12, max_size=12), st.integers(0, 20))
+def test_groups_within_groups_need_no_form_of_an_inverse(coarse, seed):
+    fine = np.unique([10 * g + (i % 3) for i, g in enumerate(coarse)], return_inverse=True)[1]
+    coarse = np.unique(coarse, return_inverse=True)[1]
+    blocks = [mx.Partition(coarse), mx.Partition(fine), mx.total(12)]
+    values = [np.random.default_rng(seed).normal(size=block.shape[0]) for block in blocks]
+    problem = blocks, [0.5, 2.0, 1.0], values
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(norm, "form_of", None)
+        x = least_norm(*problem, SHAPE)
+    assert_allclose(x, dense_solution(*problem), atol=1e-9)
+
+
 def test_a_reduced_vector_is_expanded_evenly():
     vector = vector_of(COUNTS)
     measurement = vector.reduce(GROUPS).measure(mx.Identity(4), spend=ps.epsilon(1))

@@ -16,6 +16,7 @@ from psephos.inverse.nested import (
     level_of,
     nested_inverse,
     within_groups,
+    write_small_parts,
 )
 from psephos.inverse.nested_gram import NestedGram
 from psephos.inverse.product import axis_inverse
@@ -98,6 +99,20 @@ def test_grams_without_structure_go_group_by_group(monkeypatch):
     twice = Kron((Dense(w.array[:, :2]), Dense(w.array[:, :2])))
     expected = (twice.gram().dense() * mask) @ z
     assert_allclose(within_groups(twice.gram(), [groups], z), expected)
+
+
+@given(data=st.data(), ranges=st.sampled_from([Prefix, AllRange]))
+def test_reordered_ranges_within_any_groups_are_never_written_out(data, ranges):
+    n = data.draw(st.integers(1, 9))
+    order = np.array(data.draw(st.permutations(range(n))))
+    labels = data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+    groups = np.unique(labels, return_inverse=True)[1].reshape(-1)
+    z = np.array(data.draw(st.lists(st.integers(-5, 5), min_size=n, max_size=n)), dtype=float)
+    queries = Permuted(Permuted(ranges(n), order), order[::-1])
+    gram = queries.gram()
+    assert write_small_parts(gram) is gram
+    expected = (gram.dense() * (groups[:, None] == groups)) @ z
+    assert_allclose(within_groups(gram, [groups], z), expected, atol=1e-9)
 
 
 @given(

@@ -27,6 +27,7 @@ from psephos.inverse.dense import DenseForm
 from psephos.inverse.form import FittedVector, Form, check_vector, multiply
 from psephos.inverse.marginal_blocks import falls_into_subspaces
 from psephos.inverse.merged_cells import FittedGroups, Merging
+from psephos.inverse.nested_gram import NestedGram
 from psephos.inverse.product import ProductForm
 from psephos.inverse.subspaces import FittedTables, Subspaces
 from psephos.matrix import Dense, Diagonal, Identity, Kron, Matrix, Scaled, Stack, compose
@@ -81,6 +82,9 @@ class _Distinct:
     sizes: Array | None
 
     def solve(self, values: Sequence[Array]) -> Array:
+        nested = NestedGram.of(self.blocks, self.precisions) if len(self.blocks) > 1 else None
+        if nested is not None:
+            return self._by_groups(nested, values)
         rows, cells = sum(block.shape[0] for block in self.blocks), math.prod(self.shape)
         few = rows <= min(cells, WRITTEN_ROWS)
         closed = falls_into_subspaces(self.shape, self.blocks) or len(self.blocks) == 1
@@ -94,6 +98,16 @@ class _Distinct:
         columns = flat.reshape(len(flat), -1).T
         x = np.stack([self._by_iterations(y) for y in columns], axis=1)
         return x.reshape(-1, *flat.shape[1:])
+
+    def _by_groups(self, nested: NestedGram, values: Sequence[Array]) -> Array:
+        """Groups within groups, every cell alone among them: nothing is left open."""
+        triples = zip(self.blocks, self.precisions, values, strict=True)
+        right = np.asarray(
+            sum(c * multiply(block.T, np.asarray(y, dtype=float)) for block, c, y in triples)
+        )
+        none = np.zeros(len(right))
+        columns = [nested.solve(none, each) for each in right.reshape(len(right), -1).T]
+        return np.stack(columns, axis=1).reshape(right.shape)
 
     @property
     def _even(self) -> bool:

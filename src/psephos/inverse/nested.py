@@ -301,8 +301,27 @@ def write_small_parts(gram: Matrix) -> Matrix:
         return Scaled(gram.factor, write_small_parts(gram.base))
     if isinstance(gram, Kron):
         return Kron(tuple(write_small_parts(factor) for factor in gram.factors))
-    structured = isinstance(gram, Identity | Ones | Diagonal | Semiseparable | Dense)
-    return gram if structured or n > DENSE_GRAM_CELLS else Dense(gram.dense(limit=n * n))
+    if n > DENSE_GRAM_CELLS or _is_structured(gram):
+        return gram
+    return Dense(gram.dense(limit=n * n))
+
+
+def _is_structured(gram: Matrix) -> bool:
+    """Can a Gram be taken within groups without being written out, or is it already?"""
+    reordered = _reordered(gram)
+    if reordered is not None:
+        return _is_structured(reordered[0])
+    return isinstance(gram, Identity | Ones | Diagonal | Semiseparable | Dense)
+
+
+def _reordered(gram: Matrix) -> tuple[Matrix, Array] | None:
+    """G and the order of a Gram ΠᵀGΠ, of queries that read the cells in another order."""
+    if not isinstance(gram, Permuted):
+        return None
+    half = gram.base.T
+    if isinstance(half, Permuted) and np.array_equal(half.order, gram.order):
+        return half.base, gram.order
+    return None
 
 
 def within_groups(gram: Matrix, axes: Sequence[Array], z: Array) -> Array:
@@ -421,9 +440,15 @@ def _within_axis_groups(gram: Matrix, groups: Array, x: Array) -> Array:
     if isinstance(gram, Ones):
         members = Partition(groups)
         return members._apply_t(members._apply(x))
+    reordered = _reordered(gram)
+    if reordered is not None:
+        inner, order = reordered
+        out = np.empty(x.shape)
+        out[:, order] = _within_axis_groups(inner, groups[order], x[:, order])
+        return out
+    if isinstance(gram, Semiseparable):
+        return _running_sums(gram, groups, x)
     runs = np.concatenate([[0], np.cumsum(groups[1:] != groups[:-1])])
-    if isinstance(gram, Semiseparable) and runs[-1] == count - 1:
-        return _running_sums(gram, runs, x)
     if n > DENSE_GRAM_CELLS:
         out = np.empty_like(x)
         for i, j in np.ndindex(x.shape[0], x.shape[2]):
@@ -440,7 +465,17 @@ def _within_axis_groups(gram: Matrix, groups: Array, x: Array) -> Array:
 
 
 def _running_sums(gram: Semiseparable, groups: Array, x: Array) -> Array:
-    """Entries u_min v_max: running sums that start anew with every group."""
+    """Entries u_min v_max: running sums that start anew with every group.
+
+    Cells of a group need not be neighbours: one group after another, in the order of its cells, the
+    entries are of the same form.
+    """
+    if (groups[1:] < groups[:-1]).any():
+        order = np.argsort(groups, kind="stable")
+        out = np.empty(x.shape)
+        together = Semiseparable(gram.u[order], gram.v[order])
+        out[:, order] = _running_sums(together, groups[order], x[:, order])
+        return out
     starts = np.searchsorted(groups, groups)
     ends = np.searchsorted(groups, groups, side="right")
     u, v = gram.u[None, :, None], gram.v[None, :, None]

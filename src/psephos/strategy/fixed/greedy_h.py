@@ -54,6 +54,9 @@ DECAYS = [(a, b) for a in (0.0, 0.5) for b in (0.0, 0.25, 0.5, 0.75, 1.0)]
 """The α and β that are tried; the plans of EKTELO (Zhang et al. 2020) take ½ for both."""
 FIRST_RATIOS = np.concatenate([[0.0], np.geomspace(1e-3, 1e3, 121)])
 """The r that are tried at first; the best is then refined."""
+REFINEMENT = np.geomspace(0.9, 1 / 0.9, 61)
+TRIED_NODES = 1 << 10
+"""For so many nodes at a time, which stay near the core."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,12 +162,17 @@ def _one_tree(
         single = np.bincount(groups) == 1  # a cell on its own is asked at the end
         ratio[single] = 0
         u = u * (_scale(ratio, noise) / (1 + ratio**2 * k))[groups]
-        first = np.unique(groups, return_index=True)[1]
+        first = _first_cells(groups)
         least[single] = alone[single]
         error = np.zeros(n)
         error[first] = least
         ratios.append(ratio)
     return WeightedTree(n, tuple(levels[:-1]), tuple(ratios[::-1]))
+
+
+def _first_cells(groups: Array) -> Array:
+    """The first cell of every group of a level, which are runs of cells."""
+    return np.flatnonzero(np.diff(groups, prepend=-1))
 
 
 def _scale(ratio: Array, noise: NoiseKind) -> Array:
@@ -175,20 +183,19 @@ def _scale(ratio: Array, noise: NoiseKind) -> Array:
 def _best_ratio(
     alone: Array, shared: Array, k: Array, help_: float, noise: NoiseKind
 ) -> tuple[Array, Array]:
-    """For every node the ratio with the least error, and that error."""
-
-    def error(r: Array) -> Array:
-        odds = help_ * r**2
-        inside = alone[:, None] - odds / (1 + odds * k[:, None]) * shared[:, None]
-        return np.asarray(_scale(r, noise) * inside)
-
-    at = np.arange(alone.size)
-    ratios = np.broadcast_to(FIRST_RATIOS, (alone.size, FIRST_RATIOS.size))
-    for _ in range(2):
-        errors = error(ratios)
-        best = errors.argmin(axis=1)
-        ratio, least = ratios[at, best], errors[at, best]
-        ratios = ratio[:, None] * np.geomspace(0.9, 1 / 0.9, 61)
+    """For every node the ratio with the least error, and that error; some nodes at a time."""
+    ratio, least = np.empty(alone.size), np.empty(alone.size)
+    for start in range(0, alone.size, TRIED_NODES):
+        some = slice(start, start + TRIED_NODES)
+        ratios = FIRST_RATIOS[None]
+        for _ in range(2):
+            odds = help_ * ratios**2
+            inside = alone[some, None] - odds / (1 + odds * k[some, None]) * shared[some, None]
+            errors = _scale(ratios, noise) * inside
+            best = errors.argmin(axis=1)
+            at = np.arange(best.size)
+            ratio[some], least[some] = ratios[at % len(ratios), best], errors[at, best]
+            ratios = ratio[some, None] * REFINEMENT
     return ratio, least
 
 
@@ -198,7 +205,7 @@ def real_inverse(tree: WeightedTree, noise: NoiseKind) -> NestedInverse:
     levels = []
     for groups, ratio in zip(tree.levels, tree.ratios, strict=True):
         share = _share(ratio, noise)
-        first = np.unique(groups, return_index=True)[1]
+        first = _first_cells(groups)
         node_budget = budget[first] * share
         levels.append(PartitionLevel((groups,), node_budget**noise.power))
         budget = budget * (1 - share)[groups]
@@ -222,7 +229,7 @@ def integer_tree(tree: WeightedTree, bits: int, noise: NoiseKind, groups: Array)
     budget = np.full(tree.cells, 1 << norm * bits, dtype=np.int64)
     parts: list[Matrix] = []
     for level, ratio in zip(tree.levels, tree.ratios, strict=True):
-        first = np.unique(level, return_index=True)[1]
+        first = _first_cells(level)
         node_share = _share(ratio, noise) * budget[first]
         weights = np.rint(node_share) if norm == 1 else np.floor(np.sqrt(node_share))
         weights = np.where(weights**norm < budget[first], weights, 0).astype(np.int64)
