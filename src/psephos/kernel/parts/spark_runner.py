@@ -39,10 +39,11 @@ SPARK_FAILED = (
     "which is not charged twice. Where parts have more than ten million cells, Spark may need more "
     "memory (spark.driver.memory, spark.executor.memory) and a larger spark.rpc.message.maxSize"
 )
-NOT_SHARED = (
-    "an executor of Spark wrote answers that are not in the folder for parts, and nothing was "
-    "shown; take a folder that driver and executors share under one path, and run it again under "
-    "the same key, which is not charged twice"
+FILE_GONE = (
+    "answers that an executor of Spark wrote are not in the folder for parts, and nothing was "
+    "shown. Run it again under the same key, which is not charged twice: another run under it may "
+    "have ended first. If it is told again, take a folder that driver and executors share under "
+    "one path"
 )
 
 
@@ -84,7 +85,7 @@ class SparkRunner:
                     raise SourceError(DISK_FULL)
                 receipt = PartReceipt(*fields)
                 if not os.path.isfile(os.path.join(job.folder, receipt.name)):
-                    raise SourceError(NOT_SHARED)
+                    raise SourceError(FILE_GONE)
                 if receipt[:3] not in runs:  # a second one is dropped, and its key with it
                     runs.add(receipt[:3])
                     yield receipt
