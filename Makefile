@@ -65,6 +65,7 @@ bench: .venv/ready ## the measured claims, each beside its reference
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.groups
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.plans
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.data_dependent
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.walk
 
 format: .venv/ready

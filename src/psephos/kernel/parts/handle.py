@@ -31,10 +31,11 @@ from psephos.kernel.closed_handle import CELLS_LIMIT, ClosedHandle
 from psephos.kernel.lineage import Node
 from psephos.kernel.parts.law import level_weights, part_noise
 from psephos.kernel.parts.measurement import PartMeasurement, check_complete
-from psephos.kernel.parts.runners import DISK_FULL, InProcess, Processes, Runner
+from psephos.kernel.parts.runners import InProcess, Processes, Runner
 from psephos.kernel.parts.seal import manifest, receipts_of, settle, sweep
 from psephos.kernel.parts.task import PartJob
 from psephos.kernel.parts.tasks import tasks_of
+from psephos.kernel.parts.worker import DISK_FULL
 from psephos.kernel.query import Query
 from psephos.kernel.source import Cells, RowSource
 from psephos.kernel.vault import Vault

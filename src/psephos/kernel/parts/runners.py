@@ -1,4 +1,4 @@
-"""Where tasks run: in this process, or in processes of their own on this machine.
+"""Where tasks run: in this process, in others on this machine, or on Spark (`spark_runner`).
 
 A runner takes a job and its tasks, which come one by one, and gives one receipt for each.
 
@@ -21,15 +21,11 @@ from typing import IO, Any, Protocol, cast
 from psephos.errors import RefusedError, SourceError
 from psephos.kernel import gate
 from psephos.kernel.parts.seal import PartReceipt
+from psephos.kernel.parts.spark_runner import CLUSTERS, SparkRunner
 from psephos.kernel.parts.task import PartJob, PartTask, perform
-from psephos.kernel.parts.worker import FULL_DISK_CODES, receive, send
+from psephos.kernel.parts.worker import ATTEMPTS, DISK_FULL, FULL_DISK_CODES, receive, send
 from psephos.kernel.scores.mechanisms import Draws
 
-ATTEMPTS = 4
-DISK_FULL = (
-    "the disk is full, so not all parts could be written, and nothing was shown; make room and "
-    "run it again under the same key, which is not charged twice"
-)
 TASK_FAILED = (
     f"a task failed {ATTEMPTS} times, and nothing was shown; run it again under the same key, "
     "which is not charged twice. If it had too little memory, use fewer processes"
@@ -155,8 +151,13 @@ class _Worker:
 
 
 def runner_by_name(name: str) -> Runner:
-    """The runner that a command names: "processes", "processes:4" or "spark"."""
+    """The runner that a command names: "processes", "processes:4", "spark", or a Spark cluster."""
     kind, _, number = name.partition(":")
     if kind == "processes" and (number.isdigit() or not number):
         return Processes(int(number or 0))
-    raise RefusedError(f"no runner {name!r}; have processes, processes:4 and spark")
+    if name == "spark" or name.startswith(CLUSTERS):
+        return SparkRunner.start(None if name == "spark" else name)
+    raise RefusedError(
+        f"no runner {name!r}; have processes, processes:4, spark (on this machine), and clusters "
+        "as Spark calls them: spark://host:7077, k8s://host, yarn"
+    )

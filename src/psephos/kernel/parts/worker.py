@@ -17,6 +17,11 @@ from psephos.kernel.scores.mechanisms import Draws
 
 LENGTH_BYTES = 8
 FULL_DISK_CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+ATTEMPTS = 4
+DISK_FULL = (
+    "the disk is full, so not all parts could be written, and nothing was shown; make room and "
+    "run it again under the same key, which is not charged twice"
+)
 
 
 def send(pipe: IO[bytes], data: bytes) -> None:
@@ -43,14 +48,17 @@ def work(given: IO[bytes], told: IO[bytes]) -> None:
         return
     job = PartJob.from_bytes(first)
     while (data := receive(given)) is not None:
-        reply: tuple[object, ...]
-        try:
-            reply = ("done", *perform(job, PartTask.from_bytes(data), Draws()))
-        except OSError as error:
-            reply = ("full" if error.errno in FULL_DISK_CODES else "failed",)
-        except Exception:  # noqa: BLE001 - its words may hold an entry
-            reply = ("failed",)
-        send(told, gate.to_bytes(reply))
+        send(told, gate.to_bytes(reply_to(job, data)))
+
+
+def reply_to(job: PartJob, data: bytes) -> tuple[object, ...]:
+    """A task's receipt behind "done", or "full" for a full disk, or "failed"."""
+    try:
+        return ("done", *perform(job, PartTask.from_bytes(data), Draws()))
+    except OSError as error:
+        return ("full" if error.errno in FULL_DISK_CODES else "failed",)
+    except Exception:  # noqa: BLE001 - its words may hold an entry
+        return ("failed",)
 
 
 if __name__ == "__main__":
