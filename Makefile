@@ -62,6 +62,7 @@ bench: .venv/ready ## the measured claims, each beside its reference
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.releases
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.formats
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.estimates
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.levels
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.groups
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.plans
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.data_dependent

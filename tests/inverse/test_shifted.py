@@ -22,6 +22,9 @@ def check(blocks, weights, shape, shift, kind=None, share=1e-9):
     v = np.sin(np.arange(1, n + 1))
     assert_allclose(x @ form.at(shift)(v.copy(), np.zeros(n)), v, atol=share * 10)
     assert form.scale > 0
+    if form.takes_columns:
+        columns = np.stack([v, v[::-1] + 1], axis=1)
+        assert_allclose(x @ form.at(shift)(columns.copy(), columns), columns, atol=share * 10)
 
 
 @settings(max_examples=60)

@@ -206,8 +206,11 @@ class _Families:
             right -= w
             right *= shift
             right += target
-            for i in range(len(x)):
-                x[i] = solve(right[i], x[i])
+            if self.form.takes_columns:
+                x = np.ascontiguousarray(solve(np.ascontiguousarray(right.T), x).T)
+            else:
+                for i in range(len(x)):
+                    x[i] = solve(right[i], x[i])
             apart = x - z
             if step % LOOK_AFTER == 0 and float(np.linalg.norm(apart)) <= NEAR_ENOUGH * cut:
                 break

@@ -163,14 +163,14 @@ class LevelNoise:
     """Infinite for a level that is not measured."""
 
     @classmethod
-    def of(cls, variances: Sequence[Sequence[float]]) -> LevelNoise:
+    def of(cls, variances: Sequence[Sequence[float] | None]) -> LevelNoise:
         """From the variance of each block on each level; none on a level that is not measured."""
-        measured = [each for each in variances if len(each)]
+        measured = [each for each in variances if each]
         if not measured or len({len(each) for each in measured}) > 1:
             raise ShapeError("levels have the same blocks, and at least one level is measured")
         last = tuple(max(float(v), SMALLEST_VARIANCE) for v in measured[-1])
         scales = [
-            max(v / w for v, w in zip(each, last, strict=True)) if len(each) else math.inf
+            max(v / w for v, w in zip(each, last, strict=True)) if each else math.inf
             for each in variances
         ]
         return cls(last, tuple(max(scale, SMALLEST_VARIANCE) for scale in scales))

@@ -29,6 +29,7 @@ from scipy.linalg import solveh_banded
 
 from psephos.inverse.axis import WoodburyInverse
 from psephos.inverse.classes import Classes, block_classes
+from psephos.inverse.form import multiply
 from psephos.inverse.gram_map import LinearMap, gram_map
 from psephos.inverse.marginal_blocks import is_commuting
 from psephos.inverse.nearest_product import nearest_product
@@ -75,6 +76,8 @@ class ShiftedForm(ABC):
     """About the geometric mean of the eigenvalues that are not zero."""
     takes_steps: ClassVar[bool] = False
     """Is a solution found in steps from a guess?"""
+    takes_columns: ClassVar[bool] = False
+    """May v have several columns, which are solved for together?"""
 
     @property
     def effort(self) -> float:
@@ -96,6 +99,7 @@ class Spectrum(ShiftedForm):
     vectors: Kron
     values: tuple[Array, ...]
     """Eigenvalues are products of one number of each of these, the last going round fastest."""
+    takes_columns: ClassVar[bool] = True
 
     @cached_property
     def scale(self) -> float:  # type: ignore[override]
@@ -116,8 +120,12 @@ class Spectrum(ShiftedForm):
 
     def at(self, shift: float) -> ShiftedMap:
         def solve(v: Array, _: Array) -> Array:
-            coordinates = self.vectors.rmatvec(v)
             head, tail = self._halves
+            if v.ndim > 1:
+                images = self.vectors.rmatmat(v)
+                images /= (np.outer(head, tail) + shift).reshape(-1, 1)
+                return self.vectors.matmat(images)
+            coordinates = self.vectors.rmatvec(v)
             table, out = coordinates.reshape(-1, tail.size), v.reshape(-1, tail.size)
             rows = max(1, SPECTRUM_PART // tail.size)
             for start in range(0, head.size, rows):
@@ -135,6 +143,7 @@ class MarginalSpectrum(ShiftedForm):
 
     shape: tuple[int, ...]
     information: dict[Axes, float]
+    takes_columns: ClassVar[bool] = True
 
     @cached_property
     def scale(self) -> float:  # type: ignore[override]
@@ -157,7 +166,7 @@ class MarginalSpectrum(ShiftedForm):
         seen = self._map({s: -v / (v + shift) for s, v in self.information.items()})
 
         def solve(v: Array, _: Array) -> Array:
-            out = seen.matvec(v)
+            out = multiply(seen, v)
             out += v
             out /= shift
             return out
