@@ -156,7 +156,7 @@ class FewTangents:
         pairs, tree = problem.pairs, problem.tree
         if pairs is None or any(isinstance(each.prior, CellMove) for each in tangents):
             return None
-        gram = pairs.weighted(np.ones(tree.cells))
+        gram = pairs.upper(np.ones(tree.cells))
         ridge = np.full(tree.size, RIDGE * float(gram.trace()) / tree.size)
         inverse = Factored.of(gram, ridge)
 
@@ -174,14 +174,14 @@ class FewTangents:
         values = np.column_stack([tangent.values for tangent in tangents])
         totals = np.array([tangent.total for tangent in tangents])
         near = problem.factored(pairs, problem.start(), problem.first_strength())
-        return cls(risk, values, totals, queries, moves, near.curvature @ moves, pairs, near)
+        return cls(risk, values, totals, queries, moves, near.image(moves), pairs, near)
 
     def step(
         self, problem: EntropyProblem, point: ExponentialPoint, strength: float
     ) -> FewTangents:
         """The derivatives after one step more, which ended at this point."""
         near = problem.factored(self.pairs, point, strength)
-        images = near.curvature @ self.theta
+        images = near.image(self.theta)
         rest = self.values - np.outer(point.answers, self.totals / problem.total)
         rest -= images
         move = near.solve(rest)
