@@ -94,6 +94,8 @@ class Draw:
     errors: dict[str, float]
     seconds: dict[str, float]
     gap: float
+    classes: bool
+    """Did maximum entropy start from latent classes?"""
 
     @classmethod
     def of(cls, case: Case, seed: int) -> Draw:
@@ -106,16 +108,23 @@ class Draw:
         chosen = chosen_estimate(workload)
         vectors: dict[str, Array] = {}
         seconds: dict[str, float] = {}
+        classes = False
 
         def timed(name: str, call: Callable[[], Array]) -> None:
             started = time.process_time()
             vectors[name] = call()
             seconds[name] = time.process_time() - started
 
+        def entropy() -> Array:
+            nonlocal classes
+            fit = maximum_entropy(estimate, workload)
+            classes = fit.classes
+            return fit.vector
+
         timed("non-negative", lambda: nonnegative(estimate, hold_total=True).vector)
         if chosen == "in answers" or workload.domain.size <= RANGE_CELLS:
             timed("in answers", lambda: nearest_cells(estimate, workload))
-        timed("entropy", lambda: maximum_entropy(estimate, workload).vector)
+        timed("entropy", entropy)
         timed("published", lambda: round_cells(vectors[chosen], workload))
         answers = {name: workload.answer(vector) for name, vector in vectors.items()}
         answers["least squares"] = estimate.answer(workload).values
@@ -125,7 +134,7 @@ class Draw:
             for name, values in answers.items()
         }
         gap = RoundingGaps.of(vectors["published"], vectors[chosen], workload).typical
-        return cls(errors, seconds, gap)
+        return cls(errors, seconds, gap, classes)
 
 
 def chosen_estimate(workload: ps.Workload) -> str:
@@ -280,11 +289,17 @@ def compare(cases: Iterator[Case]) -> None:
         rows.add(
             [case.name, *facts, str(len(draws))]
             + [mean_and_spread(m, s) for m, s in zip(means, spreads, strict=True)]
-            + [chosen_estimate(case.workload), f"{np.mean([draw.gap for draw in draws]):.2f}"]
+            + [origin(case, draws), f"{np.mean([draw.gap for draw in draws]):.2f}"]
             + [promise(above, above <= 1), promise(beside, beside <= 1.02)]
             + ["–" if case.signal > 0.1 else promise(1 / above, above <= 1 / 1.5)]
             + [", ".join("–" if math.isnan(s) else f"{s:.1f}" for s in seconds) + " s"]
         )
+
+
+def origin(case: Case, draws: list[Draw]) -> str:
+    """What was published, and in how many draws it started from latent classes."""
+    chosen, classes = chosen_estimate(case.workload), sum(draw.classes for draw in draws)
+    return f"{chosen}, classes in {classes}" if chosen == "entropy" and classes else chosen
 
 
 def mean_and_spread(mean: float, spread: float) -> str:

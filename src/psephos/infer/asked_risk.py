@@ -123,10 +123,19 @@ class AskedRisk:
 
     def margin(self, answers: Array, others: Array) -> float:
         """By how much the risks of two estimates have to differ to be told apart."""
-        n = answers.size
-        errors = min(SURE_ERRORS, SURE_ERRORS_PER_ROOT * math.sqrt(n))
-        distance = float(np.linalg.norm(answers - others))
-        return errors * 2 * distance * math.sqrt(self.noise / n)
+        return margin_of(float(np.linalg.norm(answers - others)), self.noise, answers.size)
+
+
+def margin_of(distance: float, noise: float, numbers: int) -> float:
+    """The same from the distance of their answers, the noise in all of these, and their number."""
+    errors = min(SURE_ERRORS, SURE_ERRORS_PER_ROOT * math.sqrt(numbers))
+    return errors * 2 * distance * math.sqrt(noise / numbers)
+
+
+def compact_rows(factor: Matrix) -> int:
+    """How many queries stand for those of a factor."""
+    rows, n = factor.shape
+    return rows if rows <= 2 * n or n > ROOT_AXIS else n
 
 
 def _compact(factor: Matrix) -> Matrix:
@@ -135,7 +144,7 @@ def _compact(factor: Matrix) -> Matrix:
     Lengths and inner products of answers, and nothing else here, are the same for both.
     """
     rows, n = factor.shape
-    if rows <= 2 * n or n > ROOT_AXIS:
+    if compact_rows(factor) == rows:
         return factor
     values, vectors = np.linalg.eigh(factor.gram().dense(limit=n * n))
     return Dense(np.sqrt(np.maximum(values, 0))[:, None] * vectors.T)

@@ -159,7 +159,7 @@ class EntropyProblem:
 
     def factored(self, pairs: WrittenPairs, point: ExponentialPoint, strength: float) -> Factored:
         """The same from the pairs of few numbers."""
-        curvature = pairs.weighted(point.x)
+        curvature = pairs.upper(point.x)
         curvature -= np.outer(point.answers, point.answers / self.total)
         return Factored.of(curvature, self.ridge(strength))
 

@@ -27,12 +27,14 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.errors import UnsupportedError
 from psephos.infer.asked_risk import AskedRisk
-from psephos.infer.bregman import GAP_TOLERANCE, EntropyProblem
+from psephos.infer.bregman import GAP_TOLERANCE
 from psephos.infer.estimate import Answers, answers_of_cells
+from psephos.infer.few_numbers import Factored
 from psephos.infer.least_squares import LeastSquares
 from psephos.infer.measured_cells import MeasuredCells
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS, check_zeros
 from psephos.infer.prior_model import PriorModel, check_prior
+from psephos.infer.product_walk import ProductProblem, ProductWalk, cells_of_logarithms
 from psephos.infer.tangents import FewTangents, Tangents
 from psephos.values import Array
 from psephos.workload.workload import Workload
@@ -99,24 +101,32 @@ def maximum_entropy(
     if model.excludes_all:
         empty = np.zeros(cells)
         return MaximumEntropy(estimate.domain, empty, 0, 0.0, 0.0, math.nan, estimate.simulation)
+    product = ProductProblem.of(measured, probes, workload)
     other = model.with_classes(zeros) if classes else None
     by_classes = other is not None
     model = other or model
     if steps is None:
-        risk = measured.risk(workload, probes)
-        chosen = _least_risk(model, risk, progress)
+        risk = None if product is not None else measured.risk(workload, probes)
+        if product is not None and not model.has_classes:
+            model, probes = model.without_numbers(), []
+            measured = model.measured
+        walk = _walk(model, product, risk)
+        if product is not None and not model.has_classes:
+            model = model.without_logarithms()
+        chosen = _path(walk, progress)
+        del walk
         other = model.with_classes(zeros) if classes is None else None
         if other is not None:
             del model  # a vector of cells less while steps are taken
-            rival = _least_risk(other, risk, progress)
+            rival = _path(_walk(other, product, risk), progress)
             by_classes = rival.risk < chosen.risk
             chosen = rival if by_classes else chosen
             model = other if by_classes else PriorModel.of(measured, probes, zeros, prior, total)
     else:
-        chosen = _after(model.problem, steps)
+        chosen = _after(_walk(model, product, None, told=False), steps)
     return MaximumEntropy(
         estimate.domain,
-        model.spread(model.problem.point(chosen.theta).x),
+        model.spread(chosen.cells(model)),
         chosen.steps,
         chosen.gap,
         chosen.freedom,
@@ -158,62 +168,119 @@ class MaximumEntropy:
 class _Stop:
     """Where the steps may end."""
 
-    theta: Array
+    place: Array
+    """θ, or logarithms of cells."""
+    logarithmic: bool
     steps: int
     gap: float
     freedom: float
     risk: float
 
+    def cells(self, model: PriorModel) -> Array:
+        """The cells there, in the order of the tree."""
+        if self.logarithmic:
+            return model.measured.tree.arrange(cells_of_logarithms(self.place, model.total))
+        return model.problem.point(self.place).x
 
-def _after(problem: EntropyProblem, steps: int) -> _Stop:
+
+class _DualWalk:
+    """The way from a prior by θ: where it is, its derivatives, and the best place so far."""
+
+    logarithmic = False
+    exhausted = False
+
+    def __init__(self, model: PriorModel, asked_risk: AskedRisk | None) -> None:
+        self.problem = model.problem
+        self.point = self.problem.start()
+        self.asked_risk = asked_risk
+        self.tangents: Tangents | FewTangents | None = None
+        if asked_risk is not None:
+            few = FewTangents.of(self.problem, model.tangents, asked_risk)
+            self.tangents = few or Tangents(asked_risk, model.tangents)
+        self.near: Factored | None = None if self.tangents is None else self.tangents.near
+        self.answers: Array | None = None
+        self.best_answers: Array | None = None
+
+    def first_strength(self) -> float:
+        return self.problem.first_strength()
+
+    def advance(self, strength: float) -> float:
+        self.answers = None  # unless they are the best, a vector less while the step is taken
+        self.point, gap = self.problem.step(self.point, strength, self.near)
+        if self.tangents is None:
+            self.near = self.problem.factor(self.point, strength)
+        elif gap <= GAP_TOLERANCE:
+            self.tangents = self.tangents.step(self.problem, self.point, strength)
+            self.near = self.tangents.near
+        return gap
+
+    def risk(self) -> tuple[float, float]:
+        if self.asked_risk is None or self.tangents is None:
+            return math.nan, math.nan
+        self.answers = self.asked_risk.answers(self.point.x)
+        passed, freedom = self.tangents.passed(self.problem, self.point)
+        return self.asked_risk.risk(self.answers, passed), freedom
+
+    def margin(self) -> float:
+        if self.asked_risk is None or self.answers is None or self.best_answers is None:
+            return 0.0
+        return self.asked_risk.margin(self.answers, self.best_answers)
+
+    @property
+    def noise(self) -> float:
+        return math.nan if self.asked_risk is None else self.asked_risk.noise
+
+    @property
+    def numbers(self) -> float:
+        return math.nan if self.asked_risk is None else self.asked_risk.numbers
+
+    def keep(self) -> Array:
+        self.best_answers, self.answers = self.answers, None
+        return self.point.theta
+
+
+def _walk(
+    model: PriorModel, product: ProductProblem | None, risk: AskedRisk | None, *, told: bool = True
+) -> _DualWalk | ProductWalk:
+    """The way from a prior; told its risk, or only as far as it is said."""
+    if product is None:
+        return _DualWalk(model, risk)
+    return ProductWalk(product, model, told=told)
+
+
+def _after(walk: _DualWalk | ProductWalk, steps: int) -> _Stop:
     """A number of steps that was chosen before."""
-    point, gap, strength, near = problem.start(), 0.0, problem.first_strength(), None
+    gap, strength = 0.0, walk.first_strength()
     for _ in range(steps):
-        point, gap = problem.step(point, strength, near)
-        near = problem.factor(point, strength)
+        gap = walk.advance(strength)
         strength *= STRENGTH_RATIO
-    return _Stop(point.theta, steps, gap, math.nan, math.nan)
+    return _Stop(walk.keep(), walk.logarithmic, steps, gap, math.nan, math.nan)
 
 
-def _least_risk(model: PriorModel, risk: AskedRisk, progress: Report | None) -> _Stop:
-    """The stop of least risk on the way from a prior."""
-    problem, tangents = model.problem, model.tangents
-    start = FewTangents.of(problem, tangents, risk) or Tangents(risk, tangents)
-    return _path(problem, risk, start, progress)
-
-
-def _path(
-    problem: EntropyProblem,
-    asked_risk: AskedRisk,
-    tangents: Tangents | FewTangents,
-    progress: Report | None,
-) -> _Stop:
+def _path(walk: _DualWalk | ProductWalk, progress: Report | None) -> _Stop:
     """Steps of falling strength until the risk stops falling; the stop of least risk."""
-    point, gap, strength = problem.start(), 0.0, problem.first_strength()
-    best: tuple[float, Array, _Stop] | None = None
+    gap, strength = 0.0, walk.first_strength()
+    best: tuple[float, _Stop] | None = None
     idle = 0
     for steps in range(MOST_ENTROPY_STEPS + 1):
         if steps:
-            point, gap = problem.step(point, strength, tangents.near)
+            gap = walk.advance(strength)
             if gap > GAP_TOLERANCE:
                 break  # cells run to zero faster than floats can follow
-            tangents = tangents.step(problem, point, strength)
             strength *= STRENGTH_RATIO
-        answers = asked_risk.answers(point.x)
-        passed, freedom = tangents.passed(problem, point)
-        risk = asked_risk.risk(answers, passed)
+        risk, freedom = walk.risk()
         if progress is not None:
-            progress(steps, risk / asked_risk.numbers)
-        gain = math.inf if best is None else best[0] - risk - asked_risk.margin(answers, best[1])
-        small = LEAST_GAIN * abs(risk) if risk < asked_risk.noise else 0.0
-        worse = best is None or best[0] > asked_risk.noise  # than least squares: no place to stop
+            progress(steps, risk / walk.numbers)
+        gain = math.inf if best is None else best[0] - risk - walk.margin()
+        small = LEAST_GAIN * abs(risk) if risk < walk.noise else 0.0
+        worse = best is None or best[0] > walk.noise  # than least squares: no place to stop
         idle = 0 if gain > small or worse else idle + 1
         if gain > 0:
-            stop = _Stop(point.theta, steps, gap, freedom, risk / asked_risk.numbers)
-            best = risk, answers, stop
-        del answers  # unless they are the best, a vector less while the next step is taken
-        if idle >= IDLE_STEPS:
+            best = None  # the place before is let go
+            share = risk / walk.numbers
+            best = risk, _Stop(walk.keep(), walk.logarithmic, steps, gap, freedom, share)
+        if idle >= IDLE_STEPS or walk.exhausted:
             break
     if best is None:
         raise UnsupportedError("no step of the maximum-entropy estimate could be taken")
-    return best[2]
+    return best[1]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.blas import dsymm
 
 from psephos.infer.table_tree import TableTree, places
 from psephos.matrix import Identity, Ones
@@ -66,11 +67,15 @@ class AnswerPairs:
 
     def weighted(self, w: Array) -> Array:
         """A diag(w) Aᵀ."""
+        return _mirrored(self.upper(w))
+
+    def upper(self, w: Array) -> Array:
+        """Its entries on and above the diagonal."""
         pairs = self.places.size // w.size
         weights = np.tile(w, pairs) if self.products is None else (self.products * w).ravel()
         m = self.numbers
-        upper = np.bincount(self.places, weights, (m + 1) ** 2).reshape(m + 1, m + 1)[:m, :m]
-        return _mirrored(upper)
+        sums = np.bincount(self.places, weights, (m + 1) ** 2).reshape(m + 1, m + 1)
+        return np.ascontiguousarray(sums[:m, :m])
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,9 +126,13 @@ class UnionTables:
 
     def weighted(self, w: Array) -> Array:
         """A diag(w) Aᵀ."""
+        return _mirrored(self.upper(w))
+
+    def upper(self, w: Array) -> Array:
+        """Its entries on and above the diagonal."""
         matrix = np.zeros((self.numbers, self.numbers))
         matrix.reshape(-1)[self.places] = self.unions.apply(w)[self.sources]
-        return _mirrored(matrix)
+        return matrix
 
 
 def _mirrored(upper: Array) -> Array:
@@ -138,7 +147,7 @@ WrittenPairs = AnswerPairs | UnionTables
 
 @dataclass(frozen=True, eq=False)
 class Factored:
-    """H at a point, and the factor of H + λ."""
+    """H at a point, and the factor of H + λ; both are read on and above the diagonal alone."""
 
     curvature: Array
     factor: Any
@@ -149,7 +158,13 @@ class Factored:
         shifted = curvature.copy()
         dust = FACTOR_DUST * float(shifted.diagonal().max())  # floats may leave it below zero
         shifted[np.diag_indices_from(shifted)] += ridge + dust
-        return cls(curvature, cho_factor(shifted, overwrite_a=True, check_finite=False))
+        # The transpose is in the order of LAPACK, which would copy the other one.
+        lower = cho_factor(shifted.T, lower=True, overwrite_a=True, check_finite=False)
+        return cls(curvature, lower)
+
+    def image(self, columns: Array) -> Array:
+        """H v for several columns."""
+        return np.asarray(dsymm(1.0, self.curvature.T, columns, lower=1))
 
     def solve(self, r: Array) -> Array:
         """(H + λ)⁻¹ r, for a vector or for columns."""

@@ -7,7 +7,8 @@ fixed seed: they are public, and the same on every machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -88,6 +89,10 @@ class MeasuredCells:
         y = np.concatenate(values)
         return cls(shape, form, fitted, tuple(mergings), tree, y, variances)
 
+    def without_numbers(self) -> MeasuredCells:
+        """The same cells, when nothing is left to do with the noisy numbers."""
+        return replace(self, values=np.zeros(0))
+
     @cached_property
     def groups(self) -> Array | None:
         """For every cell of the domain its merged cell; None where none are merged."""
@@ -119,9 +124,13 @@ class MeasuredCells:
     def probes(self) -> list[Probe]:
         """Some moves by random signs, the same on every machine."""
         count = min(MOST_PROBES, max(1, PROBED_NUMBERS // self.tree.size))
-        generator, deviations = default_rng(PROBE_SEED), np.sqrt(self.variances)
-        signs = (generator.integers(0, 2, self.tree.size) * 2.0 - 1 for _ in range(count))
-        moves = [deviations * sign for sign in signs]
+        generator = default_rng(PROBE_SEED)
+        moves = [generator.integers(0, 2, self.tree.size).astype(float) for _ in range(count)]
+        for move in moves:  # in place: each is as long as all that was measured
+            move *= 2
+            move -= 1
+            for b, begin in enumerate(self.tree.starts[:-1]):
+                move[begin : self.tree.starts[b + 1]] *= math.sqrt(self.variances[begin])
         if count == 1:
             return [Probe(moves[0], self.fit(moves[0]))]
         fitted, known = self.fit(np.column_stack(moves)), dict[tuple[int, ...], Any]()
@@ -133,16 +142,21 @@ class MeasuredCells:
 
     def risk(self, workload: Workload, probes: list[Probe]) -> AskedRisk:
         """The risk on the queries that are determined; if none is, on the measured numbers."""
-        products = []
-        for i, product in enumerate(workload.products):
-            factors = self._merged_queries(workload.factors(i))
-            if factors is not None and product.weight:
-                products.append((factors, product.weight))
+        products = self.determined(workload)
         if not products:
             moves = [probe.values for probe in probes]
             return AskedRisk.of_measured(self.tree, self.values, self.variances, moves)
         fits = [probe.fitted for probe in probes]
         return AskedRisk.of(products, self.shape, self.form, self.fitted, fits, self.tree)
+
+    def determined(self, workload: Workload) -> list[tuple[Factors, float]]:
+        """The queries that are determined, on merged cells, with their weights."""
+        products = []
+        for i, product in enumerate(workload.products):
+            factors = self._merged_queries(workload.factors(i))
+            if factors is not None and product.weight:
+                products.append((factors, product.weight))
+        return products
 
     def _merged_queries(self, factors: Factors) -> Factors | None:
         """Queries on merged cells; None if they are not determined, or count nothing."""

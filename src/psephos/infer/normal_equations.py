@@ -20,6 +20,7 @@ import numpy as np
 from numpy.random import default_rng
 
 from psephos.infer.least_squares import LeastSquares, block_answers
+from psephos.infer.slab_product import SLAB_CELLS, SlabProduct
 from psephos.inverse.choice import precision
 from psephos.inverse.form import Fitted, Form
 from psephos.inverse.gram_map import LinearMap, gram_map
@@ -119,8 +120,10 @@ class NormalEquations:
         weights = [min(c / most, 1.0) for c in precisions]
         target = np.zeros(math.prod(shape))
         for block, c, y in zip(blocks, weights, values, strict=True):
-            target += block.rmatvec(c * y)
-        apply = _eigenvector_map(form, blocks, weights) or gram_map(blocks, weights, shape)
+            part = block.rmatvec(y)
+            target += part if c == 1 else c * part
+            del part
+        apply = _eigenvector_map(form, blocks, weights) or _gram_map(blocks, weights, shape)
         limited = most < max(precisions)  # another problem, if only by a hair
 
         def solution() -> Array:
@@ -212,7 +215,7 @@ class NormalEquations:
             return vector if groups is None else np.bincount(groups, vector, math.prod(shape))
 
         weights = [w / max(squares) for w in squares]
-        apply = gram_map(blocks, weights, shape)
+        apply = _gram_map(blocks, weights, shape)
         target = apply(solution())
         return cls(tuple(blocks), tuple(weights), shape, apply, target, solution, noise, groups)
 
@@ -303,6 +306,23 @@ def _least_norm_cells(fitted: Fitted, axes: int) -> Array:
     if isinstance(fitted, FittedTables):
         return np.asarray(fitted.averages.tables(tuple(range(axes)))[0])
     return fitted.vector  # type: ignore[attr-defined, no-any-return]
+
+
+def _gram_map(
+    blocks: Sequence[Matrix], weights: Sequence[float], shape: tuple[int, ...]
+) -> LinearMap:
+    """X on a vector; for one product over many cells in the memory of one vector."""
+    if len(blocks) > 1 or math.prod(shape) < SLAB_CELLS or not isinstance(blocks[0], Kron):
+        return gram_map(blocks, weights, shape)
+    gram, weight = SlabProduct(tuple(factor.gram() for factor in blocks[0].factors)), weights[0]
+
+    def apply(x: Array) -> Array:
+        image = gram.gather(x, np.float64)
+        if weight != 1:
+            image *= weight
+        return image
+
+    return apply
 
 
 def _eigenvector_map(

@@ -95,7 +95,7 @@ class PriorModel:
     def with_classes(self, zeros: Array | None) -> PriorModel | None:
         """The same total, and a prior of latent classes; None where nothing is gained by it."""
         measured, tree = self.measured, self.measured.tree
-        if self.axis_tables is None or tree.cells < CLASS_CELLS or not tells_interactions(tree):
+        if self.axis_tables is None or not self.has_classes:
             return None
         slopes = [t.prior.tables for t in self.tangents if isinstance(t.prior, TableMove)]
         ends = np.cumsum(measured.shape)[:-1]
@@ -122,6 +122,23 @@ class PriorModel:
             tangents.append(replace(tangent, prior=CellMove.of(ratio)))
         prior, shares = _merged(measured, tree.restore(cells), zeros, even=True)
         return replace(self, logarithms=_logarithms(prior), shares=shares, tangents=tuple(tangents))
+
+    @property
+    def has_classes(self) -> bool:
+        """Is there a prior of latent classes as well?"""
+        tree = self.measured.tree
+        if self.axis_tables is None or tree.cells < CLASS_CELLS:
+            return False
+        return tells_interactions(tree)
+
+    def without_numbers(self) -> PriorModel:
+        """The same, when nothing is left to do with noisy numbers and probes."""
+        tangents = tuple(replace(tangent, values=np.zeros(0)) for tangent in self.tangents)
+        return replace(self, measured=self.measured.without_numbers(), tangents=tangents)
+
+    def without_logarithms(self) -> PriorModel:
+        """What spreads merged cells, when steps have taken over the prior."""
+        return replace(self, logarithms=np.zeros(0), tangents=())
 
     @property
     def excludes_all(self) -> bool:
@@ -160,12 +177,15 @@ def _merged(
     elif zeros is not None:
         cells = np.where(zeros, 0.0, cells)
     mass = float(cells.sum())
-    return measured.tree.arrange(cells / mass if mass else cells), shares
+    if mass:
+        cells /= mass
+    return measured.tree.arrange(cells), shares
 
 
 def _logarithms(cells: Array) -> Array:
+    """Of a prior, written over it."""
     with np.errstate(divide="ignore"):
-        return np.asarray(np.log(cells))
+        return np.log(cells, out=cells)
 
 
 def _axis_table(

@@ -142,6 +142,8 @@ class FewTangents:
     """V."""
     theta: Array
     """Θ so far."""
+    images: Array
+    """HΘ where the last step ended."""
     pairs: WrittenPairs
     near: Factored
     """H + λ where the last step ended."""
@@ -154,7 +156,7 @@ class FewTangents:
         pairs, tree = problem.pairs, problem.tree
         if pairs is None or any(isinstance(each.prior, CellMove) for each in tangents):
             return None
-        gram = pairs.weighted(np.ones(tree.cells))
+        gram = pairs.upper(np.ones(tree.cells))
         ridge = np.full(tree.size, RIDGE * float(gram.trace()) / tree.size)
         inverse = Factored.of(gram, ridge)
 
@@ -172,21 +174,24 @@ class FewTangents:
         values = np.column_stack([tangent.values for tangent in tangents])
         totals = np.array([tangent.total for tangent in tangents])
         near = problem.factored(pairs, problem.start(), problem.first_strength())
-        return cls(risk, values, totals, queries, moves, pairs, near)
+        return cls(risk, values, totals, queries, moves, near.image(moves), pairs, near)
 
     def step(
         self, problem: EntropyProblem, point: ExponentialPoint, strength: float
     ) -> FewTangents:
         """The derivatives after one step more, which ended at this point."""
         near = problem.factored(self.pairs, point, strength)
+        images = near.image(self.theta)
         rest = self.values - np.outer(point.answers, self.totals / problem.total)
-        rest -= near.curvature @ self.theta
-        return replace(self, theta=self.theta + near.solve(rest), near=near)
+        rest -= images
+        move = near.solve(rest)
+        images += rest  # and HΔ = rest - λΔ for the solution Δ, without another product
+        images -= problem.ridge(strength)[:, None] * move
+        return replace(self, theta=self.theta + move, images=images, near=near)
 
     def passed(self, problem: EntropyProblem, point: ExponentialPoint) -> tuple[float, float]:
         """What share of the noise in the asked numbers is let through; degrees of freedom."""
-        moves = self.near.curvature @ self.theta
-        moves += np.outer(point.answers, self.totals / problem.total)
+        moves = self.images + np.outer(point.answers, self.totals / problem.total)
         share = float((self.queries * moves).sum()) / self.risk.probed_noise
         freedom = float((self.values * moves / problem.variances[:, None]).sum())
         return share, freedom / self.totals.size
