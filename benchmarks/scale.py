@@ -2,6 +2,7 @@
 
     python -m benchmarks.scale            all sections
     python -m benchmarks.scale parts      1,000 parts, by processes and by Spark
+    python -m benchmarks.scale growth     10^6 to 10^9 cells: measure and least squares
 
 CPU seconds are those of a process and of all below it (for Spark the JVM and the Python processes
 of its executors), read from /proc, so sections need Linux.
@@ -10,6 +11,7 @@ of its executors), read from /proc, so sections need Linux.
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -27,6 +29,7 @@ from benchmarks.measure import table
 from psephos.kernel.parts.runners import Processes, Runner
 from psephos.kernel.parts.spark_runner import SparkRunner
 from psephos.matrix import Identity
+from psephos.release.parts.estimates import PartEstimates
 
 PARTS = 1000
 ROWS = 10**6
@@ -109,13 +112,73 @@ def parts() -> None:
     table(["cells", "runner", "start: wall / CPU", "measure: wall / CPU", "files"], rows)
 
 
-SECTIONS: dict[str, Callable[[], None]] = {"parts": parts}
+GROWTH = ((10**3, 10**3), (10**3, 10**4), (10**3, 10**5), (10**4, 10**5))
+"""Parts, and cells of each."""
+
+
+def growth_of_one_run(count: int, cells: int) -> None:
+    """Measure all cells of all parts, then estimate every part by least squares; on a line."""
+    rng = np.random.default_rng(0)
+    columns = {"part": rng.integers(0, count, ROWS), "x": rng.integers(0, cells, ROWS)}
+    with tempfile.TemporaryDirectory() as folder:
+        ledger, answers = Path(folder, "people.ledger"), Path(folder, "parts")
+        answers.mkdir()
+        ps.Ledger.create(ledger, dataset="people", unit=ps.add_remove_row(), budget=ps.epsilon("1"))
+        parts = ps.protect(
+            pd.DataFrame(columns), ps.Domain.of(part=count, x=cells), ledger=ledger
+        ).parts("part")
+        spend, weights = ps.epsilon("1"), [0, 1]
+        told = parts.bytes_on_disk(Identity(cells), weights)
+        begin = now()
+        measurement = parts.measure(
+            Identity(cells), weights=weights, spend=spend, folder=answers, runner=Processes(CORES)
+        )
+        middle = now()
+        estimates = PartEstimates(measurement, Path(folder))
+        total = sum(float(each.sum()) for _, each in estimates.fit.runs(1))
+        ended = now()
+        size = sum(path.stat().st_size for path in answers.iterdir())
+        usage = [resource.getrusage(who).ru_maxrss for who in WHO]
+        memory = usage[0] + CORES * usage[1]
+        print(*(middle - begin), *(ended - middle), memory * 1024, told, size, total)
+
+
+WHO = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+
+
+def growth() -> None:
+    """One block at the leaves, by processes of this machine."""
+    print("\n## Growth of parts\n")
+    rows = []
+    for count, cells in GROWTH:
+        command = [sys.executable, "-m", "benchmarks.scale", "one-growth", str(count), str(cells)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        wall, cpu, fit_wall, fit_cpu, memory, told, size, _ = map(float, done.stdout.split()[-8:])
+        rows.append(
+            [
+                f"{count:,} x {cells:,} = {count * cells:.0e}",
+                f"{cpu:.1f} s",
+                f"{fit_cpu:.1f} s",
+                f"{wall + fit_wall:.0f} s",
+                f"{memory / 1e9:.2f} GB",
+                f"{told / 1e6:,.0f} MB",
+                f"{size / 1e6:,.0f} MB",
+            ]
+        )
+        heads = ["cells", "measure, CPU", "least squares, CPU", "wall", "memory"]
+        table([*heads, "disk, told before", "disk"], rows)
+
+
+SECTIONS: dict[str, Callable[[], None]] = {"parts": parts, "growth": growth}
 
 
 def main() -> None:
     names = sys.argv[1:]
     if names[:1] == ["one-run"]:
         parts_of_one_run(names[1], int(names[2]))
+        return
+    if names[:1] == ["one-growth"]:
+        growth_of_one_run(int(names[1]), int(names[2]))
         return
     print(__doc__)
     for name in names or SECTIONS:
