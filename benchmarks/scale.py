@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 import psephos as ps
+from benchmarks.dual_query import plot
 from benchmarks.measure import table
 from psephos.kernel.parts.runners import Processes, Runner
 from psephos.kernel.parts.spark_runner import SparkRunner
@@ -149,7 +150,7 @@ WHO = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 def growth() -> None:
     """One block at the leaves, by processes of this machine."""
     print("\n## Growth of parts\n")
-    rows = []
+    rows, points = [], []
     for count, cells in GROWTH:
         command = [sys.executable, "-m", "benchmarks.scale", "one-growth", str(count), str(cells)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -165,8 +166,11 @@ def growth() -> None:
                 f"{size / 1e6:,.0f} MB",
             ]
         )
+        points.append((count * cells, cpu, fit_cpu))
         heads = ["cells", "measure, CPU", "least squares, CPU", "wall", "memory"]
         table([*heads, "disk, told before", "disk"], rows)
+    lines = ["measure", "least squares"]
+    plot("scale_growth", "cells", points, lines, "CPU seconds", log=True)
 
 
 SECTIONS: dict[str, Callable[[], None]] = {"parts": parts, "growth": growth}

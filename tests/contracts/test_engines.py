@@ -239,6 +239,11 @@ def test_all_engines_count_as_the_rules_say(kind, folder, rows, request):
         np.testing.assert_array_equal(
             source.count(DOMAIN, *request), slow_count(DOMAIN, in_text(rows), *request)
         )
+    names, *others = request
+    if names:
+        counts = source.count(DOMAIN, *request).reshape(-1)
+        cells = source.row_cells(DOMAIN, names, *others)
+        np.testing.assert_array_equal(np.bincount(cells, minlength=counts.size), counts)
 
 
 @st.composite
@@ -562,6 +567,9 @@ def test_the_words_of_an_engine_that_fails_reach_the_owner_alone(where):
         source.conjunctions(DOMAIN, Conjunctions([[2]], [[1]]), (), None)
     assert caught.value.__cause__ is caught.value.__context__ is None
     assert "secret" not in str(caught.value)
+    with pytest.raises(SourceError, match="could not be counted") as caught:
+        source.row_cells(DOMAIN, ("age",), (), None)
+    assert caught.value.__cause__ is caught.value.__context__ is None
     with (
         pytest.raises(SourceError, match="could not be counted") as caught,
         in_one_state(source) as held,
