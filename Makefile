@@ -51,6 +51,7 @@ bench: .venv/ready ## the measured claims, each beside its reference
 	$(BIN)/python -m benchmarks.noise
 	$(BIN)/python -m benchmarks.ledger
 	$(BIN)/python -m benchmarks.counting
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.engines
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.selection
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.gaussian
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.reconstruct

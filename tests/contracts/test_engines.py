@@ -153,6 +153,23 @@ class Pages:
         return pa.Table.from_batches([] if batch is None else [batch], self.reader.schema)
 
 
+class Plain:
+    """A DB-API connection, which gives rows of Python's objects."""
+
+    def __init__(self, connection):
+        self.connection = connection
+
+    def cursor(self):
+        return Plain(self.connection.cursor())
+
+    def execute(self, text):
+        self.connection.execute(text)
+        self.description = self.connection.description
+
+    def fetchmany(self, rows):
+        return self.connection.fetchmany(min(rows, 2))
+
+
 ENGINES = {
     "csv": lambda table, folder: as_engine(separated(table, folder / "rows.csv")),
     "tsv": lambda table, folder: as_engine(separated(table, folder / "rows.tsv")),
@@ -168,6 +185,9 @@ ENGINES = {
     "query": lambda table, folder: as_engine(ConnectedTable(connected(table), "the rows")),
     "pages": lambda table, folder: as_engine(
         ConnectedTable(Pages(connected(table)), ("main", "the rows"))
+    ),
+    "rows": lambda table, folder: as_engine(
+        ConnectedTable(Plain(connected(table)), ("main", "the rows"))
     ),
     "minimal": lambda table, folder: as_engine(Minimal(table)),
     "minimal, kept": lambda table, folder: as_engine(Minimal(table, version=1)),

@@ -1,5 +1,9 @@
 """DuckDB files and connections as sources: what is read, what is refused, and in which words."""
 
+import math
+import sqlite3
+from datetime import datetime, timedelta, timezone
+
 import duckdb
 import pytest
 
@@ -7,7 +11,9 @@ import psephos as ps
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.engines import ConnectedTable, DuckdbTable, as_source
+from psephos.engines.databases import _entry_text
 from psephos.errors import DomainError, SourceError
+from psephos.kernel.unit import Cap
 
 AGE = Domain.of(age=Attribute.integers(0, 3))
 
@@ -86,6 +92,34 @@ def test_a_connection_that_cannot_be_read_is_told_without_its_words():
         ConnectedTable("postgresql://host", "people")
     with pytest.raises(DomainError, match="the table is written"):
         ConnectedTable(connection, ())
+
+
+def test_any_connection_of_the_db_api_is_read_as_texts(tmp_path):
+    connection = sqlite3.connect(tmp_path / "town.sqlite", check_same_thread=False)
+    connection.execute('CREATE TABLE "the people" (age, who)')
+    entries = [(1, "p"), (2.0, "q"), ("3", b"q"), (None, None), ("secret", 4)]
+    connection.executemany('INSERT INTO "the people" VALUES (?, ?)', entries)
+    source = as_source(ConnectedTable(connection, "the people"))
+    assert source.count(AGE, ("age",), (), None).tolist() == [0, 1, 1, 1]
+    assert source.count(AGE, ("age",), (), Cap("who", 1)).tolist() == [0, 1, 1, 0]
+    report = ps.check(source, AGE)
+    assert report.rows == 5
+    assert "'secret' (1)" in str(report)
+
+
+def test_a_connection_of_one_thread_alone_is_refused():
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE people (age)")
+    with pytest.raises(SourceError, match=r"check_same_thread=False") as caught:
+        as_source(ConnectedTable(connection, "people"))
+    assert caught.value.__context__ is None
+
+
+def test_moments_of_rows_are_told_in_utc():
+    zone = timezone(timedelta(hours=9))
+    entries = [datetime(2020, 2, 29, 1, tzinfo=zone), datetime(2020, 2, 29, 1), math.nan, 7.0, True]
+    texts = [_entry_text(entry) for entry in entries]
+    assert texts == [b"2020-02-28 16:00:00+00:00", b"2020-02-29 01:00:00", b"nan", b"7.0", b"True"]
 
 
 class Lost:

@@ -9,12 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import psephos as ps
+from psephos.engines.duckdb import row_cache
 from psephos.release import preflight, run
 from psephos.release.preflight import check_release, create_ledger, is_checked
 from psephos.release.request import Job
 from psephos.release.run import release
 from psephos.release.verify import verify
-from tests.engines.postgres_cluster import fill_table, run_sql
+from tests.engines.postgres_cluster import PASSWORD, fill_table, run_sql
 from tests.release.conftest import RELEASE, people, write_job
 from tests.release.test_sources import table
 
@@ -160,4 +161,32 @@ def test_what_is_paid_for_and_answered_is_written_whatever_the_data_are_now(tmp_
     monkeypatch.undo()
     csv(tmp_path)[1]()
     release(place)
+    assert len(history(place)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("live", [postgres], indirect=True)
+def test_a_server_that_ends_all_connections_half_way_costs_one_charge(live, monkeypatch):
+    """The snapshot is gone with its connection: what is left cannot be read as if it were there."""
+    place, _ = live
+    store = run.store_request
+    end = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    )
+
+    def ended(*facts):
+        store(*facts)
+        run_sql(end)
+
+    monkeypatch.setattr(row_cache, "MOST_BYTES", 0)  # nothing is left of the check's reading
+    monkeypatch.setattr(run, "store_request", ended)
+    with pytest.raises(ps.SourceError, match="could not be counted") as caught:
+        release(place)
+    assert PASSWORD not in str(caught.value)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    assert len(history(place)) == 1
+    bundle = release(place)
+    assert verify(bundle.path).ok
+    assert abs(rows_in(bundle) - 600) < 500
     assert len(history(place)) == 1

@@ -1,4 +1,4 @@
-"""Tables of databases: DuckDB files, and connections that hand over Arrow batches.
+"""Tables of databases: DuckDB files, and connections that hand over Arrow batches or rows.
 
 The remote side runs `SELECT needed columns` and nothing else. No cast is asked of it that could
 fail on an entry, since it would quote the entry.
@@ -6,9 +6,12 @@ fail on an entry, since it would quote the entry.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from psephos.engines.duckdb.arrow import BATCH_ROWS
 from psephos.engines.duckdb.clean_text import quote
 from psephos.engines.duckdb.rows import connect
 from psephos.engines.files import file_state
+from psephos.engines.frames import encoded
 from psephos.engines.protocol import Batches, Columns
 from psephos.errors import DomainError, SourceError
 
@@ -141,7 +145,10 @@ class DuckdbBatches:
 
 
 class ConnectedTable:
-    """A table behind a connection that yields Arrow batches: of ADBC, DuckDB or Databricks.
+    """A table behind an open connection: of ADBC, DuckDB, Databricks, or of any DB-API driver.
+
+    What comes as Arrow batches is read by its types; rows of other drivers are Python's objects,
+    which are read as their texts, some hundred thousand rows at a time.
 
     The rows are those that the connection sees. Let it be in a read-only transaction that sees one
     state of the table (REPEATABLE READ, or what the database calls it) until the release is done;
@@ -149,7 +156,8 @@ class ConnectedTable:
 
     Args:
         connection: an open connection whose cursors have `fetch_record_batch` (ADBC),
-            `fetchmany_arrow` (Databricks), or a connection of duckdb
+            `fetchmany_arrow` (Databricks) or `fetchmany` (DB-API), or a connection of duckdb; other
+            threads must be able to use it
         table: the name of the table or view, or its parts: ("schema", "table")
         mark: what stands around names in this database's SQL, such as ` in MySQL
     """
@@ -169,12 +177,18 @@ class ConnectedTable:
         self._table = ".".join(identifier(part, mark) for part in parts)
 
     def columns(self) -> Columns:
+        cursor = _unless_it_fails(self._connection.cursor)
+        if cursor is not None and _unless_it_fails(lambda: _elsewhere(self._connection)) is None:
+            raise SourceError(
+                "this connection can be used by the thread that opened it alone, and rows are read "
+                "by others; open it for all (sqlite3.connect(..., check_same_thread=False))"
+            )
         schema = _unless_it_fails(self._schema)
         if schema is None:  # outside the handler, and without the database's words
             raise SourceError(
                 f"the table {self._table} cannot be read over this connection: it is not there, "
-                "you may not read it, the connection is closed or yields no Arrow batches (have "
-                "ADBC, duckdb, Databricks); try SELECT * FROM it yourself"
+                "you may not read it, or the connection is closed; try SELECT * FROM it yourself, "
+                "and see what your database puts around names (ConnectedTable(..., mark='`'))"
             )
         return Columns(tuple(schema.names), schema)
 
@@ -230,6 +244,8 @@ def _arrow_reader(connection: Any, query: str, cursors: ExitStack) -> pa.RecordB
     cursor.execute(query)
     if hasattr(cursor, "fetch_record_batch"):
         return cursor.fetch_record_batch()
+    if not hasattr(cursor, "fetchmany_arrow"):
+        return _texts_of_rows(cursor)
     first = cursor.fetchmany_arrow(BATCH_ROWS)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -239,6 +255,37 @@ def _arrow_reader(connection: Any, query: str, cursors: ExitStack) -> pa.RecordB
             table = cursor.fetchmany_arrow(BATCH_ROWS)
 
     return pa.RecordBatchReader.from_batches(first.schema, batches())
+
+
+def _texts_of_rows(cursor: Any) -> pa.RecordBatchReader:
+    """Rows of a DB-API cursor, every entry as its text: drivers need not tell types."""
+    schema = pa.schema([(column[0], pa.large_string()) for column in cursor.description])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        while rows := cursor.fetchmany(BATCH_ROWS):
+            columns = [
+                [_entry_text(entry) for entry in column] for column in zip(*rows, strict=True)
+            ]
+            arrays = [pa.array(column, pa.large_binary()) for column in columns]
+            texts = [array.view(pa.large_string()) for array in arrays]
+            yield pa.RecordBatch.from_arrays(texts, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _entry_text(entry: Any) -> bytes | None:
+    """The text of an entry; moments are told in UTC, and NaN is no missing entry."""
+    if isinstance(entry, datetime) and entry.tzinfo is not None:
+        entry = entry.astimezone(UTC)
+    if isinstance(entry, float) and math.isnan(entry):
+        return b"nan"
+    return str(entry).encode() if type(entry) is float else encoded(entry)
+
+
+def _elsewhere(connection: Any) -> Any:
+    """A cursor, asked for by another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(connection.cursor).result()
 
 
 def _close(cursor: Any) -> None:

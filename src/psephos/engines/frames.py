@@ -123,11 +123,11 @@ def _texts(entries: Any) -> pa.Array:
         return pa.array(entries, type=pa.large_string(), from_pandas=True)
     except Exception:  # noqa: BLE001 - some entry is no text
         pass
-    column = pa.array([_encoded(entry) for entry in entries], type=pa.large_binary())
+    column = pa.array([encoded(entry) for entry in entries], type=pa.large_binary())
     return column.view(pa.large_string())
 
 
-def _encoded(entry: Any) -> bytes | None:
+def encoded(entry: Any) -> bytes | None:
     """The text of an entry, as bytes that may not be UTF-8; what has no text is missing."""
     if type(entry) not in (str, int):
         try:  # as it would be read in a column of text
