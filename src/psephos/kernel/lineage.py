@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, NamedTuple
@@ -53,17 +53,32 @@ class Node:
     parent: Node | None = None
     kind: Kind = "step"
     factor: int = 1
+    state: Hashable = None
+    """Of the root: which rows it has now; those of another state are other rows."""
     _spent: Fraction = field(default=Fraction(0))
-    _process: tuple[int, int] = field(default_factory=process)
+    _counted: Hashable = None
 
     @property
     def spent(self) -> Fraction:
-        """Known to this process alone: a forked child starts from nothing and pays in full."""
-        return self._spent if self._process == process() else Fraction(0)
+        """Known to this process alone, of one state of the rows: any other pays in full.
+
+        Privacy: a row lies in one part of a split in each state, and may lie in another part in
+        the next, so that the maximum covers one state (tests/kernel/test_states.py).
+        """
+        return self._spent if self._counted == self._now() else Fraction(0)
 
     @spent.setter
     def spent(self, total: Fraction) -> None:
-        self._spent, self._process = total, process()
+        self._spent, self._counted = total, self._now()
+
+    def _now(self) -> Hashable:
+        *_, root = self.line()
+        return process(), root.state
+
+    def at(self, state: Hashable) -> None:
+        """Say which state of the rows requests are made in from here on."""
+        *_, root = self.line()
+        root.state = state
 
     def line(self) -> Iterator[Node]:
         """This node and those it was made from, up to the root."""

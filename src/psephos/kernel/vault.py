@@ -6,7 +6,7 @@ then count, draw, store, and only then return what stands (see `Ledger._charge`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from threading import RLock
 from typing import Any
 
@@ -57,6 +57,7 @@ class Vault:
         self.kept: dict[Any, Array] = {}
         self.game: tuple[Names, Conjunctions | None, str] = ((), None, "")
         self.turns: dict[tuple[int, int], Any] = {}
+        self.state_of_rows: Callable[[], Hashable] = self._state_of_rows
 
     def over(self, source: Source, domain: Domain, unit: Unit | None = None) -> Vault:
         """The same ledger over another table; its requests wait for the same turn.
@@ -64,8 +65,19 @@ class Vault:
         `unit` is what neighbours of the other table differ in, if that is less than here.
         """
         vault = Vault(source, domain, self.ledger, self.draws, unit or self.unit)
-        vault.turns = self.turns
+        vault.turns, vault.state_of_rows = self.turns, self.state_of_rows
         return vault
+
+    def _state_of_rows(self) -> Hashable:
+        """What tells the rows' state from others: fixed for arrays, new each time if unknown."""
+        told = getattr(type(self.source), "state", None)
+        if not callable(told):
+            return None
+        try:
+            state: Hashable = told(self.source)
+        except Exception:  # noqa: BLE001 - an engine's words may hold an entry
+            state = None
+        return object() if state is None else state
 
     def counts(self, names: Names, keep: Cells) -> Array:
         """Counts over some attributes; asked for only after a charge."""
@@ -184,6 +196,7 @@ class Vault:
             if turn._is_owned():  # this very thread is in the middle of another request
                 raise RefusedError("a request is being made; ask again once it is answered")
             with turn:
+                node.at(self.state_of_rows())
                 rises = node.rises(price.amount)
                 booked = Budget(price.currency, rises[-1].by)
                 words = {"label": label, "schema": self.schema}

@@ -213,6 +213,10 @@ class Reader:
         """What tells the rows' state from others, of the state that is held; None: nothing does."""
         return self.engine.version() if self._held is None else self._held.version
 
+    def state(self) -> Hashable | None:
+        """What tells the rows' state from others, a held one from all; None: nothing does."""
+        return self.engine.version() if self._held is None else self._held
+
     @contextmanager
     def in_one_state(self) -> Iterator[Reader]:
         """The same table as it is now: until the block ends, all counts see the same rows.
