@@ -257,7 +257,11 @@ def inverse_factor(gram: Array) -> Array | None:
     """H with H Hᵀ = G⁻¹, by Cholesky; None where G is not safely positive definite."""
     size = float(np.abs(gram).sum(axis=0).max(initial=0.0))
     factor, failed = lapack.dpotrf(gram, lower=1)
-    if failed or lapack.dpocon(factor, size, uplo="L")[0] < SAFE_CONDITION:
+    pivots = np.diagonal(factor) ** 2
+    # The estimate of dpocon may overlook a column that depends on the others; its pivot does not.
+    if failed or pivots.min(initial=np.inf) < SAFE_CONDITION * pivots.max(initial=0.0):
+        return None
+    if lapack.dpocon(factor, size, uplo="L")[0] < SAFE_CONDITION:
         return None
     return np.asarray(np.tril(lapack.dtrtri(factor, lower=1)[0]).T)
 

@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 from numpy.random import Generator
 
+from psephos.errors import TooLargeError
 from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Matrix
 from psephos.matrix.columns import gram_diagonal, select_columns
@@ -329,7 +330,10 @@ def _even_gram(queries: Sequence[Matrix]) -> GramOperator:
 
 def _affordable(union: LevelUnion, factors: Sequence[Factor]) -> bool:
     """Can all blocks of all parts be held, and inverted many times?"""
-    sizes = [union.axis_sizes(i, factors) for i in range(len(union.axes))]
+    try:
+        sizes = [union.axis_sizes(i, factors) for i in range(len(union.axes))]
+    except TooLargeError:  # an attribute is too long to be taken apart; other operators go on
+        return False
     entries = math.prod(sum(count * b * b for b, count in runs) for runs in sizes)
     work = math.prod(sum(count * b**3 for b, count in runs) for runs in sizes)
     return entries <= MOST_ENTRIES and 4 * work <= LONGEST_STEP
