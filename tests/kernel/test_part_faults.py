@@ -87,9 +87,10 @@ class Stumbling:
             yield perform(job, task, Draws())
 
 
-def test_files_of_failed_attempts_are_swept_and_cannot_be_read(place):
+def test_files_of_failed_attempts_are_swept_and_cannot_be_read(place, monkeypatch):
     stumbling = Stumbling(3)
-    measurement = measured(place, stumbling)
+    monkeypatch.setattr(InProcess, "run", lambda _, job, tasks: stumbling.run(job, tasks))
+    measurement = measured(place)
     is_whole(measurement, place)
     lost = {receipt.name for receipt in stumbling.left_behind}
     assert not lost & sealed_files(place)

@@ -29,9 +29,10 @@ from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.closed_handle import CELLS_LIMIT, ClosedHandle
 from psephos.kernel.lineage import Node
+from psephos.kernel.parts.admission import admitted_runner
 from psephos.kernel.parts.law import level_weights, part_noise
 from psephos.kernel.parts.measurement import PartMeasurement, check_complete
-from psephos.kernel.parts.runners import InProcess, Processes, Runner
+from psephos.kernel.parts.runners import Runner
 from psephos.kernel.parts.seal import manifest, receipts_of, settle, sweep
 from psephos.kernel.parts.task import PartJob
 from psephos.kernel.parts.tasks import tasks_of
@@ -43,8 +44,6 @@ from psephos.matrix import Matrix
 from psephos.values import Array
 
 NUMBERED_CELLS = 1 << 60
-LITTLE_WORK = 1 << 25
-"""Up to so many bytes of answers, other processes take longer to start than the work does."""
 
 
 class ProtectedParts(ClosedHandle):
@@ -101,7 +100,8 @@ class ProtectedParts(ClosedHandle):
             spend: what all of it costs, whatever the number of parts
             folder: an existing folder of this request's own, for the sealed answers
             key: the request's name in the ledger; asking again shows the same answers
-            runner: who performs the tasks; if None, processes of this machine where it is worth it
+            runner: Processes or SparkRunner, who perform the tasks; if None, processes of this
+                machine where it is worth it
 
         Privacy: see `law` for the noise, and above for who may read what.
         """
@@ -111,10 +111,7 @@ class ProtectedParts(ClosedHandle):
         place = os.path.realpath(a_path(folder, "a folder of parts", SourceError))
         needed = self.bytes_on_disk(admitted, list(levels))
         simulated = self._vault.draws.simulation
-        alone = InProcess(self._vault.draws)
-        performer = (
-            alone if simulated else runner or (Processes() if needed > LITTLE_WORK else alone)
-        )
+        performer = admitted_runner(runner, needed, self._vault.draws)
         mark = gate.fingerprint("measure parts", self._node.path, admitted, levels, spend)
 
         def draw() -> Array:
