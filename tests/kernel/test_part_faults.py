@@ -181,6 +181,17 @@ def test_two_drivers_at_once_show_one_answer(place):
     is_whole(measured(place), place)
 
 
+def test_requests_that_share_a_folder_leave_each_other_alone(place):
+    first = measured(place)
+    answers = first.answers_of(1, 0, PARTS)
+    asked = {"weights": [0, 1], "spend": ps.epsilon("1/4"), "folder": place / "parts"}
+    others = [parts_of(place).measure(Identity(3), key=key, **asked) for key in ("b", None)]
+    assert (measured(place).answers_of(1, 0, PARTS) == answers).all()
+    for other in others:
+        assert other.answers_of(1, 0, PARTS).shape == (PARTS, 3)
+    assert len(sealed_files(place)) == 3 * len(first.receipts)
+
+
 @pytest.mark.parametrize("fault", ["altered", "missing", "swapped", "cut"])
 def test_a_part_that_is_not_what_was_stored_is_refused(place, fault):
     measurement = measured(place)

@@ -42,10 +42,19 @@ class PartReceipt(NamedTuple):
     sha256: str
 
 
-def sealed(answers: Array, level: int, start: int, stop: int, folder: str) -> PartReceipt:
+def file_prefix(dataset_id: str, key: str | None) -> str:
+    """What the names of a request's files begin with: requests may share a folder."""
+    if key is None:
+        return secrets.token_hex(8)
+    return gate.fingerprint(dataset_id, gate.text(key, "a key"))[:16]
+
+
+def sealed(
+    answers: Array, level: int, start: int, stop: int, folder: str, prefix: str
+) -> PartReceipt:
     """Write answers to a new file in a folder; they are on disk when this returns."""
     data = answers.astype("<i8", copy=False).tobytes()
-    key, name = AESGCM.generate_key(256), secrets.token_hex(16) + SUFFIX
+    key, name = AESGCM.generate_key(256), prefix + secrets.token_hex(16) + SUFFIX
     descriptor = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file:
         file.write(AESGCM(key).encrypt(NONCE, data, name.encode()))
@@ -82,10 +91,10 @@ def receipts_of(numbers: Array) -> tuple[PartReceipt, ...]:
     return tuple(PartReceipt(*each) for each in gate.from_bytes(numbers.astype(np.uint8).tobytes()))
 
 
-def sweep(receipts: Iterable[PartReceipt], folder: str) -> None:
-    """Remove every sealed file that no receipt names: draws that nobody may see."""
+def sweep(receipts: Iterable[PartReceipt], folder: str, prefix: str) -> None:
+    """Remove every sealed file of a request that no receipt names: draws that nobody may see."""
     standing = {receipt.name for receipt in receipts}
-    for path in Path(folder).glob(f"*{SUFFIX}"):
+    for path in Path(folder).glob(f"{prefix}*{SUFFIX}"):
         if path.name not in standing:
             path.unlink(missing_ok=True)
 
