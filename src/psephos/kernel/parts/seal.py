@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,6 +27,9 @@ from psephos.values import Array
 
 SUFFIX = ".sealed"
 NONCE = bytes(12)
+TAG_BYTES = 16
+NAME, HEX = re.compile(r"[0-9a-f]{48}\.sealed"), re.compile("[0-9a-f]{64}")
+RECEIPT_TYPES = [int, int, int, str, str, str]
 
 
 class PartReceipt(NamedTuple):
@@ -63,21 +67,23 @@ def sealed(
     return PartReceipt(level, start, stop, name, key.hex(), hashlib.sha256(data).hexdigest())
 
 
-def opened(receipt: PartReceipt, folder: str) -> Array:
-    """The answers behind a receipt; refused if they are gone, or not those that were written."""
+def opened(receipt: PartReceipt, folder: str, answers: int) -> Array:
+    """So many answers of each part behind a receipt; refused if they are not those written."""
+    place, parts = Path(folder, receipt.name), receipt.stop - receipt.start
+    size, plain = 8 * parts * answers, None
     try:
-        data = Path(folder, receipt.name).read_bytes()
-        plain = AESGCM(bytes.fromhex(receipt.key)).decrypt(NONCE, data, receipt.name.encode())
+        if place.is_file() and place.stat().st_size == size + TAG_BYTES:
+            key, data = bytes.fromhex(receipt.key), place.read_bytes()
+            plain = AESGCM(key).decrypt(NONCE, data, receipt.name.encode())
     except (OSError, InvalidTag):
-        plain = b""
-    if hashlib.sha256(plain).hexdigest() != receipt.sha256:
+        pass
+    if plain is None or hashlib.sha256(plain).hexdigest() != receipt.sha256:
         raise LedgerError(
             f"the answers of parts {receipt.start} to {receipt.stop - 1} of level {receipt.level} "
             f"({receipt.name}) are missing, or not those that were stored. They may have been "
             "seen, so they are not drawn again: bring the folder back from a copy"
         )
-    parts = receipt.stop - receipt.start
-    return np.frombuffer(plain, "<i8").astype(np.int64, copy=False).reshape(parts, -1)
+    return np.frombuffer(plain, "<i8").astype(np.int64, copy=False).reshape(parts, answers)
 
 
 def manifest(receipts: Iterable[PartReceipt]) -> Array:
@@ -87,8 +93,19 @@ def manifest(receipts: Iterable[PartReceipt]) -> Array:
 
 
 def receipts_of(numbers: Array) -> tuple[PartReceipt, ...]:
-    """The receipts of a manifest."""
-    return tuple(PartReceipt(*each) for each in gate.from_bytes(numbers.astype(np.uint8).tobytes()))
+    """The receipts of a manifest; refused if it holds anything else, such as other paths."""
+    given = gate.from_bytes(numbers.astype(np.uint8).tobytes())
+    if type(given) is not tuple or not all(map(_is_receipt, given)):
+        raise LedgerError("a manifest of parts holds what is no receipt; it was changed")
+    return tuple(PartReceipt(*each) for each in given)
+
+
+def _is_receipt(given: object) -> bool:
+    if type(given) is not tuple or [type(each) for each in given] != RECEIPT_TYPES:
+        return False
+    level, start, stop, name, key, sha256 = given
+    texts = NAME.fullmatch(name) and HEX.fullmatch(key) and HEX.fullmatch(sha256)
+    return level >= 0 and 0 <= start < stop and texts is not None
 
 
 def sweep(receipts: Iterable[PartReceipt], folder: str, prefix: str) -> None:
