@@ -87,9 +87,10 @@ class Stumbling:
             yield perform(job, task, Draws())
 
 
-def test_files_of_failed_attempts_are_swept_and_cannot_be_read(place):
+def test_files_of_failed_attempts_are_swept_and_cannot_be_read(place, monkeypatch):
     stumbling = Stumbling(3)
-    measurement = measured(place, stumbling)
+    monkeypatch.setattr(InProcess, "run", lambda _, job, tasks: stumbling.run(job, tasks))
+    measurement = measured(place)
     is_whole(measurement, place)
     lost = {receipt.name for receipt in stumbling.left_behind}
     assert not lost & sealed_files(place)
@@ -178,6 +179,17 @@ def test_two_drivers_at_once_show_one_answer(place):
     sums = {process.communicate(timeout=120)[0] for process in both}
     assert len(sums) == 1
     is_whole(measured(place), place)
+
+
+def test_requests_that_share_a_folder_leave_each_other_alone(place):
+    first = measured(place)
+    answers = first.answers_of(1, 0, PARTS)
+    asked = {"weights": [0, 1], "spend": ps.epsilon("1/4"), "folder": place / "parts"}
+    others = [parts_of(place).measure(Identity(3), key=key, **asked) for key in ("b", None)]
+    assert (measured(place).answers_of(1, 0, PARTS) == answers).all()
+    for other in others:
+        assert other.answers_of(1, 0, PARTS).shape == (PARTS, 3)
+    assert len(sealed_files(place)) == 3 * len(first.receipts)
 
 
 @pytest.mark.parametrize("fault", ["altered", "missing", "swapped", "cut"])

@@ -12,6 +12,7 @@ from hypothesis import given
 import psephos as ps
 from psephos.domain.part_tree import PartTree
 from psephos.errors import LedgerError, RefusedError, ShapeError
+from psephos.kernel.gate import to_bytes
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.parts import law
 from psephos.kernel.parts.law import level_weights, part_noise
@@ -224,3 +225,28 @@ def test_a_manifest_that_misses_a_run_is_refused(tmp_path):
     for wrong in (receipts[1:], (*receipts, receipts[0])):
         with pytest.raises(LedgerError, match="each once"):
             replace(measurement, manifest=manifest(wrong))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": "/dev/zero"}, {"name": "../x.sealed"}, {"key": "x"}, {"sha256": ""}, {"level": "0"}],
+)
+def test_a_manifest_of_something_else_than_receipts_is_refused(tmp_path, change):
+    parts = simulated(np.ones(24, dtype=int)).parts("state", "county")
+    asked = {"weights": [1, 0, 0], "spend": ps.epsilon("1"), "folder": tmp_path}
+    measurement = parts.measure(QUERY, **asked)
+    (receipt,) = measurement.receipts
+    with pytest.raises(LedgerError, match="what is no receipt"):
+        replace(measurement, manifest=manifest([receipt._replace(**change)]))
+    with pytest.raises(LedgerError, match="what is no receipt"):
+        receipts_of(np.frombuffer(to_bytes((1, 2)), np.uint8))
+
+
+def test_a_file_of_another_length_is_not_read(tmp_path):
+    parts = simulated(np.ones(24, dtype=int)).parts("state", "county")
+    asked = {"weights": [1, 0, 0], "spend": ps.epsilon("1"), "folder": tmp_path}
+    measurement = parts.measure(QUERY, **asked)
+    with (tmp_path / measurement.receipts[0].name).open("r+b") as file:
+        file.truncate(1 << 42)  # it takes no room, and would fill any memory
+    with pytest.raises(LedgerError, match="not those that were stored"):
+        measurement.answers_of(0, 0, 1)

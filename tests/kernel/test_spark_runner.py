@@ -23,6 +23,14 @@ place, short_runs = faults.place, faults.short_runs
 SAFE = {"spark.speculation": "false", "spark.io.encryption.enabled": "true"}
 
 
+@pytest.fixture(autouse=True)
+def sessions():
+    """Stand-ins are taken for sessions of pyspark."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spark_session, "is_session", lambda session: session is not None)
+        yield
+
+
 @dataclass
 class Executors:
     """A session whose tasks run here; `twice` performs each of them two times."""
@@ -40,7 +48,8 @@ class Executors:
 
     def parallelize(self, items, slices):
         assert len(items) == slices
-        return Spread([each for each in items for _ in range(1 + self.twice)], self.waves)
+        times = 1 + (self.twice and len(items) > 1)  # the look at the session is one item
+        return Spread([each for each in items for _ in range(times)], self.waves)
 
 
 @dataclass
@@ -85,7 +94,7 @@ def test_executors_have_the_same_psephos(monkeypatch, place):
     monkeypatch.undo()
     monkeypatch.setattr(faults.law, "TASK_NUMBERS", 12)
     runner = SparkRunner(Executors())
-    versions = iter(["1.0"])  # the driver is asked first, then the executor of each task
+    versions = iter(["1.0"] * 3)  # the session is looked at, then come the driver and each task
     monkeypatch.setattr(spark_runner, "_version", lambda: next(versions, "1.1"))
     with pytest.raises(SourceError, match="Spark could not perform"):
         measured(place, runner)
@@ -96,7 +105,7 @@ def test_second_receipts_are_dropped(place):
     runner = SparkRunner(Executors())
     runner.session.twice = True
     measurement = measured(place, runner)
-    assert runner.session.waves == [1, 20]
+    assert runner.session.waves == [1, 1, 20]  # sessions are looked at again before a charge
     is_whole(measurement, place)
 
 
@@ -104,7 +113,7 @@ def test_tasks_are_handed_over_in_waves(place, monkeypatch):
     monkeypatch.setattr(spark_runner, "WAVE_BYTES", 1)
     runner = SparkRunner(Executors())
     is_whole(measured(place, runner), place)
-    assert runner.session.waves == [1] * 11
+    assert runner.session.waves == [1] * 12
     assert list(spark_runner._waves([])) == []
 
 

@@ -29,10 +29,11 @@ from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.closed_handle import CELLS_LIMIT, ClosedHandle
 from psephos.kernel.lineage import Node
+from psephos.kernel.parts.admission import admitted_runner
 from psephos.kernel.parts.law import level_weights, part_noise
 from psephos.kernel.parts.measurement import PartMeasurement, check_complete
-from psephos.kernel.parts.runners import InProcess, Processes, Runner
-from psephos.kernel.parts.seal import manifest, receipts_of, settle, sweep
+from psephos.kernel.parts.runners import Runner
+from psephos.kernel.parts.seal import file_prefix, manifest, receipts_of, settle, sweep
 from psephos.kernel.parts.task import PartJob
 from psephos.kernel.parts.tasks import tasks_of
 from psephos.kernel.parts.worker import DISK_FULL
@@ -43,8 +44,6 @@ from psephos.matrix import Matrix
 from psephos.values import Array
 
 NUMBERED_CELLS = 1 << 60
-LITTLE_WORK = 1 << 25
-"""Up to so many bytes of answers, other processes take longer to start than the work does."""
 
 
 class ProtectedParts(ClosedHandle):
@@ -99,9 +98,10 @@ class ProtectedParts(ClosedHandle):
             query: what each part is asked, over the cells inside a part
             weights: one for each level of the tree, the whole first; 0 leaves a level out
             spend: what all of it costs, whatever the number of parts
-            folder: an existing folder of this request's own, for the sealed answers
+            folder: an existing folder for the sealed answers
             key: the request's name in the ledger; asking again shows the same answers
-            runner: who performs the tasks; if None, processes of this machine where it is worth it
+            runner: Processes or SparkRunner, who perform the tasks; if None, processes of this
+                machine where it is worth it
 
         Privacy: see `law` for the noise, and above for who may read what.
         """
@@ -111,10 +111,10 @@ class ProtectedParts(ClosedHandle):
         place = os.path.realpath(a_path(folder, "a folder of parts", SourceError))
         needed = self.bytes_on_disk(admitted, list(levels))
         simulated = self._vault.draws.simulation
-        alone = InProcess(self._vault.draws)
-        performer = (
-            alone if simulated else runner or (Processes() if needed > LITTLE_WORK else alone)
-        )
+        # Play money has one name for all data sets.
+        prefix = file_prefix(self._vault.ledger.dataset_id, None if simulated else key)
+        job = PartJob(admitted, noise, place, prefix)
+        performer = admitted_runner(runner, needed, self._vault.draws)
         mark = gate.fingerprint("measure parts", self._node.path, admitted, levels, spend)
 
         def draw() -> Array:
@@ -123,7 +123,7 @@ class ProtectedParts(ClosedHandle):
             source, cap = cast("RowSource", self._vault.source), self._vault.ledger.unit.cap
             rows = source.row_cells(self._vault.domain, names, self._keep, cap)
             tasks = tasks_of(rows, admitted, self._tree, levels)
-            receipts = tuple(sorted(performer.run(PartJob(admitted, noise, place), tasks)))
+            receipts = tuple(sorted(performer.run(job, tasks)))
             check_complete(receipts, self._tree, levels, admitted)
             settle(place)
             return manifest(receipts)
@@ -132,8 +132,7 @@ class ProtectedParts(ClosedHandle):
             raise SourceError("the folder for the parts' answers is not there; make it first")
         label = f"{admitted!r} in each part of {self._tree}"
         used, numbers = self._vault.request(self._node, mark, price, key, label, draw)
-        receipts = receipts_of(numbers)
-        sweep(receipts, place)
+        sweep(receipts_of(numbers), place, prefix)
         return PartMeasurement(
             dataset_id=self._vault.ledger.dataset_id,
             lineage=self._node.path,

@@ -59,18 +59,21 @@ class PartMeasurement:
         """Runs of parts of a level in their order: the first part's number, a row for each part."""
         for receipt in self.receipts:
             if receipt.level == level:
-                yield receipt.start, opened(receipt, self.folder)
+                yield receipt.start, self._opened(receipt)
 
     def answers_of(self, level: int, start: int, stop: int) -> Array:
         """The answers of some parts of a level, a row for each."""
         rows = [
-            opened(receipt, self.folder)[max(start - receipt.start, 0) : stop - receipt.start]
+            self._opened(receipt)[max(start - receipt.start, 0) : stop - receipt.start]
             for receipt in self.receipts
             if receipt.level == level and receipt.start < stop and start < receipt.stop
         ]
         if not rows:
             raise RefusedError(f"level {self.tree.names[level]!r} has no answers of these parts")
         return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+    def _opened(self, receipt: PartReceipt) -> Array:
+        return opened(receipt, self.folder, self.query.shape[0])
 
     def __repr__(self) -> str:
         kind = "Simulated measurement" if self.simulation else "Measurement"

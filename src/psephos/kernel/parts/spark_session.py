@@ -46,6 +46,8 @@ NO_SESSION = (
 def context_of(session: Any) -> Any:
     """The SparkContext of a session that may perform tasks; refused if it may not."""
     try:
+        if not is_session(session):
+            raise TypeError
         context = session.sparkContext
         settings = context.getConf()
         values = {name: str(settings.get(name, "false")).lower() for name in REQUIRED}
@@ -61,6 +63,15 @@ def context_of(session: Any) -> Any:
                 f"start it with {REQUIRED[name]}, or take SparkRunner.start()"
             )
     return context
+
+
+def is_session(session: Any) -> bool:
+    """Is it one of pyspark's own? Tasks, which hold rows, are given to nobody else."""
+    if find_spec("pyspark") is None:
+        return False
+    from pyspark.sql import SparkSession
+
+    return type(session) is SparkSession
 
 
 def started(master: str | None) -> Any:

@@ -26,22 +26,26 @@ LARGEST_WORD = (1 << 63) - 1
 
 
 class PartJob(NamedTuple):
-    """What all tasks share: the query of every part, the noise of each level, where files go."""
+    """What all tasks share: the query of every part, the noise of each level, where files go.
+
+    `prefix` is what the names of a request's files begin with.
+    """
 
     query: Query
     noise: tuple[tuple[Noise, ...], ...]
     folder: str
+    prefix: str
 
     def to_bytes(self) -> bytes:
         """For another process."""
         laws = tuple(tuple([_written(law) for law in level]) for level in self.noise)
-        return gate.to_bytes((self.query, laws, self.folder))
+        return gate.to_bytes((self.query, laws, self.folder, self.prefix))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PartJob:
         """What `to_bytes` wrote."""
-        query, laws, folder = gate.from_bytes(data)
-        return cls(query, tuple(tuple([_read(law) for law in level]) for level in laws), folder)
+        query, laws, *place = gate.from_bytes(data)
+        return cls(query, tuple(tuple([_read(law) for law in level]) for level in laws), *place)
 
 
 class PartTask(NamedTuple):
@@ -76,7 +80,7 @@ def perform(job: PartJob, task: PartTask, draws: Draws) -> PartReceipt:
         _noisy(answers(block.matrix, columns).T, law, draws)
         for block, law in zip(job.query.blocks, job.noise[task.level], strict=True)
     ]
-    return sealed(_joined(noisy), task.level, task.start, task.stop, job.folder)
+    return sealed(_joined(noisy), *task[:3], job.folder, job.prefix)
 
 
 def _noisy(true: Array, law: Noise, draws: Draws) -> Array:

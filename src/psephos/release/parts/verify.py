@@ -21,7 +21,6 @@ from psephos.kernel import gate
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import root_name
 from psephos.kernel.measurement import pack
-from psephos.kernel.parts.seal import opened
 from psephos.release.files import json_text, read_json, sha256_of
 from psephos.release.parts.bundle import (
     ANSWERS_FOLDER,
@@ -152,8 +151,9 @@ def _ledger(bundle: PartsBundle, ledger: Ledger | str | os.PathLike[str]) -> str
 def _answers(bundle: PartsBundle) -> str:
     """Does every sealed file hold what its receipt says?"""
     measurement = bundle.measurement
-    for receipt in measurement.receipts:
-        opened(receipt, measurement.folder)
+    for level in measurement.measured:
+        for _ in measurement.answers(level):
+            pass
     return f"{len(measurement.receipts):,} sealed files hold the answers that the ledger stored"
 
 

@@ -1,0 +1,90 @@
+"""Runners that come from a caller: tasks hold counts, and a runner says who draws the noise."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import psephos as ps
+from psephos.errors import RefusedError
+from psephos.kernel.parts.runners import InProcess, Processes
+from psephos.kernel.parts.spark_runner import SparkRunner
+from psephos.kernel.scores.mechanisms import Draws
+from psephos.matrix import Identity
+
+SEEN = []
+
+
+class Looking:
+    def run(self, job, tasks):
+        SEEN.extend(tasks)
+        yield from InProcess(Draws()).run(job, SEEN)
+
+
+class LookingProcesses(Processes):
+    run = Looking.run
+
+
+class LookingSession:
+    """Answers whatever is asked of a session, and sees what its executors are given."""
+
+    def __getattr__(self, name):
+        return lambda *items: SEEN.extend(items) or self
+
+    @property
+    def sparkContext(self):
+        return self
+
+    def getConf(self):
+        return {"spark.io.encryption.enabled": "true"}
+
+    def collect(self):
+        return [ps.__version__]
+
+
+class Silent(Draws):
+    def noise(self, noise, size):
+        return np.zeros(size, dtype=np.int64)
+
+
+@pytest.fixture
+def asked(tmp_path):
+    path = tmp_path / "people.ledger"
+    ledger = ps.Ledger.create(
+        path, dataset="people", unit=ps.add_remove_row(), budget=ps.epsilon("1")
+    )
+    table = ps.protect(pa.table({"a": [0, 1], "x": [0, 1]}), ps.Domain.of(a=2, x=500), ledger=path)
+    SEEN.clear()
+
+    def measure(runner):
+        spent = {"spend": ps.epsilon("1/10"), "folder": tmp_path}
+        return table.parts("a").measure(Identity(500), weights=[0, 1], runner=runner, **spent)
+
+    return measure, ledger
+
+
+def changed():
+    runner = Processes(1)
+    object.__setattr__(runner, "run", Looking().run)
+    return runner
+
+
+@pytest.mark.parametrize("runner", [Looking(), LookingProcesses(1)])
+def test_strange_runners_are_refused_before_the_charge(asked, runner):
+    measure, ledger = asked
+    with pytest.raises(RefusedError, match="have Processes and SparkRunner"):
+        measure(runner)
+    assert not SEEN
+    assert ledger.spent().amount == 0
+
+
+def test_strange_sessions_are_refused():
+    with pytest.raises(RefusedError, match="takes a SparkSession"):
+        SparkRunner(LookingSession())
+
+
+def test_what_a_runner_holds_is_not_what_performs(asked):
+    measure, _ = asked
+    measure(changed())
+    assert not SEEN
+    answers = measure(InProcess(Silent())).answers_of(1, 0, 2)
+    assert (answers != 0).sum() > 10, "noise of scale 10 on 1,000 cells, two of which have a row"
