@@ -89,6 +89,7 @@ def fill_table(name, table):
 
     with dbapi.connect(server()) as connection:
         with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout TO '2s'")  # an open snapshot keeps its table
             cursor.adbc_ingest(name, table, mode="replace")
         connection.commit()
     return f"{server()}/{name.replace(' ', '%20')}"
