@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import shutil
 
 import numpy as np
@@ -173,6 +174,62 @@ def test_what_was_changed_is_told(released, what):
     }
     (bundle.path / "manifest.json").write_text(json.dumps(manifest))
     assert not ps.verify(bundle.path).ok
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("format", 8, "has format 8"),
+        ("simulation", True, "it was charged"),
+        ("simulation", 0, "'simulation' makes no sense"),
+        ("psephos", "<b>", "'psephos' makes no sense"),
+        ("weights", [10000], "'weights.0' makes no sense"),
+        ("files", None, "'files' makes no sense"),
+        ("note", "x", "'note' does not belong there"),
+        ("errors", [], "errors in the manifest do not follow"),
+    ],
+)
+def test_a_manifest_says_nothing_else(released, key, value, words):
+    _, bundle = released
+    manifest = {**bundle.manifest, key: value}
+    (bundle.path / "manifest.json").write_text(json.dumps(manifest))
+    result = CliRunner().invoke(app, ["verify", str(bundle.path)], env={"COLUMNS": "1000"})
+    assert result.exit_code
+    assert words in " ".join(result.output.split())
+
+
+def test_errors_that_the_manifest_tells_are_worked_out_again(released):
+    _, bundle = released
+    bundle.manifest["errors"][3]["rmse"] /= 2
+    (bundle.path / "manifest.json").write_text(json.dumps(bundle.manifest))
+    assert "errors in the manifest do not follow" in str(ps.verify(bundle.path))
+
+
+@pytest.mark.parametrize("where", ["answers/deeper", "estimate/deeper", "tables"])
+def test_files_and_pipes_that_do_not_belong_are_told(released, where):
+    _, bundle = released
+    file = next(iter((bundle.path / "answers").iterdir()))
+    (bundle.path / where).mkdir(exist_ok=True)
+    if where == "tables":
+        os.mkfifo(bundle.path / where / "pipe")
+    else:
+        shutil.copy(file, bundle.path / where / file.name)
+    bundle.manifest["files"][f"{where}/{file.name}"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    (bundle.path / "manifest.json").write_text(json.dumps(bundle.manifest))
+    (check,) = [each for each in ps.verify(bundle.path).checks if each.name == "files"]
+    assert not check.ok
+
+
+def test_tables_that_would_fill_the_memory_are_not_read(released):
+    _, bundle = released
+    place = next(bundle.path.glob("tables/*/level=county/*.parquet"))
+    table = pq.read_table(place, partitioning=None)
+    pq.write_table(table, place, compression="zstd")
+    manifest = bundle.manifest
+    name = place.relative_to(bundle.path).as_posix()
+    manifest["files"][name] = hashlib.sha256(place.read_bytes()).hexdigest()
+    (bundle.path / "manifest.json").write_text(json.dumps(manifest))
+    assert "is packed otherwise than it was written" in str(ps.verify(bundle.path))
 
 
 def test_a_second_run_charges_nothing(released):

@@ -56,6 +56,7 @@ REQUESTS_FOLDER = "requests"
 REQUEST_FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
 AmountShape = Annotated[list[str], Field(min_length=2, max_length=2)]
 """A currency, and an exact amount of it as text."""
+VersionText = Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+!-]{0,40}$")]
 SHAPE_CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
@@ -499,7 +500,7 @@ class SyntheticShape(JsonShape):
 class ReleaseShape(JsonShape):
     """What the manifests of all formats say of a release."""
 
-    psephos: Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+!-]{0,40}$")]
+    psephos: VersionText
     title: str
     fingerprint: str
     noise: str

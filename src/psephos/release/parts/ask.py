@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from psephos.errors import PsephosError, ReleaseError
-from psephos.release.files import sha256_of
+from psephos.release.files import report_damage, sha256_of
 from psephos.release.parts.bundle import PartPath, PartsBundle
 from psephos.release.parts.tables import part_rows_of
 from psephos.release.spec.tables import Table
@@ -33,8 +33,9 @@ def ask_parts(
         dialect: of the SQL; DuckDB's if left out
     """
     for name in ("release.json", "receipts.bin", "strategy.bin"):
-        if sha256_of(bundle.path / name) != bundle.manifest["files"].get(name):
-            raise ReleaseError(f"{bundle.path / name} has changed since the release")
+        with report_damage(bundle.path / name):
+            if sha256_of(bundle.path / name) != bundle.manifest["files"].get(name):
+                raise ReleaseError(f"{bundle.path / name} has changed since the release")
     domain = bundle.job.workload.domain
     tables = read_sql(domain, sql, dialect=dialect)
     merged, blocks = merge_attributes(domain, tables)

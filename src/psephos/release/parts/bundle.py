@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
+from pydantic import Field
 
 from psephos.domain.part_tree import PartTree
 from psephos.errors import ReleaseError, a_path
@@ -35,7 +36,15 @@ from psephos.release.files import read_bytes, read_json, report_damage
 from psephos.release.parts.estimates import PartEstimates, answers_of_cells, half_width_factor
 from psephos.release.parts.tables import level_folder
 from psephos.release.request import Job
-from psephos.release.requests import read_receipt, spend_of
+from psephos.release.requests import (
+    BUNDLE_FORMAT,
+    AmountShape,
+    JsonShape,
+    VersionText,
+    check_shape,
+    read_receipt,
+    spend_of,
+)
 from psephos.release.spec.file import checked_release
 from psephos.release.spec.tables import Table
 from psephos.strategy import select
@@ -62,12 +71,19 @@ class PartsBundle:
         manifest = read_json(place / "manifest.json")
         if not isinstance(manifest, dict) or manifest.get("kind") != PARTS_KIND:
             raise ReleaseError(f"{place} is no release in parts; open it with Bundle.open")
+        if manifest.get("format") != BUNDLE_FORMAT:
+            raise ReleaseError(
+                f"{place} has format {manifest.get('format')!r:.20}, and this psephos reads "
+                f"{BUNDLE_FORMAT} of releases in parts; use the one that wrote it"
+            )
+        check_shape(manifest, PartsManifestShape, place / "manifest.json")
         return cls(place, manifest)
 
     @property
     def simulation(self) -> bool:
         """Is it a rehearsal on made-up data?"""
-        return bool(self.manifest["simulation"])
+        simulated: bool = self.manifest["simulation"]
+        return simulated
 
     @cached_property
     def job(self) -> Job:
@@ -199,6 +215,36 @@ class PartsBundle:
     def __repr__(self) -> str:
         kind = "rehearsal in parts" if self.simulation else "release in parts"
         return f"PartsBundle({self.manifest['name']!r}, {kind}: {self.tree} at {self.spend})"
+
+
+class PartErrorShape(JsonShape):
+    """The error of a table in the parts of a level."""
+
+    table: str
+    level: str
+    parts: int
+    numbers: int
+    rmse: float
+
+
+class PartsManifestShape(JsonShape):
+    """manifest.json of a release in parts."""
+
+    format: int
+    kind: Literal["parts"]
+    name: str
+    title: str
+    simulation: bool
+    edition: str
+    psephos: VersionText
+    fingerprint: str
+    key: str
+    lineage: list[str]
+    spend: AmountShape
+    levels: dict[str, int]
+    weights: list[Annotated[str, Field(pattern=r"^[0-9]{1,12}$")]]
+    errors: list[PartErrorShape]
+    files: dict[str, str]
 
 
 def is_in_parts(path: str | os.PathLike[str]) -> bool:

@@ -25,6 +25,8 @@ from psephos.strategy.level_plan import LevelPlan, PartTables, choose_levels
 from psephos.strategy.strategy import Strategy
 from psephos.workload.workload import Workload
 
+REHEARSED_KEY = "rehearsal in parts"
+
 
 @dataclass(frozen=True)
 class PartTableError:

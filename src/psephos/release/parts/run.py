@@ -20,7 +20,7 @@ from psephos.kernel.parts.runners import Runner
 from psephos.kernel.protected import ProtectedTable
 from psephos.protect import protect, simulate
 from psephos.release.parts.bundle import PartsBundle
-from psephos.release.parts.plan import PartsForecast, forecast_parts, store_plan
+from psephos.release.parts.plan import REHEARSED_KEY, PartsForecast, forecast_parts, store_plan
 from psephos.release.parts.write import write_parts
 from psephos.release.preflight import check_ledger, one_state, open_ledger, require_check
 from psephos.release.request import Job
@@ -29,7 +29,6 @@ from psephos.release.rules_record import check_rules, record_rules, rule_keys
 from psephos.release.selection import selection_folder
 from psephos.release.synthetic_rows import synthetic_rows
 
-REHEARSED_KEY = "rehearsal in parts"
 BYTES_PER_ROW = 60
 """Of a table of parts, about, as Parquet."""
 

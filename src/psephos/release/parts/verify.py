@@ -15,13 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
 
 from psephos.kernel import gate
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import root_name
 from psephos.kernel.measurement import pack
-from psephos.release.files import json_text, read_json, sha256_of
+from psephos.release.files import json_text, read_json, read_parquet, sha256_of
 from psephos.release.parts.bundle import (
     ANSWERS_FOLDER,
     ESTIMATE_FOLDER,
@@ -29,11 +28,19 @@ from psephos.release.parts.bundle import (
     request_name,
 )
 from psephos.release.parts.estimates import KINDS, PartEstimates
+from psephos.release.parts.plan import REHEARSED_KEY, PartsForecast
 from psephos.release.parts.published import published_runs
-from psephos.release.parts.tables import PART_NUMBERS, level_folder, part_rows, run_file
+from psephos.release.parts.tables import (
+    PART_NUMBERS,
+    TABLES_FOLDER,
+    level_folder,
+    part_rows,
+    run_file,
+)
 from psephos.release.requests import check_charge, receipt_of
 from psephos.release.verification import Verification, WrongError, verification
 from psephos.release.write import release_json
+from psephos.strategy.level_plan import LevelPlan, PartTables
 
 CLOSE = 1e-7
 """How far real numbers may be from those worked out here, as a share of the largest."""
@@ -62,8 +69,15 @@ def _files(bundle: PartsBundle) -> str:
             raise WrongError(f"{file.relative_to(bundle.path)} is a link to somewhere else")
         if file.is_file():
             there.add(file.relative_to(bundle.path).as_posix())
+        elif not file.is_dir():
+            raise WrongError(f"{file.relative_to(bundle.path)} is no file")
     there.discard("manifest.json")
-    strange = [name for name in sorted(there | set(marks)) if not _belongs(bundle, name)]
+    places = _places(bundle)
+    strange = [
+        name
+        for name in sorted(there | set(marks))
+        if name not in places and not name.startswith(f"{TABLES_FOLDER}/")
+    ]
     faults = [f"{name} is missing" for name in sorted(set(marks) - there)]
     faults += [f"{name} is not in the manifest" for name in sorted(there - set(marks))]
     faults += [f"{name} does not belong here" for name in strange]
@@ -75,16 +89,12 @@ def _files(bundle: PartsBundle) -> str:
     return f"{len(marks):,} files, every hash as the manifest has it"
 
 
-def _belongs(bundle: PartsBundle, name: str) -> bool:
-    folder = Path(name).parts[0]
-    if folder == ANSWERS_FOLDER:
-        names = {receipt.name for receipt in bundle.measurement.receipts}
-        return Path(name).name in names
+def _places(bundle: PartsBundle) -> set[str]:
+    """Where files lie, apart from tables."""
+    answers = {f"{ANSWERS_FOLDER}/{receipt.name}" for receipt in bundle.measurement.receipts}
     levels = range(len(bundle.tree.names) - 1)
-    stored = {f"{kind}-{level}.npy" for kind in KINDS for level in levels}
-    if folder == ESTIMATE_FOLDER:
-        return Path(name).name in stored
-    return folder == "tables" or name in SINGLE_FILES
+    stored = {f"{ESTIMATE_FOLDER}/{kind}-{level}.npy" for kind in KINDS for level in levels}
+    return {*SINGLE_FILES, *answers, *stored}
 
 
 def _request(bundle: PartsBundle) -> str:
@@ -105,6 +115,8 @@ def _request(bundle: PartsBundle) -> str:
     if bundle.spend != job.budget:
         raise WrongError(f"{bundle.spend} was spent, release.json says {job.budget}")
     if bundle.simulation:
+        if bundle.receipt["charge"] or manifest["key"] != REHEARSED_KEY:
+            raise WrongError("the manifest says that it is a rehearsal, and it was charged")
         return "a rehearsal of what release.json asks"
     if manifest["key"] != job.key:
         raise WrongError("the key is not that of this request")
@@ -162,9 +174,11 @@ def _tables(bundle: PartsBundle) -> str:
     with tempfile.TemporaryDirectory() as work:
         estimates = PartEstimates(bundle.measurement, Path(work))
         _check_estimate(bundle, estimates)
+        _check_errors(bundle)
         names, numbers = set(), 0
         for name, rows in _worked_out(bundle, estimates, Path(work)):
-            _compare(name, pa.parquet.read_table(bundle.path / name, partitioning=None), rows)
+            stored = read_parquet(bundle.path / name, (rows.schema,), rows.num_rows)
+            _compare(name, stored, rows)
             names.add(name)
             numbers += rows.num_rows
     listed = {name for name in bundle.manifest["files"] if name.startswith("tables/")}
@@ -197,9 +211,19 @@ def _check_estimate(bundle: PartsBundle, estimates: PartEstimates) -> None:
                 raise WrongError(f"estimate/{kind}-{level}.npy does not follow from the answers")
 
 
+def _check_errors(bundle: PartsBundle) -> None:
+    """Are the errors that the manifest tells those of this query, these weights and this spend?"""
+    tables = PartTables.levels_alike(bundle.tree, bundle.job.workload)
+    plan = LevelPlan(tables, bundle.strategy, bundle.measurement.weights)
+    ours = [vars(error) for error in PartsForecast(bundle.job, plan, bundle.spend).errors]
+    theirs = bundle.manifest["errors"]
+    rmse = [np.array([error["rmse"] for error in errors]) for errors in (ours, theirs)]
+    same = [{**error, "rmse": 0} for error in ours] == [{**error, "rmse": 0} for error in theirs]
+    if not same or not _close(*rmse):
+        raise WrongError("the errors in the manifest do not follow from the query and the spend")
+
+
 def _compare(name: str, stored: pa.Table, rows: pa.Table) -> None:
-    if stored.column_names != rows.column_names or stored.num_rows != rows.num_rows:
-        raise WrongError(f"{name} has other columns or rows than its table")
     for column in rows.column_names:
         theirs, ours = stored[column], rows[column]
         if column not in PART_NUMBERS:
