@@ -119,6 +119,31 @@ def test_parts_are_named_by_their_way(released):
         bundle.table("ages")
 
 
+def test_all_levels_of_a_table_are_one_data_set(released):
+    _, bundle = released
+    whole = pq.read_table(bundle.path / "tables" / "sex-by-age").to_pandas()
+    assert set(whole["level"]) == {"all", "state", "county"}
+    assert (whole[whole["level"] == "county"]["county"] != "total").all()
+    assert (whole[whole["level"] != "county"]["county"] == "total").all()
+    assert "county" not in bundle.table("sex by age", "state").column_names
+
+
+def test_answers_that_were_paid_for_and_are_gone_are_told(released):
+    folder, bundle = released
+    shutil.rmtree(bundle.path)
+    for place in folder.glob(".psephos/*.answers"):
+        shutil.rmtree(place)
+    with pytest.raises(ps.PsephosError, match="put that folder back"):
+        ps.release(folder)
+
+
+def test_an_attribute_that_is_also_a_level_is_told(folder):
+    place = folder / "release.toml"
+    place.write_text(place.read_text() + '[schema.state]\nvalues = ["North", "South"]\n')
+    with pytest.raises(ReleaseError, match="an attribute and a level of 'county'"):
+        ps.Job.read(folder)
+
+
 def test_a_release_verifies_and_answers_questions(released):
     folder, bundle = released
     result = ps.verify(bundle.path, ledger=folder / "people.ledger")
@@ -326,6 +351,7 @@ def test_bad_files_are_told_with_their_place(folder, old, new, words):
     [
         ("county,state\nc0,North,x\n", "line 2 .* 3 entries"),
         ("county\n", "1 lines"),
+        ("county,state\nc0,\n", "line 2 .* empty"),
         ("county,county\na,b\n", "a heading for each column"),
     ],
 )

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
+from pyarrow.fs import LocalFileSystem
 
 from psephos.engines.duckdb.arrow import BATCH_ROWS, COLUMNS_CHANGED, native_entry, native_kind
 from psephos.engines.duckdb.clean_text import quote
@@ -238,8 +239,12 @@ class ArrowDataset:
         schema = self._dataset.schema.remove_metadata()
         return Columns(tuple(schema.names), schema)
 
-    def version(self) -> None:
-        """Nothing tells when its files have changed."""
+    def version(self) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+        """The states of its files, if it has files of this machine; else nothing tells."""
+        files = getattr(self._dataset, "files", None)
+        if files is None or not isinstance(self._dataset.filesystem, LocalFileSystem):
+            return None
+        return tuple((str(file), file_state(Path(file))) for file in files)
 
     def snapshot(self) -> AbstractContextManager[ArrowDataset]:
         return nullcontext(self)

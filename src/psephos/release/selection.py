@@ -152,7 +152,7 @@ def _search(job: Job, workload: Workload, progress: Progress | None, thorough: b
         "time_limit": selection.time_limit,
         "progress": progress,
         "effort": selection.effort,
-        "interruptible": True,
+        "interruptible": thorough,  # a release that is stopped while it searches spends nothing
     }
     if thorough:
         options |= {"restarts": THOROUGH_RESTARTS, "effort": None, "time_limit": THOROUGH_SECONDS}

@@ -20,6 +20,14 @@ def inner_domain(domain: Domain, file: ReleaseFile) -> Domain:
         tree = PartTree.of(domain, file.by)
     except PsephosError as error:
         raise ReleaseError(f"by: {error}") from None
+    for name in tree.attributes:
+        coarser = {level.name for level in domain[name].levels}
+        twice = [each for each in tree.attributes if each in coarser]
+        if twice:
+            raise ReleaseError(
+                f"by: {twice[0]!r} is an attribute and a level of {name!r}; take [schema."
+                f"{twice[0]}] out if the level is meant, or rename the level"
+            )
     inner = [name for name in domain.names if name not in tree.attributes]
     if not inner:
         raise ReleaseError(

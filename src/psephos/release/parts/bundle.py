@@ -161,18 +161,22 @@ class PartsBundle:
         number, place = self.place(level, part)
         folder = self.path / level_folder(self.job.table_files[table.name], self.tree.names[number])
         rows = pa.dataset.dataset(folder, format="parquet")
+        finer = self.tree.names[number + 1 :]
+        columns = [name for name in rows.schema.names if name not in finer]
         if place is None:
-            return rows.to_table()
+            return rows.to_table(columns=columns)
         words = self.tree.labels(number)[place]
         condition = None
         for column, word in zip(self.tree.names[1:], words, strict=False):
             each = pa.dataset.field(column).cast(pa.string()) == word
             condition = each if condition is None else condition & each
-        return rows.to_table(filter=condition)
+        return rows.to_table(columns=columns, filter=condition)
 
     def place(self, level: str, part: PartPath) -> tuple[int, int | None]:
         """The number of a level and of a part in it; None for all parts of the level."""
         words = [w.strip() for w in part.split("/")] if isinstance(part, str) and part else part
+        if words and level:
+            raise ReleaseError("name a part or a level, not both; a part's level is known")
         if words:
             return self.tree.part(list(words))
         if not level:

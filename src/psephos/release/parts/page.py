@@ -84,7 +84,8 @@ def _whole(forecast: PartsForecast, index: int, folder: Path) -> dict[str, objec
     table = forecast.job.tables[index]
     place = folder / level_folder(forecast.job.table_files[table.name], forecast.tree.names[0])
     rows = pa.parquet.read_table(next(iter(sorted(place.iterdir()))))
-    labels = [name for name in rows.column_names if name not in PART_NUMBERS]
+    parts = (*PART_NUMBERS, *forecast.tree.names)
+    labels = [name for name in rows.column_names if name not in parts]
     shown = rows.slice(0, SHOWN_ROWS).to_pylist()
     lines = []
     for row in shown:

@@ -12,6 +12,7 @@ from psephos.domain.part_tree import PartTree
 from psephos.release.labels import table_labels
 from psephos.release.request import Job
 from psephos.release.spec.tables import Table
+from psephos.report.points import TOTAL
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
@@ -32,10 +33,15 @@ def run_file(parts: range) -> str:
 def part_rows(
     job: Job, tree: PartTree, table: Table, level: int, parts: range, numbers: dict[str, Array]
 ) -> pa.Table:
-    """The rows of a table of some parts of a level, of the columns of all tables."""
+    """The rows of a table as its file has them: finer parts than the level's are totals."""
     queries = table.rows(job.workload)
     columns = {name: values[:, queries] for name, values in numbers.items()}
-    return part_rows_of(job.workload, tree, table, level, parts, columns)
+    rows = part_rows_of(job.workload, tree, table, level, parts, columns)
+    # The files of all levels have the same columns, so that they are read as one data set.
+    for finer in range(level + 1, len(tree.names)):
+        total = _labelled([TOTAL], np.zeros(rows.num_rows))
+        rows = rows.add_column(finer - 1, tree.names[finer], total)
+    return rows
 
 
 def part_rows_of(

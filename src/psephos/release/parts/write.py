@@ -88,6 +88,12 @@ def _write_inputs(
     (draft / ANSWERS_FOLDER).mkdir()
     for each in measurement.receipts:
         file, name = Path(measurement.folder, each.name), draft / ANSWERS_FOLDER / each.name
+        if not file.exists():
+            raise ReleaseError(
+                f"this release was paid for, and its sealed answers are not in "
+                f"{measurement.folder}: put that folder back from a copy. They may have been "
+                "seen, so they are not drawn again"
+            )
         try:
             os.link(file, name)
         except OSError:  # of another disk, or one without such names

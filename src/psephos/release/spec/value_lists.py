@@ -50,6 +50,8 @@ def _read_in(name: str, entry: dict[str, Any], folder: Path) -> dict[str, Any]:
                 f"{where}: line {number} of {place} has {len(line)} entries, and there are "
                 f"{len(heads)} headings"
             )
+        if not all(line):
+            raise ReleaseError(f"{where}: line {number} of {place} has an empty entry")
         for head, group in zip(heads[1:], line[1:], strict=True):
             levels[head].setdefault(group, []).append(line[0])
     twice = set(levels) & set(rest.get("levels", {}))
