@@ -290,6 +290,29 @@ def test_a_run_that_was_cut_short_goes_on(folder, monkeypatch, place):
     assert not list(folder.glob(".bundle.draft-*"))
 
 
+@pytest.mark.parametrize("level", ["s" * 300, "a/../../../../up", "land / state"])
+def test_levels_may_have_any_name(folder, level):
+    for place in (folder / "release.toml", folder / "counties.csv"):
+        place.write_text(place.read_text().replace("state", level))
+    bundle = ps.rehearse(folder, rows=50)
+    assert ps.verify(bundle.path).ok
+    assert bundle.table("everyone", level).num_rows == 3
+    assert len(list(bundle.path.glob("tables/*/level=*/*.parquet"))) == 6
+
+
+@pytest.mark.parametrize("name", ["estimate/estimates-0.npy", "receipts.bin"])
+def test_nothing_is_answered_from_files_that_changed(folder, name):
+    bundle = ps.rehearse(folder, rows=50)
+    place, sql = bundle.path / name, "SELECT COUNT(*) FROM people WHERE age >= 5"
+    data = place.read_bytes()
+    place.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(ReleaseError, match="has changed since the release"):
+        ps.ask_parts(bundle, sql)
+    place.unlink()
+    with pytest.raises(ReleaseError, match="is damaged"):
+        ps.ask_parts(bundle, sql)
+
+
 def test_a_rehearsal_opens_nothing(folder):
     (folder / "people.csv").unlink()
     bundle = ps.rehearse(folder, rows=500)
