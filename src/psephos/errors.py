@@ -145,9 +145,12 @@ def a_path(path: object, what: str, kind: type[PsephosError]) -> str:
     >>> a_path("people.ledger", "a ledger", LedgerError)
     'people.ledger'
     """
-    if not isinstance(path, str | bytes | os.PathLike) or "\0" in os.fsdecode(path):
+    # Read once, and as plain text: a subclass of str could answer otherwise later.
+    usable = isinstance(path, str | bytes | os.PathLike)
+    text = str.__str__(os.fsdecode(path)) if usable else "\0"  # type: ignore[arg-type]
+    if "\0" in text:
         raise kind(f"{what} is a path, got {path!r}")
-    return os.fsdecode(path)
+    return text
 
 
 def name_list(names: object, most: int = 12) -> str:

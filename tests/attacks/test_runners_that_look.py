@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 import psephos as ps
-from psephos.errors import RefusedError
+from psephos.errors import RefusedError, SourceError, a_path
 from psephos.kernel.parts.runners import InProcess, Processes
 from psephos.kernel.parts.spark_runner import SparkRunner
 from psephos.kernel.scores.mechanisms import Draws
@@ -88,3 +88,26 @@ def test_what_a_runner_holds_is_not_what_performs(asked):
     assert not SEEN
     answers = measure(InProcess(Silent())).answers_of(1, 0, 2)
     assert (answers != 0).sum() > 10, "noise of scale 10 on 1,000 cells, two of which have a row"
+
+
+class LookingPath(str):
+    """Runs whenever it is joined, and so in the midst of tasks."""
+
+    def __fspath__(self):
+        return self
+
+    def split(self, *_):
+        return [LookingPath(each) for each in str.split(self, *_)]
+
+    def __radd__(self, other):
+        return LookingPath(str.__add__(other, self))
+
+    def startswith(self, *given):
+        SEEN.append(given)
+        return str.startswith(self, *given)
+
+
+def test_paths_are_read_as_plain_text(tmp_path):
+    SEEN.clear()
+    assert type(a_path(LookingPath(tmp_path), "a folder", SourceError)) is str
+    assert not SEEN
