@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -123,6 +125,34 @@ def test_a_task_that_fails_always_is_told_and_costs_nothing_more(place, monkeypa
     monkeypatch.undo()
     monkeypatch.setattr(law, "TASK_NUMBERS", 12)
     is_whole(measured(place), place)
+
+
+def test_an_interruption_begins_no_further_task(monkeypatch):
+    """Ctrl-C ends what is in hand, and does not wait for all parts."""
+    taken, begun = [], threading.Event()
+
+    def tasks():
+        for number in range(1000):
+            taken.append(number)
+            yield number
+
+    def slow(_, number):
+        begun.set()
+        time.sleep(0.01)
+        return number
+
+    monkeypatch.setattr(runners._Worker, "__init__", lambda worker, job: None)
+    monkeypatch.setattr(runners._Worker, "__exit__", lambda *_: None)
+    monkeypatch.setattr(runners._Worker, "perform", slow)
+
+    def interrupted(*_):
+        begun.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("concurrent.futures.Future.result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(Processes(1).run(None, tasks()))
+    assert len(taken) < 100
 
 
 DRIVER = """

@@ -171,7 +171,7 @@ def test_runners_have_names(monkeypatch):
     for name in ("spark", "spark://host:7077", "yarn"):
         assert isinstance(runner_by_name(name), SparkRunner)
     assert masters == [None, "spark://host:7077", "yarn"]
-    for name in ("dask", "processes:many", "sparkle"):
+    for name in ("dask", "processes:many", "processes:²", "sparkle"):
         with pytest.raises(RefusedError, match=f"no runner '{name}'; have processes"):
             runner_by_name(name)
 

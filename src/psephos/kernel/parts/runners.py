@@ -91,8 +91,11 @@ class Processes:
                 raise
 
         with ThreadPoolExecutor(number) as pool:
-            for each in [pool.submit(guarded) for _ in range(number)]:
-                yield from each.result()
+            try:
+                for each in [pool.submit(guarded) for _ in range(number)]:
+                    yield from each.result()
+            finally:
+                failed.set()  # also where it is interrupted: no thread begins another task
 
 
 class _Worker:
@@ -153,7 +156,7 @@ class _Worker:
 def runner_by_name(name: str) -> Runner:
     """The runner that a command names: "processes", "processes:4", "spark", or a Spark cluster."""
     kind, _, number = name.partition(":")
-    if kind == "processes" and (number.isdigit() or not number):
+    if kind == "processes" and (number.isdecimal() or not number):
         return Processes(int(number or 0))
     if name == "spark" or name.startswith(CLUSTERS):
         return SparkRunner.start(None if name == "spark" else name)
