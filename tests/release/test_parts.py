@@ -265,6 +265,16 @@ def test_a_run_that_was_cut_short_goes_on(folder, monkeypatch, place):
     assert not list(folder.glob(".bundle.draft-*"))
 
 
+@pytest.mark.parametrize("level", ["s" * 300, "a/../../../../up", "land / state"])
+def test_levels_may_have_any_name(folder, level):
+    for place in (folder / "release.toml", folder / "counties.csv"):
+        place.write_text(place.read_text().replace("state", level))
+    bundle = ps.rehearse(folder, rows=50)
+    assert ps.verify(bundle.path).ok
+    assert bundle.table("everyone", level).num_rows == 3
+    assert len(list(bundle.path.glob("tables/*/level=*/*.parquet"))) == 6
+
+
 def test_a_rehearsal_opens_nothing(folder):
     (folder / "people.csv").unlink()
     bundle = ps.rehearse(folder, rows=500)

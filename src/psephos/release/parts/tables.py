@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from psephos.domain.part_tree import PartTree
+from psephos.release.files import marked_name
 from psephos.release.labels import table_labels
 from psephos.release.request import Job
 from psephos.release.spec.tables import Table
@@ -20,8 +21,11 @@ PART_NUMBERS = ("count", "consistent", "stderr", "low", "high")
 
 
 def level_folder(stem: str, level: str) -> Path:
-    """Where the files of a table's level lie in a bundle, as partitioned data sets have it."""
-    return Path(TABLES_FOLDER, stem, f"level={level}")
+    """Where the files of a table's level lie in a bundle, as partitioned data sets have it.
+
+    Names that no folder can have, or that lead elsewhere, are cleaned as those of tables are.
+    """
+    return Path(TABLES_FOLDER, stem, f"level={marked_name(level)}")
 
 
 def run_file(parts: range) -> str:
