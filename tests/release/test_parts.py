@@ -275,6 +275,19 @@ def test_levels_may_have_any_name(folder, level):
     assert len(list(bundle.path.glob("tables/*/level=*/*.parquet"))) == 6
 
 
+@pytest.mark.parametrize("name", ["estimate/estimates-0.npy", "receipts.bin"])
+def test_nothing_is_answered_from_files_that_changed(folder, name):
+    bundle = ps.rehearse(folder, rows=50)
+    place, sql = bundle.path / name, "SELECT COUNT(*) FROM people WHERE age >= 5"
+    data = place.read_bytes()
+    place.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(ReleaseError, match="has changed since the release"):
+        ps.ask_parts(bundle, sql)
+    place.unlink()
+    with pytest.raises(ReleaseError, match="is damaged"):
+        ps.ask_parts(bundle, sql)
+
+
 def test_a_rehearsal_opens_nothing(folder):
     (folder / "people.csv").unlink()
     bundle = ps.rehearse(folder, rows=500)

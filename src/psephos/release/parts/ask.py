@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from psephos.errors import PsephosError, ReleaseError
 from psephos.release.files import report_damage, sha256_of
-from psephos.release.parts.bundle import PartPath, PartsBundle
+from psephos.release.parts.bundle import ESTIMATE_FOLDER, PartPath, PartsBundle
 from psephos.release.parts.tables import part_rows_of
 from psephos.release.spec.tables import Table
 from psephos.workload.sql import merge_attributes, read_sql, sql_products
@@ -32,9 +32,11 @@ def ask_parts(
         part: one part, by its way from the whole, such as "Bavaria / Munich"
         dialect: of the SQL; DuckDB's if left out
     """
-    for name in ("release.json", "receipts.bin", "strategy.bin"):
+    marks = bundle.manifest["files"]
+    stored = [name for name in marks if name.startswith(f"{ESTIMATE_FOLDER}/")]
+    for name in ("release.json", "receipts.bin", "strategy.bin", *stored):
         with report_damage(bundle.path / name):
-            if sha256_of(bundle.path / name) != bundle.manifest["files"].get(name):
+            if sha256_of(bundle.path / name) != marks.get(name):
                 raise ReleaseError(f"{bundle.path / name} has changed since the release")
     domain = bundle.job.workload.domain
     tables = read_sql(domain, sql, dialect=dialect)
