@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from psephos.release.page_facts import budget_text, guarantee_of, unit_text
+from psephos.release.parts.estimates import half_width_factor
 from psephos.release.parts.plan import PartsForecast
 from psephos.release.parts.tables import PART_NUMBERS, level_folder
 from psephos.report.html import HtmlTable, render
@@ -87,9 +88,11 @@ def _whole(forecast: PartsForecast, index: int, folder: Path) -> dict[str, objec
     parts = (*PART_NUMBERS, *forecast.tree.names)
     labels = [name for name in rows.column_names if name not in parts]
     shown = rows.slice(0, SHOWN_ROWS).to_pylist()
+    confidence = float(forecast.job.file.output.confidence)
+    wide = half_width_factor(confidence, forecast.budget.currency)
     lines = []
     for row in shown:
-        half = (row["high"] - row["low"]) / 2
+        half = wide * row["stderr"]
         words = [str(row[name]) for name in labels] or ["all rows"]
         lines.append([*words, f"{row['count']:,}", plus_minus(half, digits_for(half))])
     heads = [*(labels or [""]), "count", "± noise"]

@@ -28,7 +28,8 @@ def published_runs(
     """All parts of all levels, from the whole down, in runs.
 
     Whole numbers carry the consistent number beside them, its standard error and its interval,
-    which is wide enough for the noise of the consistent number.
+    which is wide enough for the noise of the consistent number, cut at zero and extended to the
+    published one.
     """
     workload, fit = job.workload, estimates.fit
     errors = estimates.standard_errors(workload)
@@ -39,11 +40,12 @@ def published_runs(
     for level, start, stop, cells in whole_numbers_down(fit, [workload for _ in levels], folder):
         consistent = answers_of_cells(workload, fit.estimates(level, start, stop))
         stderr = np.outer(factors[level][start:stop], errors)
+        count = answers_of_cells(workload, cells)
         columns = {
-            "count": answers_of_cells(workload, cells),
+            "count": count,
             "consistent": consistent,
             "stderr": stderr,
-            "low": consistent - wide * stderr,
-            "high": consistent + wide * stderr,
+            "low": np.maximum(np.minimum(consistent - wide * stderr, count), 0.0),
+            "high": np.maximum(consistent + wide * stderr, count),
         }
         yield PublishedRun(level, range(start, stop), columns)

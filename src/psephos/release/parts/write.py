@@ -98,6 +98,7 @@ def _write_inputs(
             os.link(file, name)
         except OSError:  # of another disk, or one without such names
             shutil.copyfile(file, name)
+        name.chmod(0o644)  # the bundle holds the keys to them, too
 
 
 def _write_tables(
