@@ -38,7 +38,7 @@ def test_levels_are_nested_runs(states, sectors):
 def test_bad_trees_say_what_can_be_named():
     county = ps.Attribute.of(4).with_level("state", {"a": [0, 1], "b": [2, 3]})
     domain = ps.Domain.of(county=county, age=2)
-    with pytest.raises(DomainError, match="no level of one that is named after it; have county"):
+    with pytest.raises(DomainError, match="a level of 'county': name 'county' after it"):
         PartTree.of(domain, ("county", "state"))
     with pytest.raises(DomainError, match="'town'"):
         PartTree.of(domain, ("town",))

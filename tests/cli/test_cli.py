@@ -439,6 +439,24 @@ def test_an_interrupted_plan_shows_the_best_so_far(folder, monkeypatch):
     assert all(gain >= 1 and cells > 0 for _, gain, cells in calls)
 
 
+def test_a_release_that_is_interrupted_while_it_searches_spends_nothing(folder, monkeypatch):
+    text = (folder / "release.toml").read_text().replace('"opt_product"', '"hdmm"')
+    (folder / "release.toml").write_text(text)
+    assert run("check", folder, "--create-ledger").exit_code == 0
+    calls = []
+
+    def interrupt(watch, name, ratio):
+        calls.append(name)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("psephos.strategy.hdmm.search.Watch.tried", interrupt)
+    done = run("release", folder)
+    assert done.exit_code == 130
+    ledger = ps.Ledger.open(ps.Job.read(folder).ledger)
+    assert ledger.spent().amount == 0
+
+
 def test_progress_is_lines_where_there_is_no_terminal(capsys, monkeypatch):
     moments = iter([0.0, 1.0, 3.0, 4.0, 9.0])
     monkeypatch.setattr("psephos.cli.terminal.time.monotonic", lambda: next(moments))

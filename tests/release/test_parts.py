@@ -351,7 +351,7 @@ def test_intervals_are_wide_enough(folder):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('by = ["state", "county"]', 'by = ["town"]', "by: by names 'town'"),
+        ('by = ["state", "county"]', 'by = ["town"]', "by names 'town'"),
         ('by = ["state", "county"]', 'by = ["county", "sex", "age"]', "leaves no attribute"),
         ("[privacy]", 'zeros = ["age < 1"]\n[privacy]', "zeros: a release in parts"),
         ("[privacy]", "total = 5\n[privacy]", "total: a release in parts"),

@@ -484,6 +484,7 @@ def _show_parts_plan(as_json: bool, job: Job, budgets: list[Budget]) -> None:
     from psephos.cli.render_parts import rich_parts_plan
     from psephos.release.parts.plan import forecast_parts
     from psephos.release.parts.run import needed_bytes
+    from psephos.release.preflight import remaining_budget
 
     with progress(as_json) as say:
         plans = [
@@ -495,10 +496,15 @@ def _show_parts_plan(as_json: bool, job: Job, budgets: list[Budget]) -> None:
             for budget in budgets or (None,)
         ]
     plain = [{**plan.as_dict(), "bytes": needed_bytes(plan)} for plan in plans]
+    rest, note = remaining_budget(job), ""
+    for plan in plans:
+        if rest is not None and rest.currency == plan.budget.currency and plan.budget > rest:
+            note = f"this costs {plan.budget}, and {rest} is left in the ledger; lower [budget]"
     show(
         as_json,
-        plain if budgets else plain[0],
+        plain if budgets else {**plain[0], "shortage": note or None},
         *(rich_parts_plan(plan, needed_bytes(plan)) for plan in plans),
+        note,
     )
 
 

@@ -175,8 +175,12 @@ def _level(
 
 
 def _strange(domain: Domain, name: str) -> DomainError:
+    for attribute in domain.names:
+        if name in {level.name for level in domain[attribute].levels}:
+            return DomainError(
+                f"by names {name!r}, which is a level of {attribute!r}: name {attribute!r} after it"
+            )
     known = [*domain.names, *(level.name for a in domain.attributes for level in a.levels)]
     return DomainError(
-        f"by names {name!r}, which is no attribute, and no level of one that is named after it; "
-        f"have {name_list(known)}"
+        f"by names {name!r}, which is no attribute and no level of one; have {name_list(known)}"
     )

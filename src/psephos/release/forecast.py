@@ -42,6 +42,7 @@ from psephos.report.html import HtmlTable, notebook_html
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
+from psephos.workload.workload import Workload
 
 SECONDS_PER_ENTRY, REPORT_SECONDS = 1e-6, 3.0
 SECONDS_PER_FORMAT = {"xlsx": 2.2e-5, "jsonstat": 1.3e-6, "sdmx": 1e-6}
@@ -213,6 +214,7 @@ def forecast_measured(
     draws: int = 9999,
     progress: Progress | None = None,
     thorough: bool = False,
+    interruptible: bool = False,
 ) -> Forecast:
     """The error of every table if the best strategy is measured, and of rivals; no data.
 
@@ -222,12 +224,16 @@ def forecast_measured(
         draws: of simulated noise, for the widths of intervals
         progress: told the operator and its gain over Identity while the search runs
         thorough: search for minutes instead of seconds; what is found so is what will be measured
+        interruptible: end the search at Ctrl-C with the best so far
     """
     job = path if isinstance(path, Job) else Job.read(path)
     check_draw_count(draws)
     if budget is not None:
         _check_currency(job, budget)
-    priced = _priced_strategy(job, draws, progress, thorough=thorough)
+    search = partial(
+        strategy_for, progress=progress, thorough=thorough, interruptible=interruptible
+    )
+    priced = _priced_strategy(job, draws, search)
     return _forecast_of(job, priced, budget or priced.budget, draws)
 
 
@@ -240,19 +246,17 @@ def compare(job: Job, budgets: Sequence[Budget], draws: int = 9999) -> list[Fore
     """The same tables at several budgets, measured in the same way."""
     for budget in budgets:
         _check_currency(job, budget)
-    priced = _priced_strategy(job, draws, None)
+    priced = _priced_strategy(job, draws, strategy_for)
     return [_forecast_of(job, priced, budget, draws) for budget in budgets]
 
 
 def _priced_strategy(
-    job: Job, draws: int, progress: Progress | None, *, thorough: bool = False
+    job: Job, draws: int, search: Callable[[Job, Workload], Strategy]
 ) -> PricedStrategy:
     """What will be measured, and at what budget: the file's own, or the least for its targets."""
     job.check_past()
     if job.budget is not None:
-        strategy = strategy_for(job, job.workload, progress, thorough=thorough)
-        return PricedStrategy(strategy, job.budget, {}, {})
-    search = partial(strategy_for, progress=progress, thorough=thorough)
+        return PricedStrategy(search(job, job.workload), job.budget, {}, {})
     least = cheapest_strategy(job, draws, search)
     if not least.budget.amount:
         raise ReleaseError(

@@ -128,7 +128,12 @@ def plan_whole(
             "another [budget] to see it there"
         )
     measured = forecast_measured(
-        job, budget=budget, draws=draws, progress=progress, thorough=thorough
+        job,
+        budget=budget,
+        draws=draws,
+        progress=progress,
+        thorough=thorough,
+        interruptible=True,
     )
     return plan_forecast(job, method, measured) if method.adaptive else measured
 

@@ -34,11 +34,17 @@ Progress = Callable[[str, float], None]
 
 
 def strategy_for(
-    job: Job, workload: Workload, progress: Progress | None = None, *, thorough: bool = False
+    job: Job,
+    workload: Workload,
+    progress: Progress | None = None,
+    *,
+    thorough: bool = False,
+    interruptible: bool = False,
 ) -> Strategy:
     """The strategy for a workload over the job's domain: the stored one, or a new one, stored.
 
     A thorough search takes its time, and what it finds is stored in the same place if it is better.
+    One that is interruptible ends at Ctrl-C with the best so far: a plan's, never a release's.
     """
     selection = job.file.selection.model_dump_json(exclude={"effort"})
     plan = fixed_plan(job)
@@ -50,7 +56,7 @@ def strategy_for(
         return stored
     make_folder(place.parent)  # told before the search, which may take long
     aim = _aim(job, workload)
-    strategy = _search(job, aim, progress, thorough)
+    strategy = _search(job, aim, progress, thorough, interruptible)
     if stored is not None and not _is_better(strategy, stored, aim):
         return stored
     try:
@@ -133,7 +139,9 @@ def selectable() -> list[str]:
     return sorted(names)
 
 
-def _search(job: Job, workload: Workload, progress: Progress | None, thorough: bool) -> Strategy:
+def _search(
+    job: Job, workload: Workload, progress: Progress | None, thorough: bool, interruptible: bool
+) -> Strategy:
     selection, names, plan = job.file.selection, selectable(), fixed_plan(job)
     if plan is not None:
         try:
@@ -152,7 +160,7 @@ def _search(job: Job, workload: Workload, progress: Progress | None, thorough: b
         "time_limit": selection.time_limit,
         "progress": progress,
         "effort": selection.effort,
-        "interruptible": thorough,  # a release that is stopped while it searches spends nothing
+        "interruptible": interruptible,
     }
     if thorough:
         options |= {"restarts": THOROUGH_RESTARTS, "effort": None, "time_limit": THOROUGH_SECONDS}

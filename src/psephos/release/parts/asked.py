@@ -19,7 +19,7 @@ def inner_domain(domain: Domain, file: ReleaseFile) -> Domain:
     try:
         tree = PartTree.of(domain, file.by)
     except PsephosError as error:
-        raise ReleaseError(f"by: {error}") from None
+        raise ReleaseError(str(error)) from None
     for name in tree.attributes:
         coarser = {level.name for level in domain[name].levels}
         twice = [each for each in tree.attributes if each in coarser]
