@@ -177,8 +177,8 @@ class ConnectedTable:
         self._table = ".".join(identifier(part, mark) for part in parts)
 
     def columns(self) -> Columns:
-        cursor = _unless_it_fails(self._connection.cursor)
-        if cursor is not None and _unless_it_fails(lambda: _elsewhere(self._connection)) is None:
+        here = _unless_it_fails(lambda: _opens(self._connection))
+        if here and not _unless_it_fails(lambda: _opens_elsewhere(self._connection)):
             raise SourceError(
                 "this connection can be used by the thread that opened it alone, and rows are read "
                 "by others; open it for all (sqlite3.connect(..., check_same_thread=False))"
@@ -282,10 +282,18 @@ def _entry_text(entry: Any) -> bytes | None:
     return str(entry).encode() if type(entry) is float else encoded(entry)
 
 
-def _elsewhere(connection: Any) -> Any:
-    """A cursor, asked for by another thread."""
+def _opens(connection: Any) -> bool:
+    """Does it give a cursor?"""
+    cursor = connection.cursor()
+    if type(cursor).__module__.split(".")[0] not in ("duckdb", "_duckdb"):
+        _close(cursor)
+    return True
+
+
+def _opens_elsewhere(connection: Any) -> bool:
+    """Does it give another thread a cursor?"""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(connection.cursor).result()
+        return pool.submit(_opens, connection).result()
 
 
 def _close(cursor: Any) -> None:

@@ -267,7 +267,8 @@ def dual_query(
         learning_rate: η, text such as "2.5"
         free: what attributes get that no drawn query names: what they have in an "earlier" record
             (and once in a while any value), "uniform" values, or the "first"; left out, "earlier"
-            where most attributes are named in a round, else "uniform"
+            where most attributes are named in a round, else "first": tables of so many attributes
+            are mostly zeros
         response: how a record is searched for; local search by default
     """
     if rows is None:
@@ -287,7 +288,7 @@ def dual_query(
     game_queries = queries_of(workload, queries, vector.public_random("queries"))
     if free is None:
         few = len(vector.domain) <= game_queries.ways * parameters.draws
-        free = "earlier" if few else "uniform"
+        free = "earlier" if few else "first"
     if free not in get_args(FreePolicy):
         raise WorkloadError(f"free is one of {name_list(list(get_args(FreePolicy)))}, got {free!r}")
     vector.expect(parameters.rounds - 1)
