@@ -146,7 +146,7 @@ class LevelFactors:
 
 @dataclass(frozen=True)
 class LevelNoise:
-    """Noise of block j on level ℓ, as `scales`[ℓ] · `block_variances`[j], never less than it is.
+    """Noise of block j on level ℓ as a product, scale ℓ times variance j, never less than it is.
 
     Were noise continuous, its variance would be such a product. That of whole-number noise is a
     little less, and not quite in proportion. So the last measured level keeps its variances, and
