@@ -133,22 +133,7 @@ def write_bundle(
             manifest["synthetic"] = synthetic_facts(job, views.quality)
         if persons:
             manifest["persons"] = [request.facts() for request in persons]
-        manifest["files"] = {
-            str(file.relative_to(draft)): sha256_of(file)
-            for file in sorted(draft.rglob("*"))
-            if file.is_file()
-        }
-        write_json(draft / "manifest.json", manifest)
-        sync_all(draft)
-        try:
-            os.rename(draft, place)
-        except OSError:
-            if not (place / "manifest.json").exists():
-                raise
-            shutil.rmtree(draft)  # another run of the same release was first; its bundle stands
-        sync_folder(place.parent)
-        for remnant in place.parent.glob(f".{place.name}.draft-*"):
-            shutil.rmtree(remnant, ignore_errors=True)  # of runs that were cut short
+        finish_draft(draft, place, manifest)
     except OSError as error:
         if (place / "manifest.json").exists():  # another run of the same release was first
             return Bundle.open(place)
@@ -161,6 +146,26 @@ def write_bundle(
         if draft != place.parent:
             shutil.rmtree(draft, ignore_errors=True)  # gone by now, unless the run was cut short
     return Bundle.open(place)
+
+
+def finish_draft(draft: Path, place: Path, manifest: dict[str, Any]) -> None:
+    """Write the manifest with the hash of every other file, and move the bundle to its place."""
+    manifest["files"] = {
+        file.relative_to(draft).as_posix(): sha256_of(file)
+        for file in sorted(draft.rglob("*"))
+        if file.is_file()
+    }
+    write_json(draft / "manifest.json", manifest)
+    sync_all(draft)
+    try:
+        os.rename(draft, place)
+    except OSError:
+        if not (place / "manifest.json").exists():
+            raise
+        shutil.rmtree(draft)  # another run of the same release was first; its bundle stands
+    sync_folder(place.parent)
+    for remnant in place.parent.glob(f".{place.name}.draft-*"):
+        shutil.rmtree(remnant, ignore_errors=True)  # of runs that were cut short
 
 
 def _write_report(report: Callable[[Views, Path], None], views: Views, place: Path) -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet
 
 from psephos.errors import ReleaseError
 from psephos.kernel.parts.measurement import PartMeasurement
-from psephos.release.files import sha256_of, sync_all, sync_folder, write_json
+from psephos.release.files import write_json
 from psephos.release.parts.bundle import (
     ANSWERS_FOLDER,
     ESTIMATE_FOLDER,
@@ -28,7 +28,7 @@ from psephos.release.parts.plan import PartsForecast
 from psephos.release.parts.published import published_runs
 from psephos.release.parts.tables import level_folder, part_rows, run_file
 from psephos.release.requests import BUNDLE_FORMAT
-from psephos.release.write import release_json
+from psephos.release.write import finish_draft, release_json
 from psephos.strategy import select
 from psephos.version import __version__
 
@@ -55,15 +55,7 @@ def write_parts(
             _write_tables(draft, forecast, estimates, Path(work), say)
         say("report")
         write_page(forecast, measurement.simulation, draft)
-        manifest = _manifest(forecast, measurement)
-        manifest["files"] = {
-            file.relative_to(draft).as_posix(): sha256_of(file)
-            for file in sorted(draft.rglob("*"))
-            if file.is_file()
-        }
-        write_json(draft / "manifest.json", manifest)
-        sync_all(draft)
-        _move(draft, place)
+        finish_draft(draft, place, _manifest(forecast, measurement))
     except OSError as error:
         if (place / "manifest.json").exists():  # another run of the same release was first
             return PartsBundle.open(place)
@@ -138,15 +130,3 @@ def _manifest(forecast: PartsForecast, measurement: PartMeasurement) -> dict[str
         "weights": [str(weight) for weight in measurement.weights],
         "errors": [vars(error) for error in forecast.errors],
     }
-
-
-def _move(draft: Path, place: Path) -> None:
-    try:
-        os.rename(draft, place)
-    except OSError:
-        if not (place / "manifest.json").exists():
-            raise
-        shutil.rmtree(draft)  # another run of the same release was first; its bundle stands
-    sync_folder(place.parent)
-    for remnant in place.parent.glob(f".{place.name}.draft-*"):
-        shutil.rmtree(remnant, ignore_errors=True)  # of runs that were cut short
