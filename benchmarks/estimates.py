@@ -255,6 +255,25 @@ def plane(folder: Path) -> Iterator[Case]:
             yield Case(title, workload, strategy, counts, epsilon, CHEAP_DRAWS)
 
 
+def wide_planes(folder: Path) -> Iterator[Case]:
+    """Ranges over many cells: DPBench's maps of 256 × 256, and made-up rows in 64 × 64 × 100."""
+    domain = ps.Domain.of(a=256, b=256)
+    workload = ps.prefix_product(domain)
+    strategy = ps.select.hdmm(workload)
+    for name in ("Adult_2D", "BeijingTaxiE", "BeijingTaxiS", "cabspottingS"):
+        counts = np.load(folder / f"data/dpbench2d/{name}_256_256.npy").astype(np.int64).reshape(-1)
+        for epsilon in ("0.1", "1"):
+            yield Case(f"{name}, prefixes", workload, strategy, counts, epsilon)
+    workload = ps.prefix_product(ps.Domain.of(a=64, b=64, c=100))
+    strategy, shape = ps.select.hdmm(workload), workload.domain.shape
+    for kind, counts in {
+        "dense": mixture(shape, 20_000, 5, 1),
+        "sparse": sparse(shape, 20_000, 1),
+    }.items():
+        for epsilon in ("0.1", "1", "10"):
+            yield Case(f"{kind}, prefixes", workload, strategy, counts, epsilon)
+
+
 def census(_: Path) -> Iterator[Case]:
     """SF1 on made-up persons."""
     workload = ps.census.sf1()
@@ -561,6 +580,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Case]]] = {
     "releases": releases,
     "line": line,
     "plane": plane,
+    "wide_planes": wide_planes,
     "census": census,
 }
 

@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import psephos as ps
-from psephos.infer import bregman, entropy, product_walk, slab_product, tangents
+from psephos.infer import bregman, entropy, product_guides, product_walk, slab_product, tangents
 from psephos.infer.entropy import maximum_entropy
 from psephos.infer.least_squares import LeastSquares, least_squares
+from psephos.infer.measured_cells import MeasuredCells
+from psephos.infer.prior_model import PriorModel
+from psephos.infer.product_guides import CellGuide, GuidedProduct, IndependentGuide
+from psephos.infer.product_walk import ProductProblem, ProductWalk
 from psephos.infer.slab_product import SlabProduct, dot
-from psephos.matrix import Dense, Kron, PIdentity
+from psephos.infer.table_tree import TableTree
+from psephos.matrix import Dense, Kron, PIdentity, Prefix
 from psephos.workload.workload import Workload
 
 UNIT = ps.add_remove_row()
@@ -59,6 +64,7 @@ def ranges(shape: tuple[int, ...], rows: int, seed: int) -> tuple[LeastSquares, 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("zeros", [False, True])
 def test_a_product_takes_the_same_steps(monkeypatch, seed, zeros):
+    monkeypatch.setattr(product_guides, "GUIDED_AXIS", 1)  # so steps go towards what was measured
     estimate, workload = ranges((20, 9, 27), 3000, seed)
     flags = np.arange(estimate.domain.size) % 7 == 0 if zeros else None
     by_theta = maximum_entropy(estimate, workload, zeros=flags, steps=3, total=3000)
@@ -71,7 +77,32 @@ def test_a_product_takes_the_same_steps(monkeypatch, seed, zeros):
         assert not by_cells.vector[flags].any()
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("asked", [ps.prefix_product, ps.range_product])
+def test_steps_towards_asked_answers_are_those_by_theta(monkeypatch, seed, asked):
+    estimate, _ = ranges((20, 9, 27), 3000, seed)
+    workload = asked(estimate.domain)
+    monkeypatch.setattr(product_walk, "SLAB_CELLS", 1)
+    measured = MeasuredCells.of(estimate)
+    probes = measured.probes()[:1]
+    model = PriorModel.of(measured, probes, None, None, 3000)
+    problem = ProductProblem.of(measured, probes, workload).in_answers()
+    walk, strength = ProductWalk(problem, model, told=False), 0.0
+    tree = TableTree.of([Kron(problem.product.factors)], measured.shape)
+    values = tree.apply(tree.arrange(estimate.vector))
+    variances = np.broadcast_to(problem.variance, tree.size)
+    dual = bregman.EntropyProblem(tree, values, variances, model.logarithms, model.total)
+    point = dual.start()
+    for _ in range(4):
+        strength = strength * walk.ratio() if strength else walk.first_strength()
+        assert walk.advance(strength) <= product_walk.RANGE_GAP
+        point, _ = dual.step(point, strength)
+        apart = tree.apply(tree.arrange(walk.x) - point.x)
+        assert np.sqrt(np.mean(apart**2) / problem.variance) <= 0.03
+
+
 def test_a_product_has_the_same_risk(monkeypatch):
+    monkeypatch.setattr(product_guides, "GUIDED_AXIS", 1)  # as above
     for module in (bregman, entropy):
         monkeypatch.setattr(module, "GAP_TOLERANCE", 1e-4)
     for module in (tangents, product_walk):
@@ -87,6 +118,48 @@ def test_a_product_has_the_same_risk(monkeypatch):
     assert_allclose(told[1][:shorter], told[0][:shorter], atol=0.01 * told[0][0])
     again = maximum_entropy(estimate, workload, steps=fit.steps)
     assert_allclose(again.vector, fit.vector, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("rows", "budget"), [(30_000, "1/50"), (3_000, "1"), (3_000, "50")])
+def test_ranges_over_a_plane_come_out_closer_than_least_squares(monkeypatch, rows, budget):
+    monkeypatch.setattr(product_walk, "SLAB_CELLS", 1)
+    domain, spend = ps.Domain.of(a=32, b=32), ps.epsilon(budget)
+    workload = ps.prefix_product(domain)
+    strategy = ps.select.hdmm(workload, restarts=1)
+    rng = np.random.default_rng(7)
+    hills = [rng.normal(centre, spread, (rows, 2)) for centre, spread in ((9, 3), (20, 5))]
+    places = np.clip(np.concatenate(hills), 0, 31).astype(int)
+    counts = np.zeros((32, 32), dtype=np.int64)
+    np.add.at(counts, tuple(places.T), 1)
+    truth, errors = workload.answer(counts), []
+    for seed in range(4):
+        data = ps.simulate(counts, domain, unit=UNIT, budget=spend, seed=seed)
+        estimate = least_squares(data.vectorise().measure(strategy.query, spend=spend))
+        fit = maximum_entropy(estimate, workload)
+        answers = (estimate.answer(workload).values, fit.answer(workload).values)
+        errors.append([np.mean((each - truth) ** 2) for each in answers])
+    plain, positive = np.mean(errors, axis=0)
+    assert positive < plain
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_guides_are_inverses_where_cells_are_what_they_suppose(few):
+    shape, ridge = (6, 5, 4), 30.0
+    factors = tuple(Prefix(n) for n in shape)
+    rng = np.random.default_rng(3)
+    if few:
+        x = np.zeros(120)
+        x[[7, 50, 51, 93, 119]] = [30, 2, 500, 1, 70]
+    else:
+        shares = tuple(Dense(rng.dirichlet(np.full(n, 50))[:, None]) for n in shape)
+        x = 600 * Kron(shares).dense()[:, 0]
+    a = Kron(factors).dense()
+    r = rng.normal(size=120)
+    guided = GuidedProduct(SlabProduct(factors), SlabProduct(tuple(f.T for f in factors)))
+    guide = guided.guide(x, float(x.sum()), ridge)
+    assert isinstance(guide, CellGuide if few else IndependentGuide)
+    exact = ridge * np.linalg.solve(a @ (x[:, None] * a.T) + ridge * np.eye(120), r)
+    assert_allclose(guide.apply(r.astype(np.float32)), exact, atol=1e-4)
 
 
 def test_a_product_needs_six_vectors(monkeypatch):

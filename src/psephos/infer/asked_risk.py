@@ -69,14 +69,14 @@ class AskedRisk:
         measured: TableTree,
     ) -> AskedRisk:
         """Products of queries with their weights, least squares, and least squares of probes."""
-        compact = [tuple(_compact(factor) for factor in factors) for factors, _ in products]
-        tree = TableTree.of([Kron(factors) for factors in compact], shape, whole=measured.whole)
+        compacts = [tuple(compact(factor) for factor in factors) for factors, _ in products]
+        tree = TableTree.of([Kron(factors) for factors in compacts], shape, whole=measured.whole)
         tree = measured if tree.blocks == measured.blocks else tree  # it is known, and written out
         weights = tree.repeated([weight for _, weight in products])
 
         def answers(fit: Fitted) -> Array:
             parts = [
-                tree.arrange_answers(b, fit.answers(factors)) for b, factors in enumerate(compact)
+                tree.arrange_answers(b, fit.answers(factors)) for b, factors in enumerate(compacts)
             ]
             return np.asarray(weights * np.concatenate(parts))
 
@@ -138,7 +138,7 @@ def compact_rows(factor: Matrix) -> int:
     return rows if rows <= 2 * n or n > ROOT_AXIS else n
 
 
-def _compact(factor: Matrix) -> Matrix:
+def compact(factor: Matrix) -> Matrix:
     """R with RᵀR = WᵀW and fewer rows where there are far more queries than cells.
 
     Lengths and inner products of answers, and nothing else here, are the same for both.

@@ -59,6 +59,8 @@ GAP_TOLERANCE = 0.01
 """How far a step may end from its minimum, in standard deviations of the noise."""
 FIRST_STRENGTH = 4.0
 """The first τ, as a multiple of the largest precision with which a number tells the cells."""
+STRENGTH_RATIO = 0.7
+"""Each step's strength, as a share of that of the step before."""
 MOST_NEWTON_STEPS = 30
 MOST_HALVINGS = 25
 LONGEST_EXPONENT_STEP = 5.0

@@ -27,7 +27,7 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.errors import UnsupportedError
 from psephos.infer.asked_risk import AskedRisk
-from psephos.infer.bregman import GAP_TOLERANCE
+from psephos.infer.bregman import GAP_TOLERANCE, STRENGTH_RATIO
 from psephos.infer.estimate import Answers, answers_of_cells
 from psephos.infer.few_numbers import Factored
 from psephos.infer.least_squares import LeastSquares
@@ -39,8 +39,6 @@ from psephos.infer.tangents import FewTangents, Tangents
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-STRENGTH_RATIO = 0.7
-"""Each step's strength, as a share of that of the step before."""
 MOST_ENTROPY_STEPS = 60
 IDLE_STEPS = 2
 """How many steps in a row may fail to improve the estimated risk before the rest are left out."""
@@ -102,6 +100,7 @@ def maximum_entropy(
         empty = np.zeros(cells)
         return MaximumEntropy(estimate.domain, empty, 0, 0.0, 0.0, math.nan, estimate.simulation)
     product = ProductProblem.of(measured, probes, workload)
+    product = product and (product.in_answers() or product)
     other = model.with_classes(zeros) if classes else None
     by_classes = other is not None
     model = other or model
@@ -204,6 +203,9 @@ class _DualWalk:
     def first_strength(self) -> float:
         return self.problem.first_strength()
 
+    def ratio(self) -> float:
+        return STRENGTH_RATIO
+
     def advance(self, strength: float) -> float:
         self.answers = None  # unless they are the best, a vector less while the step is taken
         self.point, gap = self.problem.step(self.point, strength, self.near)
@@ -253,7 +255,7 @@ def _after(walk: _DualWalk | ProductWalk, steps: int) -> _Stop:
     gap, strength = 0.0, walk.first_strength()
     for _ in range(steps):
         gap = walk.advance(strength)
-        strength *= STRENGTH_RATIO
+        strength *= walk.ratio()
     return _Stop(walk.keep(), walk.logarithmic, steps, gap, math.nan, math.nan)
 
 
@@ -267,7 +269,7 @@ def _path(walk: _DualWalk | ProductWalk, progress: Report | None) -> _Stop:
             gap = walk.advance(strength)
             if gap > GAP_TOLERANCE:
                 break  # cells run to zero faster than floats can follow
-            strength *= STRENGTH_RATIO
+            strength *= walk.ratio()
         risk, freedom = walk.risk()
         if progress is not None:
             progress(steps, risk / walk.numbers)

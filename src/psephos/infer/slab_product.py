@@ -102,6 +102,15 @@ class SlabProduct:
         self._first_axis(first, buffer, n, m)
         return buffer
 
+    def overwrite(self, cells: Array) -> None:
+        """Write A x over cells x, where A is square: with no second vector."""
+        first, *others = self._axes(cells.dtype.type)
+        n = self.factors[0].shape[1]
+        buffer = cells.reshape(n, -1)
+        for begin, end in _groups(n, buffer.shape[1]):
+            buffer[begin:end] = _through(others, buffer[begin:end]).reshape(end - begin, -1)
+        self._first_axis(first, buffer, n, n)
+
     @staticmethod
     def _first_axis(factor: Array | Matrix, buffer: Array, n: int, m: int) -> None:
         for begin, end in _groups(buffer.shape[1], max(n, m)):

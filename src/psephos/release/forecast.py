@@ -20,7 +20,7 @@ from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.release.formats.room import workbook_numbers
-from psephos.release.published import PublishedRule
+from psephos.release.published import PublishedRule, many_ranges
 from psephos.release.published_groups import PublishedGroups, possible_views
 from psephos.release.request import Job
 from psephos.release.selection import Progress, strategy_for
@@ -51,6 +51,8 @@ SECONDS_PER_DRAWN_ANSWER, SECONDS_PER_WIDTH, MOST_INTERVAL_SECONDS = 1e-8, 1e-6,
 """What a number costs in every format of every view, and in every draw of its interval, about;
 simulations are bounded in all."""
 SECONDS_PER_CELL = {"entropy": 4e-6, "least squares": 4e-5}
+RANGE_SECONDS = 7.0
+"""What entropy steps towards a product of many ranges take, however many cells there are."""
 SECONDS_PER_ROUNDED_CELL, MOST_ROUNDING_SECONDS = 8e-6, 60.0
 """What a published cell costs, by the estimate that is rounded, and its bounded rounding."""
 SECONDS_PER_GROUPED_CELL = {"entropy": 1.5e-5, "least squares": 4e-5}
@@ -494,6 +496,8 @@ def published_seconds(
         return seconds + (sum(each) if rounded else 0.0)
     cells = job.workload.domain.size
     seconds = cells * SECONDS_PER_CELL[PublishedRule.of(job).method]
+    if many_ranges(job.workload):
+        seconds = max(seconds, RANGE_SECONDS)
     if rounded:
         seconds += min(cells * SECONDS_PER_ROUNDED_CELL, MOST_ROUNDING_SECONDS)
     return seconds

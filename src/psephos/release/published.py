@@ -8,8 +8,9 @@
 
 Ranges over a long axis add up many cells. What helps each cell, to be drawn towards a prior, adds
 up there to more than noise; so where most numbers are such ranges, the second is taken, unless
-there are so many cells that its iterations would end far from their limit. The noisy numbers do not
-tell reliably which is closer, hence the rule looks at the questions only.
+there are so many cells that its iterations would end far from their limit. There a product of
+ranges is the limit of entropy steps too, which go towards its answers (psephos.infer.product_walk).
+The noisy numbers do not tell reliably which is closer, hence the rule looks at the questions only.
 
 Where a vector of all cells does not fit, the rule is applied to each group of tables
 (psephos.release.published_groups).
@@ -107,6 +108,12 @@ class PublishedRule:
             prior = LATENT_CLASSES if fit.classes else "independent"
             facts["prior"] = "stand_in" if job.prior is not None else prior
         return facts
+
+
+def many_ranges(workload: Workload) -> bool:
+    """Is one product of ranges asked over so many cells that steps go towards its answers?"""
+    several = len(workload.products) > 1 or workload.domain.size <= RANGE_CELLS
+    return not several and share_of_ranges(workload) > MOST_RANGES
 
 
 def all_cells_fit(job: Job) -> bool:
