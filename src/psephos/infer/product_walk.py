@@ -99,7 +99,7 @@ class ProductProblem:
     """What noise adds to the squares of all asked numbers."""
     numbers: float
     """The sum of the squared weights of all asked numbers."""
-    asked: Factors | None
+    asked_factors: Factors | None
     """The asked queries, or fewer that are as far apart; None where they are several products."""
     asked_rows: int
     cells: Array
@@ -157,10 +157,10 @@ class ProductProblem:
 
     def in_answers(self) -> ProductProblem | None:
         """Steps towards the asked answers of least squares; None where these are too many."""
-        if self.asked is None or self.asked_rows > MOST_ASKED * self.cells.size:
+        if self.asked_factors is None or self.asked_rows > MOST_ASKED * self.cells.size:
             return None
-        product = SlabProduct(self.asked)
-        guided = GuidedProduct(product, SlabProduct(tuple(f.T for f in self.asked)))
+        product = SlabProduct(self.asked_factors)
+        guided = GuidedProduct(product, SlabProduct(tuple(f.T for f in self.asked_factors)))
         if not guided.written:
             return None
         ((square, _),) = self.queries
