@@ -8,10 +8,11 @@ then form a tree, with a branch for each different factor on the next axis:
        │                      └─ kept on axis 1 ── …
        └─ kept on axis 0 ── …
 
-Kept axes cost nothing, and where all that is left to do is to sum, it is one sum. On the way back a
-table that is constant along its last axes stays as small as it is until something is added to it
-that is not. Cells and answers are in the tree's own order: `arrange` brings cells into it,
-`arrange_answers` the answers of a block.
+Kept axes cost nothing, and where all that is left to do is to sum, it is one sum. Before any other
+factor is applied, axes are summed that all tables behind it sum over. On the way back a table that
+is constant along some axes stays as small as it is until something is added to it that is not.
+Cells and answers are in the tree's own order: `arrange` brings cells into it, `arrange_answers` the
+answers of a block.
 
 Where a walk through the branches takes longer than the numbers themselves, the stack is written out
 as sparse matrices instead (psephos.infer.written_levels).
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -134,7 +135,7 @@ class TableTree:
         if len(self.blocks) == 1:  # one pass after the other, in the same memory
             return self._product.matvec(x)
         out = np.empty(self.size)
-        self._down(self._root, x.reshape(1, -1), out)
+        self._down(self._root, x.reshape(1, *self.shape), out)
         return out
 
     def transpose(self, y: Array) -> Array:
@@ -144,9 +145,10 @@ class TableTree:
         if len(self.blocks) == 1:
             cells = self._product.rmatvec(y)
             return cells.copy() if np.shares_memory(cells, y) else cells
-        table = self._up(self._root, y, 1)
-        times = self.cells // table.size
-        return table.reshape(-1) if times == 1 else np.repeat(table.reshape(-1), times)
+        table: Array = self._up(self._root, y, 1)[0]
+        if table.size == self.cells:
+            return table.reshape(-1)
+        return np.broadcast_to(table, self.shape).reshape(-1)
 
     @property
     def written(self) -> sp.csr_array | None:
@@ -168,38 +170,41 @@ class TableTree:
         return _Node.of(self.blocks, range(len(self.blocks)), 0)
 
     def _down(self, node: _Node, x: Array, out: Array) -> None:
-        """Answers from a table of (rows so far, cells of the axes to come)."""
-        left = x.shape[0]
+        """Answers from a table of (rows so far, *axes to come), of length 1 where summed before."""
+        left, further = x.shape[0], x.shape[2:]
         if node.blocks:
-            table = x if x.shape[1] == 1 else totals(x[:, :, None])
+            table = totals(x.reshape(left, -1, 1))
             for b in node.blocks:
                 out[self.starts[b] : self.starts[b + 1]] = table.reshape(-1)
         for factor, child in node.branches:
-            table = x.reshape(left, self.shape[node.axis], -1)
+            table, sizes = x, further
             if is_total(factor):
-                table = totals(table)
+                table = totals(x.reshape(left, x.shape[1], -1))
             elif not isinstance(factor, Identity):
-                table = factor._apply(table)
-            self._down(child, table.reshape(left * factor.shape[0], -1), out)
+                table = _summed(x, [i - node.axis + 1 for i in child.totals])
+                sizes = table.shape[2:]
+                table = factor._apply(table.reshape(left, x.shape[1], -1))
+            self._down(child, table.reshape(left * factor.shape[0], *sizes), out)
 
     def _up(self, node: _Node, y: Array, left: int) -> Array:
-        """Aᵀy as (rows so far, cells of some axes to come), equal along all axes after them."""
-        result: Array | None = None  # (left, 1 or n, cells of further axes)
+        """Aᵀy as (rows so far, *axes to come), of length 1 along each axis where it is constant."""
+        result: Array | None = None
         for b in node.blocks:
-            table = y[self.starts[b] : self.starts[b + 1]].reshape(left, 1, 1)
-            result = table.copy() if result is None else result + table
-        n = self.shape[node.axis] if node.branches else 1
+            table = y[self.starts[b] : self.starts[b + 1]]
+            table = table.reshape(left, *[1] * (len(self.shape) - node.axis))
+            result = table.copy() if result is None else _broadcast_sum(result, table)
         for factor, child in node.branches:
             rows = factor.shape[0]
-            part = self._up(child, y, left * rows).reshape(left, rows, -1)
+            part = self._up(child, y, left * rows)
+            further = part.shape[1:]
             if not is_total(factor) and not isinstance(factor, Identity):
-                part = factor._apply_t(part)
+                part = factor._apply_t(part.reshape(left, rows, -1))
+                rows = factor.shape[1]
+            part = part.reshape(left, rows, *further)
             result = part if result is None else _broadcast_sum(result, part)
         if result is None:
             raise UnsupportedError("a tree of tables needs at least one block")
-        if result.shape[1] < n and result.shape[2] > 1:
-            result = np.repeat(result, n, axis=1)
-        return result.reshape(left, -1)
+        return result
 
     # ---- order ---------------------------------------------------------------------------------
 
@@ -239,6 +244,8 @@ class _Node:
     axis: int
     blocks: tuple[int, ...]
     branches: tuple[tuple[Matrix, _Node], ...]
+    totals: tuple[int, ...]
+    """The axes from here on that all of them sum over."""
 
     @property
     def branch_count(self) -> int:
@@ -246,7 +253,7 @@ class _Node:
         return len(self.blocks) + sum(1 + child.branch_count for _, child in self.branches)
 
     @classmethod
-    def of(cls, blocks: Sequence[Factors], family: Iterable[int], axis: int) -> _Node:
+    def of(cls, blocks: Sequence[Factors], family: Sequence[int], axis: int) -> _Node:
         ended: list[int] = []
         branches: dict[Matrix, list[int]] = defaultdict(list)
         for b in family:
@@ -255,7 +262,9 @@ class _Node:
             else:
                 branches[blocks[b][axis]].append(b)
         children = [(factor, cls.of(blocks, some, axis + 1)) for factor, some in branches.items()]
-        return cls(axis, tuple(ended), tuple(children))
+        rest = range(axis, len(blocks[0]))
+        common = [i for i in rest if all(is_total(blocks[b][i]) for b in family)]
+        return cls(axis, tuple(ended), tuple(children), tuple(common))
 
 
 def places(shape: Sequence[int], axes: Axes, subset: Axes) -> Array:
@@ -291,21 +300,23 @@ def _squared(factor: Matrix) -> Matrix:
         return Dense(factor.dense(limit=WRITTEN_FACTOR_ENTRIES) ** 2)
 
 
-def _broadcast_sum(a: Array, b: Array) -> Array:
-    """The sum of two (left, 1 or n, k) tables, the one of fewer k equal along what it leaves out.
+def _summed(x: Array, axes: Sequence[int]) -> Array:
+    """The sums over some axes, which stay with length 1."""
+    for i in axes:
+        before, after = x.shape[:i], x.shape[i + 1 :]
+        if x.shape[i] > 1:
+            x = totals(x.reshape(math.prod(before), x.shape[i], -1)).reshape(*before, 1, *after)
+    return x
 
-    Written over one of them where that has the size of the sum.
-    """
-    if a.shape[2] > b.shape[2]:
-        a, b = b, a
-    k, more = a.shape[2], b.shape[2] // a.shape[2]
-    a, b = a.reshape(*a.shape, 1), b.reshape(*b.shape[:2], k, more)
+
+def _broadcast_sum(a: Array, b: Array) -> Array:
+    """The sum of two tables, written over one of them where that has the size of the sum."""
     shape = np.broadcast_shapes(a.shape, b.shape)
-    for target, other in ((b, a), (a, b)):
+    for target, other in ((a, b), (b, a)):
         if target.shape == shape and target.flags.writeable:
             target += other
-            return target.reshape(*shape[:2], k * more)
-    return (a + b).reshape(*shape[:2], k * more)
+            return target
+    return np.asarray(a + b)
 
 
 def _transposed(values: Array, shape: Sequence[int], order: Any) -> Array:
