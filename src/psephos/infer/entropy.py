@@ -101,20 +101,22 @@ def maximum_entropy(
         return MaximumEntropy(estimate.domain, empty, 0, 0.0, 0.0, math.nan, estimate.simulation)
     product = ProductProblem.of(measured, probes, workload)
     product = product and (product.in_answers() or product)
+    # Towards asked ranges a prior of classes was no closer on maps, and took as long again.
+    several_priors = model.has_classes and not (product is not None and product.is_towards_answers)
     other = model.with_classes(zeros) if classes else None
     by_classes = other is not None
     model = other or model
     if steps is None:
         risk = None if product is not None else measured.risk(workload, probes)
-        if product is not None and not model.has_classes:
+        if product is not None and not several_priors:
             model, probes = model.without_numbers(), []
             measured = model.measured
         walk = _walk(model, product, risk)
-        if product is not None and not model.has_classes:
+        if product is not None and not several_priors:
             model = model.without_logarithms()
         chosen = _path(walk, progress)
         del walk
-        other = model.with_classes(zeros) if classes is None else None
+        other = model.with_classes(zeros) if classes is None and several_priors else None
         if other is not None:
             del model  # a vector of cells less while steps are taken
             rival = _path(_walk(other, product, risk), progress)

@@ -155,6 +155,11 @@ class ProductProblem:
             np.packbits(signs),
         )
 
+    @property
+    def is_towards_answers(self) -> bool:
+        """Do steps go towards what is asked, not towards what was measured?"""
+        return self.squares is None
+
     def in_answers(self) -> ProductProblem | None:
         """Steps towards the asked answers of least squares; None where these are too many."""
         if self.asked_factors is None or self.asked_rows > MOST_ASKED * self.cells.size:
@@ -230,7 +235,7 @@ class ProductWalk:
         Asked ranges tell nearly the same, so that a step is as long as the largest eigenvalue of H
         says, not its diagonal. The further away the prior is, the longer it is.
         """
-        if self.problem.squares is None:
+        if self.problem.is_towards_answers:
             largest = self.guided.largest_curvature(self.x, self.total) or 1.0
             gap = self._gap(self._gradient(None, 0.0))
             strength = FIRST_STRENGTH * largest / (self.problem.variance * max(1.0, gap))
@@ -248,7 +253,7 @@ class ProductWalk:
 
     def ratio(self) -> float:
         """The next step's strength, as a share of this one's."""
-        if self.problem.squares is not None:
+        if not self.problem.is_towards_answers:
             return STRENGTH_RATIO
         return LONG_RATIO if self._distance() > FAR * self.problem.noise else SHORT_RATIO
 
