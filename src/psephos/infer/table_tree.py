@@ -311,7 +311,7 @@ def _summed(x: Array, axes: Sequence[int]) -> Array:
 
 def _broadcast_sum(a: Array, b: Array) -> Array:
     """The sum of two tables, written over one of them where that has the size of the sum."""
-    shape = np.broadcast_shapes(a.shape, b.shape)
+    shape = tuple(map(max, a.shape, b.shape))
     for target, other in ((a, b), (b, a)):
         if target.shape == shape and target.flags.writeable:
             target += other

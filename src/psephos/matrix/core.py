@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -123,12 +124,19 @@ def is_total(matrix: Matrix) -> bool:
     return isinstance(matrix, Ones) and matrix.m == 1
 
 
+@lru_cache(maxsize=64)
+def _ones(n: int, kind: str) -> Array:
+    ones = np.ones(n, dtype=kind)
+    ones.flags.writeable = False
+    return ones
+
+
 def totals(x: Array) -> Array:
     """The sums along the middle axis, which is kept with length one."""
     left, n, right = x.shape
     if x.dtype.kind == "f" and n < 4096:
         # BLAS adds short stretches several times faster than a reduction does.
-        ones = np.ones(n, dtype=x.dtype)
+        ones = _ones(n, x.dtype.char)
         if right == 1:
             return np.asarray(x.reshape(left, n) @ ones)[:, None, None]
         return np.asarray(np.matmul(ones[None], x))
