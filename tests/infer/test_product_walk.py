@@ -140,6 +140,8 @@ def test_ranges_over_a_plane_come_out_closer_than_least_squares(monkeypatch, row
         errors.append([np.mean((each - truth) ** 2) for each in answers])
     plain, positive = np.mean(errors, axis=0)
     assert positive < plain
+    again = maximum_entropy(estimate, workload, steps=fit.steps)  # as whoever verifies does
+    assert_allclose(again.vector, fit.vector, rtol=1e-9)
 
 
 @pytest.mark.parametrize("few", [False, True])
