@@ -1,11 +1,16 @@
 """Tables of Postgres: URLs, which hold no secret, and (slow) a server of the tests' own."""
 
+from collections import Counter
+
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.engines import ConnectedTable, as_engine, as_source, check
+from psephos.engines import ConnectedTable, as_engine, as_source, check, postgres
 from psephos.engines.postgres import PostgresUrl
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.unit import Cap
@@ -132,6 +137,78 @@ def test_every_type_is_read_as_its_text_says():
     }
     with pytest.raises(DomainError, match="column 'pets' is of type"):
         source.count(Domain.of(pets=["a"]), (), (), None)
+
+
+SPELLINGS = [None, "", "a", "A", "a ", "\u00e9", "e\u0301", "\u00c9"]
+NUMBERS = [None, "7.5", "7.50", "0", "-0", "NaN", "1e50"]
+CHOICES = [SPELLINGS, SPELLINGS, SPELLINGS, NUMBERS, [False, True]]
+
+
+@st.composite
+def nearly_alike(draw):
+    """Rows that differ from the first in one entry, some of them twice."""
+    first = [draw(st.sampled_from(entries)) for entries in CHOICES]
+    rows = [tuple(first)]
+    for column, entries in enumerate(CHOICES):
+        for entry in draw(st.lists(st.sampled_from(entries), max_size=6)):
+            rows.append((*first[:column], entry, *first[column + 1 :]))
+    return rows + rows[::2]
+
+
+def literal(entry):
+    return "NULL" if entry is None else f"'{entry}'"
+
+
+@slow
+@settings(max_examples=30)
+@given(rows=nearly_alike())
+def test_rows_are_put_together_only_if_they_are_the_same_to_the_byte(rows):
+    """Whatever the database takes for equal: collations, citext, padding, decimals."""
+    values = ", ".join(
+        f"({literal(a)}, {literal(b)}, {literal(c)}, {literal(n)}, {yes}, {literal(a)})"
+        for a, b, c, n, yes in rows
+    )
+    run_sql(
+        "DROP TABLE IF EXISTS spellings",
+        "DROP DOMAIN IF EXISTS anycase",
+        "DROP COLLATION IF EXISTS loose",
+        "CREATE EXTENSION IF NOT EXISTS citext",
+        "CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level1', "
+        "deterministic = false)",
+        "CREATE DOMAIN anycase AS text COLLATE loose",
+        "CREATE TABLE spellings (a text COLLATE loose, b citext, c char(2), n numeric, yes bool, "
+        "d anycase)",
+        f"INSERT INTO spellings VALUES {values}",
+    )
+    names = ["a", "b", "c", "n", "yes", "d"]
+    engine = as_engine(f"{server()}/spellings")
+    with pytest.MonkeyPatch.context() as patch, engine.snapshot() as batches:
+        patch.setattr(postgres, "WORTH_GROUPING", 0)
+        single = Counter(zip(*batches.read(names).read_all().to_pydict().values(), strict=True))
+        groups = batches.alike(names)().read_all().to_pydict()
+        *columns, times = groups.values()
+        together = dict(zip(zip(*columns, strict=True), times, strict=True))
+    assert together == single
+    assert len(together) == len(times)
+
+
+@slow
+def test_rows_that_are_alike_are_fetched_once_where_it_pays():
+    run_sql(
+        "DROP TABLE IF EXISTS people CASCADE",
+        "CREATE TABLE people AS SELECT i % 4 AS age, CAST(i AS text) AS who, "
+        "CAST(i % 4 AS float8) AS income FROM generate_series(1, 10000) t(i)",
+        "ANALYZE people",
+    )
+    engine = as_engine(f"{server()}/people")
+    with engine.snapshot() as batches:
+        assert batches.alike(["age"])().read_all()["times"].to_pylist() == [2500] * 4
+        assert batches.alike(["age", "who"]) is None  # hardly two are alike
+        assert batches.alike(["income"]) is None  # -0.0 and 0.0 are equal
+    source = as_source(engine)
+    assert source.count(AGE, ("age",), (), None).tolist() == [2500] * 4
+    assert np.bincount(source.row_cells(AGE, ("age",), (), None)).tolist() == [2500] * 4
+    assert source.count(AGE, ("age",), (), Cap("who", 1)).tolist() == [2500] * 4
 
 
 @slow
