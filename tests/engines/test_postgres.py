@@ -1,5 +1,6 @@
 """Tables of Postgres: URLs, which hold no secret, and (slow) a server of the tests' own."""
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -14,7 +15,14 @@ from psephos.engines import ConnectedTable, as_engine, as_source, check, postgre
 from psephos.engines.postgres import PostgresUrl
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.unit import Cap
-from tests.engines.postgres_cluster import PASSWORD, fill_table, run_sql, server
+from tests.engines.postgres_cluster import (
+    PASSWORD,
+    deadly,
+    fill_table,
+    mortal_view,
+    run_sql,
+    server,
+)
 
 AGE = Domain.of(age=Attribute.integers(0, 3))
 
@@ -240,23 +248,30 @@ def test_the_rows_are_read_only_and_by_their_columns():
 
 
 @slow
-def test_a_connection_that_is_ended_half_way_is_told_and_read_again():
-    rows = 5_000_000
-    run_sql("DROP TABLE IF EXISTS people CASCADE")
-    run_sql(f"CREATE TABLE people AS SELECT i % 4 AS age FROM generate_series(1, {rows}) t(i)")
-    engine = as_engine(f"{server()}/people")
-    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-    with engine.snapshot() as batches:
-        reader = batches.read(["age"])
-        first = reader.read_next_batch()
-        run_sql(f"{end} AND backend_type = 'client backend'")
-        try:
-            left = len(reader.read_all())
-        except Exception:  # noqa: BLE001 - the driver's own
-            left = None
-        # All or an error, never a part: what was under way may still arrive.
-        assert left is None or left + len(first) == rows
-    assert as_source(engine).count(AGE, (), (), None) == rows
+@pytest.mark.parametrize("worth", [0, math.inf], ids=["grouped", "row by row"])
+def test_a_connection_that_is_ended_half_way_is_told_and_read_again(worth, monkeypatch):
+    rows = 3_000_000
+    run_sql(
+        "DROP TABLE IF EXISTS people CASCADE",
+        f"CREATE TABLE people AS SELECT i, i % 4 AS age FROM generate_series(1, {rows}) t(i)",
+    )
+    monkeypatch.setattr(postgres, "WORTH_GROUPING", worth)
+    engine = as_engine(mortal_view("mortal", "people", f"i = {rows - 1}"))
+    source = as_source(engine)
+    with deadly():
+        with engine.snapshot() as batches:
+            reader = batches.read(["age"])
+            assert 0 < reader.read_next_batch().num_rows < rows
+            with pytest.raises(Exception, match="terminating connection"):
+                reader.read_all()
+        with pytest.raises(SourceError, match="could not be counted") as caught:
+            source.count(AGE, ("age",), (), None)
+        assert caught.value.__cause__ is caught.value.__context__ is None
+        assert PASSWORD not in str(caught.value)
+        report = check(source, AGE)
+        assert [finding.kind for finding in report.findings] == ["unreadable"]
+    assert source.count(AGE, (), (), None) == rows
+    run_sql("DROP TABLE people CASCADE")
 
 
 @slow
