@@ -296,6 +296,35 @@ def test_a_run_that_was_cut_short_goes_on(folder, monkeypatch, place):
     assert not list(folder.glob(".bundle.draft-*"))
 
 
+def test_what_is_paid_for_and_answered_is_written_without_the_data(released):
+    folder, bundle = released
+    shutil.rmtree(bundle.path)
+    (folder / "people.csv").unlink()
+    rebuilt = ps.release(folder)
+    assert ps.verify(rebuilt.path, ledger=folder / "people.ledger").ok
+    assert rebuilt.manifest["files"]["receipts.bin"] == bundle.manifest["files"]["receipts.bin"]
+    assert ps.Ledger.open(folder / "people.ledger").spent() == ps.epsilon("2")
+
+
+@pytest.mark.parametrize("change", ["rows", "columns", "footer", "missing"])
+def test_a_table_is_not_read_from_a_file_that_holds_something_else(folder, change):
+    bundle = ps.rehearse(folder, rows=50)
+    (place,) = bundle.path.glob("tables/everyone/level=county/*.parquet")
+    rows = pq.read_table(place)
+    if change == "rows":  # a small file may say that it holds very many
+        pq.write_table(rows.take(np.zeros(10**6, dtype=int)), place)
+    elif change == "columns":
+        pq.write_table(rows.drop_columns("low"), place)
+    elif change == "footer":
+        place.write_bytes(place.read_bytes()[:-9])
+    else:
+        place.unlink()
+    for asked in ({"level": "county"}, {"part": "South / c4"}):
+        with pytest.raises(ReleaseError, match=re.escape(str(place))):
+            bundle.table("everyone", **asked)
+    assert bundle.table("everyone", level="state").num_rows == 3
+
+
 @pytest.mark.parametrize("level", ["s" * 300, "a/../../../../up", "land / state"])
 def test_levels_may_have_any_name(folder, level):
     for place in (folder / "release.toml", folder / "counties.csv"):
