@@ -2,8 +2,8 @@
 
 Aims: 10⁸ rows of partitioned Parquet within 1.3 times plain DuckDB's `SELECT cols, count(*) GROUP
 BY cols`, 5·10⁶ rows of Postgres within 1.2 times a plain ADBC fetch of the needed columns, Spark
-beside them. CPU is that of this process, for Postgres also with the server's; Spark's own is not
-counted. All data are made up in a temporary folder, which is removed.
+beside them (`toArrow`). CPU is that of this process, and also with the server's or the JVM's. All
+data are made up in a temporary folder, which is removed.
 
     python -m benchmarks.engines [parquet ROWS] [postgres ROWS] [spark ROWS]
 """
@@ -154,7 +154,15 @@ def spark(rows: int, folder: Path) -> None:
         table = SparkTable(frame, needed=COLUMNS.split(", "))
         return as_source(table).count(DOMAIN, DOMAIN.names, (), None)
 
-    show(f"Spark local[2], {rows:.0e} rows (plain: toArrow)", timed(plain), timed(ours))
+    machine = session().sparkContext._gateway.proc.pid
+
+    def both_cpu() -> float:
+        fields = Path(f"/proc/{machine}/stat").read_text().rpartition(")")[2].split()
+        return own_cpu() + sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+    for suffix, cpu in (("", own_cpu), (", with the JVM's CPU", both_cpu)):
+        runs = [timed(work, cpu=cpu) for work in (plain, ours)]
+        show(f"Spark local[2], {rows:.0e} rows{suffix}", *runs)
 
 
 def main(words: list[str]) -> None:
