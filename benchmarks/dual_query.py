@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -306,7 +307,7 @@ def figure2(folder: Path, runs: int, names: str = "", amounts: str = "", free: s
             [[name, f"{top:.4f}", f"{mean:.6f}"] for name, (top, mean) in rivals.items()],
         )
         plot(f"dual_query_{data.name.split()[0].strip(chr(39)).lower()}", "ε", points,
-             ["zCDP", "Theorem 4.1"], "largest error", log=False)  # fmt: skip
+             ["zCDP", "Theorem 4.1"], "largest error", log="")  # fmt: skip
 
 
 def figure3(folder: Path, runs: int, numbers: str = "") -> None:
@@ -335,7 +336,7 @@ def figure3(folder: Path, runs: int, numbers: str = "") -> None:
         "rounds, s",
     ]
     table([*heads, "ms a round"], rows)
-    plot("dual_query_queries", "queries", points, ["DualQuery", "zero"], "largest error", log=True)
+    plot("dual_query_queries", "queries", points, ["DualQuery", "zero"], "largest error", log="x")
 
 
 def figure4(folder: Path, runs: int, sizes: str = "") -> None:
@@ -367,7 +368,7 @@ def figure4(folder: Path, runs: int, sizes: str = "") -> None:
         points,
         ["DualQuery", "zero"],
         "largest error",
-        log=True,
+        log="x",
     )
 
 
@@ -470,9 +471,9 @@ def plot(
     points: Sequence[tuple[float, ...]],
     lines: list[str],
     label: str,
-    log: bool,
+    log: Literal["", "x", "xy"],
 ) -> None:
-    """Lines over a common axis."""
+    """Lines over a common axis; on two logarithmic ones what grows alike runs parallel."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -483,9 +484,12 @@ def plot(
         axes.plot([p[0] for p in points], [p[i] for p in points], marker="o", label=line)
     axes.set_xlabel(over)
     axes.set_ylabel(label)
-    axes.set_ylim(bottom=0)
-    if log:
+    if "x" in log:
         axes.set_xscale("log")
+    if "y" in log:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
     axes.legend()
     FIGURES.mkdir(parents=True, exist_ok=True)
     figure.savefig(FIGURES / f"{name}.png", dpi=120, bbox_inches="tight")

@@ -2,8 +2,8 @@
 
 Aims: 10⁸ rows of partitioned Parquet within 1.3 times plain DuckDB's `SELECT cols, count(*) GROUP
 BY cols`, 5·10⁶ rows of Postgres within 1.2 times a plain ADBC fetch of the needed columns, Spark
-beside them. CPU is that of this process, for Postgres also with the server's; Spark's own is not
-counted. All data are made up in a temporary folder, which is removed.
+beside them (`toArrow`). CPU is that of this process, and also with the server's or the JVM's. All
+data are made up in a temporary folder, which is removed.
 
     python -m benchmarks.engines [parquet ROWS] [postgres ROWS] [spark ROWS]
 """
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -100,20 +101,28 @@ def postgres(rows: int, folder: Path) -> None:
     from tests.engines.postgres_cluster import run_sql, server
 
     url = server()
+    drawn = "abs(CAST(hashint8extended(i, {seed}) AS bigint) % {size})"
+    age, region, work, income = (
+        drawn.format(seed=seed, size=size) for seed, size in enumerate((100, 50, 5, 10**6))
+    )
     run_sql(
         "CREATE TABLE rows AS SELECT CASE WHEN i % 2 = 0 THEN 'F' ELSE 'M' END AS sex, "
-        "CAST(i * 7919 % 100 AS int) AS age, CAST(i * 104729 % 50 AS int) AS region, "
-        "substr('abcde', 1 + CAST(i * 611953 % 5 AS int), 1) AS work "
+        f"CAST({age} AS int) AS age, CAST({region} AS int) AS region, "
+        f"substr('abcde', CAST(1 + {work} AS int), 1) AS work, CAST({income} AS float8) AS income "
         f"FROM generate_series(CAST(1 AS bigint), {rows}) t(i)"
     )
+    with_income = Domain.of(
+        **dict(zip(DOMAIN.names, DOMAIN.attributes, strict=True)),
+        income=Attribute.bins([0, 10**5, 3 * 10**5, 10**6]),
+    )
 
-    def plain() -> int:
+    def plain(domain: Domain) -> int:
         with dbapi.connect(url) as connection, connection.cursor() as cursor:
-            cursor.execute(f"SELECT {COLUMNS} FROM rows")
+            cursor.execute(f"SELECT {', '.join(domain.names)} FROM rows")
             return sum(batch.num_rows for batch in cursor.fetch_record_batch())
 
-    def ours() -> object:
-        return as_source(f"{url}/rows").count(DOMAIN, DOMAIN.names, (), None)
+    def ours(domain: Domain) -> object:
+        return as_source(f"{url}/rows").count(domain, domain.names, (), None)
 
     with dbapi.connect(url) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
@@ -125,9 +134,10 @@ def postgres(rows: int, folder: Path) -> None:
         fields = Path(f"/proc/{postmaster}/stat").read_text().rpartition(")")[2].split()
         return own_cpu() + sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")
 
-    show(f"Postgres, {rows:.0e} rows", timed(plain), timed(ours))
-    both = [timed(work, cpu=both_cpu) for work in (plain, ours)]
-    show(f"Postgres, {rows:.0e} rows, with the server's CPU", *both)
+    for title, domain in (("", DOMAIN), (" and a column of floats", with_income)):
+        for suffix, cpu in (("", own_cpu), (", with the server's CPU", both_cpu)):
+            runs = [timed(partial(work, domain), cpu=cpu) for work in (plain, ours)]
+            show(f"Postgres, {rows:.0e} rows{title}{suffix}", *runs)
     run_sql("DROP TABLE rows")
 
 
@@ -144,7 +154,15 @@ def spark(rows: int, folder: Path) -> None:
         table = SparkTable(frame, needed=COLUMNS.split(", "))
         return as_source(table).count(DOMAIN, DOMAIN.names, (), None)
 
-    show(f"Spark local[2], {rows:.0e} rows (plain: toArrow)", timed(plain), timed(ours))
+    machine = session().sparkContext._gateway.proc.pid
+
+    def both_cpu() -> float:
+        fields = Path(f"/proc/{machine}/stat").read_text().rpartition(")")[2].split()
+        return own_cpu() + sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+    for suffix, cpu in (("", own_cpu), (", with the JVM's CPU", both_cpu)):
+        runs = [timed(work, cpu=cpu) for work in (plain, ours)]
+        show(f"Spark local[2], {rows:.0e} rows{suffix}", *runs)
 
 
 def main(words: list[str]) -> None:

@@ -165,30 +165,36 @@ def flat(states: int, counties: int) -> None:
         workload = ps.Workload(domain, products)
         for budget in BUDGETS:
             kind = "laplace" if budget.currency == "epsilon" else "gaussian"
-            plan = choose_levels(PartTables.same(tree, inner), kind)
+            plan, traded = (
+                choose_levels(PartTables.same(tree, inner), kind, trade=trade)
+                for trade in (False, True)
+            )
             counts = np.array(workload.query_counts).reshape(3, -1)
             scale = 2.0 if kind == "laplace" else 1.0  # at epsilon 1, and at rho 1/2
-            ours = scale * np.array([plan.table_errors(level) for level in range(3)])
+            ours, trading = (
+                scale * np.array([each.table_errors(level) for level in range(3)])
+                for each in (plan, traded)
+            )
+            trees = [by_level(ours, counts), by_level(trading, counts)]
             start, clock = time.process_time(), time.perf_counter()
             try:
                 strategy = ps.select.hdmm(workload, kind, time_limit=SEARCH_SECONDS)
                 errors = scale * strategy.product_errors(workload).reshape(3, -1)
             except (ps.TooLargeError, ps.UnsupportedError) as error:
-                rows.append(
-                    [name, str(budget), f"refused: {error}", "", "", by_level(ours, counts)]
-                )
-                rows[-1].append("")
+                rows.append([name, str(budget), f"refused: {error}", "", "", *trees, ""])
             else:
                 seconds = time.process_time() - start
                 clock = time.perf_counter() - clock
                 searched = f"{seconds:.0f} s ({clock:.0f} s on the clock)"
                 rows.append([name, str(budget), strategy.name, searched])
-                rows[-1] += [by_level(errors, counts), by_level(ours, counts)]
-                rows[-1].append(f"{np.sqrt(errors.sum() / ours.sum()):.3f}")
+                rows[-1] += [by_level(errors, counts), *trees]
+                beside = [np.sqrt(errors.sum() / each.sum()) for each in (ours, trading)]
+                rows[-1].append(" / ".join(f"{ratio:.3f}" for ratio in beside))
             print(rows[-1], flush=True)
     print(f"\n{tree}\n")
     head = ["tables", "budget", "flat strategy", "search", "flat: nation / state / county"]
-    table([*head, "tree, numbers", "flat / tree, all numbers"], rows)
+    trees_head = ["tree, numbers", "the same with `trade`", "flat / tree, flat / with `trade`"]
+    table([*head, *trees_head], rows)
 
 
 def by_level(errors: Array, counts: Array) -> str:

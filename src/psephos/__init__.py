@@ -81,7 +81,6 @@ if TYPE_CHECKING:
     from psephos.release.change import EditionChange, change
     from psephos.release.forecast import Forecast, RivalError, TableError
     from psephos.release.method import ReleaseMethod
-    from psephos.release.parts.ask import ask_parts
     from psephos.release.parts.bundle import PartsBundle
     from psephos.release.parts.plan import PartsForecast, PartTableError
     from psephos.release.persons import PersonsRequest, PersonsTable
@@ -282,7 +281,6 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "choose_levels",
     "LevelPlan",
     "PartTables",
-    "ask_parts",
     "MeasuredRequest",
     "PlannedRequest",
     "PersonsRequest",
@@ -395,7 +393,6 @@ _NAMES_OF = {
     "psephos.release.request": "Job",
     "psephos.release.requests": "MeasuredRequest",
     "psephos.release.run": "rehearse release",
-    "psephos.release.parts.ask": "ask_parts",
     "psephos.release.parts.bundle": "PartsBundle",
     "psephos.release.parts.plan": "PartTableError PartsForecast",
     "psephos.release.verification": "Check Verification",

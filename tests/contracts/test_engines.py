@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from collections import Counter
 from contextlib import contextmanager
 from urllib.parse import quote
 
@@ -77,6 +78,25 @@ class MinimalBatches:
         self.reads.append(tuple(names))
         some = self.table.select(list(names))
         return pa.RecordBatchReader.from_batches(some.schema, some.to_batches(max_chunksize=2))
+
+
+class Grouping(Minimal):
+    """Rows that are alike can be had once, with their number."""
+
+    @contextmanager
+    def snapshot(self):
+        yield GroupingBatches(self.table, self.reads)
+
+
+class GroupingBatches(MinimalBatches):
+    def alike(self, names):
+        some = self.table.select(list(names))
+        # By their texts, which tell -0.0 from 0.0.
+        groups = Counter(map(repr, some.to_pylist()))
+        first = {repr(row): i for i, row in reversed(list(enumerate(some.to_pylist())))}
+        rows = some.take(list(first.values()))
+        times = pa.array([groups[key] for key in first], pa.int64())
+        return lambda: rows.append_column("times", times).to_reader(max_chunksize=2)
 
 
 def separated(table, path):
@@ -192,6 +212,8 @@ ENGINES = {
     ),
     "minimal": lambda table, folder: as_engine(Minimal(table)),
     "minimal, kept": lambda table, folder: as_engine(Minimal(table, version=1)),
+    "grouping": lambda table, folder: as_engine(Grouping(table)),
+    "grouping, kept": lambda table, folder: as_engine(Grouping(table, version=1)),
 }
 SERVICES = {
     "postgres": lambda table, folder: as_engine(fill_table("the rows", table)),
@@ -328,6 +350,24 @@ def test_the_fast_and_the_safe_reading_agree(kind, folder):
     fast, safe = ([row[:-1] for row in indices(source, safe)] for safe in (False, True))
     assert fast == safe
     assert len(fast) > 0
+
+
+@every_engine
+def test_rows_that_are_alike_make_no_difference(kind, folder):
+    source = as_source((ENGINES | SERVICES)[kind](arrow(ROWS * 3), folder))
+    axes = [(name,) for name in DOMAIN.names]
+    cells = []
+    for alike in (True, False):
+        with source.snapshot() as snapshot, snapshot.opened(DOMAIN.names, alike=alike) as rows:
+            groups = rows.run(rows.indices(DOMAIN, axes, None)).fetchall()
+            times = [group[3] if rows.alike else 1 for group in groups]
+            assert rows.alike == (alike and "grouping" in kind)
+            assert not rows.alike or len(groups) == 10
+        cells.append(Counter())
+        for group, number in zip(groups, times, strict=True):
+            cells[-1][group[:3]] += number
+    assert cells[0] == cells[1]
+    assert cells[0].total() == 30
 
 
 @every_engine
@@ -677,8 +717,8 @@ def test_the_laws_see_a_reading_that_is_wrong(monkeypatch, folder):
     """A test of the tests: a reader that takes text for lower case."""
     plain = reader.arrow_relation
 
-    def lower(batches, names, needed, *, safe):
-        text, frame = plain(batches, names, needed, safe=safe)
+    def lower(batches, names, needed, *, safe, alike):
+        text, frame = plain(batches, names, needed, safe=safe, alike=alike)
         return (text if safe else text.replace("x2 AS c2", "lower(x2) AS c2")), frame
 
     monkeypatch.setattr(reader, "arrow_relation", lower)

@@ -7,12 +7,15 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 PASSWORD = "the-password-of-tests"
+DEADLY = 4711
+"""The lock that says whether views are deadly: it needs no row that a snapshot may not see."""
 
 
 def programs():
@@ -81,6 +84,27 @@ def run_sql(*statements):
     with dbapi.connect(server(), autocommit=True) as connection, connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
+
+
+def mortal_view(name, relation, row):
+    """The URL of a view whose reading ends its own connection at a row, while it is `deadly`."""
+    run_sql(
+        f"DROP VIEW IF EXISTS {name}",
+        f"CREATE VIEW {name} AS SELECT * FROM {relation} WHERE CASE WHEN {row} AND NOT "
+        f"pg_try_advisory_xact_lock_shared({DEADLY}) THEN pg_terminate_backend(pg_backend_pid()) "
+        "ELSE TRUE END",
+    )
+    return f"{server()}/{name}"
+
+
+@contextmanager
+def deadly():
+    from adbc_driver_postgresql import dbapi
+
+    with dbapi.connect(server()) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT pg_advisory_xact_lock({DEADLY})")
+        cursor.fetchall()
+        yield
 
 
 def fill_table(name, table):

@@ -1,15 +1,28 @@
 """Tables of Postgres: URLs, which hold no secret, and (slow) a server of the tests' own."""
 
+import math
+from collections import Counter
+
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.engines import ConnectedTable, as_engine, as_source, check
+from psephos.engines import ConnectedTable, as_engine, as_source, check, postgres
 from psephos.engines.postgres import PostgresUrl
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.unit import Cap
-from tests.engines.postgres_cluster import PASSWORD, fill_table, run_sql, server
+from tests.engines.postgres_cluster import (
+    PASSWORD,
+    deadly,
+    fill_table,
+    mortal_view,
+    run_sql,
+    server,
+)
 
 AGE = Domain.of(age=Attribute.integers(0, 3))
 
@@ -134,6 +147,78 @@ def test_every_type_is_read_as_its_text_says():
         source.count(Domain.of(pets=["a"]), (), (), None)
 
 
+SPELLINGS = [None, "", "a", "A", "a ", "\u00e9", "e\u0301", "\u00c9"]
+NUMBERS = [None, "7.5", "7.50", "0", "-0", "NaN", "1e50"]
+CHOICES = [SPELLINGS, SPELLINGS, SPELLINGS, NUMBERS, [False, True]]
+
+
+@st.composite
+def nearly_alike(draw):
+    """Rows that differ from the first in one entry, some of them twice."""
+    first = [draw(st.sampled_from(entries)) for entries in CHOICES]
+    rows = [tuple(first)]
+    for column, entries in enumerate(CHOICES):
+        for entry in draw(st.lists(st.sampled_from(entries), max_size=6)):
+            rows.append((*first[:column], entry, *first[column + 1 :]))
+    return rows + rows[::2]
+
+
+def literal(entry):
+    return "NULL" if entry is None else f"'{entry}'"
+
+
+@slow
+@settings(max_examples=30)
+@given(rows=nearly_alike())
+def test_rows_are_put_together_only_if_they_are_the_same_to_the_byte(rows):
+    """Whatever the database takes for equal: collations, citext, padding, decimals."""
+    values = ", ".join(
+        f"({literal(a)}, {literal(b)}, {literal(c)}, {literal(n)}, {yes}, {literal(a)})"
+        for a, b, c, n, yes in rows
+    )
+    run_sql(
+        "DROP TABLE IF EXISTS spellings",
+        "DROP DOMAIN IF EXISTS anycase",
+        "DROP COLLATION IF EXISTS loose",
+        "CREATE EXTENSION IF NOT EXISTS citext",
+        "CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level1', "
+        "deterministic = false)",
+        "CREATE DOMAIN anycase AS text COLLATE loose",
+        "CREATE TABLE spellings (a text COLLATE loose, b citext, c char(2), n numeric, yes bool, "
+        "d anycase)",
+        f"INSERT INTO spellings VALUES {values}",
+    )
+    names = ["a", "b", "c", "n", "yes", "d"]
+    engine = as_engine(f"{server()}/spellings")
+    with pytest.MonkeyPatch.context() as patch, engine.snapshot() as batches:
+        patch.setattr(postgres, "WORTH_GROUPING", 0)
+        single = Counter(zip(*batches.read(names).read_all().to_pydict().values(), strict=True))
+        groups = batches.alike(names)().read_all().to_pydict()
+        *columns, times = groups.values()
+        together = dict(zip(zip(*columns, strict=True), times, strict=True))
+    assert together == single
+    assert len(together) == len(times)
+
+
+@slow
+def test_rows_that_are_alike_are_fetched_once_where_it_pays():
+    run_sql(
+        "DROP TABLE IF EXISTS people CASCADE",
+        "CREATE TABLE people AS SELECT i % 4 AS age, CAST(i AS text) AS who, "
+        "CAST(i % 4 AS float8) AS income FROM generate_series(1, 10000) t(i)",
+        "ANALYZE people",
+    )
+    engine = as_engine(f"{server()}/people")
+    with engine.snapshot() as batches:
+        assert batches.alike(["age"])().read_all()["times"].to_pylist() == [2500] * 4
+        assert batches.alike(["age", "who"]) is None  # hardly two are alike
+        assert batches.alike(["income"]) is None  # -0.0 and 0.0 are equal
+    source = as_source(engine)
+    assert source.count(AGE, ("age",), (), None).tolist() == [2500] * 4
+    assert np.bincount(source.row_cells(AGE, ("age",), (), None)).tolist() == [2500] * 4
+    assert source.count(AGE, ("age",), (), Cap("who", 1)).tolist() == [2500] * 4
+
+
 @slow
 def test_a_snapshot_does_not_see_what_others_write():
     engine = as_engine(fill_table("people", pa.table({"age": [1, 2]})))
@@ -163,23 +248,30 @@ def test_the_rows_are_read_only_and_by_their_columns():
 
 
 @slow
-def test_a_connection_that_is_ended_half_way_is_told_and_read_again():
-    rows = 5_000_000
-    run_sql("DROP TABLE IF EXISTS people CASCADE")
-    run_sql(f"CREATE TABLE people AS SELECT i % 4 AS age FROM generate_series(1, {rows}) t(i)")
-    engine = as_engine(f"{server()}/people")
-    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-    with engine.snapshot() as batches:
-        reader = batches.read(["age"])
-        first = reader.read_next_batch()
-        run_sql(f"{end} AND backend_type = 'client backend'")
-        try:
-            left = len(reader.read_all())
-        except Exception:  # noqa: BLE001 - the driver's own
-            left = None
-        # All or an error, never a part: what was under way may still arrive.
-        assert left is None or left + len(first) == rows
-    assert as_source(engine).count(AGE, (), (), None) == rows
+@pytest.mark.parametrize("worth", [0, math.inf], ids=["grouped", "row by row"])
+def test_a_connection_that_is_ended_half_way_is_told_and_read_again(worth, monkeypatch):
+    rows = 3_000_000
+    run_sql(
+        "DROP TABLE IF EXISTS people CASCADE",
+        f"CREATE TABLE people AS SELECT i, i % 4 AS age FROM generate_series(1, {rows}) t(i)",
+    )
+    monkeypatch.setattr(postgres, "WORTH_GROUPING", worth)
+    engine = as_engine(mortal_view("mortal", "people", f"i = {rows - 1}"))
+    source = as_source(engine)
+    with deadly():
+        with engine.snapshot() as batches:
+            reader = batches.read(["age"])
+            assert 0 < reader.read_next_batch().num_rows < rows
+            with pytest.raises(Exception, match="terminating connection"):
+                reader.read_all()
+        with pytest.raises(SourceError, match="could not be counted") as caught:
+            source.count(AGE, ("age",), (), None)
+        assert caught.value.__cause__ is caught.value.__context__ is None
+        assert PASSWORD not in str(caught.value)
+        report = check(source, AGE)
+        assert [finding.kind for finding in report.findings] == ["unreadable"]
+    assert source.count(AGE, (), (), None) == rows
+    run_sql("DROP TABLE people CASCADE")
 
 
 @slow

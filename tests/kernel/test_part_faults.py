@@ -215,7 +215,7 @@ def test_requests_that_share_a_folder_leave_each_other_alone(place):
     first = measured(place)
     answers = first.answers_of(1, 0, PARTS)
     asked = {"weights": [0, 1], "spend": ps.epsilon("1/4"), "folder": place / "parts"}
-    others = [parts_of(place).measure(Identity(3), key=key, **asked) for key in ("b", None)]
+    others = [parts_of(place).measure(Identity(3), key=key, **asked) for key in ("b", "c")]
     assert (measured(place).answers_of(1, 0, PARTS) == answers).all()
     for other in others:
         assert other.answers_of(1, 0, PARTS).shape == (PARTS, 3)

@@ -77,7 +77,9 @@ def test_counts_are_those_of_the_whole_vector(counts, run, tmp_path_factory):
     try:
         parts = simulated(np.array(counts)).parts("state", "county")
         spend = ps.epsilon("100000")
-        measurement = parts.measure(QUERY, weights=[1, 1, 1], spend=spend, folder=folder)
+        measurement = parts.measure(
+            QUERY, weights=[1, 1, 1], spend=spend, folder=folder, key=str(folder)
+        )
         cells = np.array(counts).reshape(2, 4, 3).transpose(1, 0, 2).reshape(4, 6)
         for level in range(3):
             sums = np.zeros((measurement.tree.sizes[level], 6), dtype=int)
@@ -121,7 +123,7 @@ def test_rows_are_those_that_counts_count(tmp_path, unit, filtered):
     exact = ps.epsilon("300000")
     vector = table.vectorise().measure(Identity(24), spend=exact).values.reshape(2, 4, 3)
     parts = table.parts("state", "county")
-    spent = {"spend": exact, "folder": tmp_path / "parts"}
+    spent = {"spend": exact, "folder": tmp_path / "parts", "key": "parts"}
     measurement = parts.measure(Identity(6), weights=[0, 0, 1], **spent)
     places = measurement.tree.order
     assert (
@@ -153,7 +155,7 @@ def test_processes_give_the_same_answers_as_one(tmp_path):
     spend, answers = ps.epsilon("300000"), []
     for name, runner in (("alone", None), ("two", Processes(2))):
         (tmp_path / name).mkdir()
-        asked = {"weights": [1, 1, 1], "spend": spend, "folder": tmp_path / name}
+        asked = {"weights": [1, 1, 1], "spend": spend, "folder": tmp_path / name, "key": name}
         measurement = parts.measure(QUERY, runner=runner, **asked)
         answers.append(
             [rows.tolist() for level in range(3) for _, rows in measurement.answers(level)]
@@ -169,7 +171,7 @@ def test_noise_has_the_distribution_it_says(tmp_path):
     )
     (tmp_path / "parts").mkdir()
     measurement = table.parts("part").measure(
-        Identity(4), weights=["1/2", 1], spend=ps.epsilon("1/4"), folder=tmp_path / "parts"
+        Identity(4), weights=["1/2", 1], spend=ps.epsilon("1/4"), folder=tmp_path / "parts", key="a"
     )
     values = measurement.answers_of(1, 0, 2000).reshape(-1)
     variance = measurement.noise[1][0].exact_variance
@@ -191,7 +193,7 @@ def test_refusals_come_before_the_charge(tmp_path):
     parts = table.parts("state", "county")
     folder = tmp_path / "parts"
     folder.mkdir()
-    asked = {"spend": ps.epsilon("1"), "folder": folder}
+    asked = {"spend": ps.epsilon("1"), "folder": folder, "key": "a"}
     for weights, message in (
         ([1, 1], "3 weights"),
         ([0, 0, 0], "nothing would be measured"),
@@ -218,7 +220,7 @@ def test_refusals_come_before_the_charge(tmp_path):
 
 def test_a_manifest_that_misses_a_run_is_refused(tmp_path):
     parts = simulated(np.ones(24, dtype=int)).parts("state", "county")
-    asked = {"weights": [1, 1, 1], "spend": ps.epsilon("1"), "folder": tmp_path}
+    asked = {"weights": [1, 1, 1], "spend": ps.epsilon("1"), "folder": tmp_path, "key": "a"}
     measurement = parts.measure(QUERY, **asked)
     receipts = receipts_of(measurement.manifest)
     assert (manifest(receipts) == measurement.manifest).all()
@@ -233,7 +235,7 @@ def test_a_manifest_that_misses_a_run_is_refused(tmp_path):
 )
 def test_a_manifest_of_something_else_than_receipts_is_refused(tmp_path, change):
     parts = simulated(np.ones(24, dtype=int)).parts("state", "county")
-    asked = {"weights": [1, 0, 0], "spend": ps.epsilon("1"), "folder": tmp_path}
+    asked = {"weights": [1, 0, 0], "spend": ps.epsilon("1"), "folder": tmp_path, "key": "a"}
     measurement = parts.measure(QUERY, **asked)
     (receipt,) = measurement.receipts
     with pytest.raises(LedgerError, match="what is no receipt"):
@@ -244,7 +246,7 @@ def test_a_manifest_of_something_else_than_receipts_is_refused(tmp_path, change)
 
 def test_a_file_of_another_length_is_not_read(tmp_path):
     parts = simulated(np.ones(24, dtype=int)).parts("state", "county")
-    asked = {"weights": [1, 0, 0], "spend": ps.epsilon("1"), "folder": tmp_path}
+    asked = {"weights": [1, 0, 0], "spend": ps.epsilon("1"), "folder": tmp_path, "key": "a"}
     measurement = parts.measure(QUERY, **asked)
     with (tmp_path / measurement.receipts[0].name).open("r+b") as file:
         file.truncate(1 << 42)  # it takes no room, and would fill any memory

@@ -3,11 +3,12 @@
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import psephos as ps
 from psephos.kernel.recorded_ledger import RecordedLedger, RequestRecord
-from psephos.kernel.replay import replayed
+from psephos.kernel.replay import answered, replayed
 
 DOMAIN = ps.Domain.of(age=8)
 ROW, EPSILON = ps.add_remove_row(), ps.epsilon("1")
@@ -96,6 +97,8 @@ def test_there_are_no_counts_behind_it(paid):
     vector = handle(*paid)
     with pytest.raises(ps.RefusedError, match="no data behind"):
         vector._vault.counts(("age",), ())
+    with pytest.raises(ps.RefusedError, match="no data behind"):
+        vector._vault.source.row_cells(DOMAIN, ("age",), (), None)
 
 
 def test_simulations_say_so():
@@ -103,3 +106,22 @@ def test_simulations_say_so():
     book = RecordedLedger(ROW, EPSILON, "simulation", records)
     vector = replayed(DOMAIN, book, simulation=True).vectorise()
     assert vector.measure(ps.matrix.Identity(8), spend=EPSILON).simulation
+
+
+def test_what_a_ledger_has_answered_is_read_without_data_and_nothing_else_is_charged(tmp_path):
+    book = ps.Ledger.create(tmp_path / "l", dataset="d", unit=ROW, budget=ps.epsilon("4"))
+    data = ps.protect(pd.DataFrame({"age": [1, 2, 2]}), DOMAIN, ledger=book, edition="2024")
+    spend = ps.epsilon("1")
+    first = data.vectorise().measure(ps.matrix.Identity(8), spend=spend, key="a")
+    book = ps.Ledger.open(tmp_path / "l")
+    again = answered(DOMAIN, book, edition="2024").vectorise()
+    assert again.measure(ps.matrix.Identity(8), spend=spend, key="a").values.tolist() == (
+        first.values.tolist()
+    )
+    for key in ("b", None):
+        with pytest.raises(ps.RefusedError, match="nothing was answered under this key"):
+            again.measure(ps.matrix.Identity(8), spend=spend, key=key)
+    for other in (again, answered(DOMAIN, book, edition="2025").vectorise()):
+        with pytest.raises(ps.LedgerError, match="belongs to another request"):
+            other.measure(ps.matrix.Prefix(8), spend=spend, key="a")
+    assert ps.Ledger.open(tmp_path / "l").spent() == spend

@@ -1,7 +1,9 @@
 """A release counts the rows that it checked, even of a table that is written to meanwhile."""
 
 import json
+import math
 import os
+from contextlib import ExitStack
 
 import duckdb
 import pyarrow as pa
@@ -9,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import psephos as ps
+from psephos.engines import postgres as postgres_engine
 from psephos.engines.duckdb import row_cache
 from psephos.release import preflight, run
 from psephos.release.preflight import check_release, create_ledger, is_checked
 from psephos.release.request import Job
 from psephos.release.run import release
 from psephos.release.verify import verify
-from tests.engines.postgres_cluster import PASSWORD, fill_table, run_sql
+from tests.engines.postgres_cluster import PASSWORD, deadly, fill_table, mortal_view, run_sql
 from tests.release.conftest import RELEASE, people, write_job
 from tests.release.test_sources import table
 
@@ -186,6 +189,41 @@ def test_a_server_that_ends_all_connections_half_way_costs_one_charge(live, monk
     assert PASSWORD not in str(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
     assert len(history(place)) == 1
+    bundle = release(place)
+    assert verify(bundle.path).ok
+    assert abs(rows_in(bundle) - 600) < 500
+    assert len(history(place)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worth", [0, math.inf], ids=["grouped", "row by row"])
+def test_a_connection_that_dies_while_rows_come_costs_nothing_or_is_gone_on_with(
+    tmp_path, monkeypatch, worth
+):
+    run_sql("DROP VIEW IF EXISTS mortal_people")
+    fill_table("mortals", table())
+    url = mortal_view("mortal_people", "mortals", "age = 11")
+    place = write_job(tmp_path, RELEASE.replace('"people.csv"', json.dumps(url)))
+    create_ledger(Job.read(place))
+    assert check_release(place).ok
+    monkeypatch.setattr(postgres_engine, "WORTH_GROUPING", worth)
+    with deadly(), pytest.raises(ps.SourceError, match="Nothing was charged") as caught:
+        release(place)  # the check that is repeated in the state that would be counted
+    assert PASSWORD not in str(caught.value)
+    assert not history(place)
+    store, death = run.store_request, ExitStack()
+
+    def from_here_on(*facts):
+        store(*facts)
+        death.enter_context(deadly())
+
+    monkeypatch.setattr(row_cache, "MOST_BYTES", 0)  # nothing is left of the check's reading
+    monkeypatch.setattr(run, "store_request", from_here_on)
+    with death, pytest.raises(ps.SourceError, match="could not be counted") as caught:
+        release(place)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    assert len(history(place)) == 1
+    monkeypatch.setattr(run, "store_request", store)
     bundle = release(place)
     assert verify(bundle.path).ok
     assert abs(rows_in(bundle) - 600) < 500

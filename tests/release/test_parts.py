@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 
 import numpy as np
@@ -14,13 +15,14 @@ import pytest
 from typer.testing import CliRunner
 
 import psephos as ps
+from psephos.cli import render_tables
 from psephos.cli.app import app
 from psephos.errors import ReleaseError
 from psephos.kernel.ledger import Request
 from psephos.kernel.parts.runners import Processes
 from psephos.release.parts import write
 from psephos.release.parts.bundle import PartsBundle
-from psephos.release.parts.estimates import half_width_factor
+from psephos.release.parts.estimates import PartEstimates, half_width_factor
 
 COUNTIES = [f"c{i}" for i in range(7)]
 STATES = {"North": COUNTIES[:4], "South": COUNTIES[4:6], "Isle": COUNTIES[6:]}
@@ -150,8 +152,8 @@ def test_a_release_verifies_and_answers_questions(released):
     assert result.ok, str(result)
     assert len(result.checks) == 6
     sql = "SELECT sex, COUNT(*) FROM people WHERE age >= 5 GROUP BY sex"
-    level = ps.ask_parts(bundle, sql, level="county").to_pandas()
-    one = ps.ask_parts(bundle, sql, part="South / c4").to_pandas()
+    level = ps.ask(bundle, sql, level="county").table.to_pandas()
+    one = ps.ask(bundle.path, sql, part="South / c4").table.to_pandas()
     assert np.allclose(one["count"], level[level["county"] == "c4"]["count"])
     table = cells(bundle, "county")
     old = table[(table["county"] == "c4") & (table["age"].astype(str) >= "5")]
@@ -159,7 +161,11 @@ def test_a_release_verifies_and_answers_questions(released):
     assert np.allclose(sorted(one["count"]), sorted(wanted))
     assert (one["high"] - one["count"] > 0).all()
     with pytest.raises(ps.PsephosError):
-        ps.ask_parts(bundle, "SELECT AVG(age) FROM people")
+        ps.ask(bundle, "SELECT AVG(age) FROM people")
+    with pytest.raises(ReleaseError, match="by no model"):
+        ps.ask(bundle, sql, model=True)
+    reply = ps.ask(bundle, sql, level="state")
+    assert repr(reply).startswith("Reply(6 answers, free, at most ± ")
 
 
 @pytest.mark.parametrize("what", ["table", "receipts", "estimate", "answers", "strange", "missing"])
@@ -290,6 +296,35 @@ def test_a_run_that_was_cut_short_goes_on(folder, monkeypatch, place):
     assert not list(folder.glob(".bundle.draft-*"))
 
 
+def test_what_is_paid_for_and_answered_is_written_without_the_data(released):
+    folder, bundle = released
+    shutil.rmtree(bundle.path)
+    (folder / "people.csv").unlink()
+    rebuilt = ps.release(folder)
+    assert ps.verify(rebuilt.path, ledger=folder / "people.ledger").ok
+    assert rebuilt.manifest["files"]["receipts.bin"] == bundle.manifest["files"]["receipts.bin"]
+    assert ps.Ledger.open(folder / "people.ledger").spent() == ps.epsilon("2")
+
+
+@pytest.mark.parametrize("change", ["rows", "columns", "footer", "missing"])
+def test_a_table_is_not_read_from_a_file_that_holds_something_else(folder, change):
+    bundle = ps.rehearse(folder, rows=50)
+    (place,) = bundle.path.glob("tables/everyone/level=county/*.parquet")
+    rows = pq.read_table(place)
+    if change == "rows":  # a small file may say that it holds very many
+        pq.write_table(rows.take(np.zeros(10**6, dtype=int)), place)
+    elif change == "columns":
+        pq.write_table(rows.drop_columns("low"), place)
+    elif change == "footer":
+        place.write_bytes(place.read_bytes()[:-9])
+    else:
+        place.unlink()
+    for asked in ({"level": "county"}, {"part": "South / c4"}):
+        with pytest.raises(ReleaseError, match=re.escape(str(place))):
+            bundle.table("everyone", **asked)
+    assert bundle.table("everyone", level="state").num_rows == 3
+
+
 @pytest.mark.parametrize("level", ["s" * 300, "a/../../../../up", "land / state"])
 def test_levels_may_have_any_name(folder, level):
     for place in (folder / "release.toml", folder / "counties.csv"):
@@ -300,6 +335,81 @@ def test_levels_may_have_any_name(folder, level):
     assert len(list(bundle.path.glob("tables/*/level=*/*.parquet"))) == 6
 
 
+STATE_OF = {county: state for state, inside in STATES.items() for county in inside}
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "words"),
+    [
+        ({}, None, ""),
+        (
+            {0: "South", 1: "South", 2: "Narnia", 3: None},
+            "warning",
+            r"^2 rows .* and 1 in one that",
+        ),
+        (dict.fromkeys(range(3000), "ND"), "note", "were not compared"),
+    ],
+)
+def test_the_owner_hears_of_rows_whose_state_is_not_the_declared_one(folder, changed, level, words):
+    rows = pd.read_csv(folder / "people.csv")
+    rows["state"] = rows["county"].map(STATE_OF)
+    north = rows.index[rows["county"] == "c1"]
+    for i, state in changed.items():
+        rows.loc[north[i] if len(changed) < 9 else i, "state"] = state
+    rows.to_csv(folder / "people.csv", index=False)
+    report = ps.check_release(folder)
+    findings = [finding for finding in report.findings if finding.kind == "level"]
+    assert [finding.level for finding in findings] == ([level] if level else [])
+    for finding in findings:
+        assert re.search(words, finding.text)
+        assert not finding.entries
+    assert report.ok
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('formats = ["parquet", "xlsx"]', r"output.formats: .* writes partitioned Parquet"),
+        ('formats = ["csv", "parquet"]', r'write formats = \["parquet"\], or leave it out'),
+        ('views = ["published"]', "output.views: a release in parts .* has none"),
+        ('published = "entropy"', "output.published: a release in parts"),
+    ],
+)
+def test_files_and_views_that_parts_do_not_have_are_refused(folder, line, words):
+    place = folder / "release.toml"
+    text = place.read_text()
+    place.write_text(f"{text}\n[output]\n{line}\n")
+    with pytest.raises(ReleaseError, match=words):
+        ps.plan(folder)
+    place.write_text(f'{text}\n[output]\nformats = ["parquet"]\n')
+    bundle = ps.rehearse(folder, rows=50)
+    assert ps.verify(bundle.path).ok
+
+
+def test_the_page_draws_the_rows_of_large_parts(released):
+    _, bundle = released
+    page = bundle.report.read_text()
+    everyone = bundle.table("everyone", level="state").to_pandas()
+    assert "Rows in each state" in page
+    for name, count in zip(everyone["state"], everyone["count"], strict=True):
+        assert f"{name}: {count:,}" in page
+    assert page.count("<figure") == 1
+
+
+def test_the_page_draws_nothing_that_is_not_known(folder, monkeypatch):
+    """Where what was measured does not determine the number of all rows."""
+    known = PartEstimates.standard_errors
+
+    def not_of_totals(estimates, workload):
+        if workload.shape[0] == 1:
+            raise ps.UnsupportedError("not determined")
+        return known(estimates, workload)
+
+    monkeypatch.setattr(PartEstimates, "standard_errors", not_of_totals)
+    bundle = ps.rehearse(folder, rows=500)
+    assert "<figure" not in bundle.report.read_text()
+
+
 @pytest.mark.parametrize("name", ["estimate/estimates-0.npy", "receipts.bin"])
 def test_nothing_is_answered_from_files_that_changed(folder, name):
     bundle = ps.rehearse(folder, rows=50)
@@ -307,10 +417,10 @@ def test_nothing_is_answered_from_files_that_changed(folder, name):
     data = place.read_bytes()
     place.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(ReleaseError, match="has changed since the release"):
-        ps.ask_parts(bundle, sql)
+        ps.ask(bundle, sql)
     place.unlink()
     with pytest.raises(ReleaseError, match="is damaged"):
-        ps.ask_parts(bundle, sql)
+        ps.ask(bundle, sql)
 
 
 def test_a_rehearsal_opens_nothing(folder):
@@ -399,6 +509,15 @@ def test_the_commands(released, monkeypatch):
     assert "this run spent nothing" in run("release", "release.toml")
     sql = "SELECT COUNT(*) FROM people WHERE age < 5"
     assert len(json.loads(run("ask", "bundle", sql, "--level", "state", "--json"))["rows"]) == 3
+    each = "SELECT age, sex, COUNT(*) FROM people WHERE age < 20 GROUP BY age, sex"
+    told = run("ask", "bundle", each, "--level", "county", "--output", "answers.csv")
+    assert "written: answers.csv" in told
+    rows = len(pd.read_csv(folder / "answers.csv"))
+    assert rows == ps.ask("bundle", each, level="county").table.num_rows
+    monkeypatch.setattr(render_tables, "REPLY_LINES", 100)
+    told = " ".join(run("ask", "bundle", each, "--level", "county").split())
+    assert f"and {rows - 100} more rows with --output FILE.csv" in told
+    assert CliRunner().invoke(app, ["ask", "bundle", sql, "--plus-minus", "3"]).exit_code != 0
     assert "ok" in run("verify", "bundle")
 
 

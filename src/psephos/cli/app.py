@@ -284,6 +284,9 @@ def ask(
         str, typer.Option(help='Of a release in parts: one part, e.g. "Bavaria / Munich".')
     ] = "",
     level: Annotated[str, typer.Option(help="Of a release in parts: all parts of a level.")] = "",
+    output: Annotated[
+        Path | None, typer.Option(help="A .csv or .parquet file for all answers.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Answer further questions from past measurements, free; or say what they would cost."""
@@ -291,29 +294,27 @@ def ask(
         from psephos.release.ask import ask as ask_bundle
         from psephos.release.ask import laid_out_reply, price
         from psephos.release.bundle import Bundle
-        from psephos.release.parts.ask import ask_parts
+        from psephos.release.files import write_rows
         from psephos.release.parts.bundle import PartsBundle, is_in_parts
 
-        if is_in_parts(bundle):
-            in_parts = PartsBundle.open(bundle)
-            table = ask_parts(in_parts, sql, level=level, part=part, dialect=dialect)
-            title = "REHEARSAL on made-up data" if in_parts.simulation else "free of charge"
-            plain = {"cost": 0, "view": "consistent", "rows": table.to_pylist()}
-            show(as_json, plain, render_tables.rich_numbers(title, table))
-            return
-        past = Bundle.open(bundle)
-        if part or level:
-            raise ReleaseError("--part and --level are for releases in parts; leave them out")
-        if plus_minus is not None:
+        in_parts = is_in_parts(bundle)
+        if in_parts and plus_minus is not None:
+            raise ReleaseError("a release in parts sells no further questions: no --plus-minus")
+        past = PartsBundle.open(bundle) if in_parts else Bundle.open(bundle)
+        if plus_minus is not None and isinstance(past, Bundle):
             cost = price(past, sql, plus_minus, dialect=dialect)
             show(as_json, render.plain_price(past, cost), render.price_words(past, sql, cost))
             return
-        reply = ask_bundle(past, sql, dialect=dialect, model=model)
+        reply = ask_bundle(past, sql, dialect=dialect, model=model, level=level, part=part)
+        if output is not None:
+            write_rows(reply.table, output)
+        written = "" if output is None else f"written: {output}"
         caution = render.PLAN_CAUTION if reply.view == "plan" else None
         plain = {"cost": 0, "view": reply.view, "caution": caution}
         plain["rows"] = render_statistics.plain_rows(reply.table)
-        tables = laid_out_reply(past, reply, sql, dialect)
-        show(as_json, plain, render_tables.rich_reply(reply, tables, simulation=past.simulation))
+        tables = laid_out_reply(past, reply, sql, dialect) if isinstance(past, Bundle) else ()
+        answers = render_tables.rich_reply(reply, tables, simulation=past.simulation)
+        show(as_json, plain, answers, written)
 
 
 @app.command()

@@ -44,7 +44,7 @@ def rich_parts_plan(plan: PartsForecast, needed: int) -> RenderableType:
     words = (
         f"{plan.table_rows:,} numbers in all; every part is asked {plan.plan.query.shape[0]:,} "
         f"queries ({plan.plan.strategy.name}). The bundle takes about {_size(needed)} on disk, "
-        f"{_size(plan.answer_bytes)} of it sealed answers."
+        f"{_size(plan.answer_bytes)} of it sealed answers; tables are partitioned Parquet."
     )
     return Group(levels, tables, rivals, Text(words))
 

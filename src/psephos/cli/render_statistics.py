@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def rich_statistics(
-    table: Table, labels: Sequence[str], numbers: pa.Table, most: int
+    table: Table, labels: Sequence[str], numbers: pa.Table, most: int, rest_is: str
 ) -> RenderableType:
     """Sums, means, shares and quantiles: labels, what a number is, the number, its interval."""
     for name in (*labels, "statistic"):
@@ -38,7 +38,7 @@ def rich_statistics(
             words.append(f"{value_text(row['low'])} to {value_text(row['high'])}")
         table.add_row(*words)
     if numbers.num_rows > most:
-        table.caption = f"and {numbers.num_rows - most:,} more rows in the files"
+        table.caption = f"and {numbers.num_rows - most:,} more rows {rest_is}"
     return table
 
 

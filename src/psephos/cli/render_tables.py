@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from psephos.release.ask import Reply
     from psephos.report.cross_table import CrossTable
 
+IN_FILES, BY_OUTPUT = "in the files", "with --output FILE.csv (or .parquet), or --json"
+"""Where the rows are that the terminal does not show."""
+REPLY_LINES = 200
+"""The most rows of answers."""
 MOST_COLUMNS = 5
 """Tables with more columns of numbers are lists in the terminal, a number in each line."""
 MOST_LABELS = 8
@@ -27,8 +31,10 @@ UNLABELLED_COLUMNS = {"part", "count", "consistent", "stderr", "low", "high", "m
 UNLABELLED_COLUMNS |= {"statistic", "unit", "value"}
 
 
-def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> RenderableType:
-    """A table of a release: labels, number, ± and interval."""
+def rich_numbers(
+    title: str, numbers: pa.Table, most: int = MOST_LINES, rest_is: str = IN_FILES
+) -> RenderableType:
+    """A table of a release: labels, number, ± and interval; and where the rest of its rows is."""
     columns = [name for name in numbers.column_names if name not in UNLABELLED_COLUMNS]
     constant = [name for name in columns if len(numbers[name].unique()) == 1]
     labels = [name for name in columns if name not in constant] or columns
@@ -36,7 +42,7 @@ def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> Rende
         title += f"\n{', '.join(_equation(name, str(numbers[name][0])) for name in constant)}"
     table = Table(title=title)
     if "value" in numbers.column_names:
-        return rich_statistics(table, labels, numbers, most)
+        return rich_statistics(table, labels, numbers, most, rest_is)
     wide = len(labels) > MOST_LABELS
     totals = {name: _total_label(numbers[name]) for name in labels} if wide else {}
     for name in ["which rows"] if wide else labels:
@@ -55,15 +61,17 @@ def rich_numbers(title: str, numbers: pa.Table, most: int = MOST_LINES) -> Rende
         table.add_row(*words)
     rest = numbers.num_rows - most
     if rest > 0:
-        table.caption = f"and {rest:,} more rows in the files"
+        table.caption = f"and {rest:,} more rows {rest_is}"
     return table
 
 
-def rich_cross_table(cross: CrossTable, title: str, most: int = MOST_LINES) -> RenderableType:
+def rich_cross_table(
+    cross: CrossTable, title: str, most: int = MOST_LINES, rest_is: str = IN_FILES
+) -> RenderableType:
     """A table as it was asked for: rows down, columns across, each number with its ±."""
     rows, columns = cross.shape
     if columns > MOST_COLUMNS or len(cross.rows.axes) > MOST_LABELS:
-        return rich_numbers(title, cross.numbers, most)
+        return rich_numbers(title, cross.numbers, most, rest_is)
     head = cross.head(most, columns)
     if cross.fixed:
         title += f"\n{', '.join(_equation(*pair) for pair in cross.fixed)}"
@@ -82,7 +90,7 @@ def rich_cross_table(cross: CrossTable, title: str, most: int = MOST_LINES) -> R
         table.add_row(*map(escape, words), *cells, style="bold" if total else None)
     rest = rows - len(head.rows)
     if rest > 0:
-        table.caption = f"and {rest:,} more rows in the files"
+        table.caption = f"and {rest:,} more rows {rest_is}"
     return table
 
 
@@ -92,10 +100,8 @@ def _total_label(column: pa.ChunkedArray) -> str:
     return max((word for word in words if word.strip("()") == "total"), key=len, default="total")
 
 
-def rich_reply(
-    reply: Reply, tables: Sequence[CrossTable], *, simulation: bool, most: int = 200
-) -> RenderableType:
-    """Free answers, laid out, and which view they belong to."""
+def rich_reply(reply: Reply, tables: Sequence[CrossTable], *, simulation: bool) -> RenderableType:
+    """Free answers, laid out if they are, and which view they belong to."""
     title = "made up" if simulation else "free: answered from past measurements"
     statistics = "value" in reply.table.column_names  # these are not laid out
     if reply.is_model:
@@ -119,10 +125,11 @@ def rich_reply(
             "These are numbers of the consistent view: unbiased, so they may be negative or "
             "fractional, and published tables differ from them by their rounding."
         )
-    if statistics:
+    if statistics or not tables:
         numbers = reply.table.drop_columns(["model"]) if reply.is_model else reply.table
-        return Group(rich_numbers(title, numbers, most), Text(note))
-    return Group(*(rich_cross_table(each, title, most) for each in tables), Text(note))
+        return Group(rich_numbers(title, numbers, REPLY_LINES, BY_OUTPUT), Text(note))
+    shown = (rich_cross_table(each, title, REPLY_LINES, BY_OUTPUT) for each in tables)
+    return Group(*shown, Text(note))
 
 
 def _equation(name: str, label: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from psephos.domain.attribute import Attribute
 from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
+from psephos.domain.values import Level
 from psephos.engines.bit_matrix import BitMatrix, rows_given
 from psephos.engines.columns import column_problems, columns_of, needed_columns
 from psephos.engines.duckdb.cells import CellSql, double
@@ -177,6 +178,9 @@ def _mismatches(
             findings += reader.engine.line_findings(list(columns))
         for name, attribute in columns.items():
             findings += snapshot.read((name,), partial(_column, name, attribute, name in left_out))
+        for name, level in _levels_in_data(reader, columns):
+            work = partial(_level, name, columns[name], level)
+            findings += snapshot.read((name, level.name), work)
         if cap is not None:
             findings += snapshot.read((cap.column,), partial(_persons, cap))
     return total, findings
@@ -263,6 +267,39 @@ def _absent(rows: Rows, name: str, attribute: Attribute, cell: CellSql) -> list[
         return []
     labels = name_list(attribute.label(i) for i in absent)
     return [Mismatch(name, "absent", "note", f"declared and never there: {labels}")]
+
+
+def _levels_in_data(reader: Reader, columns: dict[str, Attribute]) -> Iterator[tuple[str, Level]]:
+    """Levels whose groups the data tell, too: in a column of that name that nobody declared."""
+    for name, attribute in columns.items():
+        for level in attribute.levels:
+            there = level.name in reader.columns.names and level.name not in columns
+            if there and not column_problems(reader.columns, (level.name,)):
+                yield name, level
+
+
+def _level(name: str, attribute: Attribute, level: Level, rows: Rows) -> list[Mismatch]:
+    """Rows whose group in the data is not the one that the schema declares for their value."""
+    cell = rows.cell(name, attribute, "l")
+    group = rows.cell(level.name, Attribute.categories(level.labels), "g")
+    both = f"{cell.match} IS NOT NULL AND {cell.entry} IS NOT NULL AND {group.entry} IS NOT NULL"
+    combined = rows.run(
+        f"SELECT {cell.match}, COALESCE({group.match}, -1), COUNT(*) "
+        f"FROM {rows.entries([cell, group])} WHERE {both} GROUP BY ALL"
+    ).fetchall()
+    compared = sum(number for *_, number in combined)
+    strange = sum(number for _, place, number in combined if place < 0)
+    other = sum(n for value, place, n in combined if 0 <= place != level.groups[value])
+    if compared and compared == strange:
+        text = f"no entry of column {level.name!r} is a declared {level.name}, so that level and "
+        return [Mismatch(name, "level", "note", f"{text}column were not compared")]
+    if not strange and not other:
+        return []
+    text = (
+        f"{other:,} rows lie in another {level.name} by column {level.name!r} than the schema says "
+        f"of their {name}, and {strange:,} in one that is not declared; they are counted by {name}"
+    )
+    return [Mismatch(name, "level", "warning", text)]
 
 
 def _persons(cap: Cap, rows: Rows) -> list[Mismatch]:

@@ -6,15 +6,20 @@ The password comes from the environment (PGPASSWORD), a password file (PGPASSFIL
 file (PGSERVICEFILE); one in the URL is refused. A snapshot is a read-only transaction at the level
 REPEATABLE READ, which exports what it sees: each reading joins it over a connection of its own.
 
+Where no person's rows are capped, rows that are alike need not all be fetched: Postgres groups
+them by their entries, byte by byte, if its planner expects a quarter as many groups at most.
+
 Types that Arrow may have no room for (numbers of any length, times that are infinite) or that come
 padded (char) are asked for as text, a cast that no entry makes fail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -46,6 +51,10 @@ NATIVE_TYPES = {
     700: ("float4", pa.float32()),
     701: ("float8", pa.float64()),
 }
+TOLD_APART = frozenset({"bool", "bytea", "int2", "int4", "int8", "text"})
+"""Types whose equal entries are the same; -0.0 and 0.0 are equal and have two texts."""
+WORTH_GROUPING = 4
+"""Rows are grouped if so many of them are expected to be alike, on average."""
 READ_AS_TEXT = frozenset({26, 114, 1700, 2950, 3802})  # oid, json, numeric, uuid, jsonb
 TEXT_CATEGORIES = "SEDI"  # text, enumerations, dates and times, addresses
 LAYOUT = """
@@ -213,10 +222,46 @@ class PostgresBatches:
         return [kind for _, (_, kind) in self._layout]
 
     def read(self, names: Sequence[str]) -> pa.RecordBatchReader:
-        types = dict(self._layout)
-        entries = [f"CAST({identifier(n)} AS {types[n][0]}) AS {identifier(n)}" for n in names]
+        entries = [f"{self._entry(name)} AS {identifier(name)}" for name in names]
         query = f"SELECT {', '.join(entries) or 'TRUE'} FROM {self._table._url.relation}"
-        schema = pa.schema([(name, types[name][1]) for name in names])
+        return self._fetched(query, self._schema(names))
+
+    def alike(self, names: Sequence[str]) -> Callable[[], pa.RecordBatchReader] | None:
+        """See `psephos.engines.protocol.AlikeRows`."""
+        types = dict(self._layout)
+        if not names or not all(types[name][0] in TOLD_APART for name in names):
+            return None
+        # Under another collation texts may be equal that are not the same.
+        collated = {"text": ' COLLATE "C"'}
+        entries = [f"{self._entry(name)}{collated.get(types[name][0], '')}" for name in names]
+        rows = f"FROM {self._table._url.relation}"
+        query = (
+            f"SELECT {', '.join(entries)}, pg_catalog.count(*) {rows} "
+            f"GROUP BY {', '.join(str(i + 1) for i in range(len(names)))}"
+        )
+        groups, single = self._expected_rows(query, f"SELECT 1 {rows}")
+        if groups * WORTH_GROUPING > single:
+            return None
+        schema = self._schema(names).append(pa.field("times", pa.int64()))
+        return partial(self._fetched, query, schema)
+
+    def _entry(self, name: str) -> str:
+        return f"CAST({identifier(name)} AS {dict(self._layout)[name][0]})"
+
+    def _schema(self, names: Sequence[str]) -> pa.Schema:
+        types = dict(self._layout)
+        return pa.schema([(name, types[name][1]) for name in names])
+
+    def _expected_rows(self, *queries: str) -> list[float]:
+        """How many rows Postgres expects of each query, by its statistics."""
+        with closing(self._table._connected(self._snapshot)) as connection:
+            plans = [
+                _run(connection, f"EXPLAIN (FORMAT JSON) {query}", self._table._url, copy=False)
+                for query in queries
+            ]
+        return [float(json.loads(plan)[0]["Plan"]["Plan Rows"]) for ((plan,),) in plans]
+
+    def _fetched(self, query: str, schema: pa.Schema) -> pa.RecordBatchReader:
         connection = self._table._connected(self._snapshot)
         cursor = connection.cursor()
         self._open.append((cursor, connection))
@@ -225,7 +270,7 @@ class PostgresBatches:
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in rows:
-                if names:
+                if schema.names:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
                 else:
                     yield batch.select([])
@@ -267,12 +312,20 @@ def _connection(url: PostgresUrl) -> Any:
 
 
 def _run(
-    connection: Any, query: str, url: PostgresUrl, values: Any = None, *, rows: bool = True
+    connection: Any,
+    query: str,
+    url: PostgresUrl,
+    values: Any = None,
+    *,
+    rows: bool = True,
+    copy: bool = True,
 ) -> list[tuple[Any, ...]]:
-    """The rows of a query that reads no entry of the table."""
+    """The rows of a query that reads no entry of the table; EXPLAIN cannot be copied."""
     state = ""
     try:
         with connection.cursor() as cursor:
+            if not copy:
+                cursor.adbc_statement.set_options(**{"adbc.postgresql.use_copy": False})
             cursor.execute(query, values)
             return cursor.fetchall() if rows else []
     except Exception as error:  # noqa: BLE001 - told without its words

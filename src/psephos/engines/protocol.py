@@ -5,12 +5,13 @@ of a person stay are rules of the one reader (`duckdb/`), the same for all engin
 only tells its columns, when its rows may have changed, and gives the columns it is asked for.
 
 It may be able to do more, and says so by having one more method: `NativeRelation` for files that
-DuckDB reads faster by itself, `LineFindings` for what the owner should hear of a file's lines.
+DuckDB reads faster by itself, `AlikeRows` for databases that can put rows together which are alike,
+`LineFindings` for what the owner should hear of a file's lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,6 +88,22 @@ class NativeRelation(Protocol):
         """What stands behind FROM, with column i called c{i}; None if DuckDB reads it differently.
 
         Reading may fail on an entry; then the count starts again with `snapshot`.
+        """
+
+
+@runtime_checkable
+class AlikeRows(Protocol):
+    """The ability of batches that can hand over one row for all that are alike.
+
+    Privacy: rows are alike if all their entries are the same, byte by byte, as `read` would hand
+    them over. So it makes no difference to any count (tests/engines/test_postgres.py).
+    """
+
+    def alike(self, names: Sequence[str]) -> Callable[[], pa.RecordBatchReader] | None:
+        """What reads these columns, each combination of entries once: a fresh reader each time.
+
+        A last column of int64 says how many rows have it. None where types leave open what is the
+        same, or where there would be hardly fewer rows.
         """
 
 

@@ -4,8 +4,12 @@ Whoever has the results of a plan's requests can take its public steps again. Th
 `replayed` gives asks like any other, so that lineages, noise and fingerprints are worked out by the
 same code; each request is answered by the next record, if that is the one which was paid for.
 
+`answered` does the same for what a ledger has stored: asked again under its key, it is read from
+there, and data that have changed or gone since need not be opened.
+
 Privacy: there is nothing behind it. The source refuses to count, so a handle shows no more than its
-records do (tests/kernel/test_replay.py).
+records do, and a ledger that is asked for anything else charges nothing
+(tests/kernel/test_replay.py).
 """
 
 from __future__ import annotations
@@ -14,8 +18,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from psephos.domain.domain import Domain
-from psephos.errors import RefusedError
+from psephos.errors import BudgetError, RefusedError
 from psephos.kernel import gate
+from psephos.kernel.budget import Budget
+from psephos.kernel.ledger import Ledger, Request
 from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.recorded_ledger import RecordedLedger
@@ -39,6 +45,38 @@ class NoSource(Source):
     ) -> NoReturn:
         """There are no persons."""
         raise RefusedError("there are no data behind records")
+
+    def row_cells(self, domain: Domain, names: Names, keep: Cells, cap: Cap | None) -> NoReturn:
+        """There are no rows."""
+        raise RefusedError("there are no data behind records")
+
+
+class AnsweredLedger(Ledger):
+    """A ledger that gives what it has stored, and takes no charge."""
+
+    def _charge(
+        self,
+        key: str | None,
+        fingerprint: str,
+        price: Budget,
+        booked: Budget,
+        *,
+        label: str,
+        schema: str,
+    ) -> Request | BudgetError:
+        # What is stored stays, so it is still there in the transaction that reads it.
+        if key is None or not any(e.key == key and e.values_hash for e in self.history()):
+            raise RefusedError("nothing was answered under this key; open the data to ask")
+        return super()._charge(key, fingerprint, price, booked, label=label, schema=schema)
+
+
+def answered(domain: Domain, ledger: Ledger, *, edition: str = "") -> ProtectedTable:
+    """A handle without data to what a ledger has answered: ask again under the same keys."""
+    schema: Domain = gate.admit(domain, "domain")
+    ledger.verify()
+    book = AnsweredLedger.open(ledger.path)
+    vault = Vault(NoSource(), schema, book, Draws())
+    return ProtectedTable(schema, vault, Node(root_name(vault.schema, edition)))
 
 
 class SimulatedRecords(Draws):

@@ -30,6 +30,8 @@ from psephos.release.determined import missing_words
 from psephos.release.files import report_damage, sha256_of
 from psephos.release.labels import marked, table_labels
 from psephos.release.layout import lay_out
+from psephos.release.parts.ask import parts_answers
+from psephos.release.parts.bundle import PartPath, PartsBundle, is_in_parts
 from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PLANNED_FILES
 from psephos.release.published import all_cells_fit
@@ -198,18 +200,33 @@ def opened_bundle(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
 
 
 def ask(
-    bundle: Bundle | str | os.PathLike[str],
+    bundle: Bundle | PartsBundle | str | os.PathLike[str],
     sql: str | Sequence[str],
     *,
     dialect: str | None = None,
     draws: int = 9999,
     model: bool = False,
+    level: str = "",
+    part: PartPath = (),
 ) -> Reply:
     """Answers from the measurements that were paid for, with their error; free of charge.
 
     Questions that the measurements do not determine are refused; `price` says what they cost. With
     `model` they are answered by a model, without an interval.
+
+    Args:
+        bundle: a release, or a release in parts
+        sql: SELECT … COUNT(*) …; of parts, over the attributes inside them
+        dialect: of the SQL; DuckDB's if left out
+        draws: of noise, where widths are simulated
+        model: answer by a model what the measurements do not tell
+        level: of a release in parts, all parts of this level, such as "state"
+        part: of a release in parts, one part by its way, such as "Bavaria / Munich"
     """
+    if not isinstance(bundle, Bundle) and (isinstance(bundle, PartsBundle) or is_in_parts(bundle)):
+        return _parts_reply(bundle, sql, dialect, model, level, part)
+    if level or part:
+        raise ReleaseError("level and part are for releases in parts; leave them out")
     bundle = opened_bundle(bundle)
     check_draw_count(draws)
     workload, question = question_table(bundle, sql, dialect)
@@ -244,6 +261,23 @@ def ask(
     }
     table = marked(table_labels(workload, question), numbers, bundle.simulation)
     return Reply(workload, table, float(widths.per_query.max()), widths.method)
+
+
+def _parts_reply(
+    bundle: PartsBundle | str | os.PathLike[str],
+    sql: str | Sequence[str],
+    dialect: str | None,
+    model: bool,
+    level: str,
+    part: PartPath,
+) -> Reply:
+    """Answers of parts, by least squares over all levels."""
+    if model:
+        raise ReleaseError("a release in parts answers by what was measured alone, by no model")
+    bundle = bundle if isinstance(bundle, PartsBundle) else PartsBundle.open(bundle)
+    workload, table = parts_answers(bundle, sql, level=level, part=part, dialect=dialect)
+    half = (table["high"].to_numpy() - table["low"].to_numpy()) / 2
+    return Reply(workload, table, float(half.max()), "exact standard errors")
 
 
 def _missing(bundle: Bundle, workload: Workload, reason: str) -> str:

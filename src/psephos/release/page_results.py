@@ -20,7 +20,7 @@ from psephos.release.persons import PersonsRequest
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Layout, Table
 from psephos.report.cross_table import CrossTable, rounded_up
-from psephos.report.figures import figure_of, shades
+from psephos.report.figures import description_of, figure_of, shades
 from psephos.report.html import Cell
 from psephos.report.numbers import count_text, digits_for, plus_minus
 from psephos.report.page import ContentsGroup, Pairs, Result
@@ -169,7 +169,7 @@ def _result(release: ReleaseFacts, each: ShownTable, number: int, most: int) -> 
         subtitle=_subtitle(release, cross),
         tables=page_tables(part, None if shading is None else shading[0]),
         shades=() if shading is None else shading[1],
-        figure=figure_of(cross, confidence, _description(cross)),
+        figure=figure_of(cross, confidence, description_of(cross)),
         notes=tuple(_notes(each, part)),
         question=each.question,
         source=_source(release, each.view),
@@ -184,26 +184,6 @@ def _subtitle(release: ReleaseFacts, cross: CrossTable) -> str:
         words += f", ± {release.confidence} noise interval"
     fixed = "; ".join(f"{name}: {label}" for name, label in cross.fixed)
     return f"{words}. {fixed}" if fixed else words
-
-
-def _description(cross: CrossTable) -> str:
-    """What a screen reader says of a figure."""
-    inner = np.where(cross.totals, np.nan, cross.values)
-    values = cross.values if np.isnan(inner).all() else inner
-    if np.isnan(values).all():
-        return f"Chart of “{cross.title}”: no group has rows."
-
-    def words(place: int) -> str:
-        i, j = np.unravel_index(place, cross.shape)
-        labels = ", ".join((*cross.rows.words(int(i)), *cross.columns.words(int(j)))) or "all"
-        return f"{count_text(float(values[i, j]), cross.digits)} ({labels})"
-
-    count = int(np.count_nonzero(~np.isnan(values)))
-    low, high = words(int(np.nanargmin(values))), words(int(np.nanargmax(values)))
-    return (
-        f"Chart of “{cross.title}”: {count:,} numbers, from {low} to {high}. "
-        "The table holds the same numbers."
-    )
 
 
 def _notes(each: ShownTable, part: CrossTable) -> list[str]:

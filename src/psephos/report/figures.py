@@ -248,6 +248,26 @@ def figure_of(cross: CrossTable, confidence: str | None, description: str) -> Fi
     return Figure(tuple(charts), legend, caption)
 
 
+def description_of(cross: CrossTable) -> str:
+    """What a screen reader says of a figure."""
+    inner = np.where(cross.totals, np.nan, cross.values)
+    values = cross.values if np.isnan(inner).all() else inner
+    if np.isnan(values).all():
+        return f"Chart of “{cross.title}”: no group has rows."
+
+    def words(place: int) -> str:
+        i, j = np.unravel_index(place, cross.shape)
+        labels = ", ".join((*cross.rows.words(int(i)), *cross.columns.words(int(j)))) or "all"
+        return f"{count_text(float(values[i, j]), cross.digits)} ({labels})"
+
+    count = int(np.count_nonzero(~np.isnan(values)))
+    low, high = words(int(np.nanargmin(values))), words(int(np.nanargmax(values)))
+    return (
+        f"Chart of “{cross.title}”: {count:,} numbers, from {low} to {high}. "
+        "The table holds the same numbers."
+    )
+
+
 def _legend(
     cells: DrawnNumbers,
     drawn: list[int],

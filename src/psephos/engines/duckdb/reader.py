@@ -130,7 +130,7 @@ class Reader:
             return _add_up_all(rows, domain, tables, keep, cap)
 
         with self.snapshot() as snapshot:
-            return snapshot.read(needed_columns(domain, cap), counted)
+            return snapshot.read(needed_columns(domain, cap), counted, alike=cap is None)
 
     def conjunctions(self, domain: Domain, q: Conjunctions, keep: Cells, cap: Cap | None) -> Array:
         """See `psephos.kernel.source.Source`."""
@@ -153,7 +153,7 @@ class Reader:
             return _add_up_conjunctions(rows, domain, conjunctions, keep, cap)
 
         with self.snapshot() as snapshot:
-            return snapshot.read(needed_columns(domain, cap), counted)
+            return snapshot.read(needed_columns(domain, cap), counted, alike=cap is None)
 
     def persons(self, domain: Domain, axes: Sequence[GroupedAxis], keep: Cells, cap: Cap) -> Array:
         """See `psephos.kernel.source.PersonSource`."""
@@ -184,6 +184,7 @@ class Reader:
             return snapshot.read(
                 needed_columns(domain, cap),
                 lambda rows: _row_cells(rows, domain, names, keep, cap),
+                alike=cap is None,
             )
 
     def _row_cache(self, domain: Domain, cap: Cap | None, *, at_once: bool) -> RowCache | None:
@@ -205,7 +206,8 @@ class Reader:
                 return RowCache.of(domain, _index_columns(rows, text, cap))
 
             with self.snapshot() as snapshot:
-                cache = snapshot.read(needed_columns(domain, cap), cached)
+                needed = needed_columns(domain, cap)
+                cache = snapshot.read(needed, cached, alike=cap is None)
             self._caches[key] = cache or False
         return self._caches[key] or None
 
@@ -284,13 +286,15 @@ class Snapshot:
     batches: Batches
     rules: Mapping[str, Cleaning]
 
-    def read(self, needed: Sequence[str], work: Callable[[Rows], T]) -> T:
+    def read(self, needed: Sequence[str], work: Callable[[Rows], T], *, alike: bool = False) -> T:
         """What the work makes of the rows, by the fast reading or, where that fails, the safe one.
+
+        With `alike` the work can do with one row in place of all that are like it (`Rows.alike`).
 
         Privacy: both readings agree, so no entry decides how others are read (`arrow`).
         """
         try:
-            with self.opened(needed) as rows:
+            with self.opened(needed, alike=alike) as rows:
                 return work(rows)
         except Exception:  # noqa: BLE001 - an entry that the fast reading gives up on
             pass
@@ -298,7 +302,9 @@ class Snapshot:
             return work(rows)
 
     @contextmanager
-    def opened(self, needed: Sequence[str], *, safe: bool = False) -> Iterator[Rows]:
+    def opened(
+        self, needed: Sequence[str], *, safe: bool = False, alike: bool = False
+    ) -> Iterator[Rows]:
         """The needed columns of the rows, readable until the block ends."""
         able = (each for each in (self.batches, self.engine) if isinstance(each, NativeRelation))
         native = None if safe else next(able, None)
@@ -308,7 +314,7 @@ class Snapshot:
                 text = native.relation(connection, [self.names.index(name) for name in needed])
                 relation = None if text is None else (text, None)
             if relation is None:
-                relation = arrow_relation(self.batches, self.names, needed, safe=safe)
+                relation = arrow_relation(self.batches, self.names, needed, safe=safe, alike=alike)
             yield Rows(connection, self.names, *relation, self.rules)
 
 
@@ -346,12 +352,14 @@ def _add_up(
     counts = np.zeros(math.prod(domain[name].size for name in attributes), dtype=np.int64)
     axes = [attributes, *(conjunct.names for conjunct in keep)]
     few = math.prod([counts.size, *(c.mask.size for c in keep)]) <= GROUP_LIMIT
-    weighted = few and cap is None
+    weighted = cap is None and (few or rows.alike)
     masks = [np.ravel(conjunct.mask) for conjunct in keep]
     text = rows.indices(domain, axes, cap)
-    if weighted:
-        text = f"SELECT *, COUNT(*) AS n FROM ({text}) GROUP BY ALL"
-    for index, *others in _index_columns(rows, text, cap):
+    if weighted and few:
+        number = "CAST(SUM(times) AS BIGINT)" if rows.alike else "COUNT(*)"
+        cells = ", ".join(f"i{j}" for j in range(len(axes)))
+        text = f"SELECT {cells}, {number} AS times FROM ({text}) GROUP BY ALL"
+    for index, *others in _index_columns(rows, text, cap, weighted=weighted):
         weight = others.pop() if weighted else np.broadcast_to(1, index.shape)
         for mask, cell in zip(masks, others, strict=True):
             weight = weight * mask[cell]
@@ -449,11 +457,29 @@ def check_masks(domain: Domain, keep: Cells) -> None:
             raise ShapeError(f"a mask over {conjunct.names} has shape {conjunct.mask.shape}")
 
 
-def _index_columns(rows: Rows, text: str, cap: Cap | None) -> Iterator[list[Array]]:
-    """The columns of a query for indices, a batch at a time; under a cap of the rows that stay."""
+def _index_columns(
+    rows: Rows, text: str, cap: Cap | None, *, weighted: bool = False
+) -> Iterator[list[Array]]:
+    """The columns of a query for indices, a batch at a time; under a cap of the rows that stay.
+
+    Rows that are alike are written out, unless the caller takes their number in a last column.
+    """
     batches = rows.run(text).to_arrow_reader(INDEX_BATCH_ROWS)
     if cap is not None:
         yield from (columns for columns, _ in first_of_each(batches, cap.max_rows))
-    else:
-        for batch in batches:
-            yield [column.to_numpy() for column in batch.columns]
+        return
+    for batch in batches:
+        columns = [column.to_numpy() for column in batch.columns]
+        if rows.alike and not weighted:
+            yield from _written_out(columns[:-1], columns[-1])
+        else:
+            yield columns
+
+
+def _written_out(columns: list[Array], times: Array) -> Iterator[list[Array]]:
+    """Every row as often as it is there, so many at once that they fit in memory."""
+    ends = np.cumsum(times)
+    for start in range(0, int(ends[-1]) if len(ends) else 0, INDEX_BATCH_ROWS):
+        inside = np.clip(ends, start, start + INDEX_BATCH_ROWS)
+        repeats = np.diff(inside, prepend=start)
+        yield [np.repeat(column, repeats) for column in columns]

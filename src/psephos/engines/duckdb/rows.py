@@ -22,6 +22,7 @@ from psephos.domain.attribute import Attribute
 from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
 from psephos.engines.columns import columns_of
+from psephos.engines.duckdb.arrow import TIMES
 from psephos.engines.duckdb.cells import INTEGER_KINDS, CellSql, cell_sql, flat
 from psephos.engines.duckdb.clean_text import quote
 from psephos.kernel.unit import Cap
@@ -94,6 +95,11 @@ class Rows:
         described = self.run(f"DESCRIBE SELECT * FROM {self.relation}").fetchall()
         return {row[0]: row[1] for row in described}
 
+    @property
+    def alike(self) -> bool:
+        """Whether a row stands for all that are like it, as many as its column `times` says."""
+        return TIMES[0] in self.kinds
+
     def column(self, name: str) -> str:
         return f"c{self.names.index(name)}"
 
@@ -132,7 +138,8 @@ class Rows:
     def indices(self, domain: Domain, axes: list[tuple[str, ...]], cap: Cap | None) -> str:
         """A query for the rows that stay, as row-major indices in each group of attributes.
 
-        Under a cap a last column names the person, and rows come in the order of `first_of_each`.
+        Under a cap a last column names the person, and rows come in the order of `first_of_each`;
+        where a row stands for several, a last column says for how many.
         """
         columns = list(columns_of(domain))
         cells = [self.cell(name, attribute, f"l{i}") for i, (name, attribute) in enumerate(columns)]
@@ -146,11 +153,12 @@ class Rows:
 
         cell_columns = ", ".join(f"{cell.cell} AS k{i}" for i, cell in enumerate(cells))
         person = f", {self.person(cap)} AS person" if cap else ""
+        times = f", {TIMES[0]}" if self.alike else ""
         stay = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(cells)))
         indices = ", ".join(f"{index(names)} AS i{j}" for j, names in enumerate(axes))
-        text = f"SELECT {cell_columns}{person} FROM {self.entries(cells)}"
+        text = f"SELECT {cell_columns}{person}{times} FROM {self.entries(cells)}"
         if cap is None:
-            return f"SELECT {indices} FROM ({text}) WHERE {stay}"
+            return f"SELECT {indices}{times} FROM ({text}) WHERE {stay}"
         order = ", ".join(_words([attribute.size for _, attribute in columns]))
         return (
             f"SELECT {indices}, person FROM ({text}) WHERE {stay} AND person IS NOT NULL "

@@ -89,7 +89,7 @@ class ProtectedParts(ClosedHandle):
         weights: Sequence[Any],
         spend: Budget,
         folder: str | os.PathLike[str],
-        key: str | None = None,
+        key: str,
         runner: Runner | None = None,
     ) -> PartMeasurement:
         """Answers to one query in every part of every level, with exact integer noise.
@@ -99,7 +99,8 @@ class ProtectedParts(ClosedHandle):
             weights: one for each level of the tree, the whole first; 0 leaves a level out
             spend: what all of it costs, whatever the number of parts
             folder: an existing folder for the sealed answers
-            key: the request's name in the ledger; asking again shows the same answers
+            key: the request's name in the ledger; asking again under it goes on with what was cut
+                short, and shows the same answers
             runner: Processes or SparkRunner, who perform the tasks; if None, processes of this
                 machine where it is worth it
 

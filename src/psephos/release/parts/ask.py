@@ -15,22 +15,17 @@ from psephos.workload.sql import merge_attributes, read_sql, sql_products
 from psephos.workload.workload import Workload
 
 
-def ask_parts(
+def parts_answers(
     bundle: PartsBundle,
     sql: str | Sequence[str],
     *,
     level: str = "",
     part: PartPath = (),
     dialect: str | None = None,
-) -> pa.Table:
-    """Answers for the whole, for a part, or for all parts of a level: count, error, interval.
+) -> tuple[Workload, pa.Table]:
+    """What is asked, and answers for the whole, for a part, or for all parts of a level.
 
-    Args:
-        bundle: a release in parts
-        sql: SELECT … COUNT(*) … over the attributes inside the parts
-        level: all parts of this level, such as "state"
-        part: one part, by its way from the whole, such as "Bavaria / Munich"
-        dialect: of the SQL; DuckDB's if left out
+    Counts have their error and interval beside them; see `psephos.release.ask.ask`.
     """
     marks = bundle.manifest["files"]
     stored = [name for name in marks if name.startswith(f"{ESTIMATE_FOLDER}/")]
@@ -57,4 +52,4 @@ def ask_parts(
             f"{error}. A release in parts answers what follows from what its parts were asked"
         ) from None
     numbers = {"count": answers.pop("consistent"), **answers}
-    return part_rows_of(workload, bundle.tree, question, number, parts, numbers)
+    return workload, part_rows_of(workload, bundle.tree, question, number, parts, numbers)

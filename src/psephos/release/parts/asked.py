@@ -51,11 +51,21 @@ def check_asked(file: ReleaseFile) -> None:
         "total": file.total is not None,
         "method": file.method.name != "measure",
         "output.consistency": file.output.consistency != "l2",
+        "output.views": "views" in file.output.model_fields_set,
+        "output.published": file.output.published != "auto",
         "output.prior": file.output.prior is not None and file.output.prior != "independent",
     }
     for place, there in names.items():
         if there:
             raise ReleaseError(f"{place}: a release in parts (`by`) has none; leave it out")
+    # What is left out of release.json is the default, so a bundle's own file passes.
+    formats = file.output.formats if "formats" in file.output.model_fields_set else ("parquet",)
+    if formats != ("parquet",):
+        raise ReleaseError(
+            "output.formats: a release in parts (`by`) writes partitioned Parquet, one folder for "
+            'each table and level; write formats = ["parquet"], or leave it out, and make other '
+            "files from a level's table (`PartsBundle.table`)"
+        )
     targets = [table.name for table in file.tables if table.target is not None]
     if targets or file.budget is None:
         raise ReleaseError(

@@ -14,7 +14,7 @@ report.html        the same for people
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -23,7 +23,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset
 from pydantic import Field
 
 from psephos.domain.part_tree import PartTree
@@ -32,9 +31,9 @@ from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.parts.law import part_noise
 from psephos.kernel.parts.measurement import PartMeasurement
-from psephos.release.files import read_bytes, read_json, report_damage
+from psephos.release.files import read_bytes, read_json, read_parquet, report_damage
 from psephos.release.parts.estimates import PartEstimates, answers_of_cells, half_width_factor
-from psephos.release.parts.tables import level_folder
+from psephos.release.parts.tables import PART_NUMBERS, level_folder, part_rows
 from psephos.release.request import Job
 from psephos.release.requests import (
     BUNDLE_FORMAT,
@@ -159,18 +158,35 @@ class PartsBundle:
         """
         table = self._table(name)
         number, place = self.place(level, part)
-        folder = self.path / level_folder(self.job.table_files[table.name], self.tree.names[number])
-        rows = pa.dataset.dataset(folder, format="parquet")
-        finer = self.tree.names[number + 1 :]
-        columns = [name for name in rows.schema.names if name not in finer]
-        if place is None:
-            return rows.to_table(columns=columns)
-        words = self.tree.labels(number)[place]
-        condition = None
-        for column, word in zip(self.tree.names[1:], words, strict=False):
-            each = pa.dataset.field(column).cast(pa.string()) == word
-            condition = each if condition is None else condition & each
-        return rows.to_table(columns=columns, filter=condition)
+        wanted = range(self.tree.sizes[number]) if place is None else range(place, place + 1)
+        some = part_rows(self.job, self.tree, table, number, range(1), self._no_numbers)
+        pieces = []
+        for parts, file in self._runs(table, number):
+            inside = range(max(parts.start, wanted.start), min(parts.stop, wanted.stop))
+            if inside:
+                rows = read_parquet(file, (some.schema,), len(parts) * some.num_rows)
+                first, count = inside.start - parts.start, len(inside)
+                pieces.append(rows.slice(first * some.num_rows, count * some.num_rows))
+        whole = pa.concat_tables(pieces).unify_dictionaries()
+        return whole.drop_columns(list(self.tree.names[number + 1 :]))
+
+    @property
+    def _no_numbers(self) -> dict[str, Array]:
+        """What tells the columns of a table before any number is known."""
+        shape = (1, self.job.workload.shape[0])
+        kinds = {name: np.int64 if name == "count" else np.float64 for name in PART_NUMBERS}
+        return {name: np.zeros(shape, dtype=kind) for name, kind in kinds.items()}
+
+    def _runs(self, table: Table, level: int) -> Iterator[tuple[range, Path]]:
+        """The files of a table's level, by the parts that each holds; the manifest lists them."""
+        folder = level_folder(self.job.table_files[table.name], self.tree.names[level])
+        names = sorted(name for name in self.manifest["files"] if Path(name).parent == folder)
+        firsts = [Path(name).stem for name in names]
+        if firsts[:1] != [f"{0:08}"] or not all(each.isdecimal() for each in firsts):
+            raise ReleaseError(f"{self.path} lists no files of {table.name!r}; get it again")
+        ends = [*map(int, firsts[1:]), self.tree.sizes[level]]
+        for name, first, end in zip(names, firsts, ends, strict=True):
+            yield range(int(first), end), self.path / name
 
     def place(self, level: str, part: PartPath) -> tuple[int, int | None]:
         """The number of a level and of a part in it; None for all parts of the level."""

@@ -11,6 +11,8 @@ from psephos.release.page_facts import budget_text, guarantee_of, unit_text
 from psephos.release.parts.estimates import half_width_factor
 from psephos.release.parts.plan import PartsForecast
 from psephos.release.parts.tables import PART_NUMBERS, level_folder
+from psephos.report.cross_table import HeadingAxis, laid_out
+from psephos.report.figures import Figure, description_of, figure_of
 from psephos.report.html import HtmlTable, render
 from psephos.report.numbers import digits_for, plus_minus
 from psephos.report.page import STYLE_SHEET
@@ -20,8 +22,13 @@ SHOWN_ROWS = 60
 """The most rows of a table that the page shows."""
 
 
-def write_page(forecast: PartsForecast, simulation: bool, folder: Path) -> None:
-    """Write report.html beside the tables, which it reads."""
+def write_page(
+    forecast: PartsForecast, totals: pa.Table | None, simulation: bool, folder: Path
+) -> None:
+    """Write report.html beside the tables, which it reads.
+
+    `totals` are the numbers of rows of the first level's parts, if they are known.
+    """
     job, tree = forecast.job, forecast.tree
     file = job.file
     paragraphs = (part.strip() for part in file.description.split("\n\n"))
@@ -45,6 +52,8 @@ def write_page(forecast: PartsForecast, simulation: bool, folder: Path) -> None:
         "unit": unit_text(job.unit),
         "guarantee": guarantee_of(forecast.budget),
         "confidence": f"{float(file.output.confidence):.0%}",
+        "first_level": tree.names[1],
+        "figure": None if totals is None else _figure(forecast, totals),
         "levels": _levels(forecast),
         "errors": _errors(forecast),
         "tables": [_whole(forecast, index, folder) for index in range(len(job.tables))],
@@ -54,6 +63,17 @@ def write_page(forecast: PartsForecast, simulation: bool, folder: Path) -> None:
     style = STYLE_SHEET.read_text(encoding="utf-8")
     text = render("parts.html", page=page, style=style)
     (folder / "report.html").write_text(text, encoding="utf-8")
+
+
+def _figure(forecast: PartsForecast, totals: pa.Table) -> Figure | None:
+    """How many rows each large part has, with intervals."""
+    level = forecast.tree.names[1]
+    labels = tuple(str(label) for label in totals[level].to_pylist())
+    nothing = len(labels) * (False,), len(labels) * (0,)
+    title = f"Rows in each part of level {level}"
+    cross = laid_out("rows", title, totals, ([HeadingAxis(level, level, labels, *nothing)], []))
+    confidence = f"{float(forecast.job.file.output.confidence):.0%}"
+    return figure_of(cross, confidence, description_of(cross))
 
 
 def _levels(forecast: PartsForecast) -> HtmlTable:

@@ -18,6 +18,7 @@ from psephos.kernel.ledger import Ledger
 from psephos.kernel.parts.measurement import PartMeasurement
 from psephos.kernel.parts.runners import Runner
 from psephos.kernel.protected import ProtectedTable
+from psephos.kernel.replay import answered
 from psephos.protect import protect, simulate
 from psephos.release.parts.bundle import PartsBundle
 from psephos.release.parts.plan import REHEARSED_KEY, PartsForecast, forecast_parts, store_plan
@@ -68,13 +69,17 @@ def release_parts(
             )
     folder = selection_folder(job) / f"{job.request[:32]}.answers"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    settled = unchecked or any(e.key == job.key and e.values_hash for e in ledger.history())
-    with one_state(job, say, unchecked=settled) as source:
-        if not charged:
-            store_plan(forecast)
-        say("counting and drawing noise, part by part")
-        data = protect(source, job.domain, ledger=ledger, edition=job.file.edition)
+    if any(e.key == job.key and e.values_hash for e in ledger.history()):
+        # What is left to do needs no data, which may have changed or gone since.
+        data = answered(job.domain, ledger, edition=job.file.edition)
         measurement = _measured(forecast, data, folder, job.key, runner)
+    else:
+        with one_state(job, say, unchecked=unchecked) as source:
+            if not charged:
+                store_plan(forecast)
+            say("counting and drawing noise, part by part")
+            data = protect(source, job.domain, ledger=ledger, edition=job.file.edition)
+            measurement = _measured(forecast, data, folder, job.key, runner)
     receipt = receipt_of(ledger, measurement.key)
     return write_parts(forecast, measurement, receipt, job.bundle, say)
 

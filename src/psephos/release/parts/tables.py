@@ -15,6 +15,7 @@ from psephos.release.request import Job
 from psephos.release.spec.tables import Table
 from psephos.report.points import TOTAL
 from psephos.values import Array
+from psephos.workload.product import product
 from psephos.workload.workload import Workload
 
 TABLES_FOLDER = "tables"
@@ -73,6 +74,15 @@ def part_rows_of(
     for name, values in numbers.items():
         columns[name] = pa.array(values.reshape(-1))
     return pa.table(columns)
+
+
+def total_rows(
+    workload: Workload, tree: PartTree, parts: range, totals: dict[str, Array]
+) -> pa.Table:
+    """One row for each part of the first level below the whole: all its rows, counted."""
+    total = Workload(workload.domain, [product()])
+    rows = part_rows_of(total, tree, Table("total", "total", range(1)), 1, parts, totals)
+    return rows.select([tree.names[1], *totals])
 
 
 def _labelled(words: Sequence[str], index: Array) -> pa.DictionaryArray:

@@ -191,7 +191,7 @@ def _worked_out(
     bundle: PartsBundle, estimates: PartEstimates, work: Path
 ) -> Iterator[tuple[str, pa.Table]]:
     job, tree = bundle.job, bundle.tree
-    for level, parts, numbers in published_runs(job, estimates, work):
+    for level, parts, numbers, _ in published_runs(job, estimates, work):
         for table in job.tables:
             folder = level_folder(job.table_files[table.name], tree.names[level])
             rows = part_rows(job, tree, table, level, parts, numbers)

@@ -26,7 +26,7 @@ from psephos.release.parts.estimates import PartEstimates
 from psephos.release.parts.page import write_page
 from psephos.release.parts.plan import PartsForecast
 from psephos.release.parts.published import published_runs
-from psephos.release.parts.tables import level_folder, part_rows, run_file
+from psephos.release.parts.tables import level_folder, part_rows, run_file, total_rows
 from psephos.release.requests import BUNDLE_FORMAT
 from psephos.release.write import finish_draft, release_json
 from psephos.strategy import select
@@ -52,9 +52,9 @@ def write_parts(
             estimates = PartEstimates(measurement, Path(work))
             (draft / ESTIMATE_FOLDER).mkdir()
             estimates.write(draft / ESTIMATE_FOLDER)
-            _write_tables(draft, forecast, estimates, Path(work), say)
+            totals = _write_tables(draft, forecast, estimates, Path(work), say)
         say("report")
-        write_page(forecast, measurement.simulation, draft)
+        write_page(forecast, totals, measurement.simulation, draft)
         finish_draft(draft, place, _manifest(forecast, measurement))
     except OSError as error:
         if (place / "manifest.json").exists():  # another run of the same release was first
@@ -99,17 +99,21 @@ def _write_tables(
     estimates: PartEstimates,
     work: Path,
     say: Callable[[str], None],
-) -> None:
-    """Every table of every part, in one pass from the whole down."""
+) -> pa.Table | None:
+    """Every table of every part, in one pass from the whole down; and the rows of large parts."""
     job, tree = forecast.job, forecast.tree
-    for level, parts, numbers in published_runs(job, estimates, work):
+    large: list[pa.Table] = []
+    for level, parts, numbers, totals in published_runs(job, estimates, work):
         name = tree.names[level]
+        if level == 1 and totals is not None:
+            large.append(total_rows(job.workload, tree, parts, totals))
         say(f"tables: {name}, {parts.stop:,} of {tree.sizes[level]:,}")
         for table in job.tables:
             folder = draft / level_folder(job.table_files[table.name], name)
             folder.mkdir(parents=True, exist_ok=True)
             rows = part_rows(job, tree, table, level, parts, numbers)
             pa.parquet.write_table(rows, folder / run_file(parts))
+    return pa.concat_tables(large) if large else None
 
 
 def _manifest(forecast: PartsForecast, measurement: PartMeasurement) -> dict[str, Any]:
