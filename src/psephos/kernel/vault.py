@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from psephos.domain.bits import RecordTally
 from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.errors import (
@@ -56,6 +57,7 @@ class Vault:
         self.schema = gate.fingerprint(domain)
         self.kept: dict[Any, Array] = {}
         self.game: tuple[Names, Conjunctions | None, str] = ((), None, "")
+        self.tally: RecordTally | None = None
         self.turns: dict[tuple[int, int], Any] = {}
         self.state_of_rows: Callable[[], Hashable] = self._state_of_rows
 
@@ -110,6 +112,17 @@ class Vault:
             name = gate.fingerprint(queries.attributes, queries.values)
             self.game = domain.names, queries, name
         return admitted, name
+
+    def held(self, game: UndercountedQueries, domain: Domain) -> Array:
+        """In how many records of an admitted game each of its queries holds.
+
+        A round's records are those of the last one and one more, which alone is counted.
+        """
+        tally = self.tally
+        if tally is None or tally.conjunctions is not game.queries:
+            tally = RecordTally.of(game.queries, domain.shape)
+        self.tally = tally = tally.over(np.asarray(game.records))
+        return tally.counts
 
     def conjunctions(self, names: Names, queries: Conjunctions, name: str, keep: Cells) -> Array:
         """In how many rows each conjunction holds; counted once, for all rounds of a game.

@@ -29,7 +29,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from psephos.domain.bits import record_counts
 from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.errors import RefusedError, ShapeError
@@ -51,6 +50,7 @@ LARGEST_SCORE = 1 << 52
 DRAW_BITS = 40
 SUM_BITS = 62
 """The weights of all candidates add up to less than 2 to this power."""
+ABOVE_LN_2 = Fraction(6932, 10000)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,18 +113,17 @@ class UndercountedQueries:
         """Records, and the two numbers; the queries have a name of their own."""
         return "undercounted queries", np.asarray(self.records), self.rows, self.draws
 
-    def scores(self, counts: Array, domain: Domain) -> Array:
-        """How far the records have overcounted each query so far: k."""
-        records = np.asarray(self.records)
-        held = record_counts(self.queries, records, domain.shape)
-        return np.asarray(self.rows * held - len(records) * np.minimum(counts, self.rows))
+    def scores(self, counts: Array, held: Array) -> Array:
+        """How far the records, of which so many hold each query, have overcounted it so far: k."""
+        rounds = len(np.asarray(self.records))
+        return np.asarray(self.rows * held - rounds * np.minimum(counts, self.rows))
 
-    def draw(self, counts: Array, domain: Domain, epsilon: Fraction, draws: Draws) -> Array:
+    def draw(self, counts: Array, held: Array, epsilon: Fraction, draws: Draws) -> Array:
         """The numbers of the drawn queries; epsilon is for all draws, per row moved."""
-        scores = self.scores(counts, domain)
+        scores = self.scores(counts, held)
         rate = rounded_rate(epsilon / self.draws / (2 * len(np.asarray(self.records))))
-        gaps = np.concatenate([scores, -scores]) + int(np.abs(scores).max())
-        return _drawn(gaps - gaps.min(), rate, self.draws, draws)
+        most = int(np.abs(scores).max())  # a query or its negation has it: the smallest gap is 0
+        return _drawn(np.concatenate([most + scores, most - scores]), rate, self.draws, draws)
 
 
 def _drawn(gaps: Array, rate: Fraction, number: int, draws: Draws) -> Array:
@@ -135,9 +134,7 @@ def _drawn(gaps: Array, rate: Fraction, number: int, draws: Draws) -> Array:
     gaps (tests/kernel/test_dual_query.py::test_draws_have_their_probabilities).
     """
     bits = min(DRAW_BITS, SUM_BITS - int(gaps.size).bit_length())
-    upper = UpperExponentials(rate).of(gaps)
-    halvings = np.minimum(upper.halvings + (DRAW_BITS - bits), SUM_BITS)
-    weights = -((-(upper.mantissa << (DRAW_BITS - UNIT_BITS))) >> halvings)
+    weights = _weights(gaps, rate, bits)
     ends = np.cumsum(weights)
     drawn: list[int] = []
     while len(drawn) < number:
@@ -147,6 +144,21 @@ def _drawn(gaps: Array, rate: Fraction, number: int, draws: Draws) -> Array:
         if falls_below(gamma, bits, [(1, int(weights[candidate]))], draws):
             drawn.append(candidate)
     return np.array(drawn, dtype=np.int64)
+
+
+def _weights(gaps: Array, rate: Fraction, bits: int) -> Array:
+    """Whole numbers W ≥ 2ᵇ·exp(-rate·gap), b up to 40, the least of them 1.
+
+    Beyond a gap of (b + 1) ln 2 / rate that is less than a half, and 1 is above it: nothing is
+    worked out for such gaps, which late in a game are nearly all
+    (test_weights_are_above_and_close).
+    """
+    weights = np.ones(gaps.size, dtype=np.int64)
+    near = np.flatnonzero(gaps <= int((bits + 1) * ABOVE_LN_2 / rate))
+    upper = UpperExponentials(rate).of(gaps[near])
+    halvings = np.minimum(upper.halvings + (DRAW_BITS - bits), SUM_BITS)
+    weights[near] = -((-(upper.mantissa << (DRAW_BITS - UNIT_BITS))) >> halvings)
+    return weights
 
 
 def _same(queries: Conjunctions, attributes: Array, values: Array) -> bool:
@@ -163,4 +175,4 @@ def _whole(given: Any) -> Array:
         copy = np.array([])
     if copy.dtype.kind not in "iu" or largest(copy) >= 1 << 31:
         raise ShapeError(f"queries and records hold whole 32-bit numbers, got {copy.dtype}")
-    return copy.astype(np.int32)
+    return copy.astype(np.int32, copy=False)
