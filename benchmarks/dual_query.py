@@ -80,6 +80,7 @@ class Errors:
     mean: float
     seconds: float
     rounds: int
+    draws: int
     spread: float
     mean_spread: float
 
@@ -93,7 +94,7 @@ def played(
     **options: object,
 ) -> Errors:
     """Runs of the plan in simulation; random numbers are seeded, the arithmetic is the kernel's."""
-    largest, means, seconds, rounds = [], [], [], 0
+    largest, means, seconds, rounds, draws = [], [], [], 0, 0
     tables = ps.Workload(data.domain, [ps.product()])
     for seed in range(runs):
         source = simulation(
@@ -112,14 +113,14 @@ def played(
         )
         seconds.append(time.process_time() - begin)
         records = run.estimate.records  # type: ignore[attr-defined]
-        rounds = len(records)
+        rounds, draws = len(records), run.requests[0].result.size  # type: ignore[union-attr]
         gaps = np.abs(
             record_counts(queries, records, data.domain.shape) / rounds - counts / data.rows
         )
         largest.append(float(gaps.max()))
         means.append(float(gaps.mean()))
     return Errors(
-        float(np.mean(largest)), float(np.mean(means)), float(np.mean(seconds)), rounds,
+        float(np.mean(largest)), float(np.mean(means)), float(np.mean(seconds)), rounds, draws,
         float(np.std(largest)), float(np.std(means)),
     )  # fmt: skip
 
@@ -258,7 +259,14 @@ def rounds_section(folder: Path, runs: int) -> None:
         for eps in ("1/4", "1", "5"):
             budget = ps.epsilon_delta(eps, DELTA)
             default = GameParameters.solved(number, budget=budget)
-            grid = [(40, 50), (100, 20), (100, 50), (100, 200), (250, 50), (default.rounds, DRAWS)]
+            grid = [
+                (40, 50),
+                (100, 20),
+                (100, 50),
+                (100, 200),
+                (250, 50),
+                (default.rounds, default.draws),
+            ]
             for rounds, draws in grid:
                 found = played(data, queries, counts, budget, runs, rounds=rounds, draws=draws)
                 game = GameParameters.solved(number, budget=budget, rounds=rounds, draws=draws)
@@ -293,12 +301,22 @@ def figure2(folder: Path, runs: int, names: str = "", amounts: str = "", free: s
             theirs = played(data, queries, counts, sold, runs, rounds=rounds, **options)
             points.append((float(eps), ours.largest, theirs.largest))
             rows.append([
-                eps, str(ours.rounds), f"{ours.largest:.4f} ± {ours.spread:.4f}",
+                eps, str(ours.rounds), str(ours.draws), f"{ours.largest:.4f} ± {ours.spread:.4f}",
                 f"{ours.mean:.6f}", f"{ours.seconds:.1f}", str(theirs.rounds),
                 f"{theirs.largest:.4f} ± {theirs.spread:.4f}", f"{theirs.mean:.6f}",
             ])  # fmt: skip
             print(rows[-1], file=sys.stderr, flush=True)
-        heads = ["ε", "T", "largest, zCDP", "mean", "s", "T", "largest, Theorem 4.1", "mean"]
+        heads = [
+            "ε",
+            "T",
+            "s",
+            "largest, zCDP",
+            "mean",
+            "CPU s",
+            "T",
+            "largest, Theorem 4.1",
+            "mean",
+        ]
         table(heads, rows)
         rivals = trivial(data, queries, counts)
         table(
