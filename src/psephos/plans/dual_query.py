@@ -141,9 +141,9 @@ class GameParameters:
             rounds = _affordable_rounds(squares / draws)
             if rounds < FEWEST_ROUNDS:
                 raise BudgetError(
-                    f"{budget} for {rows:,} rows allows {rounds} rounds of {draws} draws, too few "
-                    "to learn anything; declare more rows if there are more, spend more, or "
-                    "give rounds"
+                    f"{budget} for {rows:,} rows allows {rounds} round{'s' * (rounds > 1)} of "
+                    f"{draws} draws, too few to learn anything; spend more, or insist with "
+                    "rounds = ... (in a release file [method] options, under its name)"
                 )
             rounds = min(rounds, MOST_GAME_ROUNDS)
         draws = DRAWS_A_ROUND if draws is None else draws
