@@ -95,7 +95,7 @@ def test_the_papers_theorem_costs_several_times_more():
     ("options", "words"),
     [
         ({"budget": ps.epsilon("1")}, "paid in rho, got epsilon 1"),
-        ({"budget": ps.rho("1/1000"), "rows": 100}, "declare more rows if there are more"),
+        ({"budget": ps.rho("1/1000"), "rows": 100}, "spend more, or insist with rounds"),
         ({"rounds": 10, "draws": 5}, "without a budget, give rounds, draws and learning_rate"),
         ({"budget": ps.rho("1"), "rounds": 1}, "rounds is a whole number of at least 2"),
         ({"budget": ps.rho("1"), "draws": 0}, "draws is a whole number of at least 1"),

@@ -298,7 +298,7 @@ def test_a_plan_is_not_built_on(dawa, tmp_path):
 def test_rho_buys_no_private_choice(tmp_path):
     text = LINE.replace("PLAN", "DAWA").replace("epsilon = 0.5", 'rho = "1/8"')
     place = write_job(tmp_path / "job", text.replace('epsilon = "2"', 'rho = "2"'), waits(1))
-    with pytest.raises(ps.ReleaseError, match=r"paid in epsilon"):
+    with pytest.raises(ps.ReleaseError, match=r"paid in epsilon.*which a ledger in rho books too"):
         ps.plan(place)
 
 

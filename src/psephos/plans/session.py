@@ -382,6 +382,15 @@ def choice_spend(budget: Budget) -> Budget:
     return Budget("epsilon", Fraction(root, 1 << digits))
 
 
+def check_epsilon(budget: Budget, words: str) -> None:
+    """Refuse a budget in rho where what a plan does, in words, has a price in epsilon alone."""
+    if budget.currency != "epsilon":
+        raise BudgetError(
+            f"{words}, which is paid in epsilon, got {budget}; spend epsilon, which a ledger in "
+            'rho books too: ps.epsilon("1"), or [budget] epsilon alone in a release file'
+        )
+
+
 def positive_option(name: str, value: float) -> float:
     """An option that is a finite number above zero; others are refused before anything is asked."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):

@@ -16,7 +16,7 @@ from time import process_time
 import numpy as np
 from numpy.random import default_rng
 
-from psephos.errors import BudgetError, PsephosError, ReleaseError
+from psephos.errors import PsephosError, ReleaseError
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.inverse.form import multiply
 from psephos.kernel.budget import Budget
@@ -180,11 +180,7 @@ def plan_forecast(job: Job, method: ReleaseMethod, measured: Forecast) -> PlanFo
         if trials > 1:
             runs += plan_errors(job, method, rows_or_counts, trials - 1, seed=1)
     except PsephosError as error:
-        hint = ""
-        in_epsilon = "paid in epsilon" in str(error)
-        if isinstance(error, BudgetError) and budget.currency == "rho" and in_epsilon:
-            hint = "; write [budget] epsilon = …, which a ledger in rho books too"
-        raise ReleaseError(f"method: {method.name} cannot be run: {error}{hint}") from None
+        raise ReleaseError(f"method: {method.name} cannot be run: {error}") from None
     seconds = (process_time() - start) / trials
     tables = []
     for table in job.tables:

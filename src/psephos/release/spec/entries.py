@@ -401,13 +401,14 @@ class ReleaseFile(FileEntry):
                 f'synthetic.queries: "dual_query" alone plays with queries, and the method is '
                 f"{entry.method!r}; leave them out"
             )
-        if entry.method in ("adaptive", "dual_query") and self.ledger.budget().currency != "rho":
+        if entry.method != "dual_query":
+            return
+        if self.ledger.budget().currency != "rho":
             raise ValueError(
-                f"synthetic.method: {entry.method!r} is paid in rho, and a ledger keeps its "
-                "currency for life; give [ledger] in rho, and [budget] in rho or as epsilon with a "
-                "delta"
+                'synthetic.method: "dual_query" is paid in rho, and a ledger keeps its currency '
+                "for life; give [ledger] in rho, and [budget] in rho or as epsilon with a delta"
             )
-        if entry.method == "dual_query" and self.total is None:
+        if self.total is None:
             raise ValueError(
                 'synthetic.method: "dual_query" needs the number of rows, which must be public: '
                 "write total = 48842 at the top of the file"
