@@ -29,6 +29,7 @@ import tarfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +39,7 @@ from benchmarks.measure import table
 from psephos.domain.bits import PackedRows, record_counts
 from psephos.domain.conjunctions import Conjunctions
 from psephos.kernel.simulate import simulation
-from psephos.plans.dual_query import DRAWS_A_ROUND as DRAWS
-from psephos.plans.dual_query import LEARNING_RATE, GameParameters
+from psephos.plans.dual_query import LEARNING_RATE, GameParameters, fitting_draws
 from psephos.synthesis.sample import sample
 from psephos.values import Array
 
@@ -125,13 +125,14 @@ def played(
     )  # fmt: skip
 
 
-def by_theorem(rows: int, eps: float) -> tuple[ps.Budget, int]:
-    """The rho of a game that Theorem 4.1 sells as (ε, δ), at the same s and η, and its rounds."""
-    reach = eps * rows / (4 * math.sqrt(2 * DRAWS * math.log(1 / float(DELTA))))
-    rounds = max(2, int((reach / float(LEARNING_RATE)) ** (2 / 3)))
-    rate = f"{reach / rounds**1.5:.9f}"
-    game = GameParameters.solved(rows, rounds=rounds, draws=DRAWS, learning_rate=rate)
-    return game.rho, rounds
+def by_theorem(rows: int, eps: float) -> GameParameters:
+    """The game that Theorem 4.1 sells as (ε, δ), at the same η and by the same rule for s."""
+    reach = eps * rows / (4 * math.sqrt(2 * math.log(1 / float(DELTA))))
+    steps = reach / float(LEARNING_RATE)  # √s T^(3/2)
+    draws = fitting_draws(Fraction(2 * steps**2))
+    rounds = max(2, int((steps / math.sqrt(draws)) ** (2 / 3)))
+    rate = f"{reach / math.sqrt(draws) / rounds**1.5:.9f}"
+    return GameParameters.solved(rows, rounds=rounds, draws=draws, learning_rate=rate)
 
 
 def peak_gigabytes() -> float:
@@ -297,12 +298,13 @@ def figure2(folder: Path, runs: int, names: str = "", amounts: str = "", free: s
         points = []
         for eps in (amounts or "0.25,0.5,1,2,3,4,5").split(","):
             ours = played(data, queries, counts, ps.epsilon_delta(eps, DELTA), runs, **options)
-            sold, rounds = by_theorem(data.rows, float(eps))
-            theirs = played(data, queries, counts, sold, runs, rounds=rounds, **options)
+            sold = by_theorem(data.rows, float(eps))
+            fixed = {**options, "rounds": sold.rounds, "draws": sold.draws}
+            theirs = played(data, queries, counts, sold.rho, runs, **fixed)
             points.append((float(eps), ours.largest, theirs.largest))
             rows.append([
                 eps, str(ours.rounds), str(ours.draws), f"{ours.largest:.4f} ± {ours.spread:.4f}",
-                f"{ours.mean:.6f}", f"{ours.seconds:.1f}", str(theirs.rounds),
+                f"{ours.mean:.6f}", f"{ours.seconds:.1f}", str(theirs.rounds), str(theirs.draws),
                 f"{theirs.largest:.4f} ± {theirs.spread:.4f}", f"{theirs.mean:.6f}",
             ])  # fmt: skip
             print(rows[-1], file=sys.stderr, flush=True)
@@ -314,6 +316,7 @@ def figure2(folder: Path, runs: int, names: str = "", amounts: str = "", free: s
             "mean",
             "CPU s",
             "T",
+            "s",
             "largest, Theorem 4.1",
             "mean",
         ]

@@ -137,7 +137,7 @@ class GameParameters:
         if rounds is None:
             unit = unit or 2 * LEARNING_RATE * max_rows / rows
             squares = 48 * budget.amount / unit**2
-            draws = _fitting_draws(squares) if draws is None else draws
+            draws = fitting_draws(squares) if draws is None else draws
             rounds = _affordable_rounds(squares / draws)
             if rounds < FEWEST_ROUNDS:
                 raise BudgetError(
@@ -196,7 +196,7 @@ def _squares(rounds: int) -> int:
     return (rounds - 1) * rounds * (2 * rounds - 1)
 
 
-def _fitting_draws(squares: Fraction) -> int:
+def fitting_draws(squares: Fraction) -> int:
     """How many draws a round has, of a budget for so many draws times (T - 1)T(2T - 1).
 
     About T³/40,000: the more rounds there are, the more each is worth drawing for.
