@@ -66,7 +66,7 @@ def test_draws_have_their_probabilities(draws, eps):
     counts = np.arange(len(QUERIES)) % 7
     number = 4000
     game = UndercountedQueries(QUERIES, RECORDS, 9, number).admitted(DOMAIN)
-    drawn = game.draw(counts, held(QUERIES, RECORDS), Fraction(eps) * number, draws)
+    drawn = game.draw(counts, Fraction(eps) * number, draws)
     rate = float(Fraction(eps)) / (2 * len(RECORDS))
     check_frequencies(drawn, exact_chances(counts, RECORDS, 9, rate))
 
@@ -78,7 +78,7 @@ def test_what_is_undercounted_is_drawn():
     missed, doubled = held(QUERIES, RECORDS) == 0, held(QUERIES, RECORDS) == 2
     assert missed.any()
     game = UndercountedQueries(QUERIES, RECORDS, rows, 200).admitted(DOMAIN)
-    drawn = game.draw(counts, held(QUERIES, RECORDS), Fraction(200), Draws())
+    drawn = game.draw(counts, Fraction(200), Draws())
     plain = drawn[drawn < len(QUERIES)]
     assert plain.size > 0
     assert missed[plain].all()
@@ -155,7 +155,7 @@ def test_a_draw_costs_its_epsilon(counts, moves, eps):
     neighbours = np.maximum(np.array(counts) + np.array(moves), 0)
     chances = []
     for some in (np.array(counts), neighbours):
-        scores = game.scores(some, held(QUERIES, RECORDS))
+        scores = game.scores(some)
         exponents = np.concatenate([-scores, scores]) * rate
         weights = np.exp(exponents - exponents.max())
         chances.append(np.log(weights) - np.log(weights.sum()))
@@ -172,8 +172,7 @@ def test_a_row_moves_a_score_by_the_number_of_rounds(counts, place):
     game = UndercountedQueries(QUERIES, RECORDS, 20, 1).admitted(DOMAIN)
     more = np.array(counts)
     more[place] += 1
-    told = held(QUERIES, RECORDS)
-    moved = game.scores(np.array(counts), told) - game.scores(more, told)
+    moved = game.scores(np.array(counts)) - game.scores(more)
     assert moved[place] in (0, len(RECORDS))
     assert np.count_nonzero(moved) <= 1
 
@@ -214,7 +213,7 @@ def test_the_rate_is_per_row_that_counts_move(people, monkeypatch, unit, reach):
     monkeypatch.setattr(
         UndercountedQueries,
         "draw",
-        lambda self, counts, told, eps, draws: rates.append(eps) or np.zeros(8, np.int64),
+        lambda self, counts, eps, draws: rates.append(eps) or np.zeros(8, np.int64),
     )
     _, table = people(unit, rho("10"))
     table.vectorise().draw_queries(GAME, spend=epsilon("1/2"), key="a")
@@ -254,7 +253,7 @@ def test_records_are_those_of_the_round_whatever_was_asked_before(people, monkey
     monkeypatch.setattr(
         UndercountedQueries,
         "draw",
-        lambda self, counts, told, *_: seen.append(told) or np.zeros(8, np.int64),
+        lambda self, *_: seen.append(self._tally.counts) or np.zeros(8, np.int64),
     )
     _, table = people(add_remove_row(), rho("10"))
     vector, few = table.vectorise(), QUERIES.take(np.arange(5, 0, -1))

@@ -360,6 +360,7 @@ class RecordTally(NamedTuple):
     """
 
     conjunctions: Conjunctions
+    sizes: tuple[int, ...]
     starts: Array
     """The first feature of each attribute, and after the last one that of all records."""
     literals: Array
@@ -378,6 +379,7 @@ class RecordTally(NamedTuple):
         kind = np.int32 if starts[-1] < 1 << 31 else np.int64
         return cls(
             conjunctions,
+            tuple(sizes),
             starts,
             np.ascontiguousarray(literals.T, dtype=kind),
             np.zeros((0, len(sizes)), dtype=np.int32),

@@ -56,8 +56,7 @@ class Vault:
         self.unit = ledger.unit if unit is None else unit
         self.schema = gate.fingerprint(domain)
         self.kept: dict[Any, Array] = {}
-        self.game: tuple[Names, Conjunctions | None, str] = ((), None, "")
-        self.tally: RecordTally | None = None
+        self.game: tuple[Names, RecordTally | None, str] = ((), None, "")
         self.turns: dict[tuple[int, int], Any] = {}
         self.state_of_rows: Callable[[], Hashable] = self._state_of_rows
 
@@ -102,27 +101,17 @@ class Vault:
     ) -> tuple[UndercountedQueries, str]:
         """A round of a game by the kernel's own parts, and a name for its queries.
 
-        Rounds share their queries: those of the last one are compared, not checked and hashed anew.
+        Rounds share their queries: those of the last one are compared, not checked and hashed anew;
+        and their records, but for the newest, which alone is counted.
         """
-        schema, queries, name = self.game
-        earlier = queries if schema == domain.names else None
+        schema, tally, name = self.game
+        earlier = tally if schema == domain.names else None
         admitted = UndercountedQueries.admitted(game, domain, earlier)
-        if admitted.queries is not queries:
-            queries = admitted.queries
+        queries = admitted.queries
+        if earlier is None or queries is not earlier.conjunctions:
             name = gate.fingerprint(queries.attributes, queries.values)
-            self.game = domain.names, queries, name
+        self.game = domain.names, admitted._tally, name
         return admitted, name
-
-    def held(self, game: UndercountedQueries, domain: Domain) -> Array:
-        """In how many records of an admitted game each of its queries holds.
-
-        A round's records are those of the last one and one more, which alone is counted.
-        """
-        tally = self.tally
-        if tally is None or tally.conjunctions is not game.queries:
-            tally = RecordTally.of(game.queries, domain.shape)
-        self.tally = tally = tally.over(np.asarray(game.records))
-        return tally.counts
 
     def conjunctions(self, names: Names, queries: Conjunctions, name: str, keep: Cells) -> Array:
         """In how many rows each conjunction holds; counted once, for all rounds of a game.

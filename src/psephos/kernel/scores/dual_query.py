@@ -22,18 +22,20 @@ proportion to W and kept with probability 2ᵇ·exp(-γ)/W; no float takes part
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from psephos.domain.bits import RecordTally
 from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.errors import RefusedError, ShapeError
 from psephos.kernel.budget import Mechanism
 from psephos.kernel.scores.exponentials import (
+    ABOVE_LN_2,
     UNIT_BITS,
     UpperExponentials,
     falls_below,
@@ -50,7 +52,6 @@ LARGEST_SCORE = 1 << 52
 DRAW_BITS = 40
 SUM_BITS = 62
 """The weights of all candidates add up to less than 2 to this power."""
-ABOVE_LN_2 = Fraction(6932, 10000)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,23 +69,26 @@ class UndercountedQueries:
     records: ArrayLike
     rows: int
     draws: int
+    _tally: RecordTally | None = field(default=None, init=False)
+    """In how many records queries hold; the kernel counts them as it admits a round."""
     mechanism: ClassVar[Mechanism] = "exponential"
 
-    def admitted(self, domain: Domain, known: Conjunctions | None = None) -> UndercountedQueries:
+    def admitted(self, domain: Domain, earlier: RecordTally | None = None) -> UndercountedQueries:
         """The same from the kernel's own parts; what is no round over this domain is refused.
 
-        `known` are queries over this domain that were admitted before: the same ones, compared
-        entry by entry, need no second check.
+        `earlier` is the tally of a round over this domain that was admitted before. Its queries,
+        if these are the same entry by entry, need no second check, and its records are counted.
         """
         queries, rows, draws = self.queries, self.rows, self.draws
         if sum(domain.shape) >= MOST_FEATURES:
             raise RefusedError("the attributes have over 2^31 values in all; declare bins")
         if type(queries) is not Conjunctions:
             raise RefusedError(f"queries are Conjunctions, got {type(queries).__name__}")
-        attributes, values = _whole(queries.attributes), _whole(queries.values)
-        conjunctions = known
-        if conjunctions is None or not _same(conjunctions, attributes, values):
-            conjunctions = Conjunctions(attributes, values)
+        given = _whole(queries.attributes), _whole(queries.values)
+        if earlier is not None and earlier.sizes == domain.shape and _same(earlier, given):
+            conjunctions = earlier.conjunctions
+        else:
+            earlier, conjunctions = None, Conjunctions(*given)
             conjunctions.check(domain)
         if not 1 <= len(conjunctions) <= MOST_DRAWN_FROM:
             raise RefusedError(f"1 to {MOST_DRAWN_FROM:,} queries, got {len(conjunctions):,}")
@@ -100,7 +104,10 @@ class UndercountedQueries:
         for name, number, most in limits:
             if type(number) is not int or not 1 <= number <= most:
                 raise RefusedError(f"{name} is a whole number from 1 to {most:,}, got {number!r}")
-        return UndercountedQueries(conjunctions, records, rows, draws)
+        game = UndercountedQueries(conjunctions, records, rows, draws)
+        tally = earlier or RecordTally.of(conjunctions, domain.shape)
+        object.__setattr__(game, "_tally", tally.over(records))
+        return game
 
     def check_drawn(self, numbers: Array) -> None:
         """Refuse what no draw of this game can be; records may be anybody's."""
@@ -113,14 +120,16 @@ class UndercountedQueries:
         """Records, and the two numbers; the queries have a name of their own."""
         return "undercounted queries", np.asarray(self.records), self.rows, self.draws
 
-    def scores(self, counts: Array, held: Array) -> Array:
-        """How far the records, of which so many hold each query, have overcounted it so far: k."""
-        rounds = len(np.asarray(self.records))
-        return np.asarray(self.rows * held - rounds * np.minimum(counts, self.rows))
+    def scores(self, counts: Array) -> Array:
+        """How far the records have overcounted each query so far: k."""
+        if self._tally is None:
+            raise RefusedError("a round is scored as the kernel has admitted it")
+        rounds = len(self._tally.records)
+        return np.asarray(self.rows * self._tally.counts - rounds * np.minimum(counts, self.rows))
 
-    def draw(self, counts: Array, held: Array, epsilon: Fraction, draws: Draws) -> Array:
+    def draw(self, counts: Array, epsilon: Fraction, draws: Draws) -> Array:
         """The numbers of the drawn queries; epsilon is for all draws, per row moved."""
-        scores = self.scores(counts, held)
+        scores = self.scores(counts)
         rate = rounded_rate(epsilon / self.draws / (2 * len(np.asarray(self.records))))
         most = int(np.abs(scores).max())  # a query or its negation has it: the smallest gap is 0
         return _drawn(np.concatenate([most + scores, most - scores]), rate, self.draws, draws)
@@ -161,10 +170,10 @@ def _weights(gaps: Array, rate: Fraction, bits: int) -> Array:
     return weights
 
 
-def _same(queries: Conjunctions, attributes: Array, values: Array) -> bool:
-    """Are these the arrays of the queries?"""
-    pairs = (queries.attributes, attributes), (queries.values, values)
-    return all(np.array_equal(*pair) for pair in pairs)
+def _same(earlier: RecordTally, given: tuple[Array, Array]) -> bool:
+    """Are these the attributes and values of the queries of an earlier round?"""
+    known = earlier.conjunctions.attributes, earlier.conjunctions.values
+    return all(map(np.array_equal, known, given))
 
 
 def _whole(given: Any) -> Array:

@@ -27,6 +27,7 @@ MOST_TABLE_HALVINGS = 1 << 58
 NUMBERS_AT_ONCE = 1 << 15
 """So many stay near the core."""
 BITS_AT_ONCE = 32
+ABOVE_LN_2 = Fraction(7, 10)
 SPARE_BITS = 64
 
 
