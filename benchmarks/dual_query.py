@@ -29,6 +29,7 @@ import tarfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
@@ -39,8 +40,7 @@ from benchmarks.measure import table
 from psephos.domain.bits import PackedRows, record_counts
 from psephos.domain.conjunctions import Conjunctions
 from psephos.kernel.simulate import simulation
-from psephos.plans.dual_query import DRAWS_A_ROUND as DRAWS
-from psephos.plans.dual_query import LEARNING_RATE, GameParameters
+from psephos.plans.dual_query import LEARNING_RATE, GameParameters, fitting_draws
 from psephos.synthesis.sample import sample
 from psephos.values import Array
 
@@ -81,6 +81,7 @@ class Errors:
     mean: float
     seconds: float
     rounds: int
+    draws: int
     spread: float
     mean_spread: float
 
@@ -94,7 +95,7 @@ def played(
     **options: object,
 ) -> Errors:
     """Runs of the plan in simulation; random numbers are seeded, the arithmetic is the kernel's."""
-    largest, means, seconds, rounds = [], [], [], 0
+    largest, means, seconds, rounds, draws = [], [], [], 0, 0
     tables = ps.Workload(data.domain, [ps.product()])
     for seed in range(runs):
         source = simulation(
@@ -113,25 +114,26 @@ def played(
         )
         seconds.append(time.process_time() - begin)
         records = run.estimate.records  # type: ignore[attr-defined]
-        rounds = len(records)
+        rounds, draws = len(records), run.requests[0].result.size  # type: ignore[union-attr]
         gaps = np.abs(
             record_counts(queries, records, data.domain.shape) / rounds - counts / data.rows
         )
         largest.append(float(gaps.max()))
         means.append(float(gaps.mean()))
     return Errors(
-        float(np.mean(largest)), float(np.mean(means)), float(np.mean(seconds)), rounds,
+        float(np.mean(largest)), float(np.mean(means)), float(np.mean(seconds)), rounds, draws,
         float(np.std(largest)), float(np.std(means)),
     )  # fmt: skip
 
 
-def by_theorem(rows: int, eps: float) -> tuple[ps.Budget, int]:
-    """The rho of a game that Theorem 4.1 sells as (ε, δ), at the same s and η, and its rounds."""
-    reach = eps * rows / (4 * math.sqrt(2 * DRAWS * math.log(1 / float(DELTA))))
-    rounds = max(2, int((reach / float(LEARNING_RATE)) ** (2 / 3)))
-    rate = f"{reach / rounds**1.5:.9f}"
-    game = GameParameters.solved(rows, rounds=rounds, draws=DRAWS, learning_rate=rate)
-    return game.rho, rounds
+def by_theorem(rows: int, eps: float) -> GameParameters:
+    """The game that Theorem 4.1 sells as (ε, δ), at the same η and by the same rule for s."""
+    reach = eps * rows / (4 * math.sqrt(2 * math.log(1 / float(DELTA))))
+    steps = reach / float(LEARNING_RATE)  # √s T^(3/2)
+    draws = fitting_draws(Fraction(2 * steps**2))
+    rounds = max(2, int((steps / math.sqrt(draws)) ** (2 / 3)))
+    rate = f"{reach / math.sqrt(draws) / rounds**1.5:.9f}"
+    return GameParameters.solved(rows, rounds=rounds, draws=draws, learning_rate=rate)
 
 
 def peak_gigabytes() -> float:
@@ -259,7 +261,14 @@ def rounds_section(folder: Path, runs: int) -> None:
         for eps in ("1/4", "1", "5"):
             budget = ps.epsilon_delta(eps, DELTA)
             default = GameParameters.solved(number, budget=budget)
-            grid = [(40, 50), (100, 20), (100, 50), (100, 200), (250, 50), (default.rounds, DRAWS)]
+            grid = [
+                (40, 50),
+                (100, 20),
+                (100, 50),
+                (100, 200),
+                (250, 50),
+                (default.rounds, default.draws),
+            ]
             for rounds, draws in grid:
                 found = played(data, queries, counts, budget, runs, rounds=rounds, draws=draws)
                 game = GameParameters.solved(number, budget=budget, rounds=rounds, draws=draws)
@@ -290,16 +299,28 @@ def figure2(folder: Path, runs: int, names: str = "", amounts: str = "", free: s
         points = []
         for eps in (amounts or "0.25,0.5,1,2,3,4,5").split(","):
             ours = played(data, queries, counts, ps.epsilon_delta(eps, DELTA), runs, **options)
-            sold, rounds = by_theorem(data.rows, float(eps))
-            theirs = played(data, queries, counts, sold, runs, rounds=rounds, **options)
+            sold = by_theorem(data.rows, float(eps))
+            fixed = {**options, "rounds": sold.rounds, "draws": sold.draws}
+            theirs = played(data, queries, counts, sold.rho, runs, **fixed)
             points.append((float(eps), ours.largest, theirs.largest))
             rows.append([
-                eps, str(ours.rounds), f"{ours.largest:.4f} ± {ours.spread:.4f}",
-                f"{ours.mean:.6f}", f"{ours.seconds:.1f}", str(theirs.rounds),
+                eps, str(ours.rounds), str(ours.draws), f"{ours.largest:.4f} ± {ours.spread:.4f}",
+                f"{ours.mean:.6f}", f"{ours.seconds:.1f}", str(theirs.rounds), str(theirs.draws),
                 f"{theirs.largest:.4f} ± {theirs.spread:.4f}", f"{theirs.mean:.6f}",
             ])  # fmt: skip
             print(rows[-1], file=sys.stderr, flush=True)
-        heads = ["ε", "T", "largest, zCDP", "mean", "s", "T", "largest, Theorem 4.1", "mean"]
+        heads = [
+            "ε",
+            "T",
+            "s",
+            "largest, zCDP",
+            "mean",
+            "CPU s",
+            "T",
+            "s",
+            "largest, Theorem 4.1",
+            "mean",
+        ]
         table(heads, rows)
         rivals = trivial(data, queries, counts)
         table(

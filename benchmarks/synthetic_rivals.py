@@ -1,12 +1,14 @@
 """MST and AIM at their defaults on Adult, in an environment of their own.
 
     pip install dpmm && python benchmarks/synthetic_rivals.py FOLDER dpmm mst 3
+    pip install dpmm && python benchmarks/synthetic_rivals.py FOLDER dpmm aim 1
     pip install smartnoise-synth && python benchmarks/synthetic_rivals.py FOLDER smartnoise mst 3
 
 FOLDER holds adult.csv, of whole numbers, and adult-domain.json, attribute: number of values. Needs
 no psephos: both packages want other versions of much. Prints for each run the mean over all tables
 of two and of three attributes of ‖true - estimate‖₁/N for the rows that are made, and the CPU
-seconds without those of the comparison.
+seconds without those of the comparison. AIM may take hours, so how far it has come goes to stderr
+after every fit.
 
 smartnoise-synth learns its values from the data, which helps it a little. It makes rows by mbi,
 whose version 1.1 fills in attributes in the order of rows: two attributes that depend on the same
@@ -47,10 +49,28 @@ def by_dpmm(name, data, shape, run):
     domain = dict(zip(data.columns, map(int, shape), strict=True))
     kind = {"mst": MSTGM, "aim": AIMGM}[name]
     model = kind(epsilon=EPSILON, delta=DELTA, domain=domain, n_jobs=1)
+    if name == "aim":
+        tell_progress(model)
     model.set_domain(domain)
     model.set_random_state(np.random.RandomState(run))
     model.fit(data)
     return model.generate(n_records=len(data))
+
+
+def tell_progress(model):
+    """After every fit of AIM: how many tables it has measured, and what share of the budget."""
+    from dpmm.models import aim
+
+    fit = aim.FactoredInference.estimate
+
+    def told_fit(engine, measurements):
+        fitted = fit(engine, measurements)
+        spent = sum(0.5 / sigma**2 for _, _, sigma, _ in measurements) / (0.9 * model.generator.rho)
+        words = f"{len(measurements)} tables, {spent:.1%} of what measuring may spend"
+        print(f"{words}, {time.process_time():.0f} CPU s", file=sys.stderr, flush=True)
+        return fitted
+
+    aim.FactoredInference.estimate = told_fit
 
 
 def by_smartnoise(name, data, shape, run, method="round"):

@@ -1,5 +1,6 @@
 """Non-negative least squares: against scipy's on small cases, by its conditions on larger ones."""
 
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -15,7 +16,7 @@ from psephos.errors import ShapeError, UnsupportedError
 from psephos.infer import normal_equations as normal_module
 from psephos.infer.interior_point import NonNegativeProblem, negative_size
 from psephos.infer.least_squares import block_answers
-from psephos.infer.nonnegative import nonnegative
+from psephos.infer.nonnegative import GAP, best_nonnegative, nonnegative
 from psephos.infer.normal_equations import NormalEquations
 from psephos.kernel.query import Query
 from tests.inverse.generators import BLOCKS, SHAPE
@@ -215,3 +216,27 @@ def test_what_cannot_be():
     object.__setattr__(estimate, "domain", wide)
     with pytest.raises(UnsupportedError, match="raw and the consistent view remain"):
         nonnegative(estimate)
+
+
+def test_a_fit_that_failed_is_made_up_for_as_closely_as_others_are_taken(monkeypatch):
+    """A second method does not go on for long after what the first would have been taken for."""
+    domain, counts = ps.Domain.of(a=3, b=4), np.arange(12)
+    data = ps.simulate(counts, domain, unit=ps.add_remove_row(), budget=ps.rho(1), seed=2)
+    noisy = data.vectorise().measure(mx.Identity(12), spend=ps.rho("1/1000"))
+    module = sys.modules["psephos.infer.nonnegative"]
+    tolerances, split = [], module.split
+
+    def noted(normal, region, tolerance):
+        tolerances.append(tolerance)
+        return split(normal, region, tolerance)
+
+    def failed(normal, allowed, total):
+        return np.full(normal.target.size, 1.0), 1
+
+    monkeypatch.setattr(module, "split", noted)
+    monkeypatch.setattr(module, "least_norm_fit", lambda normal, region: None)
+    monkeypatch.setattr(module, "interior_point", failed)
+    fit = best_nonnegative([noisy], total=66)
+    assert tolerances == [GAP]
+    assert fit.gap <= GAP
+    assert fit.vector.sum() == pytest.approx(66)

@@ -1,5 +1,6 @@
 """One round of DualQuery: exact draws, the right sign, and what a row can move."""
 
+from decimal import Context, Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -22,7 +23,7 @@ from psephos.errors import (
 from psephos.kernel.budget import epsilon, rho
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.scores import UndercountedQueries
-from psephos.kernel.scores.dual_query import LARGEST_SCORE, _drawn
+from psephos.kernel.scores.dual_query import LARGEST_SCORE, _drawn, _weights
 from psephos.kernel.scores.exponentials import falls_below, rounded_rate
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.simulate import SeededDraws
@@ -65,7 +66,7 @@ def test_draws_have_their_probabilities(draws, eps):
     counts = np.arange(len(QUERIES)) % 7
     number = 4000
     game = UndercountedQueries(QUERIES, RECORDS, 9, number).admitted(DOMAIN)
-    drawn = game.draw(counts, DOMAIN, Fraction(eps) * number, draws)
+    drawn = game.draw(counts, Fraction(eps) * number, draws)
     rate = float(Fraction(eps)) / (2 * len(RECORDS))
     check_frequencies(drawn, exact_chances(counts, RECORDS, 9, rate))
 
@@ -77,7 +78,7 @@ def test_what_is_undercounted_is_drawn():
     missed, doubled = held(QUERIES, RECORDS) == 0, held(QUERIES, RECORDS) == 2
     assert missed.any()
     game = UndercountedQueries(QUERIES, RECORDS, rows, 200).admitted(DOMAIN)
-    drawn = game.draw(counts, DOMAIN, Fraction(200), Draws())
+    drawn = game.draw(counts, Fraction(200), Draws())
     plain = drawn[drawn < len(QUERIES)]
     assert plain.size > 0
     assert missed[plain].all()
@@ -113,6 +114,23 @@ def test_far_candidates_are_judged_without_numbers_as_long_as_they_are_far(monke
     assert not falls_below(Fraction(1 << 58), 40, [(1, 1)], SeededDraws(np.random.default_rng(0)))
 
 
+@given(
+    gaps=st.lists(st.integers(0, 2 * LARGEST_SCORE) | st.integers(0, 100), min_size=1),
+    rate=st.sampled_from(["1/1000", "1/3", "4", "32"]),
+    bits=st.integers(30, 40),
+)
+def test_weights_are_above_and_close(gaps, rate, bits):
+    """On both sides of the gap from which on all weights are 1."""
+    edge = int(bits * Fraction(6931, 10000) / Fraction(rate))
+    gaps = np.array([*gaps, *range(max(edge - 3, 0), edge + 4)])
+    exactly = Context(prec=60)
+    for gap, weight in zip(gaps.tolist(), _weights(gaps, Fraction(rate), bits), strict=True):
+        gamma = Fraction(rate) * gap
+        power = exactly.exp(-exactly.divide(Decimal(gamma.numerator), gamma.denominator))
+        true = exactly.multiply(power, 2**bits)
+        assert true <= int(weight) <= true * (1 + Decimal(2) ** -19) + 1
+
+
 @pytest.mark.parametrize("candidates", [3, 1000, 1 << 23])
 def test_weights_of_many_candidates_stay_in_64_bits(candidates):
     gaps = np.zeros(candidates, dtype=np.int64)
@@ -137,7 +155,7 @@ def test_a_draw_costs_its_epsilon(counts, moves, eps):
     neighbours = np.maximum(np.array(counts) + np.array(moves), 0)
     chances = []
     for some in (np.array(counts), neighbours):
-        scores = game.scores(some, DOMAIN)
+        scores = game.scores(some)
         exponents = np.concatenate([-scores, scores]) * rate
         weights = np.exp(exponents - exponents.max())
         chances.append(np.log(weights) - np.log(weights.sum()))
@@ -154,7 +172,7 @@ def test_a_row_moves_a_score_by_the_number_of_rounds(counts, place):
     game = UndercountedQueries(QUERIES, RECORDS, 20, 1).admitted(DOMAIN)
     more = np.array(counts)
     more[place] += 1
-    moved = game.scores(np.array(counts), DOMAIN) - game.scores(more, DOMAIN)
+    moved = game.scores(np.array(counts)) - game.scores(more)
     assert moved[place] in (0, len(RECORDS))
     assert np.count_nonzero(moved) <= 1
 
@@ -195,7 +213,7 @@ def test_the_rate_is_per_row_that_counts_move(people, monkeypatch, unit, reach):
     monkeypatch.setattr(
         UndercountedQueries,
         "draw",
-        lambda self, counts, domain, eps, draws: rates.append(eps) or np.zeros(8, np.int64),
+        lambda self, counts, eps, draws: rates.append(eps) or np.zeros(8, np.int64),
     )
     _, table = people(unit, rho("10"))
     table.vectorise().draw_queries(GAME, spend=epsilon("1/2"), key="a")
@@ -227,6 +245,26 @@ def test_counts_come_from_the_rows_that_are_there(people, monkeypatch):
     assert seen[0].tolist() == held(QUERIES, codes).tolist()
     assert seen[1].tolist() == held(QUERIES, codes[codes[:, 0] == 0]).tolist()
     assert seen[2].tolist() == held(asked, codes[:, [2, 0]]).tolist()
+
+
+def test_records_are_those_of_the_round_whatever_was_asked_before(people, monkeypatch):
+    """One more, other ones, fewer, and other queries: what is kept of a round is not taken over."""
+    seen = []
+    monkeypatch.setattr(
+        UndercountedQueries,
+        "draw",
+        lambda self, *_: seen.append(self._tally.counts) or np.zeros(8, np.int64),
+    )
+    _, table = people(add_remove_row(), rho("10"))
+    vector, few = table.vectorise(), QUERIES.take(np.arange(5, 0, -1))
+    other = RECORDS[::-1]
+    grown = np.vstack([RECORDS, RECORDS[:1]])
+    rounds = [(QUERIES, RECORDS), (QUERIES, grown), (QUERIES, other), (few, other), (few, grown),
+              (QUERIES, grown), (QUERIES, RECORDS[:1])]  # fmt: skip
+    for i, (queries, records) in enumerate(rounds):
+        game = UndercountedQueries(queries, records, 60, 8)
+        vector.draw_queries(game, spend=epsilon("1"), key=f"round {i}")
+    assert [told.tolist() for told in seen] == [held(*each).tolist() for each in rounds]
 
 
 def test_what_a_ledger_books_for_a_round(people):

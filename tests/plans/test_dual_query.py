@@ -62,6 +62,16 @@ def test_what_is_worked_out_fits_the_budget(rows, amount, rounds, draws):
     assert draws is None or game.draws == draws
 
 
+@pytest.mark.parametrize(
+    ("rows", "amount", "game"),
+    [(10_000, "1/4", (22, 50)), (500_000, "1", (288, 596)), (500_000, "1000", (1000, 1000))],
+)
+def test_large_budgets_buy_draws_before_rounds(rows, amount, game):
+    """Never fewer than 50 draws, never over 1,000, and about T³/40,000 between."""
+    solved = GameParameters.solved(rows, budget=ps.epsilon_delta(amount, "0.001"))
+    assert (solved.rounds, solved.draws) == game
+
+
 def test_any_of_the_parameters_follows_from_the_others():
     budget = ps.epsilon_delta("1", "0.001")
     game = GameParameters.solved(30_162, budget=budget)
@@ -85,7 +95,7 @@ def test_the_papers_theorem_costs_several_times_more():
     ("options", "words"),
     [
         ({"budget": ps.epsilon("1")}, "paid in rho, got epsilon 1"),
-        ({"budget": ps.rho("1/1000"), "rows": 100}, "declare more rows if there are more"),
+        ({"budget": ps.rho("1/1000"), "rows": 100}, "spend more, or insist with rounds"),
         ({"rounds": 10, "draws": 5}, "without a budget, give rounds, draws and learning_rate"),
         ({"budget": ps.rho("1"), "rounds": 1}, "rounds is a whole number of at least 2"),
         ({"budget": ps.rho("1"), "draws": 0}, "draws is a whole number of at least 1"),

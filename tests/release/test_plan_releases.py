@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,7 +19,8 @@ from psephos.cli.app import app
 from psephos.kernel import gate
 from psephos.plans import PLANS
 from psephos.release.comparison import compare_plans
-from psephos.release.method import method_of
+from psephos.release.method import method_of, weighted_rmse
+from psephos.release.plan_forecast import stand_in_of
 from psephos.release.planned import QuestionFiles
 from psephos.release.preflight import check_release, create_ledger
 from psephos.release.request import Job
@@ -296,7 +298,7 @@ def test_a_plan_is_not_built_on(dawa, tmp_path):
 def test_rho_buys_no_private_choice(tmp_path):
     text = LINE.replace("PLAN", "DAWA").replace("epsilon = 0.5", 'rho = "1/8"')
     place = write_job(tmp_path / "job", text.replace('epsilon = "2"', 'rho = "2"'), waits(1))
-    with pytest.raises(ps.ReleaseError, match=r"paid in epsilon"):
+    with pytest.raises(ps.ReleaseError, match=r"paid in epsilon.*which a ledger in rho books too"):
         ps.plan(place)
 
 
@@ -332,13 +334,29 @@ def test_plans_show_simulated_errors_beside_exact_ones(tmp_path):
     shown = CliRunner().invoke(app, ["plan", str(place), "--json"])
     plain = json.loads(shown.stdout)
     assert plain["simulated_rmse"] == pytest.approx(forecast.rmse)
+    assert plain["without_data_rmse"] == forecast.without_data
     assert plain["method"]["name"] == "DAWA"
     assert plain["measured"]["rmse"] == pytest.approx(forecast.measured.rmse)
     words = CliRunner().invoke(app, ["plan", str(place)]).stdout
     assert "SIMULATED" in words
+    assert "zero for every number errs by" in " ".join(words.split())
     refused = CliRunner().invoke(app, ["plan", str(place), "--epsilon", "1,2"])
     assert refused.exit_code
     assert "simulated at the file's budget" in refused.output
+
+
+def test_answers_without_data_are_set_beside_a_plan(tmp_path):
+    """By their definition; and a plan that is no closer is not recommended."""
+    forecast = ps.plan(ready(tmp_path / "job", "DAWA"))
+    job, (_, counts) = forecast.job, stand_in_of(forecast.job)
+    truth = job.workload.answer(counts)
+    even = job.workload.answer(np.full(counts.size, counts.sum() / counts.size))
+    expected = {"zero": weighted_rmse(job, truth), "uniform": weighted_rmse(job, even - truth)}
+    assert forecast.without_data == pytest.approx(expected)
+    assert "spend more" not in forecast.without_data_words
+    blind = replace(forecast, published=2 * max(expected.values()))
+    assert "as close as DAWA" in blind.without_data_words
+    assert "spend more, or ask for fewer tables" in blind.without_data_words
 
 
 def test_rehearsals_are_whole_and_say_so(tmp_path):

@@ -324,6 +324,7 @@ def test_rows_are_made_up_from_any_bundle_for_free(sample, tmp_path):
         ("rounds = 3", "synthetic.rounds is not known"),
         ('method = "mwem"\n[method]\nname = "DAWA"', "each name a plan; leave one of them out"),
         ('[output]\nviews = ["consistent"]', "made up from the published view"),
+        ('method = "mwem"\nqueries = 9', "alone plays with queries, and the method is 'mwem'"),
     ],
 )
 def test_mistakes_in_the_file_are_named(tmp_path, lines, words):
@@ -333,13 +334,30 @@ def test_mistakes_in_the_file_are_named(tmp_path, lines, words):
     assert words in str(error.value)
 
 
-def test_a_game_needs_a_declared_total_and_rho(tmp_path):
-    text = FILE.replace("total = 800\n", "")
-    place = ready(tmp_path / "one", "dual_query", text)
+WITHOUT_TOTAL = FILE.replace("total = 800\n", "")
+IN_EPSILON = FILE.replace('rho = "8"', 'epsilon = "8"').replace('rho = "1"', 'epsilon = "1"')
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (WITHOUT_TOTAL, "write total = 48842 at the top of the file"),
+        (IN_EPSILON, "is paid in rho, and a ledger keeps its currency for life"),
+    ],
+)
+def test_what_a_ledger_could_never_pay_is_said_before_there_is_one(tmp_path, text, words):
+    with pytest.raises(ps.ReleaseError) as error:
+        Job.read(write_job(tmp_path / "job", text.replace("METHOD", "dual_query"), persons()))
+    assert words in str(error.value)
+
+
+def test_a_game_by_its_plans_name_needs_the_same(tmp_path):
+    named = '[synthetic]\nmethod = "auto"\n[method]\nname = "DualQuery"\n'
+    section = '[synthetic]\nmethod = "METHOD"\n'
+    place = ready(tmp_path / "one", text=WITHOUT_TOTAL.replace(section, named))
     with pytest.raises(ps.ReleaseError, match="number of rows, declared as public"):
         ps.release(place)
-    text = FILE.replace('rho = "8"', 'epsilon = "8"').replace('rho = "1"', 'epsilon = "1"')
-    place = ready(tmp_path / "two", "dual_query", text)
+    place = ready(tmp_path / "two", text=IN_EPSILON.replace(section, named))
     with pytest.raises(ps.ReleaseError, match="DualQuery is paid in rho"):
         ps.release(place)
     for folder in ("one", "two"):

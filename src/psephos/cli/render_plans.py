@@ -98,6 +98,7 @@ def plain_plan_forecast(plan: PlanForecast) -> dict[str, Any]:
         "simulated_rmse": plan.rmse,
         "simulated_spread": plan.spread,
         "simulated_published_rmse": plan.published,
+        "without_data_rmse": plan.without_data,
         "tables": [asdict(table) for table in plan.tables],
         "measured": plain_plan(plan.measured),
         "seconds": plan.seconds,
@@ -129,7 +130,7 @@ def rich_plan_forecast(plan: PlanForecast) -> RenderableType:
         f"{plan.method.name} adapts to the data ({plan.method.reason}): what it errs by depends on "
         "them, and the simulation promises nothing. Its tables have no intervals. method.name = "
         '"measure" has the exact errors of the last column, whatever the data are, and intervals. '
-        f"A run takes about {plan.seconds:.2g} s."
+        f"A run takes about {plan.seconds:.2g} s. {plan.without_data_words}"
     )
     outline, held = plan.method.outline(plan.job), held_words(plan.job)
     if outline:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -347,28 +347,68 @@ def _bit_counts(rows: Array) -> Array:
     return total
 
 
-def record_counts(conjunctions: Conjunctions, records: Array, sizes: Sequence[int]) -> Array:
-    """In how many of a few valid records each conjunction holds, as int64.
+class RecordTally(NamedTuple):
+    """In how many of a few valid records each conjunction holds, while records are added.
 
     One bit for each record, in words of features, so that nothing has to be sorted: for hundreds
     of records and millions of conjunctions.
 
     >>> some = Conjunctions(np.array([[0, 1], [1, -1]]), np.array([[0, 2], [2, 0]]))
+    >>> tally = RecordTally.of(some, (2, 3)).over(np.array([[0, 2], [1, 2]]))
+    >>> tally.counts.tolist(), tally.over(np.array([[0, 2], [1, 2], [0, 0]])).counts.tolist()
+    ([1, 2], [1, 2])
+    """
+
+    conjunctions: Conjunctions
+    sizes: tuple[int, ...]
+    starts: Array
+    """The first feature of each attribute, and after the last one that of all records."""
+    literals: Array
+    """The features of each conjunction, a column for each."""
+    records: Array
+    counts: Array
+
+    @classmethod
+    def of(cls, conjunctions: Conjunctions, sizes: Sequence[int]) -> RecordTally:
+        """Of no record so far."""
+        starts = np.cumsum([0, *sizes])
+        named = conjunctions.attributes >= 0
+        literals = np.where(
+            named, starts[conjunctions.attributes] + conjunctions.values, starts[-1]
+        )
+        kind = np.int32 if starts[-1] < 1 << 31 else np.int64
+        return cls(
+            conjunctions,
+            tuple(sizes),
+            starts,
+            np.ascontiguousarray(literals.T, dtype=kind),
+            np.zeros((0, len(sizes)), dtype=np.int32),
+            np.zeros(len(conjunctions), dtype=np.int64),
+        )
+
+    def over(self, records: Array) -> RecordTally:
+        """Of all these records; those that were counted before, in front, are not counted anew."""
+        known = len(self.records)
+        counts = self.counts
+        if not np.array_equal(self.records, records[:known]):
+            known, counts = 0, np.zeros_like(counts)
+        for first in range(known, len(records), ROWS_OF_A_WORD):
+            words = np.zeros(int(self.starts[-1]) + 1, dtype=np.uint64)
+            words[-1] = ~np.uint64(0)  # what names no attribute holds in all
+            for bit, record in enumerate(records[first : first + ROWS_OF_A_WORD]):
+                words[self.starts[:-1] + record] |= np.uint64(1 << bit)
+            common = words[self.literals[0]]
+            for column in self.literals[1:]:
+                common &= words[column]
+            counts = counts + np.bitwise_count(common)
+        return self._replace(records=records, counts=counts)
+
+
+def record_counts(conjunctions: Conjunctions, records: Array, sizes: Sequence[int]) -> Array:
+    """In how many of a few valid records each conjunction holds, as int64.
+
+    >>> some = Conjunctions(np.array([[0, 1], [1, -1]]), np.array([[0, 2], [2, 0]]))
     >>> record_counts(some, np.array([[0, 2], [1, 2], [0, 0]]), (2, 3)).tolist()
     [1, 2]
     """
-    starts = np.cumsum([0, *sizes])
-    named = conjunctions.attributes >= 0
-    literals = np.where(named, starts[conjunctions.attributes] + conjunctions.values, starts[-1])
-    literals = np.ascontiguousarray(literals.T)
-    totals = np.zeros(len(conjunctions), dtype=np.int64)
-    for first in range(0, len(records), ROWS_OF_A_WORD):
-        words = np.zeros(int(starts[-1]) + 1, dtype=np.uint64)
-        words[-1] = ~np.uint64(0)  # what names no attribute holds in all
-        for bit, record in enumerate(records[first : first + ROWS_OF_A_WORD]):
-            words[starts[:-1] + record] |= np.uint64(1 << bit)
-        common = words[literals[0]]
-        for column in literals[1:]:
-            common &= words[column]
-        totals += np.bitwise_count(common)
-    return totals
+    return RecordTally.of(conjunctions, sizes).over(records).counts

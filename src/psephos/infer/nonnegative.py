@@ -185,9 +185,10 @@ def _nearest(
     slope = normal.apply(cells) - normal.target
     kappa = float(slope @ cells) / region.total if region.total else 0.0
     exact = Split(cells, steps, gap_of(normal, region, cells, cells, kappa, floors_of(normal)))
-    if exact.gap <= (GAP if least_norm else SMALL_GAP):
+    enough = GAP if least_norm else SMALL_GAP
+    if exact.gap <= enough:
         return exact
-    return min(exact, split(normal, region, SMALL_GAP), key=lambda fit: fit.gap)
+    return min(exact, split(normal, region, enough), key=lambda fit: fit.gap)
 
 
 def _inside(x: Array, region: Region) -> Array | None:

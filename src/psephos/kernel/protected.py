@@ -330,7 +330,7 @@ class ProtectedVector(ClosedHandle):
         def draw() -> Array:
             names = self._domain.names
             counts = self._vault.conjunctions(names, admitted.queries, name, self._keep)
-            return admitted.draw(counts, self._domain, each, self._vault.draws)
+            return admitted.draw(counts, each, self._vault.draws)
 
         mark = gate.fingerprint("draw queries", node.path, name, *admitted.parts, spend)
         _, result = self._vault.request(node, mark, price, key, "draw queries", draw)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from psephos.domain.bits import RecordTally
 from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.errors import (
@@ -55,7 +56,7 @@ class Vault:
         self.unit = ledger.unit if unit is None else unit
         self.schema = gate.fingerprint(domain)
         self.kept: dict[Any, Array] = {}
-        self.game: tuple[Names, Conjunctions | None, str] = ((), None, "")
+        self.game: tuple[Names, RecordTally | None, str] = ((), None, "")
         self.turns: dict[tuple[int, int], Any] = {}
         self.state_of_rows: Callable[[], Hashable] = self._state_of_rows
 
@@ -100,15 +101,16 @@ class Vault:
     ) -> tuple[UndercountedQueries, str]:
         """A round of a game by the kernel's own parts, and a name for its queries.
 
-        Rounds share their queries: those of the last one are compared, not checked and hashed anew.
+        Rounds share their queries: those of the last one are compared, not checked and hashed anew;
+        and their records, but for the newest, which alone is counted.
         """
-        schema, queries, name = self.game
-        earlier = queries if schema == domain.names else None
+        schema, tally, name = self.game
+        earlier = tally if schema == domain.names else None
         admitted = UndercountedQueries.admitted(game, domain, earlier)
-        if admitted.queries is not queries:
-            queries = admitted.queries
+        queries = admitted.queries
+        if earlier is None or queries is not earlier.conjunctions:
             name = gate.fingerprint(queries.attributes, queries.values)
-            self.game = domain.names, queries, name
+        self.game = domain.names, admitted._tally, name
         return admitted, name
 
     def conjunctions(self, names: Names, queries: Conjunctions, name: str, keep: Cells) -> Array:

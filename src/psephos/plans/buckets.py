@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.errors import BudgetError, TooLargeError, WorkloadError, name_list
+from psephos.errors import TooLargeError, WorkloadError, name_list
 from psephos.infer import expanded, least_squares, thresholded
 from psephos.infer.estimate import CellEstimate, Estimate
 from psephos.kernel.budget import Budget, NoiseKind
@@ -26,7 +26,7 @@ from psephos.matrix import Compose, Dense, DirectSum, Identity, Matrix, Partitio
 from psephos.plans.fixed import hb_matrix, longest_attribute
 from psephos.plans.partitions import along_curve, boxes, clusters, grid, refined, stripes
 from psephos.plans.registry import plan
-from psephos.plans.session import PlanVector, known_rows, positive_option, shares
+from psephos.plans.session import PlanVector, check_epsilon, known_rows, positive_option, shares
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
@@ -364,8 +364,5 @@ def _plane(domain: Domain, name: str) -> tuple[int, ...]:
 
 
 def _epsilon(budget: Budget, name: str) -> Budget:
-    if budget.currency != "epsilon":
-        raise BudgetError(
-            f"{name} looks for groups of cells, which is paid in epsilon, got {budget}"
-        )
+    check_epsilon(budget, f"{name} looks for groups of cells")
     return budget

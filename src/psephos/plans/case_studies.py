@@ -15,7 +15,7 @@ import numpy as np
 
 from psephos.domain.domain import Domain
 from psephos.domain.predicate import Predicate
-from psephos.errors import BudgetError, UnsupportedError
+from psephos.errors import UnsupportedError
 from psephos.infer import expanded, least_squares, nonnegative, thresholded
 from psephos.infer.estimate import Answers, Estimate
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
@@ -26,7 +26,7 @@ from psephos.kernel.scores import PrivTree
 from psephos.matrix import Identity, Kron, Partition, total
 from psephos.plans.partitions import clusters
 from psephos.plans.registry import PlanRun, plan, run
-from psephos.plans.session import PlanVector, shares
+from psephos.plans.session import PlanVector, check_epsilon, shares
 from psephos.strategy import select
 from psephos.values import Array
 from psephos.workload.product import product
@@ -93,8 +93,7 @@ def _scales(measurement: Measurement, workload: Workload) -> Array:
 )
 def select_ls(vector: PlanVector, workload: Workload, budget: Budget) -> Estimate:
     """Tables of pairs of attributes, some of them long and sparse."""
-    if budget.currency != "epsilon":
-        raise BudgetError(f"SelectLS looks for buckets, which is paid in epsilon, got {budget}")
+    check_epsilon(budget, "SelectLS looks for buckets")
     each = budget / len(workload.products)
     measured = []
     for i in range(len(workload.products)):

@@ -14,8 +14,10 @@ randomness and is free. T rounds of s draws together book, as exponential mechan
 The paper's own Theorem 4.1 prices the same game at (4ηT √(2sT ln(1/δ))/n, δ), several times more.
 
 **What it is worth.** Theorem 4.2 promises an error α only for far more rounds than are played here,
-so none is promised. On generated tables of 10⁴ to 5·10⁵ rows s = 50 and η = 5/2 were near the best
-at all budgets (`python -m benchmarks.dual_query rounds`), and T ≈ (6ρn²/sη²)^⅓ follows from them.
+so none is promised. On generated tables of 10⁴ to 5·10⁵ rows η = 5/2 was near the best at all
+budgets, and so were s = 50 up to some 130 rounds and s ≈ T³/40,000 beyond: where a budget is large,
+more rounds of few draws learn nothing (`python -m benchmarks.dual_query rounds`, and KDD99 in
+benchmarks/README.md). T follows: sT³ ≈ 6ρn²/η².
 """
 
 from __future__ import annotations
@@ -132,22 +134,20 @@ class GameParameters:
                     f"{rounds} rounds at a learning rate of {float(rate or 0):g} cost more than "
                     f"{budget} with a single draw each; take fewer rounds, or leave one of them out"
                 )
-        given, draws = draws, DRAWS_A_ROUND if draws is None else draws
         if rounds is None:
             unit = unit or 2 * LEARNING_RATE * max_rows / rows
-            rounds = _affordable_rounds(48 * budget.amount / (unit**2 * draws))
+            squares = 48 * budget.amount / unit**2
+            draws = fitting_draws(squares) if draws is None else draws
+            rounds = _affordable_rounds(squares / draws)
             if rounds < FEWEST_ROUNDS:
                 raise BudgetError(
-                    f"{budget} for {rows:,} rows allows {rounds} rounds of {draws} draws, too few "
-                    "to learn anything; declare more rows if there are more, spend more, or "
-                    "give rounds"
+                    f"{budget} for {rows:,} rows allows {rounds} round{'s' * (rounds > 1)} of "
+                    f"{draws} draws, too few to learn anything; spend more, or insist with "
+                    "rounds = ... (in a release file [method] options, under its name)"
                 )
-            if rounds > MOST_GAME_ROUNDS:
-                rounds = MOST_GAME_ROUNDS
-                if given is None:  # more draws, not a rate that overshoots
-                    affordable = int(48 * budget.amount / (unit**2 * _squares(rounds)))
-                    draws = min(affordable, MOST_GAME_DRAWS)
-        elif unit is not None and draws * unit**2 * _squares(rounds) / 48 > budget.amount:
+            rounds = min(rounds, MOST_GAME_ROUNDS)
+        draws = DRAWS_A_ROUND if draws is None else draws
+        if unit is not None and draws * unit**2 * _squares(rounds) / 48 > budget.amount:
             raise BudgetError(
                 f"{rounds} rounds of {draws} draws at a learning rate of {float(rate or 0):g} "
                 f"cost more than {budget}; leave one of the three out"
@@ -194,6 +194,14 @@ class GameParameters:
 def _squares(rounds: int) -> int:
     """Six times 1² + … + (T - 1)²."""
     return (rounds - 1) * rounds * (2 * rounds - 1)
+
+
+def fitting_draws(squares: Fraction) -> int:
+    """How many draws a round has, of a budget for so many draws times (T - 1)T(2T - 1).
+
+    About T³/40,000: the more rounds there are, the more each is worth drawing for.
+    """
+    return max(DRAWS_A_ROUND, min(math.isqrt(int(squares / 80_000)), MOST_GAME_DRAWS))
 
 
 def _affordable_rounds(squares: Fraction) -> int:
@@ -263,7 +271,7 @@ def dual_query(
         rows: the declared number of rows
         queries: the most queries to play with, drawn evenly if there are more; or the queries
         rounds: T, worked out from the budget where it is not given
-        draws: s, 50 where it is not given
+        draws: s, 50 or more where it is not given, by what the budget allows
         learning_rate: η, text such as "2.5"
         free: what attributes get that no drawn query names: what they have in an "earlier" record
             (and once in a while any value), "uniform" values, or the "first"; left out, "earlier"

@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from psephos.errors import BudgetError, WorkloadError
+from psephos.errors import WorkloadError
 from psephos.infer import multiplicative_weights
 from psephos.infer.estimate import Estimate
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS, best_nonnegative
@@ -25,7 +25,7 @@ from psephos.kernel.scores import WorstApproximated
 from psephos.matrix import Dense, Kron, Matrix, Ones, Partition, Ranges, Stack
 from psephos.matrix.base import first_appearance
 from psephos.plans.registry import plan
-from psephos.plans.session import PlanVector, known_rows
+from psephos.plans.session import PlanVector, check_epsilon, known_rows
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
@@ -122,8 +122,7 @@ def _rounds(
     wider: bool,
     weights: bool,
 ) -> Estimate:
-    if budget.currency != "epsilon":
-        raise BudgetError(f"MWEM chooses queries, which is paid in epsilon, got {budget}")
+    check_epsilon(budget, "MWEM chooses queries")
     if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int)):
         raise WorkloadError(f"rounds is a whole number, or None, got {rounds!r}")
     if rounds is not None and rounds < 1:

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.errors import BudgetError, WorkloadError, name_list
+from psephos.errors import WorkloadError, name_list
 from psephos.infer import expanded
 from psephos.infer.estimate import CellEstimate, Estimate
 from psephos.infer.graphical_model import nearest_counts
@@ -37,7 +37,7 @@ from psephos.matrix.base import first_appearance
 from psephos.matrix.kron import AxisTotals, NamedFactors
 from psephos.plans.buckets import on_buckets
 from psephos.plans.registry import plan
-from psephos.plans.session import PlanVector, positive_option, shares
+from psephos.plans.session import PlanVector, check_epsilon, positive_option, shares
 from psephos.strategy import select
 from psephos.values import Array
 from psephos.workload.product import Product
@@ -155,8 +155,7 @@ class _Network:
 
 def _network(vector: PlanVector, budget: Budget, usefulness: float) -> tuple[_Network, Budget]:
     """Attributes with their parents, chosen by one-way tables; and what is left of the budget."""
-    if budget.currency != "epsilon":
-        raise BudgetError(f"PrivBayes chooses parents, which is paid in epsilon, got {budget}")
+    check_epsilon(budget, "PrivBayes chooses parents")
     positive_option("usefulness", usefulness)
     first, choosing, rest = shares(budget, FIRST_SHARE, NETWORK_SHARE)
     domain = vector.domain

@@ -112,14 +112,14 @@ class Session:
     progress: Callable[[int, int | None], None] = field(default=lambda step, steps: None)
     """Told the number of a request before it is made, and of how many, where that is known."""
     steps: int | None = None
+    _sums: list[Fraction] = field(default_factory=lambda: [Fraction(0)])
 
     @property
     def spent(self) -> Budget:
-        """The sum of all prices."""
-        return Budget(
-            self.budget.currency,
-            sum(r.price.amount for r in self.requests) + 0 * self.budget.amount,
-        )
+        """The sum of all prices, to which those of the newest requests alone are added."""
+        for request in self.requests[len(self._sums) - 1 :]:
+            self._sums.append(self._sums[-1] + request.price.amount)
+        return Budget(self.budget.currency, self._sums[-1])
 
     def next_key(self, price: Budget) -> str | None:
         """The key of the next request; one that the plan's budget does not hold is refused."""
@@ -380,6 +380,15 @@ def choice_spend(budget: Budget) -> Budget:
     digits = 40 + max(0, square.denominator.bit_length() - square.numerator.bit_length()) // 2
     root = math.isqrt(math.floor(square * (1 << 2 * digits)))
     return Budget("epsilon", Fraction(root, 1 << digits))
+
+
+def check_epsilon(budget: Budget, words: str) -> None:
+    """Refuse a budget in rho where what a plan does, in words, has a price in epsilon alone."""
+    if budget.currency != "epsilon":
+        raise BudgetError(
+            f"{words}, which is paid in epsilon, got {budget}; spend epsilon, which a ledger in "
+            'rho books too: ps.epsilon("1"), or [budget] epsilon alone in a release file'
+        )
 
 
 def positive_option(name: str, value: float) -> float:

@@ -199,19 +199,11 @@ def plan_errors(
     if spend is None:
         raise ReleaseError("a plan is tried at a budget; give [budget]")
     listed, domain = stand_in.ndim == 2, job.workload.domain
-    rows = len(stand_in) if listed else int(stand_in.sum())
+    rows, truth = stand_in_answers(job, stand_in)
     job, options = _with_total(job, rows), dict(method.options)
     if "rows" in options:
         options["rows"] = max(1, rows)
-    if listed:
-        source: Any = table_of_codes(job.domain, stand_in)
-        records = stand_in
-        if domain.origin is not None:  # some of its attributes are merged
-            labelled = SyntheticTable(job.domain, stand_in).to_arrow()
-            records = SyntheticTable.of_arrow(domain, labelled).records
-        truth = counted_answers(domain, records, job.workload)
-    else:
-        source, truth = stand_in, job.workload.answer(stand_in)
+    source: Any = table_of_codes(job.domain, stand_in) if listed else stand_in
     unit = add_remove_row() if listed and job.unit.cap is not None else job.unit
     errors = []
     for trial in range(trials):
@@ -226,6 +218,17 @@ def plan_errors(
         held = held_cells(job, cells)
         errors.append((job.workload.answer(held) - truth, job.workload.answer(whole) - truth))
     return errors
+
+
+def stand_in_answers(job: Job, stand_in: Array) -> tuple[int, Array]:
+    """How many rows a stand-in has, and its answers: counts of all cells, or rows of codes."""
+    if stand_in.ndim == 1:
+        return int(stand_in.sum()), job.workload.answer(stand_in)
+    domain, records = job.workload.domain, stand_in
+    if domain.origin is not None:  # some of its attributes are merged
+        labelled = SyntheticTable(job.domain, stand_in).to_arrow()
+        records = SyntheticTable.of_arrow(domain, labelled).records
+    return len(stand_in), counted_answers(domain, records, job.workload)
 
 
 def _with_total(job: Job, rows: int) -> Job:

@@ -7,6 +7,7 @@ kind. Beside it stands what the best strategy errs by, whatever the data are.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from dataclasses import dataclass
@@ -15,14 +16,17 @@ from time import process_time
 import numpy as np
 from numpy.random import default_rng
 
-from psephos.errors import BudgetError, PsephosError, ReleaseError
+from psephos.errors import PsephosError, ReleaseError
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
+from psephos.inverse.form import multiply
 from psephos.kernel.budget import Budget
+from psephos.matrix import Kron
 from psephos.release.forecast import Forecast, forecast_measured
 from psephos.release.method import (
     ReleaseMethod,
     method_of,
     plan_errors,
+    stand_in_answers,
     weighted_rmse,
 )
 from psephos.release.parts.plan import PartsForecast, forecast_parts
@@ -30,7 +34,9 @@ from psephos.release.request import Job, stand_in_counts, stand_in_words
 from psephos.release.selection import Progress
 from psephos.release.simulated import MADE_UP_ROWS, made_up_columns, made_up_counts
 from psephos.report.html import HtmlTable, notebook_html
+from psephos.report.numbers import count_text, digits_for
 from psephos.values import Array
+from psephos.workload.workload import Workload
 
 FORECAST_TRIALS, FEW_TRIALS, FEW_TRIAL_CELLS = 5, 2, 50_000
 """Runs of a plan on a stand-in; fewer where there are more cells than this."""
@@ -71,6 +77,23 @@ class PlanForecast:
     """Of one run."""
     measured: Forecast
     """What the best strategy would give at the same budget; its errors are exact."""
+    without_data: dict[str, float]
+    """What answers err by on the same rows that need no data: zero, and all cells alike."""
+
+    @property
+    def without_data_words(self) -> str:
+        """What such answers err by, and what to do where they are as close as the plan."""
+        zero, uniform = (count_text(e, digits_for(e)) for e in self.without_data.values())
+        words = (
+            f"On these rows zero for every number errs by {zero}, and sharing the rows out evenly "
+            f"over all cells by {uniform}."
+        )
+        if min(self.without_data.values()) > self.published:
+            return words
+        return (
+            f"{words} That needs no data and is as close as {self.method.name}, which at this "
+            "budget tells next to nothing of such rows: spend more, or ask for fewer tables."
+        )
 
     def __repr__(self) -> str:
         count = len(self.tables)
@@ -144,6 +167,8 @@ def plan_forecast(job: Job, method: ReleaseMethod, measured: Forecast) -> PlanFo
     if budget is None:
         raise ReleaseError("a plan is tried at a budget; give [budget]")
     words, rows_or_counts = stand_in_of(job)
+    number, truth = stand_in_answers(job, rows_or_counts)
+    guesses = {"zero": 0 * truth, "uniform": uniform_answers(job.workload, number)}
     trials = FORECAST_TRIALS if job.workload.domain.size <= FEW_TRIAL_CELLS else FEW_TRIALS
     if rows_or_counts.ndim == 2:  # no vector of all cells: such plans take longer
         trials = 1
@@ -155,11 +180,7 @@ def plan_forecast(job: Job, method: ReleaseMethod, measured: Forecast) -> PlanFo
         if trials > 1:
             runs += plan_errors(job, method, rows_or_counts, trials - 1, seed=1)
     except PsephosError as error:
-        hint = ""
-        in_epsilon = "paid in epsilon" in str(error)
-        if isinstance(error, BudgetError) and budget.currency == "rho" and in_epsilon:
-            hint = "; write [budget] epsilon = …, which a ledger in rho books too"
-        raise ReleaseError(f"method: {method.name} cannot be run: {error}{hint}") from None
+        raise ReleaseError(f"method: {method.name} cannot be run: {error}") from None
     seconds = (process_time() - start) / trials
     tables = []
     for table in job.tables:
@@ -182,6 +203,7 @@ def plan_forecast(job: Job, method: ReleaseMethod, measured: Forecast) -> PlanFo
         _mean(whole)[0],
         seconds,
         measured,
+        {name: weighted_rmse(job, guess - truth) for name, guess in guesses.items()},
     )
 
 
@@ -195,6 +217,22 @@ def stand_in_of(job: Job) -> tuple[str, Array]:
         return stand_in_words(job), counts
     rows = MADE_UP_ROWS if job.file.total is None else job.file.total
     return f"{rows:,} made-up rows", made_up_counts(job, rows, default_rng(0))
+
+
+def uniform_answers(workload: Workload, rows: float) -> Array:
+    """What a workload counts where so many rows are shared out evenly over all cells.
+
+    >>> import psephos as ps
+    >>> uniform_answers(ps.marginals(ps.Domain.of(a=2, b=3), k=1), 12)
+    array([6., 6., 4., 4., 4.])
+    """
+    answers = []
+    for i in range(len(workload.products)):
+        factors = tuple(factor for _, factor in workload.kron(i).active)
+        shares = [np.full(factor.shape[1], 1 / factor.shape[1]) for factor in factors]
+        table = rows * functools.reduce(np.multiply.outer, shares, np.ones(())).ravel()
+        answers.append(multiply(Kron(factors), table) if factors else table)
+    return np.concatenate(answers)
 
 
 def _rmse(gaps: Array) -> float:

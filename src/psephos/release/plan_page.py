@@ -61,6 +61,7 @@ def plan_page(
         forecast.stand_in,
         _errors(forecast),
         held_words(forecast.job),
+        forecast.without_data_words,
     )
     spending = _spending(release, forecast, requests)
     return framed_page(release, _key_figures(release, forecast), spending, None, facts)

@@ -132,6 +132,7 @@ class PlanFacts:
     stand_in: str
     errors: HtmlTable
     held: str = ""
+    without_data: str = ""
     """What the consistent view was made to hold."""
 
 

@@ -22,19 +22,20 @@ proportion to W and kept with probability 2ᵇ·exp(-γ)/W; no float takes part
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from psephos.domain.bits import record_counts
+from psephos.domain.bits import RecordTally
 from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.errors import RefusedError, ShapeError
 from psephos.kernel.budget import Mechanism
 from psephos.kernel.scores.exponentials import (
+    ABOVE_LN_2,
     UNIT_BITS,
     UpperExponentials,
     falls_below,
@@ -68,23 +69,26 @@ class UndercountedQueries:
     records: ArrayLike
     rows: int
     draws: int
+    _tally: RecordTally | None = field(default=None, init=False)
+    """In how many records queries hold; the kernel counts them as it admits a round."""
     mechanism: ClassVar[Mechanism] = "exponential"
 
-    def admitted(self, domain: Domain, known: Conjunctions | None = None) -> UndercountedQueries:
+    def admitted(self, domain: Domain, earlier: RecordTally | None = None) -> UndercountedQueries:
         """The same from the kernel's own parts; what is no round over this domain is refused.
 
-        `known` are queries over this domain that were admitted before: the same ones, compared
-        entry by entry, need no second check.
+        `earlier` is the tally of a round over this domain that was admitted before. Its queries,
+        if these are the same entry by entry, need no second check, and its records are counted.
         """
         queries, rows, draws = self.queries, self.rows, self.draws
         if sum(domain.shape) >= MOST_FEATURES:
             raise RefusedError("the attributes have over 2^31 values in all; declare bins")
         if type(queries) is not Conjunctions:
             raise RefusedError(f"queries are Conjunctions, got {type(queries).__name__}")
-        attributes, values = _whole(queries.attributes), _whole(queries.values)
-        conjunctions = known
-        if conjunctions is None or not _same(conjunctions, attributes, values):
-            conjunctions = Conjunctions(attributes, values)
+        given = _whole(queries.attributes), _whole(queries.values)
+        if earlier is not None and earlier.sizes == domain.shape and _same(earlier, given):
+            conjunctions = earlier.conjunctions
+        else:
+            earlier, conjunctions = None, Conjunctions(*given)
             conjunctions.check(domain)
         if not 1 <= len(conjunctions) <= MOST_DRAWN_FROM:
             raise RefusedError(f"1 to {MOST_DRAWN_FROM:,} queries, got {len(conjunctions):,}")
@@ -100,7 +104,10 @@ class UndercountedQueries:
         for name, number, most in limits:
             if type(number) is not int or not 1 <= number <= most:
                 raise RefusedError(f"{name} is a whole number from 1 to {most:,}, got {number!r}")
-        return UndercountedQueries(conjunctions, records, rows, draws)
+        game = UndercountedQueries(conjunctions, records, rows, draws)
+        tally = earlier or RecordTally.of(conjunctions, domain.shape)
+        object.__setattr__(game, "_tally", tally.over(records))
+        return game
 
     def check_drawn(self, numbers: Array) -> None:
         """Refuse what no draw of this game can be; records may be anybody's."""
@@ -113,18 +120,19 @@ class UndercountedQueries:
         """Records, and the two numbers; the queries have a name of their own."""
         return "undercounted queries", np.asarray(self.records), self.rows, self.draws
 
-    def scores(self, counts: Array, domain: Domain) -> Array:
+    def scores(self, counts: Array) -> Array:
         """How far the records have overcounted each query so far: k."""
-        records = np.asarray(self.records)
-        held = record_counts(self.queries, records, domain.shape)
-        return np.asarray(self.rows * held - len(records) * np.minimum(counts, self.rows))
+        if self._tally is None:
+            raise RefusedError("a round is scored as the kernel has admitted it")
+        rounds = len(self._tally.records)
+        return np.asarray(self.rows * self._tally.counts - rounds * np.minimum(counts, self.rows))
 
-    def draw(self, counts: Array, domain: Domain, epsilon: Fraction, draws: Draws) -> Array:
+    def draw(self, counts: Array, epsilon: Fraction, draws: Draws) -> Array:
         """The numbers of the drawn queries; epsilon is for all draws, per row moved."""
-        scores = self.scores(counts, domain)
+        scores = self.scores(counts)
         rate = rounded_rate(epsilon / self.draws / (2 * len(np.asarray(self.records))))
-        gaps = np.concatenate([scores, -scores]) + int(np.abs(scores).max())
-        return _drawn(gaps - gaps.min(), rate, self.draws, draws)
+        most = int(np.abs(scores).max())  # a query or its negation has it: the smallest gap is 0
+        return _drawn(np.concatenate([most + scores, most - scores]), rate, self.draws, draws)
 
 
 def _drawn(gaps: Array, rate: Fraction, number: int, draws: Draws) -> Array:
@@ -135,9 +143,7 @@ def _drawn(gaps: Array, rate: Fraction, number: int, draws: Draws) -> Array:
     gaps (tests/kernel/test_dual_query.py::test_draws_have_their_probabilities).
     """
     bits = min(DRAW_BITS, SUM_BITS - int(gaps.size).bit_length())
-    upper = UpperExponentials(rate).of(gaps)
-    halvings = np.minimum(upper.halvings + (DRAW_BITS - bits), SUM_BITS)
-    weights = -((-(upper.mantissa << (DRAW_BITS - UNIT_BITS))) >> halvings)
+    weights = _weights(gaps, rate, bits)
     ends = np.cumsum(weights)
     drawn: list[int] = []
     while len(drawn) < number:
@@ -149,10 +155,25 @@ def _drawn(gaps: Array, rate: Fraction, number: int, draws: Draws) -> Array:
     return np.array(drawn, dtype=np.int64)
 
 
-def _same(queries: Conjunctions, attributes: Array, values: Array) -> bool:
-    """Are these the arrays of the queries?"""
-    pairs = (queries.attributes, attributes), (queries.values, values)
-    return all(np.array_equal(*pair) for pair in pairs)
+def _weights(gaps: Array, rate: Fraction, bits: int) -> Array:
+    """Whole numbers W ≥ 2ᵇ·exp(-rate·gap), b up to 40, the least of them 1.
+
+    Beyond a gap of (b + 1) ln 2 / rate that is less than a half, and 1 is above it: nothing is
+    worked out for such gaps, which late in a game are nearly all
+    (test_weights_are_above_and_close).
+    """
+    weights = np.ones(gaps.size, dtype=np.int64)
+    near = np.flatnonzero(gaps <= int((bits + 1) * ABOVE_LN_2 / rate))
+    upper = UpperExponentials(rate).of(gaps[near])
+    halvings = np.minimum(upper.halvings + (DRAW_BITS - bits), SUM_BITS)
+    weights[near] = -((-(upper.mantissa << (DRAW_BITS - UNIT_BITS))) >> halvings)
+    return weights
+
+
+def _same(earlier: RecordTally, given: tuple[Array, Array]) -> bool:
+    """Are these the attributes and values of the queries of an earlier round?"""
+    known = earlier.conjunctions.attributes, earlier.conjunctions.values
+    return all(map(np.array_equal, known, given))
 
 
 def _whole(given: Any) -> Array:
@@ -163,4 +184,4 @@ def _whole(given: Any) -> Array:
         copy = np.array([])
     if copy.dtype.kind not in "iu" or largest(copy) >= 1 << 31:
         raise ShapeError(f"queries and records hold whole 32-bit numbers, got {copy.dtype}")
-    return copy.astype(np.int32)
+    return copy.astype(np.int32, copy=False)

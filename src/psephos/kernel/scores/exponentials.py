@@ -24,7 +24,10 @@ DIGIT = 6
 LARGEST_RATE = 32
 RATE_BITS = 40
 MOST_TABLE_HALVINGS = 1 << 58
+NUMBERS_AT_ONCE = 1 << 15
+"""So many stay near the core."""
 BITS_AT_ONCE = 32
+ABOVE_LN_2 = Fraction(7, 10)
 SPARE_BITS = 64
 
 
@@ -62,14 +65,23 @@ class UpperExponentials:
 
     def of(self, numbers: Array) -> Rounded:
         """For each number."""
+        result = Rounded(np.full(numbers.shape, UNIT), np.zeros(numbers.shape, np.int64))
+        for start in range(0, len(numbers), NUMBERS_AT_ONCE):
+            part = slice(start, start + NUMBERS_AT_ONCE)
+            self._multiply(result.at(part), numbers[part])
+        return result
+
+    def _multiply(self, bounds: Rounded, numbers: Array) -> None:
+        """The bounds times those of some numbers, in place."""
         step, left = self._rate, numbers
-        mantissa, halvings = np.full(left.shape, UNIT), np.zeros(left.shape, np.int64)
+        mantissa, halvings = bounds
         while left.any():
             table, digit = _table(step), left & ((1 << DIGIT) - 1)
-            mantissa = (mantissa * table.mantissa[digit] + (UNIT - 1)) // UNIT
-            halvings = halvings + table.halvings[digit]
+            mantissa *= table.mantissa[digit]
+            mantissa += UNIT - 1
+            mantissa >>= UNIT_BITS
+            halvings += table.halvings[digit]
             step, left = step * (1 << DIGIT), left >> DIGIT
-        return Rounded(mantissa, halvings)
 
 
 @lru_cache(maxsize=32)
@@ -91,12 +103,18 @@ def halved_exp(gamma: Fraction, doublings: int, digits: int) -> tuple[int, int]:
     is off by much less than 1, and a is one less than that (test_exponentials_are_enclosed).
     """
     exactly = Context(prec=digits + 60)
-    two = exactly.ln(Decimal(2))
+    two = _ln_2(exactly.prec)
     y = exactly.divide(exactly.divide(Decimal(gamma.numerator), Decimal(gamma.denominator)), two)
     y = exactly.subtract(y, Decimal(doublings))
     k = int(y.to_integral_value("ROUND_FLOOR", exactly))
     power = exactly.exp(exactly.multiply(exactly.subtract(Decimal(k), y), two))
     return max(0, int(power.scaleb(digits, exactly)) - 1), k
+
+
+@lru_cache(maxsize=32)
+def _ln_2(digits: int) -> Decimal:
+    """The logarithm of 2 to so many digits."""
+    return Context(prec=digits).ln(Decimal(2))
 
 
 def falls_below(

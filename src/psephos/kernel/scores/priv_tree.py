@@ -37,12 +37,12 @@ import numpy as np
 from psephos.kernel.budget import Mechanism
 from psephos.kernel.noise import DiscreteLaplace
 from psephos.kernel.scores.deviations import LARGEST_COUNT, check_lengths
+from psephos.kernel.scores.exponentials import ABOVE_LN_2
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.matrix import Identity, Matrix
 from psephos.values import Array
 
 LARGEST_BIAS = 1 << 50
-ABOVE_LN_2 = Fraction(7, 10)
 
 
 @dataclass(frozen=True)

@@ -381,17 +381,38 @@ class ReleaseFile(FileEntry):
             raise ValueError(
                 f"method.options: {self.method.name!r} has none; they go with a plan's name"
             )
-        named = self.synthetic is not None and self.synthetic.method not in ("auto", "sample")
-        if named and self.method.name != "measure":
+        if self.synthetic is not None:
+            self._check_synthetic(self.synthetic)
+        return self
+
+    def _check_synthetic(self, entry: SyntheticEntry) -> None:
+        """Refuse rows that could not be made up, before a ledger is made that cannot pay them."""
+        if entry.method not in ("auto", "sample") and self.method.name != "measure":
             raise ValueError(
                 "synthetic.method and method.name each name a plan; leave one of them out"
             )
-        if self.synthetic is not None and "published" not in self.output.views:
+        if "published" not in self.output.views:
             raise ValueError(
                 'synthetic: rows are made up from the published view; add "published" to '
                 "output.views"
             )
-        return self
+        if entry.queries is not None and entry.method not in ("auto", "dual_query"):
+            raise ValueError(
+                f'synthetic.queries: "dual_query" alone plays with queries, and the method is '
+                f"{entry.method!r}; leave them out"
+            )
+        if entry.method != "dual_query":
+            return
+        if self.ledger.budget().currency != "rho":
+            raise ValueError(
+                'synthetic.method: "dual_query" is paid in rho, and a ledger keeps its currency '
+                "for life; give [ledger] in rho, and [budget] in rho or as epsilon with a delta"
+            )
+        if self.total is None:
+            raise ValueError(
+                'synthetic.method: "dual_query" needs the number of rows, which must be public: '
+                "write total = 48842 at the top of the file"
+            )
 
     @staticmethod
     def _check_affordable(spend: Budget, limit: Budget, place: str = "budget") -> None:
