@@ -1,5 +1,7 @@
 """Runners that come from a caller: tasks hold counts, and a runner says who draws the noise."""
 
+from secrets import token_hex
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -56,7 +58,7 @@ def asked(tmp_path):
     SEEN.clear()
 
     def measure(runner):
-        spent = {"spend": ps.epsilon("1/10"), "folder": tmp_path}
+        spent = {"spend": ps.epsilon("1/10"), "folder": tmp_path, "key": token_hex(8)}
         return table.parts("a").measure(Identity(500), weights=[0, 1], runner=runner, **spent)
 
     return measure, ledger

@@ -57,7 +57,7 @@ def test_spark_gives_the_same_answers_as_this_process(runner, tmp_path):
     answers = []
     for name, performer in (("alone", None), ("spark", runner)):
         (tmp_path / name).mkdir()
-        options = {"spend": ps.epsilon("300000"), "folder": tmp_path / name}
+        options = {"spend": ps.epsilon("300000"), "folder": tmp_path / name, "key": name}
         measurement = parts_of(tmp_path).measure(
             Identity(3), weights=[1, "1/2"], runner=performer, **options
         )
@@ -173,7 +173,7 @@ def test_a_table_without_rows_is_measured(runner, place):
     rows = pd.DataFrame({"part": [], "x": []}).astype(int)
     domain = ps.Domain.of(part=PARTS, x=3)
     table = ps.protect(rows, domain, ledger=place / "people.ledger")
-    options = {"weights": [0, 1], "spend": ps.epsilon("1"), "folder": place / "parts"}
+    options = {"weights": [0, 1], "spend": ps.epsilon("1"), "folder": place / "parts", "key": "a"}
     is_whole(table.parts("part").measure(Identity(3), runner=runner, **options), place)
 
 

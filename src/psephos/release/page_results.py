@@ -35,6 +35,7 @@ PAGE_NUMBERS = 8_000
 TABLE_NUMBERS = 400
 """About as many of one table."""
 NO_INTERVAL = "How far these numbers are off is not known, so no interval is printed."
+SAME_NUMBERS = "The table holds the same numbers."
 FORMAT_NAMES = {"csv": "CSV", "parquet": "Parquet"}
 
 
@@ -169,7 +170,7 @@ def _result(release: ReleaseFacts, each: ShownTable, number: int, most: int) -> 
         subtitle=_subtitle(release, cross),
         tables=page_tables(part, None if shading is None else shading[0]),
         shades=() if shading is None else shading[1],
-        figure=figure_of(cross, confidence, description_of(cross)),
+        figure=figure_of(cross, confidence, f"{description_of(cross)} {SAME_NUMBERS}"),
         notes=tuple(_notes(each, part)),
         question=each.question,
         source=_source(release, each.view),

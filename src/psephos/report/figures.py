@@ -262,10 +262,7 @@ def description_of(cross: CrossTable) -> str:
 
     count = int(np.count_nonzero(~np.isnan(values)))
     low, high = words(int(np.nanargmin(values))), words(int(np.nanargmax(values)))
-    return (
-        f"Chart of “{cross.title}”: {count:,} numbers, from {low} to {high}. "
-        "The table holds the same numbers."
-    )
+    return f"Chart of “{cross.title}”: {count:,} numbers, from {low} to {high}."
 
 
 def _legend(
