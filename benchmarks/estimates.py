@@ -120,7 +120,8 @@ class Draw:
 
         def entropy() -> Array:
             nonlocal classes
-            fit = maximum_entropy(estimate, workload)
+            ranges = share_of_ranges(workload) > MOST_RANGES
+            fit = maximum_entropy(estimate, workload, in_answers=None if ranges else False)
             classes = fit.classes
             return fit.vector
 

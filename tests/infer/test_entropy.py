@@ -16,7 +16,9 @@ from psephos.infer import bregman, entropy
 from psephos.infer import tangents as tangents_module
 from psephos.infer.asked_risk import AskedRisk
 from psephos.infer.entropy import maximum_entropy
+from psephos.infer.least_squares import LeastSquares, least_squares
 from psephos.infer.measured_cells import MeasuredCells
+from psephos.infer.nonnegative import nonnegative
 from psephos.infer.prior_model import PriorModel, positive_mean
 from psephos.inverse.merged_cells import Merging
 from psephos.kernel.query import Query
@@ -388,3 +390,51 @@ def test_steps_go_on_while_least_squares_is_better(monkeypatch):
     monkeypatch.setattr(AskedRisk, "risk", lambda self, *_: next(shares) * self.noise)
     monkeypatch.setattr(AskedRisk, "margin", lambda *_: 0.0)
     assert maximum_entropy(fitted(Query.of([(BLOCKS[0], 1)]), [9] * 12), TABLES).steps == 6
+
+
+def many_ranges(seed: int) -> tuple[LeastSquares, ps.Workload, np.ndarray]:
+    """Prefixes of two pairs of attributes, of rows in a few cells, and their least squares."""
+    domain = ps.Domain.of(a=24, b=16, c=12)
+    products = [ps.product(a=ps.prefix(), b=ps.prefix()), ps.product(a=ps.prefix(), c=ps.prefix())]
+    workload, rng = ps.Workload(domain, products), np.random.default_rng(5)
+    counts = np.zeros(domain.size, dtype=np.int64)
+    counts[rng.choice(domain.size, 40, replace=False)] = rng.multinomial(
+        4000, rng.dirichlet(np.ones(40))
+    )
+    spend = ps.epsilon(5)
+    data = ps.simulate(
+        counts.reshape(domain.shape), domain, unit=ps.add_remove_row(), budget=spend, seed=seed
+    )
+    strategy = ps.select.hdmm(workload, restarts=1)
+    return least_squares(data.vectorise().measure(strategy.query, spend=spend)), workload, counts
+
+
+def test_steps_towards_answers_come_nearer_to_those_of_least_squares():
+    estimate, workload, _ = many_ranges(1)
+    plain = estimate.answer(workload).values
+    total = float(estimate.answer(ps.marginals(workload.domain, k=0)).values[0])
+    nearest = nonnegative(estimate, workload=workload, total=total)
+    fits = [maximum_entropy(estimate, workload, steps=k, in_answers=True) for k in (3, 5, 8)]
+    assert all(fit.in_answers for fit in fits)
+    distances = [np.linalg.norm(e.answer(workload).values - plain) for e in (*fits, nearest)]
+    assert distances == sorted(distances, reverse=True)
+    assert distances[2] <= 1.2 * distances[3]
+
+
+def test_ranges_go_towards_answers_where_that_has_the_less_risk():
+    errors, taken = [], []
+    for seed in range(6):
+        estimate, workload, counts = many_ranges(seed)
+        free = maximum_entropy(estimate, workload, in_answers=None)
+        fits = [maximum_entropy(estimate, workload, in_answers=flag) for flag in (False, True)]
+        assert free.risk <= fits[0].risk
+        again = maximum_entropy(
+            estimate, workload, steps=free.steps, classes=free.classes, in_answers=free.in_answers
+        )
+        assert_allclose(again.vector, free.vector, rtol=1e-6, atol=1e-6)
+        taken.append(free.in_answers)
+        truth = workload.answer(counts)
+        errors.append([np.mean((e.answer(workload).values - truth) ** 2) for e in (estimate, free)])
+    plain, closer = np.mean(errors, axis=0)
+    assert closer < plain
+    assert any(taken)

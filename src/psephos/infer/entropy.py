@@ -7,6 +7,10 @@ of entropy steps (psephos.infer.bregman) from the prior, the first of them short
 steps is the one with the least estimated risk on the asked queries (psephos.infer.asked_risk), and
 so is the prior, of those that are tried (psephos.infer.prior_model).
 
+*Ranges* add up many cells, and what steps towards the measurements leave in each of them. Steps may
+go towards the asked answers of least squares instead; their limit is the nearest table to these,
+which is never further from the truth (psephos.infer.nonnegative), but they take far longer.
+
 *Cells that no measured block tells apart* have the same exponent, so that x is a multiple of the
 prior on them: steps are taken on merged cells, with the sums of the prior, and the result is spread
 in proportion to the prior. Nothing is lost by that.
@@ -44,6 +48,10 @@ IDLE_STEPS = 2
 """How many steps in a row may fail to improve the estimated risk before the rest are left out."""
 LEAST_GAIN = 0.002
 """What counts as an improvement once the estimate is better than least squares, as a share."""
+ENOUGH_RISK = 0.75
+"""An estimated risk, as a share of that of least squares, at which nothing else is tried."""
+ANSWER_RATIO, MOST_ANSWER_STEPS = 0.4, 16
+"""The ratio of strengths of steps towards asked answers, and how many of them there are at most."""
 Report = Callable[[int, float], None]
 
 
@@ -56,6 +64,7 @@ def maximum_entropy(
     prior: Array | None = None,
     steps: int | None = None,
     classes: bool | None = None,
+    in_answers: bool | None = False,
     progress: Report | None = None,
 ) -> MaximumEntropy:
     """Cells x ≥ 0 that add up to a total, between a prior and the best fit of all measurements.
@@ -72,6 +81,9 @@ def maximum_entropy(
             inside each of some latent classes, whichever has the less estimated risk
         steps: how many entropy steps to take; else as many as have the least estimated risk
         classes: whether to start from latent classes; else decided by the risk, and not for `steps`
+        in_answers: whether steps go towards the asked answers of least squares in place of the
+            measurements; if None, where that is needed to be closer than least squares by the risk,
+            and has the less of it. One product of queries over many cells is always fitted so.
         progress: told the number of each step and its estimated mean squared error
 
     >>> import psephos as ps
@@ -103,6 +115,10 @@ def maximum_entropy(
     product = product and (product.in_answers() or product)
     # Towards asked ranges a prior of classes was no closer on maps, and took as long again.
     several_priors = model.has_classes and not (product is not None and product.is_towards_answers)
+    to_answers = product is not None and product.is_towards_answers
+    if product is None and in_answers:
+        measured, probes = measured.in_answers(workload, probes)
+        model, to_answers = PriorModel.of(measured, probes, zeros, prior, total), True
     other = model.with_classes(zeros) if classes else None
     by_classes = other is not None
     model = other or model
@@ -112,6 +128,8 @@ def maximum_entropy(
             model, probes = model.without_numbers(), []
             measured = model.measured
         walk = _walk(model, product, risk)
+        if product is None and to_answers:
+            walk = _AnswerWalk(model, risk)
         if product is not None and not several_priors:
             model = model.without_logarithms()
         chosen = _path(walk, progress)
@@ -123,8 +141,19 @@ def maximum_entropy(
             by_classes = rival.risk < chosen.risk
             chosen = rival if by_classes else chosen
             model = other if by_classes else PriorModel.of(measured, probes, zeros, prior, total)
+        hardly_closer = risk is not None and chosen.risk * risk.numbers > ENOUGH_RISK * risk.noise
+        determined = measured.form.exact and measured.determined(workload)
+        if in_answers is None and hardly_closer and determined:
+            asked_cells, moves = measured.in_answers(workload, probes)
+            start = PriorModel.of(asked_cells, moves, zeros, prior, total)
+            rival = _path(_AnswerWalk(start, asked_cells.risk(workload, moves)), progress)
+            if rival.risk < chosen.risk:
+                model, chosen, by_classes, to_answers = start, rival, False, True
     else:
-        chosen = _after(_walk(model, product, None, told=False), steps)
+        walk = _walk(model, product, None, told=False)
+        if product is None and to_answers:
+            walk = _AnswerWalk(model, None)
+        chosen = _after(walk, steps)
     return MaximumEntropy(
         estimate.domain,
         model.spread(chosen.cells(model)),
@@ -134,6 +163,7 @@ def maximum_entropy(
         chosen.risk,
         estimate.simulation,
         classes=by_classes,
+        in_answers=to_answers,
     )
 
 
@@ -154,6 +184,8 @@ class MaximumEntropy:
     simulation: bool = False
     classes: bool = False
     """Did the steps start from latent classes?"""
+    in_answers: bool = False
+    """Did they go towards the asked answers of least squares, not towards the measurements?"""
     biased: ClassVar[bool] = True
 
     def answer(self, workload: Workload) -> Answers:
@@ -241,6 +273,25 @@ class _DualWalk:
     def keep(self) -> Array:
         self.best_answers, self.answers = self.answers, None
         return self.point.theta
+
+
+class _AnswerWalk(_DualWalk):
+    """The same towards the asked answers of least squares, until it is clearly closer than that."""
+
+    def __init__(self, model: PriorModel, asked_risk: AskedRisk | None) -> None:
+        super().__init__(model, asked_risk)
+        self.exhausted = False
+        self.steps = 0
+
+    def ratio(self) -> float:
+        return ANSWER_RATIO
+
+    def risk(self) -> tuple[float, float]:
+        risk, freedom = super().risk()
+        self.steps += 1
+        # Each further step takes about twice as long as the one before.
+        self.exhausted = risk <= ENOUGH_RISK * self.noise or self.steps > MOST_ANSWER_STEPS
+        return risk, freedom
 
 
 def _walk(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.random import default_rng
 
-from psephos.infer.asked_risk import AskedRisk
+from psephos.infer.asked_risk import AskedRisk, compact
 from psephos.infer.least_squares import LeastSquares
 from psephos.infer.normal_equations import merged_cells
 from psephos.infer.table_tree import TableTree
@@ -135,6 +135,31 @@ class MeasuredCells:
             return [Probe(moves[0], self.fit(moves[0]))]
         fitted, known = self.fit(np.column_stack(moves)), dict[tuple[int, ...], Any]()
         return [Probe(move, ProbedFit(fitted, j, known)) for j, move in enumerate(moves)]
+
+    def in_answers(
+        self, workload: Workload, probes: list[Probe]
+    ) -> tuple[MeasuredCells, list[Probe]]:
+        """As if the asked answers of least squares had been measured, with their mean variance.
+
+        Queries that are not determined are left out.
+        """
+        products = self.determined(workload)
+        compacts = [tuple(map(compact, factors)) for factors, _ in products]
+        tree = TableTree.of([Kron(factors) for factors in compacts], self.shape)
+        squares = [weight**2 for _, weight in products]
+        noise = sum(
+            square * self.form.trace(factors)
+            for square, (factors, _) in zip(squares, products, strict=True)
+        )
+        mean = noise / math.fsum(np.multiply(squares, tree.rows))
+
+        def answers(fit: Fitted) -> Array:
+            parts = [tree.arrange_answers(b, fit.answers(each)) for b, each in enumerate(compacts)]
+            return np.concatenate(parts)
+
+        variances = tree.repeated([max(mean / square, LEAST_VARIANCE) for square in squares])
+        cells = replace(self, tree=tree, values=answers(self.fitted), variances=variances)
+        return cells, [Probe(answers(probe.fitted), probe.fitted) for probe in probes]
 
     def axis_factors(self, axis: int | None) -> Factors:
         """The table of one attribute; of none, the total."""

@@ -8,8 +8,9 @@
 
 Ranges over a long axis add up many cells. What helps each cell, to be drawn towards a prior, adds
 up there to more than noise; so where most numbers are such ranges, the second is taken, unless
-there are so many cells that its iterations would end far from their limit. There a product of
-ranges is the limit of entropy steps too, which go towards its answers (psephos.infer.product_walk).
+there are so many cells that its iterations would end far from their limit. There entropy steps go
+towards the asked answers as well: always for one product of ranges (psephos.infer.product_walk),
+for several where steps towards the measurements are hardly closer than least squares by their risk.
 The noisy numbers do not tell reliably which is closer, hence the rule looks at the questions only.
 
 Where a vector of all cells does not fit, the rule is applied to each group of tables
@@ -77,6 +78,7 @@ class PublishedRule:
         zeros, total = job.zeros, job.file.total
         if self.method != "entropy":
             return self.fit_tables(job.workload, estimate, zeros, total)
+        ranges = share_of_ranges(job.workload) > MOST_RANGES
         return maximum_entropy(
             estimate,
             job.workload,
@@ -85,6 +87,7 @@ class PublishedRule:
             prior=job.prior,
             steps=None if known is None else known["steps"],
             classes=None if known is None else known.get("prior") == LATENT_CLASSES,
+            in_answers=(None if ranges else False) if known is None else known.get("in_answers"),
         )
 
     def fit_tables(
@@ -107,6 +110,7 @@ class PublishedRule:
         if isinstance(fit, MaximumEntropy):
             prior = LATENT_CLASSES if fit.classes else "independent"
             facts["prior"] = "stand_in" if job.prior is not None else prior
+            facts["in_answers"] = fit.in_answers
         return facts
 
 
