@@ -445,6 +445,8 @@ class PublishedShape(JsonShape):
     gap: float
     prior: Literal["independent", "latent classes", "stand_in"] | None = None
     """What an entropy estimate was drawn towards; bundles of unreleased versions do not say."""
+    in_answers: bool | None = None
+    """Whether its steps went towards the asked answers; those do not say this either."""
 
 
 class GroupShape(JsonShape):
