@@ -52,7 +52,7 @@ SECONDS_PER_DRAWN_ANSWER, SECONDS_PER_WIDTH, MOST_INTERVAL_SECONDS = 1e-8, 1e-6,
 simulations are bounded in all."""
 SECONDS_PER_CELL = {"entropy": 4e-6, "least squares": 4e-5}
 RANGE_SECONDS = 7.0
-"""What entropy steps towards a product of many ranges take, however many cells there are."""
+"""What entropy steps towards many ranges take, more or less, however many cells there are."""
 SECONDS_PER_ROUNDED_CELL, MOST_ROUNDING_SECONDS = 8e-6, 60.0
 """What a published cell costs, by the estimate that is rounded, and its bounded rounding."""
 SECONDS_PER_GROUPED_CELL = {"entropy": 1.5e-5, "least squares": 4e-5}

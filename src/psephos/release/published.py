@@ -115,9 +115,8 @@ class PublishedRule:
 
 
 def many_ranges(workload: Workload) -> bool:
-    """Is one product of ranges asked over so many cells that steps go towards its answers?"""
-    several = len(workload.products) > 1 or workload.domain.size <= RANGE_CELLS
-    return not several and share_of_ranges(workload) > MOST_RANGES
+    """Are ranges asked over so many cells that steps may go towards their answers?"""
+    return workload.domain.size > RANGE_CELLS and share_of_ranges(workload) > MOST_RANGES
 
 
 def all_cells_fit(job: Job) -> bool:
