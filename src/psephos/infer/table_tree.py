@@ -148,7 +148,7 @@ class TableTree:
         table: Array = self._up(self._root, y, 1)[0]
         if table.size == self.cells:
             return table.reshape(-1)
-        return np.broadcast_to(table, self.shape).reshape(-1)
+        return np.broadcast_to(table, self.shape).flatten()
 
     @property
     def written(self) -> sp.csr_array | None:
