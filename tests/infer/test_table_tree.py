@@ -95,3 +95,10 @@ def test_a_block_that_is_no_product_takes_all_cells_at_once():
     assert tree.whole
     assert_allclose(tree.apply(tree.arrange(x))[:2], whole @ x)
     assert_allclose(tree.squares.apply(x)[:2], whole.dense() ** 2 @ x)
+
+
+def test_what_is_constant_everywhere_comes_back_in_memory_of_its_own():
+    total = mx.Kron((mx.Ones(1, 3), mx.Ones(1, 2)))
+    cells = TableTree.of([total, total], (3, 2)).transpose(np.array([1.0, 2.0]))
+    cells += 1
+    assert cells.tolist() == [4.0] * 6
