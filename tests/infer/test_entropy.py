@@ -394,7 +394,7 @@ def test_steps_go_on_while_least_squares_is_better(monkeypatch):
 
 def many_ranges(seed: int) -> tuple[LeastSquares, ps.Workload, np.ndarray]:
     """Prefixes of two pairs of attributes, of rows in a few cells, and their least squares."""
-    domain = ps.Domain.of(a=24, b=16, c=12)
+    domain = ps.Domain.of(a=16, b=9, c=7)
     products = [ps.product(a=ps.prefix(), b=ps.prefix()), ps.product(a=ps.prefix(), c=ps.prefix())]
     workload, rng = ps.Workload(domain, products), np.random.default_rng(5)
     counts = np.zeros(domain.size, dtype=np.int64)
@@ -414,7 +414,7 @@ def test_steps_towards_answers_come_nearer_to_those_of_least_squares():
     plain = estimate.answer(workload).values
     total = float(estimate.answer(ps.marginals(workload.domain, k=0)).values[0])
     nearest = nonnegative(estimate, workload=workload, total=total)
-    fits = [maximum_entropy(estimate, workload, steps=k, in_answers=True) for k in (3, 5, 8)]
+    fits = [maximum_entropy(estimate, workload, steps=k, in_answers=True) for k in (3, 6, 10)]
     assert all(fit.in_answers for fit in fits)
     distances = [np.linalg.norm(e.answer(workload).values - plain) for e in (*fits, nearest)]
     assert distances == sorted(distances, reverse=True)
@@ -423,11 +423,10 @@ def test_steps_towards_answers_come_nearer_to_those_of_least_squares():
 
 def test_ranges_go_towards_answers_where_that_has_the_less_risk():
     errors, taken = [], []
-    for seed in range(6):
+    for seed in range(3):
         estimate, workload, counts = many_ranges(seed)
         free = maximum_entropy(estimate, workload, in_answers=None)
-        fits = [maximum_entropy(estimate, workload, in_answers=flag) for flag in (False, True)]
-        assert free.risk <= fits[0].risk
+        assert free.risk <= maximum_entropy(estimate, workload).risk
         again = maximum_entropy(
             estimate, workload, steps=free.steps, classes=free.classes, in_answers=free.in_answers
         )

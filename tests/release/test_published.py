@@ -12,6 +12,7 @@ import psephos as ps
 from psephos.errors import ReleaseError
 from psephos.infer import prior_model
 from psephos.infer.entropy import maximum_entropy
+from psephos.infer.splitting import MOST_STEPS_OF_SPLITTING
 from psephos.release import published
 from psephos.release.ask import ask
 from psephos.release.bundle import ESTIMATE_FILE, Bundle
@@ -21,6 +22,7 @@ from psephos.release.forecast import published_seconds
 from psephos.release.preflight import check_release, create_ledger
 from psephos.release.published import PublishedRule, share_of_ranges
 from psephos.release.request import Job
+from psephos.release.requests import PublishedShape
 from psephos.release.run import rehearse
 from psephos.release.simulated import is_quick, made_up_counts, simulated_error
 from psephos.release.verify import verify
@@ -255,3 +257,8 @@ def test_the_owner_is_told_of_another_number_of_rows(tmp_path, total, words):
     path = write_job(tmp_path / "job", f"total = {total}\n{RELEASE}")
     findings = [f for f in ps.check_release(path).findings if f.kind == "total"]
     assert [word for f, word in zip(findings, words, strict=True) if word in str(f)] == words
+
+
+def test_a_manifest_has_room_for_all_steps_that_are_taken():
+    facts = {"method": "least squares", "reason": "", "steps": MOST_STEPS_OF_SPLITTING, "gap": 0.0}
+    assert PublishedShape.model_validate(facts).steps == MOST_STEPS_OF_SPLITTING

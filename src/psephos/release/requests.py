@@ -441,7 +441,7 @@ class PublishedShape(JsonShape):
 
     method: PublishedMethod | Literal["plan"]
     reason: str
-    steps: Annotated[int, Field(ge=0, le=10_000)]
+    steps: Annotated[int, Field(ge=0, le=100_000)]
     gap: float
     prior: Literal["independent", "latent classes", "stand_in"] | None = None
     """What an entropy estimate was drawn towards; bundles of unreleased versions do not say."""
@@ -456,7 +456,7 @@ class GroupShape(JsonShape):
     tables: list[str]
     method: PublishedMethod
     reason: str
-    steps: Annotated[int, Field(ge=0, le=10_000)]
+    steps: Annotated[int, Field(ge=0, le=100_000)]
     gap: float
 
 
