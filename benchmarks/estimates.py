@@ -121,7 +121,7 @@ class Draw:
         def entropy() -> Array:
             nonlocal classes
             ranges = share_of_ranges(workload) > MOST_RANGES
-            fit = maximum_entropy(estimate, workload, in_answers=None if ranges else False)
+            fit = maximum_entropy(estimate, workload, in_answers=ranges)
             classes = fit.classes
             return fit.vector
 

@@ -421,19 +421,31 @@ def test_steps_towards_answers_come_nearer_to_those_of_least_squares():
     assert distances[2] <= 1.2 * distances[3]
 
 
-def test_ranges_go_towards_answers_where_that_has_the_less_risk():
-    errors, taken = [], []
+def test_steps_towards_answers_are_closer_than_least_squares_and_can_be_taken_again():
+    errors = []
     for seed in range(3):
         estimate, workload, counts = many_ranges(seed)
-        free = maximum_entropy(estimate, workload, in_answers=None)
-        assert free.risk <= maximum_entropy(estimate, workload).risk
+        free = maximum_entropy(estimate, workload, in_answers=True)
+        assert free.in_answers
+        assert not free.classes
         again = maximum_entropy(
-            estimate, workload, steps=free.steps, classes=free.classes, in_answers=free.in_answers
+            estimate, workload, steps=free.steps, classes=False, in_answers=True
         )
         assert_allclose(again.vector, free.vector, rtol=1e-6, atol=1e-6)
-        taken.append(free.in_answers)
         truth = workload.answer(counts)
         errors.append([np.mean((e.answer(workload).values - truth) ** 2) for e in (estimate, free)])
     plain, closer = np.mean(errors, axis=0)
     assert closer < plain
-    assert any(taken)
+
+
+def test_steps_towards_answers_end_when_they_take_long(monkeypatch):
+    """At once where the risk is low enough, and at another limit where it is not."""
+    estimate, workload, _ = many_ranges(1)
+    free = maximum_entropy(estimate, workload, in_answers=True)
+    monkeypatch.setattr(entropy, "ANSWER_CELLS", 1)
+    monkeypatch.setattr(entropy, "ENOUGH_RISK", np.inf)
+    assert maximum_entropy(estimate, workload, in_answers=True).steps <= 1
+    monkeypatch.setattr(entropy, "ENOUGH_RISK", 0.0)
+    assert maximum_entropy(estimate, workload, in_answers=True).steps == free.steps
+    monkeypatch.setattr(entropy, "MOST_ANSWER_CELLS", 1)
+    assert maximum_entropy(estimate, workload, in_answers=True).steps <= 1

@@ -20,12 +20,16 @@ FACTORS = (
 PRODUCTS = st.tuples(*map(st.sampled_from, FACTORS)).map(mx.Kron)
 
 
-@pytest.fixture(params=["branches", "one matrix", "levels"], autouse=True)
+@pytest.fixture(params=["branches", "walked", "sums", "one matrix", "levels"], autouse=True)
 def way(request):
-    """All ways to compute: along the branches, and by the stack written out, cut or not."""
+    """All ways to compute: along the branches, by sums first, and by the stack written out."""
     with pytest.MonkeyPatch.context() as patch:
-        entries = 0 if request.param == "branches" else 1 << 20
+        entries = 0 if request.param in ("branches", "walked", "sums") else 1 << 20
         patch.setattr(psephos.infer.table_tree, "SPARSE_ENTRIES", entries)
+        small = np.inf if request.param == "sums" else 0.0
+        patch.setattr(psephos.infer.table_tree, "SMALL_SUMS", small)
+        if request.param == "walked":
+            patch.setattr(psephos.infer.table_tree, "WALKED_CELLS", 1)
         # A matrix more costs far more than entries, or far less.
         calls = -10_000 if request.param == "levels" else 10_000
         patch.setattr(psephos.infer.written_levels, "CALL_ENTRIES", calls)
@@ -68,10 +72,43 @@ def test_squares_have_squared_entries(blocks, x):
         assert_allclose(tree.restore_answers(b, part), block.dense() ** 2 @ x)
 
 
+def test_factors_of_small_tables_are_left_for_last(way):
+    tree = TableTree.of([mx.Kron((mx.Prefix(3), mx.Ones(1, 4), mx.Identity(2)))] * 2, SHAPE)
+    assert (tree._sums is not None) == (way == "sums")
+    assert (
+        TableTree.of([mx.Kron((mx.Identity(3), mx.Ones(1, 4), mx.Ones(1, 2)))], SHAPE)._sums is None
+    )
+
+
+SIDES = st.integers(1, 4).flatmap(
+    lambda n: st.tuples(*[st.lists(st.sampled_from([1, 2, 5]), min_size=n, max_size=n)] * 2)
+)
+
+
+@given(SIDES, st.integers(1, 40), st.booleans())
+def test_sums_of_tables_are_numpys(sides, most, small):
+    shapes = [
+        tuple(
+            max(n) if own > 1 else 1 for own, n in zip(side, zip(*sides, strict=True), strict=True)
+        )
+        for side in sides
+    ]
+    a, b = (np.random.default_rng(i).integers(-9, 9, s) / 2 for i, s in enumerate(shapes))
+    plain = a + b
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psephos.infer.table_tree, "WALKED_CELLS", 1 if small else 1 << 20)
+        patch.setattr(psephos.infer.table_tree, "MOST_WALKED", most)
+        total = psephos.infer.table_tree._broadcast_sum(a, b)
+    assert_allclose(total, plain)
+    assert (
+        np.shares_memory(total, a) or np.shares_memory(total, b) or plain.size > max(a.size, b.size)
+    )
+
+
 def test_small_stacks_are_written_out(way):
     tree = TableTree.of([mx.Kron(tuple(map(mx.Identity, SHAPE)))], SHAPE)
     matrices = 0 if tree._levels is None else len(tree._levels.down)
-    assert matrices == {"branches": 0, "one matrix": 1, "levels": 3}[way]
+    assert matrices == {"one matrix": 1, "levels": 3}.get(way, 0)
 
 
 @given(st.lists(PRODUCTS, min_size=1, max_size=6))

@@ -17,16 +17,17 @@ Put λ_j = τ σ_j² and c = θ_{k-1}; then the minimum is where
 the gradient of the convex D(θ) = T log Z(θ) - y·θ + ½ Σ λ (θ - c)², whose second derivative is
 H + λ with H = A (diag(x) - xxᵀ/T) Aᵀ. That needs one Aᵀ and one A, for x·Aᵀv = (Ax)·v. Newton steps
 solve it, by conjugate gradients. These are guided by the diagonal Σ_i a_ji² x_i - (Ax)_j²/T + λ_j;
-where numbers are few, by a factor of H + λ from the step before (psephos.infer.few_numbers); and
-where they are marginals, which repeat each other, by
+where numbers are few, by a factor of H + λ from the step before (psephos.infer.few_numbers); where
+a few cells rule, by a factor of these (psephos.infer.heavy_cells); and where numbers are marginals,
+which repeat each other, by
 
     Πᵀ diag⁻¹ Π + λ⁻¹(1 - Π),   Π the least-squares projection onto tables that agree
 
 (psephos.infer.agreeing_tables): what contradicts itself in the tables is left alone by H, since
 HΠ' = 0 for Π' = λ⁻¹(1 - Π), so that there the second term is exact. The parts on which tables agree
-are a few hundred where there are thousands of numbers, and far more alike.
-there the second term is exact. The diagonal alone takes H for large counts there too, which was
-half of all directions and a condition number of 10⁴; with Π a quarter of the steps was enough.
+are a few hundred where there are thousands of numbers, and far more alike. The diagonal alone takes
+H for large counts there too, which was half of all directions and a condition number of 10⁴; with Π
+a quarter of the steps was enough.
 
 *Certificate.* KL(x(θ) ‖ x_{k-1}) = (Ax)·(θ - c) - T log(Z(θ)/Z(c)), so P(x(θ)) lies above the dual
 value -τ (D(θ) - D(c)) by exactly
@@ -44,13 +45,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from psephos.infer.agreeing_tables import AgreeingTables
 from psephos.infer.few_numbers import AnswerPairs, Factored, UnionTables, WrittenPairs
+from psephos.infer.heavy_cells import HeavyCells
 from psephos.infer.normal_equations import guided_gradients
 from psephos.infer.table_tree import TableTree
 from psephos.values import Array
@@ -81,6 +83,13 @@ class ExponentialPoint:
     log_mass: float
 
 
+@dataclass
+class Effort:
+    """What all steps took so far: counted, so that it is the same on every machine."""
+
+    directions: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class EntropyProblem:
     """Noisy answers with their variances, a prior and a total; all in the order of the tree."""
@@ -91,6 +100,7 @@ class EntropyProblem:
     log_prior: Array
     """-∞ where a cell is zero."""
     total: float
+    effort: Effort = field(default_factory=Effort)
 
     def start(self) -> ExponentialPoint:
         """The prior, at θ = 0."""
@@ -139,6 +149,7 @@ class EntropyProblem:
 
     def curvature(self, point: ExponentialPoint, v: Array) -> Array:
         """H v."""
+        self.effort.directions += 1
         cells = self.tree.transpose(v)
         cells *= point.x
         image = self.tree.apply(cells)
@@ -154,6 +165,11 @@ class EntropyProblem:
     def consistent(self) -> AgreeingTables | None:
         """Π, where marginals were measured."""
         return AgreeingTables.of(self.tree, self.variances)
+
+    @cached_property
+    def heavy(self) -> HeavyCells | None:
+        """What tells the columns of few cells, where these can be written out."""
+        return HeavyCells.of(self.tree, self.variances)
 
     def factor(self, point: ExponentialPoint, strength: float) -> Factored | None:
         """The factor of H + λ; None where numbers are many."""
@@ -181,11 +197,17 @@ class EntropyProblem:
             image += ridge * v
             return image
 
-        guide = near.solve if near is not None else self._guide(point, ridge)
+        guide = near.solve if near is not None else self._guide(point, strength)
         return guided_gradients(apply, guide, r, share)
 
-    def _guide(self, point: ExponentialPoint, ridge: Array) -> Callable[[Array], Array]:
-        diagonal, consistent = self.diagonal(point) + ridge, self.consistent
+    def _guide(self, point: ExponentialPoint, strength: float) -> Callable[[Array], Array]:
+        ridge, diagonal, consistent = self.ridge(strength), self.diagonal(point), self.consistent
+        if consistent is None:
+            cells = self.heavy
+            heavy = None if cells is None else cells.guide(point.x, strength, diagonal, ridge)
+            if heavy is not None:
+                return heavy
+        diagonal += ridge
         if consistent is None:
             return lambda r: r / diagonal
 

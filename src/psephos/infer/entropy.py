@@ -48,10 +48,13 @@ IDLE_STEPS = 2
 """How many steps in a row may fail to improve the estimated risk before the rest are left out."""
 LEAST_GAIN = 0.002
 """What counts as an improvement once the estimate is better than least squares, as a share."""
+ANSWER_RATIO = 0.4
+"""The ratio of strengths of steps towards asked answers."""
 ENOUGH_RISK = 0.75
-"""An estimated risk, as a share of that of least squares, at which nothing else is tried."""
-ANSWER_RATIO, MOST_ANSWER_STEPS = 0.4, 16
-"""The ratio of strengths of steps towards asked answers, and how many of them there are at most."""
+"""An estimated risk, as a share of that of least squares, at which steps that take long end."""
+ANSWER_CELLS, MOST_ANSWER_CELLS = 250_000_000, 750_000_000
+"""Conjugate directions times cells after which steps towards asked answers take long: none more is
+taken where the risk is low enough, or in any case."""
 Report = Callable[[int, float], None]
 
 
@@ -64,7 +67,7 @@ def maximum_entropy(
     prior: Array | None = None,
     steps: int | None = None,
     classes: bool | None = None,
-    in_answers: bool | None = False,
+    in_answers: bool = False,
     progress: Report | None = None,
 ) -> MaximumEntropy:
     """Cells x ≥ 0 that add up to a total, between a prior and the best fit of all measurements.
@@ -82,8 +85,7 @@ def maximum_entropy(
         steps: how many entropy steps to take; else as many as have the least estimated risk
         classes: whether to start from latent classes; else decided by the risk, and not for `steps`
         in_answers: whether steps go towards the asked answers of least squares in place of the
-            measurements; if None, where that is needed to be closer than least squares by the risk,
-            and has the less of it. One product of queries over many cells is always fitted so.
+            measurements, if these determine them. One product over many cells is always fitted so.
         progress: told the number of each step and its estimated mean squared error
 
     >>> import psephos as ps
@@ -107,18 +109,18 @@ def maximum_entropy(
     prior = None if prior is None else check_prior(prior, cells)
     measured = MeasuredCells.of(estimate)
     probes = measured.probes()
+    product = ProductProblem.of(measured, probes, workload)
+    product = product and (product.in_answers() or product)
+    to_answers = product is not None and product.is_towards_answers
+    if product is None and in_answers and measured.form.exact and measured.determined(workload):
+        measured, probes = measured.in_answers(workload, probes)
+        to_answers = True
     model = PriorModel.of(measured, probes, zeros, prior, total)
     if model.excludes_all:
         empty = np.zeros(cells)
         return MaximumEntropy(estimate.domain, empty, 0, 0.0, 0.0, math.nan, estimate.simulation)
-    product = ProductProblem.of(measured, probes, workload)
-    product = product and (product.in_answers() or product)
-    # Towards asked ranges a prior of classes was no closer on maps, and took as long again.
-    several_priors = model.has_classes and not (product is not None and product.is_towards_answers)
-    to_answers = product is not None and product.is_towards_answers
-    if product is None and in_answers:
-        measured, probes = measured.in_answers(workload, probes)
-        model, to_answers = PriorModel.of(measured, probes, zeros, prior, total), True
+    # Towards asked ranges a prior of classes was no closer, and took as long again.
+    several_priors = model.has_classes and not to_answers
     other = model.with_classes(zeros) if classes else None
     by_classes = other is not None
     model = other or model
@@ -127,9 +129,7 @@ def maximum_entropy(
         if product is not None and not several_priors:
             model, probes = model.without_numbers(), []
             measured = model.measured
-        walk = _walk(model, product, risk)
-        if product is None and to_answers:
-            walk = _AnswerWalk(model, risk)
+        walk = _walk(model, product, risk, to_answers)
         if product is not None and not several_priors:
             model = model.without_logarithms()
         chosen = _path(walk, progress)
@@ -141,19 +141,8 @@ def maximum_entropy(
             by_classes = rival.risk < chosen.risk
             chosen = rival if by_classes else chosen
             model = other if by_classes else PriorModel.of(measured, probes, zeros, prior, total)
-        hardly_closer = risk is not None and chosen.risk * risk.numbers > ENOUGH_RISK * risk.noise
-        determined = measured.form.exact and measured.determined(workload)
-        if in_answers is None and hardly_closer and determined:
-            asked_cells, moves = measured.in_answers(workload, probes)
-            start = PriorModel.of(asked_cells, moves, zeros, prior, total)
-            rival = _path(_AnswerWalk(start, asked_cells.risk(workload, moves)), progress)
-            if rival.risk < chosen.risk:
-                model, chosen, by_classes, to_answers = start, rival, False, True
     else:
-        walk = _walk(model, product, None, told=False)
-        if product is None and to_answers:
-            walk = _AnswerWalk(model, None)
-        chosen = _after(walk, steps)
+        chosen = _after(_walk(model, product, None, to_answers, told=False), steps)
     return MaximumEntropy(
         estimate.domain,
         model.spread(chosen.cells(model)),
@@ -220,7 +209,6 @@ class _DualWalk:
     """The way from a prior by θ: where it is, its derivatives, and the best place so far."""
 
     logarithmic = False
-    exhausted = False
 
     def __init__(self, model: PriorModel, asked_risk: AskedRisk | None) -> None:
         self.problem = model.problem
@@ -233,6 +221,12 @@ class _DualWalk:
         self.near: Factored | None = None if self.tangents is None else self.tangents.near
         self.answers: Array | None = None
         self.best_answers: Array | None = None
+        self.last_risk = math.inf
+
+    @property
+    def exhausted(self) -> bool:
+        """Is there no further step that pays, whatever the risk does?"""
+        return False
 
     def first_strength(self) -> float:
         return self.problem.first_strength()
@@ -255,7 +249,8 @@ class _DualWalk:
             return math.nan, math.nan
         self.answers = self.asked_risk.answers(self.point.x)
         passed, freedom = self.tangents.passed(self.problem, self.point)
-        return self.asked_risk.risk(self.answers, passed), freedom
+        self.last_risk = self.asked_risk.risk(self.answers, passed)
+        return self.last_risk, freedom
 
     def margin(self) -> float:
         if self.asked_risk is None or self.answers is None or self.best_answers is None:
@@ -276,31 +271,31 @@ class _DualWalk:
 
 
 class _AnswerWalk(_DualWalk):
-    """The same towards the asked answers of least squares, until it is clearly closer than that."""
-
-    def __init__(self, model: PriorModel, asked_risk: AskedRisk | None) -> None:
-        super().__init__(model, asked_risk)
-        self.exhausted = False
-        self.steps = 0
+    """The same towards the asked answers of least squares, whose last steps take long."""
 
     def ratio(self) -> float:
         return ANSWER_RATIO
 
-    def risk(self) -> tuple[float, float]:
-        risk, freedom = super().risk()
-        self.steps += 1
-        # Each further step takes about twice as long as the one before.
-        self.exhausted = risk <= ENOUGH_RISK * self.noise or self.steps > MOST_ANSWER_STEPS
-        return risk, freedom
+    @property
+    def exhausted(self) -> bool:
+        """Have so many directions been taken that no further step pays?"""
+        taken = self.problem.effort.directions * self.point.x.size
+        enough = self.last_risk <= ENOUGH_RISK * self.noise
+        return taken >= (ANSWER_CELLS if enough else MOST_ANSWER_CELLS)
 
 
 def _walk(
-    model: PriorModel, product: ProductProblem | None, risk: AskedRisk | None, *, told: bool = True
+    model: PriorModel,
+    product: ProductProblem | None,
+    risk: AskedRisk | None,
+    to_answers: bool = False,
+    *,
+    told: bool = True,
 ) -> _DualWalk | ProductWalk:
     """The way from a prior; told its risk, or only as far as it is said."""
-    if product is None:
-        return _DualWalk(model, risk)
-    return ProductWalk(product, model, told=told)
+    if product is not None:
+        return ProductWalk(product, model, told=told)
+    return _AnswerWalk(model, risk) if to_answers else _DualWalk(model, risk)
 
 
 def _after(walk: _DualWalk | ProductWalk, steps: int) -> _Stop:

@@ -14,8 +14,9 @@ is constant along some axes stays as small as it is until something is added to 
 Cells and answers are in the tree's own order: `arrange` brings cells into it, `arrange_answers` the
 answers of a block.
 
-Where a walk through the branches takes longer than the numbers themselves, the stack is written out
-as sparse matrices instead (psephos.infer.written_levels).
+Where tables keep few axes, all factors are left for last. And where a walk through the branches
+takes longer than the numbers themselves, the stack is written out as sparse matrices instead
+(psephos.infer.written_levels).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ import scipy.sparse as sp
 from psephos.errors import UnsupportedError
 from psephos.infer.written_levels import SPARSE_ENTRIES, WrittenLevels
 from psephos.inverse.form import Factors
-from psephos.matrix import Dense, Identity, Kron, Matrix, is_total
+from psephos.matrix import Dense, Identity, Kron, Matrix, Ones, is_total
 from psephos.matrix.core import totals
 from psephos.matrix.marginals import Axes
 from psephos.values import Array
@@ -43,6 +44,11 @@ WRITTEN_FACTOR_ENTRIES = 1 << 24
 """The most entries of a factor that is written out for the squares of its entries."""
 ENTRIES_PER_BRANCH = 10_000
 """Entries of a sparse matrix that take about as long as one branch of the tree."""
+SMALL_SUMS = 0.5
+"""Marginals have so many cells together, as a share of all, where factors are left for last."""
+WALKED_CELLS, MOST_WALKED, LONG_RUN = 2_048, 32, 64
+"""The fewest cells of a sum whose last axes are walked along, the most steps of that, and what is
+long enough for numpy to go along at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +138,8 @@ class TableTree:
         """A x: the answers of all blocks, one after the other."""
         if self._levels is not None:
             return self._levels.apply(x)
+        if self._sums is not None:
+            return self._sums.apply(x)
         if len(self.blocks) == 1:  # one pass after the other, in the same memory
             return self._product.matvec(x)
         out = np.empty(self.size)
@@ -142,6 +150,8 @@ class TableTree:
         """Aᵀy, in memory of its own."""
         if self._levels is not None:
             return self._levels.transpose(y)
+        if self._sums is not None:
+            return self._sums.transpose(y)
         if len(self.blocks) == 1:
             cells = self._product.rmatvec(y)
             return cells.copy() if np.shares_memory(cells, y) else cells
@@ -160,6 +170,11 @@ class TableTree:
         """The stack written out; None where the tree is quicker."""
         most = min(SPARSE_ENTRIES, ENTRIES_PER_BRANCH * self._root.branch_count)
         return WrittenLevels.of(self.blocks, self.shape, most)
+
+    @cached_property
+    def _sums(self) -> _FactorsOfSums | None:
+        """The stack as factors of marginals; None where these are not much smaller than cells."""
+        return _FactorsOfSums.of(self)
 
     @cached_property
     def _product(self) -> Kron:
@@ -238,6 +253,58 @@ class TableTree:
 
 
 @dataclass(frozen=True, eq=False)
+class _FactorsOfSums:
+    """A stack of products of which each sums over most axes: factors are left for last.
+
+    A factor of a long axis, ranges for instance, is quickly applied to a table of two attributes,
+    and slowly to all cells before these are summed.
+    """
+
+    marginals: TableTree
+    """Each set of axes that some products do not sum over."""
+    factors: tuple[tuple[int, Kron | None], ...]
+    """Of every product, its marginal and what is done to it."""
+
+    @classmethod
+    def of(cls, tree: TableTree) -> _FactorsOfSums | None:
+        """None where there is nothing to do but to sum, or marginals are not small."""
+        axes = [tuple(i for i, f in enumerate(block) if not is_total(f)) for block in tree.blocks]
+        places = {kept: place for place, kept in enumerate(dict.fromkeys(axes))}
+        factors = []
+        for kept, block in zip(axes, tree.blocks, strict=True):
+            plain = all(isinstance(block[i], Identity) for i in kept)
+            factors.append((places[kept], None if plain else Kron(tuple(block[i] for i in kept))))
+        worked = sum(factor.shape[1] for _, factor in factors if factor is not None)
+        if tree.whole or not 0 < worked <= SMALL_SUMS * tree.cells:
+            return None
+        blocks = [
+            tuple(Identity(n) if i in kept else Ones(1, n) for i, n in enumerate(tree.shape))
+            for kept in places
+        ]
+        return cls(TableTree(tree.shape, tree.order, tuple(blocks)), tuple(factors))
+
+    def apply(self, x: Array) -> Array:
+        """A x."""
+        tables, starts = self.marginals.apply(x), self.marginals.starts
+        answers = []
+        for place, factor in self.factors:
+            table = tables[starts[place] : starts[place + 1]]
+            answers.append(table if factor is None else factor.matvec(table))
+        return np.concatenate(answers)
+
+    def transpose(self, y: Array) -> Array:
+        """Aᵀy, in memory of its own."""
+        tables, starts, begin = np.zeros(self.marginals.size), self.marginals.starts, 0
+        for place, factor in self.factors:
+            table = tables[starts[place] : starts[place + 1]]
+            size = table.size if factor is None else factor.shape[0]
+            part = y[begin : begin + size]
+            table += part if factor is None else factor.rmatvec(part)
+            begin += size
+        return self.marginals.transpose(tables)
+
+
+@dataclass(frozen=True, eq=False)
 class _Node:
     """Blocks that began with the same factors: some only sum from here, the others branch."""
 
@@ -310,13 +377,52 @@ def _summed(x: Array, axes: Sequence[int]) -> Array:
 
 
 def _broadcast_sum(a: Array, b: Array) -> Array:
-    """The sum of two tables, written over one of them where that has the size of the sum."""
+    """The sum of two tables, written over one of them where that has the size of the sum.
+
+    numpy goes along the last axes that both tables have in common, or that one of them is constant
+    along. Where these are a few cells long it does little else than begin anew, so that such axes
+    are walked here, value by value, and numpy goes along the axes before them.
+    """
     shape = tuple(map(max, a.shape, b.shape))
-    for target, other in ((a, b), (b, a)):
-        if target.shape == shape and target.flags.writeable:
-            target += other
-            return target
-    return np.asarray(a + b)
+    fitting = (table for table in (a, b) if table.shape == shape and table.flags.writeable)
+    out = next(fitting, None)
+    out = np.empty(shape, dtype=np.result_type(a, b)) if out is None else out
+    last = _walked_axes(a.shape, b.shape)
+    if last == len(shape):
+        return np.add(a, b, out=out)
+    for place in np.ndindex(shape[last:]):
+        of_a, of_b = (
+            (..., *[i if n > 1 else 0 for i, n in zip(place, table.shape[last:], strict=True)])
+            for table in (a, b)
+        )
+        np.add(a[of_a], b[of_b], out=out[(..., *place)])
+    return out
+
+
+def _walked_axes(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """The first of the last axes that a sum is better walked along; their number if there are none.
+
+    >>> _walked_axes((240, 1, 7, 6, 5, 1, 2), (240, 9, 1, 1, 1, 2, 1))
+    5
+    """
+    shape = tuple(map(max, one, other))
+    best = last = len(shape)
+    if math.prod(shape) < WALKED_CELLS:
+        return last
+    longest, steps = 0, 1
+    while last and steps <= MOST_WALKED and longest < LONG_RUN:
+        run, pattern = 1, None
+        for i in range(last - 1, -1, -1):
+            if shape[i] > 1:
+                kind = one[i] > 1, other[i] > 1
+                if pattern not in (None, kind):
+                    break
+                pattern, run = kind, run * shape[i]
+        if run > longest:
+            best, longest = last, run
+        last -= 1
+        steps *= shape[last]
+    return best
 
 
 def _transposed(values: Array, shape: Sequence[int], order: Any) -> Array:

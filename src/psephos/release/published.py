@@ -9,8 +9,7 @@
 Ranges over a long axis add up many cells. What helps each cell, to be drawn towards a prior, adds
 up there to more than noise; so where most numbers are such ranges, the second is taken, unless
 there are so many cells that its iterations would end far from their limit. There entropy steps go
-towards the asked answers as well: always for one product of ranges (psephos.infer.product_walk),
-for several where steps towards the measurements are hardly closer than least squares by their risk.
+towards the asked answers of least squares (psephos.infer.product_walk for one product of ranges).
 The noisy numbers do not tell reliably which is closer, hence the rule looks at the questions only.
 
 Where a vector of all cells does not fit, the rule is applied to each group of tables
@@ -87,7 +86,7 @@ class PublishedRule:
             prior=job.prior,
             steps=None if known is None else known["steps"],
             classes=None if known is None else known.get("prior") == LATENT_CLASSES,
-            in_answers=(None if ranges else False) if known is None else known.get("in_answers"),
+            in_answers=ranges if known is None else bool(known.get("in_answers")),
         )
 
     def fit_tables(
