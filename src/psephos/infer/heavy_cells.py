@@ -85,7 +85,7 @@ class HeavyCells:
             heavy = columns @ cho_solve(factor, rows @ scaled, check_finite=False)
             heavy /= rest
             scaled -= heavy
-            return scaled
+            return np.asarray(scaled)
 
         return apply
 
