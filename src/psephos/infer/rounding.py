@@ -161,13 +161,12 @@ class _RoundedTables:
         shape = workload.domain.shape
         krons = [_without_ranges(workload.kron(i)) for i in range(len(workload.products))]
         counts = [1 / largest_number(kron) ** 2 for kron in krons]
-        pairs = zip(counts, krons, strict=True)
-        curvature = np.asarray(sum(each * kron.column_norms(2) ** 2 for each, kron in pairs))
-        whole = TOTAL_WEIGHT * float(curvature.mean())
         tree = TableTree.of([*krons, Kron(tuple(total(n) for n in shape))], shape)
+        curvature = tree.squares.transpose(np.repeat([*counts, 0.0], tree.rows))
+        whole = TOTAL_WEIGHT * float(curvature.mean())
+        curvature += whole
         weights = (*counts, whole)
-        roots = np.repeat(np.sqrt(weights), tree.rows)
-        return cls(tree, weights, roots, tree.arrange(curvature + whole))
+        return cls(tree, weights, np.repeat(np.sqrt(weights), tree.rows), curvature)
 
     def times(self, d: Array) -> Array:
         return self.roots * self.tree.apply(d)
@@ -185,24 +184,29 @@ class _RoundedTables:
     def gram(self, cells: Array) -> Array:
         """The inner products of some cells' columns."""
         places = np.unravel_index(cells, self.tree.shape)
-        known: dict[tuple[int, Matrix], Array] = {}
+        known: dict[tuple[tuple[int, Matrix], ...], Array] = {}
         result = np.zeros((cells.size, cells.size))
         for factors, weight in zip(self.tree.blocks, self.weights, strict=True):
-            product: Array | float = weight
+            copies, product = weight, np.ones(1, dtype=bool)
+            begin: tuple[tuple[int, Matrix], ...] = ()
             for axis, factor in enumerate(factors):
                 if isinstance(factor, Ones):
-                    product = product * factor.m
+                    copies *= factor.m
                     continue
-                if (axis, factor) not in known:
-                    known[axis, factor] = self._inner_products(factor, places[axis])
-                product = product * known[axis, factor]
-            result += product
+                last, begin = begin, (*begin, (axis, factor))
+                if begin not in known:  # most tables begin like another one
+                    alone = ((axis, factor),)
+                    if alone not in known:
+                        known[alone] = self._inner_products(factor, places[axis])
+                    known[begin] = product * known[alone] if last else known[alone]
+                product = known[begin]
+            result += product if copies == 1 else copies * product.astype(float)
         return result
 
     def _inner_products(self, factor: Matrix, places: Array) -> Array:
         """Those of some columns of a factor."""
         if isinstance(factor, Identity):
-            return np.equal.outer(places, places).astype(float)
+            return np.equal.outer(places, places)  # whose products are a byte each, too
         n = factor.shape[1]
         if isinstance(factor, Prefix):
             return np.asarray(n - np.maximum.outer(places, places), dtype=float)
