@@ -167,3 +167,20 @@ def test_a_transcript_of_another_game_is_refused(step):
 
     with pytest.raises(ps.RefusedError, match="another kind of request"):
         played(transcript=Written(change))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"copies": 65}, "copies is at most 64 for so many rounds and attributes, got 65"),
+        ({"copies": 0}, "copies is a whole number of at least 1"),
+        ({"free": "Drawn"}, "free is one of drawn, earlier, uniform, first, got 'Drawn'"),
+        (
+            {"rounds": 500, "draws": 100, "learning_rate": "50"},
+            r"cost more than rho 9/10 .*; leave one of the three out. Of rho 1 rho 1/10 .* is for",
+        ),
+    ],
+)
+def test_what_cannot_be_played_is_said_before_a_charge(options, words):
+    with pytest.raises(ps.PsephosError, match=words):
+        played(**options)

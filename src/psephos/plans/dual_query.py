@@ -64,8 +64,9 @@ DRAWS_A_ROUND, LEARNING_RATE = 50, Fraction(5, 2)
 FEWEST_ROUNDS, MOST_GAME_ROUNDS = 5, 1000
 MOST_GAME_DRAWS, MOST_GAME_QUERIES = 1000, 500_000
 ROOT_SCALE = 1 << 40
-MOST_COPIES, RECORD_CODES = 64, 1 << 24
-"""Records of a round, and the codes of all records of a game, which a bundle holds."""
+MOST_COPIES, RECORD_CODES, MOST_RECORD_CODES = 64, 1 << 24, 1 << 28
+"""Records of a round, and the codes of all records of a game, which a bundle holds: by default,
+and at most."""
 DRAWS_OF_WORTH = 100
 """A value is kept for one drawn query in so many, and for more than one in any case."""
 OUTLINE_DELTA = "1e-6"
@@ -134,12 +135,7 @@ class GameParameters:
                     "follows from them"
                 )
             return cls(rows, rounds, draws, unit, max_rows)
-        if budget.currency != "rho":
-            raise BudgetError(
-                f"DualQuery is paid in rho, got {budget}: hundreds of rounds add up to a large "
-                'epsilon and to a small rho; take ps.epsilon_delta("1", "1e-6"), in a release file '
-                "[budget] epsilon and delta, and a ledger in rho"
-            )
+        _check_rho(budget)
         if rounds is not None and unit is not None and draws is None:
             draws = int(48 * budget.amount / (unit**2 * _squares(rounds)))
             if draws < 1:
@@ -204,6 +200,15 @@ class GameParameters:
         )
 
 
+def _check_rho(budget: Budget) -> None:
+    if budget.currency != "rho":
+        raise BudgetError(
+            f"DualQuery is paid in rho, got {budget}: hundreds of rounds add up to a large "
+            'epsilon and to a small rho; take ps.epsilon_delta("1", "1e-6"), in a release file '
+            "[budget] epsilon and delta, and a ledger in rho"
+        )
+
+
 def _squares(rounds: int) -> int:
     """Six times 1² + … + (T - 1)²."""
     return (rounds - 1) * rounds * (2 * rounds - 1)
@@ -244,20 +249,22 @@ def game_outline(workload: Workload, budget: Budget, unit: Unit, options: Mappin
         return ""
     names = ("rounds", "draws", "learning_rate")
     given = {name: options[name] for name in names if options.get(name) is not None}
-    rows = int(options["rows"])
     attributes = attributes_of(workload)
-    counting = _counting(options.get("free"), budget, unit, len(attributes), rows)
-    playing = budget if counting is None else budget - counting
-    game = GameParameters.solved(rows, budget=playing, max_rows=unit.max_rows, **given)
+    counting, game = _priced(
+        int(options["rows"]), budget, unit, options.get("free"), len(attributes), **given
+    )
     spent = game.rho if counting is None else game.rho + counting
     eps = float(spent.at_delta(OUTLINE_DELTA).amount)
     paper = game.by_theorem(OUTLINE_DELTA)
-    first, whose = "", "where the paper's Theorem 4.1 has"
+    first = last = ""
     if counting is not None:
         share = f"{float(COUNTS_SHARE):.0%}".replace("%", " %")
         first = f"noisy counts of the values of {len(attributes):,} attributes for {share}, then "
-        whose = f"{whose} for the rounds alone"
-    return f"{first}{game}: epsilon {eps:.3g} at delta {OUTLINE_DELTA} by zCDP, {whose} {paper:.3g}"
+        last = " for the rounds alone"
+    return (
+        f"{first}{game}: epsilon {eps:.3g} at delta {OUTLINE_DELTA} by zCDP, where the paper's "
+        f"Theorem 4.1 has {paper:.3g}{last}"
+    )
 
 
 @plan(
@@ -313,18 +320,10 @@ def dual_query(
         raise WorkloadError(f"free is one of {name_list(list(get_args(FreePolicy)))}, got {free!r}")
     game_queries = queries_of(workload, queries, vector.public_random("queries"))
     attributes = np.array(attributes_of(game_queries if queries is game_queries else workload))
-    counting = _counting(free, budget, vector.unit, attributes.size, whole)
-    parameters = GameParameters.solved(
-        whole,
-        budget=budget if counting is None else budget - counting,
-        rounds=rounds,
-        draws=draws,
-        learning_rate=learning_rate,
-        max_rows=vector.unit.max_rows,
-    )
+    given = {"rounds": rounds, "draws": draws, "learning_rate": learning_rate}
+    counting, parameters = _priced(whole, budget, vector.unit, free, attributes.size, **given)
     rounds, draws, width = parameters.rounds, parameters.draws, len(vector.domain)
-    most = max(1, min(MOST_COPIES, RECORD_CODES // (rounds * width)))
-    copies = most if copies is None else checked_whole(copies, "copies", 1)
+    copies = _copies(copies, rounds * width)
     generator, sizes = vector.public_random("records"), np.array(vector.domain.shape)
     few = width <= game_queries.ways * draws
     policy: CheapPolicy
@@ -357,13 +356,40 @@ def dual_query(
     return RecordEstimate(vector.domain, records, float(whole), vector.simulation)
 
 
-def _counting(
-    free: FreePolicy | None, budget: Budget, unit: Unit, attributes: int, rows: int
-) -> Budget | None:
-    """What counts of values are paid with; None where free attributes do without."""
-    if free == "drawn" or (free is None and counts_pay(budget, unit, attributes, rows)):
-        return budget * COUNTS_SHARE
-    return None
+def _priced(
+    rows: int,
+    budget: Budget,
+    unit: Unit,
+    free: FreePolicy | None,
+    attributes: int,
+    **given: Any,
+) -> tuple[Budget | None, GameParameters]:
+    """What counts of values are paid with, None where there are none, and the game for the rest."""
+    _check_rho(budget)
+    if free != "drawn" and (free is not None or not counts_pay(budget, unit, attributes, rows)):
+        return None, GameParameters.solved(rows, budget=budget, max_rows=unit.max_rows, **given)
+    counting = budget * COUNTS_SHARE
+    playing = budget - counting
+    try:
+        game = GameParameters.solved(rows, budget=playing, max_rows=unit.max_rows, **given)
+    except BudgetError as error:
+        raise BudgetError(
+            f'{error}. Of {budget} {counting} is for counts of values; free = "earlier" does '
+            "without them"
+        ) from None
+    return counting, game
+
+
+def _copies(copies: int | None, codes: int) -> int:
+    """How many records a round has, in a game of so many codes with one record a round."""
+    if copies is None:
+        return max(1, min(MOST_COPIES, RECORD_CODES // codes))
+    most = max(1, min(MOST_COPIES, MOST_RECORD_CODES // codes))
+    if checked_whole(copies, "copies", 1) > most:
+        raise WorkloadError(
+            f"copies is at most {most} for so many rounds and attributes, got {copies:,}"
+        )
+    return copies
 
 
 def least_worth(draws: int) -> Fraction:

@@ -321,13 +321,12 @@ class QueryGame:
     ) -> None:
         self._vector, self._session, self._queries, self._rows = vector, session, queries, rows
         self._hash = gate.fingerprint(queries.attributes, queries.values)
-        self._records: list[Array] = []
-        self._width = len(vector.domain)
+        self._records = np.zeros((0, len(vector.domain)), dtype=np.int32)
 
     @property
     def records(self) -> Array:
         """The records so far, as they were written down."""
-        return np.concatenate([np.zeros((0, self._width), np.int32), *self._records])
+        return self._records
 
     def draw(self, newest: Array, draws: int, *, spend: Budget) -> Array:
         """Numbers of queries that records undercount with these, as many in every round.
@@ -338,10 +337,9 @@ class QueryGame:
         price = self._session.price(spend, UndercountedQueries.mechanism, draws)
         key = self._session.next_key(price)
         some = np.atleast_2d(newest).astype(np.int32)
-        self._records.append(
-            self._session.settled_records(self._hash, some, self._rows, draws, spend)
-        )
-        game = UndercountedQueries(self._queries, self.records, self._rows, draws)
+        some = self._session.settled_records(self._hash, some, self._rows, draws, spend)
+        self._records = np.concatenate([self._records, some])
+        game = UndercountedQueries(self._queries, self._records, self._rows, draws)
         result = self._vector.draw_queries(game, spend=spend, key=key)
         self._session.requests.append(PlanRequest("draw", spend, result, price))
         return result
