@@ -269,7 +269,7 @@ def game_outline(workload: Workload, budget: Budget, unit: Unit, options: Mappin
 
 @plan(
     "DualQuery",
-    signature="I:(SQ BR)",
+    signature="SM LM I:(SQ BR)",
     reference="Gaboardi et al. 2014",
     adaptive=True,
     most_cells=None,
