@@ -1,6 +1,7 @@
 """Best responses are valid records, the same every time, and the best where that can be known."""
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,7 +11,13 @@ from hypothesis import strategies as st
 from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.errors import ShapeError, WorkloadError
-from psephos.plans.best_response import DrawnQueries, LocalSearch, SolverImproved, _colours
+from psephos.plans.best_response import (
+    DrawnQueries,
+    LocalSearch,
+    SolverImproved,
+    _colours,
+    with_free_cells,
+)
 from psephos.plans.best_response import _Clauses as Clauses
 
 SEARCHES = {
@@ -169,3 +176,41 @@ def test_what_does_not_fit_is_refused():
         LocalSearch()(drawn, [2] * 4, np.random.default_rng(0))
     with pytest.raises(ShapeError, match="as many signs"):
         DrawnQueries(Conjunctions([[3]], [[2]]), [False, True])
+
+
+@st.composite
+def answered_draws(draw):
+    """Drawn queries, an answer to them, and copies of free cells."""
+    sizes, drawn = draw(draws())
+    cells = [st.integers(0, n - 1) for n in sizes]
+    record, *free = ([draw(cell) for cell in cells] for _ in range(1 + draw(st.integers(1, 4))))
+    return sizes, drawn, np.array(record), np.array(free)
+
+
+@given(case=answered_draws(), worth=st.sampled_from(["0", "1/2", "1", "3"]))
+def test_free_cells_are_taken_wherever_the_records_are_worth_no_more(case, worth):
+    """What is kept loses more than that if it is freed, and copies have one or the other."""
+    sizes, drawn, record, free = case
+    worth = Fraction(worth)
+    copies = with_free_cells(drawn, record, free, sizes, worth)
+    assert ((copies == record) | (copies == free)).all()
+    satisfied = int(drawn.satisfied(copies).sum())
+    for axis in range(len(sizes)):
+        other = copies.copy()
+        other[:, axis] = free[:, axis]
+        if (other != copies).any():
+            loss = satisfied - int(drawn.satisfied(other).sum())
+            assert loss > worth * len(free)
+    np.testing.assert_array_equal(copies, with_free_cells(drawn, record, free, sizes, worth))
+
+
+def test_a_query_that_was_drawn_once_decides_no_attribute():
+    """Three attributes that only it names are freed together, those of one drawn twice are kept."""
+    conjunctions = Conjunctions([[0, 1, 2], [3, 4, 5], [3, 4, 5]], np.ones((3, 3), dtype=int))
+    drawn = DrawnQueries(conjunctions, [False] * 3)
+    free = np.zeros((2, 7), dtype=int)
+    record = np.array([1, 1, 1, 1, 1, 1, 1])
+    copies = with_free_cells(drawn, record, free, [2] * 7, Fraction(1))
+    assert copies.tolist() == 2 * [[0, 0, 0, 1, 1, 1, 0]]
+    kept = with_free_cells(drawn, record, free, [2] * 7, Fraction(1, 2))
+    assert kept.tolist() == 2 * [[1, 1, 1, 1, 1, 1, 0]]

@@ -167,7 +167,7 @@ def test_cut_short_anywhere_it_is_taken_up_again(name, kind, people, monkeypatch
     workload = WORKLOADS[kind]
     requests = {
         method: getattr(ProtectedVector, method)
-        for method in ("measure", "choose", "partition", "draw_queries")
+        for method in ("measure", "choose", "partition", "draw_queries", "count_values")
     }
     left = [0]
 

@@ -215,12 +215,12 @@ def test_a_game_is_released_retraced_and_paid_once(game):
     place, bundle = game
     ledger = ps.Ledger.open(place.parent / "people.ledger")
     assert bundle.method.name == "DualQuery"
-    assert len(bundle.planned) == 11
-    assert {request.kind for request in bundle.planned} == {"draw"}
+    assert [request.kind for request in bundle.planned] == ["count"] + 11 * ["draw"]
+    assert bundle.planned[0].price("rho") == ps.rho("1/10")
     assert ps.rho("0.999999") < ledger.spent() <= ps.rho("1")
     verification = ps.verify(bundle.path, ledger=ledger)
     assert verification.ok, verification
-    assert "in all 11 requests, to the letter" in check_text(verification, "plan")
+    assert "in all 12 requests, to the letter" in check_text(verification, "plan")
     assert "800 made-up rows add up to every table" in check_text(verification, "published view")
     assert "to the letter" in check_text(verification, "made-up rows")
     for published, counted in table_counts(bundle, bundle.synthetic.to_arrow()):
@@ -284,11 +284,11 @@ def test_killed_between_rounds_it_goes_on_with_the_same_records(game, tmp_path):
         assert subprocess.run(words, capture_output=True).returncode == -9
     ledger = ps.Ledger.open(place.parent / "people.ledger")
     paid = ledger.history()
-    # The second run replays the first round, and is killed after its fourth.
-    assert len(paid) == 4
+    # Values are counted first; the second run replays a round, and is killed after its fourth.
+    assert len(paid) == 5
     bundle = ps.release(place)
-    assert ledger.history()[:4] == paid
-    assert len(ledger.history()) == 11
+    assert ledger.history()[:5] == paid
+    assert len(ledger.history()) == 12
     verification = ps.verify(bundle.path, ledger=ledger)
     assert verification.ok, verification
 

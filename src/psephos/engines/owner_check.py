@@ -1,6 +1,6 @@
 """The owner's private comparison of a schema with the data; an analyst never sees its output.
 
-It reads one column at a time through the same reader that counts, so it works for every engine;
+It reads some columns at a time through the same reader that counts, so it works for every engine;
 what only lines of text can get wrong is asked of engines that have such lines.
 """
 
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.cleaning import Cleaning
@@ -36,6 +36,8 @@ COMMON_ENTRIES = 10
 """So many undeclared entries are listed, the most frequent ones."""
 MENDED_ENTRIES = 1000
 """For so many of them it is looked for lines that would mend them."""
+COLUMNS_AT_ONCE = 32
+"""So many columns are read through together: a line of text is parsed whole for any of them."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,12 @@ def check(
         return CheckReport(None, tuple(findings))
     try:
         with reader.in_one_state() as held:
-            total, mismatches = _mismatches(held, columns, person, max_rows_total, left_out)
+            total, dropping, mismatches = _mismatches(
+                held, columns, person, max_rows_total, left_out
+            )
             findings += mismatches
-            counted = None if problems else int(held.count(domain, (), (), None))
+            if not problems:
+                counted = _counted(held, domain, dropping) if dropping else total
             if total and counted == 0:
                 findings.append(NO_ROW)
             if counted:
@@ -167,53 +172,119 @@ def _mismatches(
     cap: Cap | None,
     max_rows_total: int | None,
     left_out: Collection[str],
-) -> tuple[int, list[Mismatch]]:
-    """The number of rows, and what is not as declared in them, their lines and each column."""
+) -> tuple[int, set[str], list[Mismatch]]:
+    """The number of rows, and what is not as declared in them, their lines and each column.
+
+    Beside them, the columns that have an entry without a cell.
+    """
     findings: list[Mismatch] = []
+    dropping: set[str] = set()
     with reader.snapshot() as snapshot:
         (total,) = snapshot.read((), lambda rows: _row(rows, "COUNT(*)"))
         if max_rows_total is not None and total > max_rows_total:
             findings.append(_bound(total, max_rows_total))
         if isinstance(reader.engine, LineFindings):
             findings += reader.engine.line_findings(list(columns))
-        for name, attribute in columns.items():
-            findings += snapshot.read((name,), partial(_column, name, attribute, name in left_out))
+        for first in range(0, len(columns), COLUMNS_AT_ONCE):
+            some = list(columns)[first : first + COLUMNS_AT_ONCE]
+            facts = snapshot.read(some, partial(_facts, {name: columns[name] for name in some}))
+            for name, each in zip(some, facts, strict=True):
+                attribute = columns[name]
+                if each.dropped:
+                    dropping.add(name)
+                strange: list[tuple[str, int]] = []
+                if each.undeclared:
+                    strange = snapshot.read((name,), partial(_strange_entries, name, attribute))
+                rule = snapshot.rules.get(name, Cleaning())
+                findings += _column(name, attribute, name in left_out, each, strange, rule)
         for name, level in _levels_in_data(reader, columns):
             work = partial(_level, name, columns[name], level)
             findings += snapshot.read((name, level.name), work)
         if cap is not None:
             findings += snapshot.read((cap.column,), partial(_persons, cap))
-    return total, findings
+    return total, dropping, findings
 
 
-def _column(name: str, attribute: Attribute, left_out: bool, rows: Rows) -> list[Mismatch]:
+def _counted(reader: Reader, domain: Domain, dropping: Collection[str]) -> int:
+    """Of the rows, those whose entries all have a cell; only columns that drop some are read."""
+    some = [
+        name
+        for name in domain.names
+        if any(column in dropping for column, _ in columns_of(domain.project([name])))
+    ]
+    return int(reader.count(domain.project(some), (), (), None))
+
+
+class ColumnFacts(NamedTuple):
+    """Numbers of rows by what a column says in them, and the cells that are there."""
+
+    missing: int
+    filled: int
+    unreadable: int
+    undeclared: int
+    below: int
+    above: int
+    dropped: int
+    cells: list[int | None]
+
+
+def _facts(columns: Mapping[str, Attribute], rows: Rows) -> list[ColumnFacts]:
+    """What is to be known of each of some columns, from one reading of them."""
+    expressions, cells = [], []
+    for place, (name, attribute) in enumerate(columns.items()):
+        cell = rows.cell(name, attribute, f"l{place}")
+        column, (below, above) = cell.entry, _outside(attribute, f"{cell.alias}_n")
+        expressions += [
+            f"COUNT(*) FILTER ({column} IS NULL)",
+            f"COUNT({column})",
+            f"COUNT(*) FILTER ({cell.alias}_r IS NULL AND {column} IS NOT NULL)",
+            f"COUNT(*) FILTER ({cell.match} IS NULL AND {column} IS NOT NULL)",
+            f"COUNT(*) FILTER ({below})",
+            f"COUNT(*) FILTER ({above})",
+            f"COUNT(*) FILTER ({cell.cell} IS NULL)",
+            f"LIST(DISTINCT {cell.cell})",
+        ]
+        cells.append(cell)
+    (told,) = rows.run(f"SELECT {', '.join(expressions)} FROM {rows.entries(cells)}").fetchall()
+    width = len(ColumnFacts._fields)
+    parts = (told[start : start + width] for start in range(0, len(told), width))
+    return [ColumnFacts._make([*numbers, there or []]) for *numbers, there in parts]
+
+
+def _strange_entries(name: str, attribute: Attribute, rows: Rows) -> list[tuple[str, int]]:
+    """Undeclared entries of a column and how often each is there, the most frequent ones first."""
+    cell = rows.cell(name, attribute, "l")
+    entry = f"CAST({rows.column(name)} AS VARCHAR)"
+    where = f"WHERE {cell.match} IS NULL AND {cell.entry} IS NOT NULL"
+    top: list[tuple[str, int]] = rows.run(
+        f"SELECT {entry} AS entry, COUNT(*) AS n FROM {rows.entries([cell])} {where} "
+        f"GROUP BY entry ORDER BY n DESC, entry LIMIT {MENDED_ENTRIES}"
+    ).fetchall()
+    return top
+
+
+def _column(
+    name: str,
+    attribute: Attribute,
+    left_out: bool,
+    facts: ColumnFacts,
+    strange: list[tuple[str, int]],
+    rule: Cleaning,
+) -> list[Mismatch]:
     """What is undeclared, missing, out of range or absent in a column."""
-    raw, cell = rows.column(name), rows.cell(name, attribute, "l")
-    column = cell.entry
-    missing, filled, unreadable, undeclared = _row(
-        rows,
-        f"COUNT(*) FILTER ({column} IS NULL), COUNT({column}), "
-        f"COUNT(*) FILTER ({cell.alias}_r IS NULL AND {column} IS NOT NULL), "
-        f"COUNT(*) FILTER ({cell.match} IS NULL AND {column} IS NOT NULL)",
-        cell,
-    )
     findings = []
-    if filled and unreadable == filled:
+    if facts.filled and facts.unreadable == facts.filled:
         text = f"no entry can be read as the declared values are ({attribute.some_values()})"
         findings.append(Mismatch(name, "type", "error", text))
-    if undeclared:
-        level, text = _undeclared(attribute, undeclared, left_out)
-        entry = f"CAST({raw} AS VARCHAR)"
-        where = f"WHERE {cell.match} IS NULL AND {column} IS NOT NULL"
-        top = rows.run(
-            f"SELECT {entry} AS entry, COUNT(*) AS n FROM {rows.entries([cell])} {where} "
-            f"GROUP BY entry ORDER BY n DESC, entry LIMIT {MENDED_ENTRIES}"
-        ).fetchall()
-        findings.append(Mismatch(name, "undeclared", level, text, tuple(top[:COMMON_ENTRIES])))
-        findings += mends(name, attribute, rows.rules.get(name, Cleaning()), top)
-    if missing:
-        findings.append(_missing(name, attribute, missing, filled))
-    return findings + _range(rows, name, attribute, cell) + _absent(rows, name, attribute, cell)
+    if facts.undeclared:
+        level, text = _undeclared(attribute, facts.undeclared, left_out)
+        common = tuple(strange[:COMMON_ENTRIES])
+        findings.append(Mismatch(name, "undeclared", level, text, common))
+        findings += mends(name, attribute, rule, strange)
+    if facts.missing:
+        findings.append(_missing(name, attribute, facts.missing, facts.filled))
+    findings += _range(name, attribute, facts)
+    return findings + _absent(name, attribute, facts)
 
 
 def _undeclared(attribute: Attribute, number: int, left_out: bool) -> tuple[Severity, str]:
@@ -238,31 +309,38 @@ def _missing(name: str, attribute: Attribute, missing: int, filled: int) -> Mism
     return Mismatch(name, "missing", "warning" if filled else "error", text)
 
 
-def _range(rows: Rows, name: str, attribute: Attribute, cell: CellSql) -> list[Mismatch]:
-    """Numbers outside the declared ones; those that clipping does not keep are undeclared too."""
+def _ends(attribute: Attribute) -> tuple[Any, Any]:
+    """The least and the largest of the declared numbers."""
+    if attribute.edges is not None:
+        return attribute.edges[0], attribute.edges[-1]
     values = [value for value in attribute.declared if value is not None]
+    return min(values), max(values)
+
+
+def _outside(attribute: Attribute, number: str) -> tuple[str, str]:
+    """Whether a number is below or above all declared ones, in SQL."""
     if not attribute.is_numeric:
+        return "FALSE", "FALSE"
+    low, high = _ends(attribute)
+    above = ">" if attribute.edges is None else ">="
+    return f"{number} < {double(low)}", f"{number} {above} {double(high)}"
+
+
+def _range(name: str, attribute: Attribute, facts: ColumnFacts) -> list[Mismatch]:
+    """Numbers outside the declared ones; those that clipping does not keep are undeclared too."""
+    if not facts.below and not facts.above:
         return []
-    low = min(values) if attribute.edges is None else attribute.edges[0]
-    high = max(values) if attribute.edges is None else attribute.edges[-1]
-    number = f"{cell.alias}_n"
-    top = f"{number} > {double(high)}" if attribute.edges is None else f"{number} >= {double(high)}"
-    below, above = _row(
-        rows, f"COUNT(*) FILTER ({number} < {double(low)}), COUNT(*) FILTER ({top})", cell
-    )
-    if not below and not above:
-        return []
-    sides = [(below, "below", low), (above, "above", high)]
+    low, high = _ends(attribute)
+    sides = [(facts.below, "below", low), (facts.above, "above", high)]
     known = [f"{number:,} {side} {end}" for number, side, end in sides if math.isfinite(end)]
     text = " and ".join(known).replace(" ", " numbers ", 1)
     clipped = " are clipped" if attribute.unknown == "clip" else ""
     return [Mismatch(name, "range", "note", text + clipped)]
 
 
-def _absent(rows: Rows, name: str, attribute: Attribute, cell: CellSql) -> list[Mismatch]:
+def _absent(name: str, attribute: Attribute, facts: ColumnFacts) -> list[Mismatch]:
     """Declared values that no row has; no fault, but often a typing error."""
-    cells = rows.run(f"SELECT DISTINCT {cell.cell} FROM {rows.entries([cell])}").fetchall()
-    absent = sorted(set(range(attribute.size)) - {index for (index,) in cells})
+    absent = sorted(set(range(attribute.size)) - set(facts.cells))
     if not absent:
         return []
     labels = name_list(attribute.label(i) for i in absent)

@@ -11,7 +11,7 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.errors import RefusedError
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget, NoiseKind
+from psephos.kernel.budget import Budget, Currency, NoiseKind
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace, Noise
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
@@ -70,13 +70,16 @@ def noise_for(query: Query, spend: Budget, unit: Unit, stability: int) -> tuple[
     """
     each = unit.per_distance(spend, stability)
     delta = sensitivity(query, NoiseKind.paid_in(spend.currency).norm)  # for norm 2, its square
-    laws: dict[Fraction, Noise] = {}
-    for weight in {block.weight for block in query.blocks}:
-        if spend.currency == "epsilon":
-            laws[weight] = DiscreteLaplace(delta / (weight * each))
-        else:
-            laws[weight] = DiscreteGaussian(delta / (2 * weight * each))
+    weights = {block.weight for block in query.blocks}
+    laws = {weight: noise_law(delta / weight, each, spend.currency) for weight in weights}
     return tuple([laws[block.weight] for block in query.blocks])
+
+
+def noise_law(delta: Fraction, each: Fraction, currency: Currency) -> Noise:
+    """The noise for numbers of this sensitivity, for rho its square, at a spend per distance."""
+    if currency == "epsilon":
+        return DiscreteLaplace(delta / each)
+    return DiscreteGaussian(delta / (2 * each))
 
 
 def request_fingerprint(lineage: tuple[str, ...], query: Query, spend: Budget) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from operator import add
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
@@ -26,12 +28,13 @@ from psephos.kernel import gate, sensitivity
 from psephos.kernel.budget import Budget
 from psephos.kernel.closed_handle import CELLS_LIMIT, ClosedHandle
 from psephos.kernel.lineage import Node
-from psephos.kernel.measurement import Measurement, noise_for, request_fingerprint
+from psephos.kernel.measurement import Measurement, noise_for, noise_law, request_fingerprint
 from psephos.kernel.noise import Noise
 from psephos.kernel.parts.handle import ProtectedParts
 from psephos.kernel.query import Query
 from psephos.kernel.scores import PARTITIONS, SCORES, PrivateSearch, Score, UndercountedQueries
 from psephos.kernel.source import Cells, Conjunct, Grouped, Names, Persons
+from psephos.kernel.value_counts import value_queries
 from psephos.kernel.vault import Vault
 from psephos.matrix import Identity, Kron, Matrix, Partition, Sparse, is_total, total
 from psephos.matrix.combine import compose
@@ -275,6 +278,39 @@ class ProtectedVector(ClosedHandle):
     def noisy_count(self, *, spend: Budget, key: str | None = None) -> Measurement:
         """The sum of the vector, with noise."""
         return self.measure(total(self.size), spend=spend, key=key)
+
+    def count_values(
+        self, attributes: ArrayLike, *, spend: Budget, key: str | None = None
+    ) -> Array:
+        """Noisy counts of every value of some attributes, by their numbers in rising order.
+
+        Privacy: a row moves as many counts by one as there are attributes, so Δ₁ = Δ₂² = their
+        number; noise is added as by `measure` (tests/kernel/test_value_counts.py).
+
+        >>> import numpy as np
+        >>> import psephos as ps
+        >>> options = {"unit": ps.add_remove_row(), "budget": ps.rho("1000"), "seed": 0}
+        >>> table = ps.simulate(np.array([10, 20, 30, 40]), ps.Domain.of(a=2, b=2), **options)
+        >>> table.vectorise().count_values([0, 1], spend=ps.rho("1000"))
+        array([30, 70, 40, 60])
+        """
+        if self._maps:
+            raise RefusedError("values are those of a table's own cells; count before a transform")
+        queries, number = value_queries(attributes, self._domain)
+        spend, price = self._vault.priced(spend, "noise")
+        each = self._vault.unit.per_distance(spend, self._node.stability)
+        law = noise_law(Fraction(number), each, spend.currency)
+        name = gate.fingerprint(queries.attributes, queries.values)
+
+        def draw() -> Array:
+            true = self._vault.conjunctions(self._domain.names, queries, name, self._keep)
+            return sensitivity.exactly(add, true, self._vault.draws.noise(law, true.size))
+
+        mark = gate.fingerprint("count values", self._node.path, name, spend)
+        _, values = self._vault.request(self._node, mark, price, key, "count values", draw)
+        if values.shape != (len(queries),):
+            raise RefusedError(f"what is stored is not {len(queries):,} counts of values")
+        return values
 
     def choose(self, score: Score, *, spend: Budget, key: str | None = None) -> int:
         """The number of a candidate that scores high, at a cost of `spend` in epsilon.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
@@ -322,6 +323,63 @@ class _Group:
         after = np.maximum.reduceat(scores, self.firsts, axis=0) % most
         options[self.attributes] = after
         open_[self.clause] = rest + (after[self.attribute] != self.option[:, None])
+
+
+def with_free_cells(
+    drawn: DrawnQueries, record: Array, free: Array, sizes: Sequence[int] | Array, worth: Fraction
+) -> Array:
+    """Copies of a record with free cells, of which each copy has its own, wherever these do.
+
+    An attribute keeps the record's cell if that satisfies over `worth` drawn queries more than the
+    free ones, on the average of all copies. What was drawn is a sample: a query that was drawn once
+    among many is more likely noise than one that records undercount.
+
+    Args:
+        drawn: the drawn queries
+        record: the answer to them
+        free: the cells that a record would have were nothing drawn, a row for each copy
+        sizes: of the attributes
+        worth: in drawn queries
+
+    >>> drawn = DrawnQueries(Conjunctions([[0], [0], [1]], [[1], [1], [1]]), [False] * 3)
+    >>> free = np.array([[0, 0, 4], [0, 0, 3]])
+    >>> with_free_cells(drawn, np.array([1, 1, 0]), free, (2, 2, 5), Fraction(1)).tolist()
+    [[1, 0, 4], [1, 0, 3]]
+    """
+    problem = _Clauses.of(drawn, np.asarray(sizes))
+    copies = np.array(free, dtype=np.int32)
+    if not problem.axes.size:
+        return copies
+    codes = np.concatenate(problem.options)
+    firsts = np.cumsum([0, *map(len, problem.options)])
+    axis = problem.axes[problem.attribute]
+    code = codes[firsts[problem.attribute] + problem.option - 1]
+    wrong = np.repeat((record[axis] != code)[:, None], len(copies), axis=1)
+    wrong_if_free = (copies[:, axis] != code).T
+    starts = np.flatnonzero(np.diff(problem.clause, prepend=-1))
+    open_ = np.add.reduceat(wrong, starts, axis=0, dtype=np.int64)
+    groups = [np.isin(problem.attribute, some).nonzero()[0] for some in _colours(problem)]
+    kept = np.ones(problem.axes.size, dtype=bool)
+    for most in (0, worth):  # first what is worth nothing
+        changed = True
+        while changed:
+            changed = False
+            for literals in groups:  # whose attributes share no clause
+                clause, attribute = problem.clause[literals], problem.attribute[literals]
+                rest = open_[clause] - wrong[literals]
+                gains = wrong_if_free[literals].astype(np.int64) - wrong[literals]
+                gains = ((rest == 0) * gains).sum(axis=1) * problem.weights[clause]
+                loss = np.bincount(attribute, gains, minlength=kept.size).astype(np.int64)
+                some = np.bincount(attribute, minlength=kept.size) > 0
+                freed = some & kept & (loss <= int(most * len(copies)))
+                if freed.any():
+                    changed = True
+                    kept &= ~freed
+                    moved = literals[freed[attribute]]
+                    wrong[moved] = wrong_if_free[moved]
+                    open_[clause] = rest + wrong[literals]
+    copies[:, problem.axes[kept]] = record[problem.axes[kept]]
+    return copies
 
 
 def _soft(bits: int) -> Array:

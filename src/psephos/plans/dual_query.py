@@ -1,8 +1,9 @@
 """DualQuery: a game between queries and records (Gaboardi et al. 2014, Algorithm 1).
 
 In every round the query player draws s queries that the records so far undercount, privately, and
-the data player answers with a record that satisfies as many of them as it can find. The records are
-the estimate: each stands for an equal share of the rows. No vector of cells is needed, nor a table
+the data player answers with a record that satisfies as many of them as it can find, in copies that
+differ in what the drawn queries do not decide (psephos.plans.free_values). The records are the
+estimate: each stands for an equal share of the rows. No vector of cells is needed, nor a table
 of counts: only the queries' counts, which stay in the kernel.
 
 **What it costs.** A draw of round t spends (t - 1)·u in epsilon, u being twice the learning rate η
@@ -11,6 +12,8 @@ randomness and is free. T rounds of s draws together book, as exponential mechan
 
     ρ = s u² (1² + … + (T - 1)²) / 8 = s u² (T - 1) T (2T - 1) / 48.
 
+Noisy counts of all values, before the first round, are a tenth of the whole. Copies of a record
+cost nothing: they enter the kernel's sums as so many records, at a rate that is smaller by as much.
 The paper's own Theorem 4.1 prices the same game at (4ηT √(2sT ln(1/δ))/n, δ), several times more.
 
 **What it is worth.** Theorem 4.2 promises an error α only for far more rounds than are played here,
@@ -23,10 +26,10 @@ benchmarks/README.md). T follows: sT³ ≈ 6ρn²/η².
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.random import Generator
@@ -42,6 +45,15 @@ from psephos.plans.best_response import (
     DrawnQueries,
     LocalSearch,
     SolverImproved,
+    with_free_cells,
+)
+from psephos.plans.free_values import (
+    COUNTS_SHARE,
+    CheapPolicy,
+    FreePolicy,
+    ValueShares,
+    counts_pay,
+    free_cells,
 )
 from psephos.plans.registry import plan
 from psephos.plans.session import PlanVector
@@ -52,9 +64,11 @@ DRAWS_A_ROUND, LEARNING_RATE = 50, Fraction(5, 2)
 FEWEST_ROUNDS, MOST_GAME_ROUNDS = 5, 1000
 MOST_GAME_DRAWS, MOST_GAME_QUERIES = 1000, 500_000
 ROOT_SCALE = 1 << 40
-FreePolicy = Literal["earlier", "uniform", "first"]
-ANY_VALUE = 0.05
-"""How often free attributes get any value, so that none is forgotten."""
+MOST_COPIES, RECORD_CODES, MOST_RECORD_CODES = 64, 1 << 24, 1 << 28
+"""Records of a round, and the codes of all records of a game, which a bundle holds: by default,
+and at most."""
+DRAWS_OF_WORTH = 100
+"""A value is kept for one drawn query in so many, and for more than one in any case."""
 OUTLINE_DELTA = "1e-6"
 """At which a game's epsilon is told to people."""
 
@@ -121,12 +135,7 @@ class GameParameters:
                     "follows from them"
                 )
             return cls(rows, rounds, draws, unit, max_rows)
-        if budget.currency != "rho":
-            raise BudgetError(
-                f"DualQuery is paid in rho, got {budget}: hundreds of rounds add up to a large "
-                'epsilon and to a small rho; take ps.epsilon_delta("1", "1e-6"), in a release file '
-                "[budget] epsilon and delta, and a ledger in rho"
-            )
+        _check_rho(budget)
         if rounds is not None and unit is not None and draws is None:
             draws = int(48 * budget.amount / (unit**2 * _squares(rounds)))
             if draws < 1:
@@ -191,6 +200,15 @@ class GameParameters:
         )
 
 
+def _check_rho(budget: Budget) -> None:
+    if budget.currency != "rho":
+        raise BudgetError(
+            f"DualQuery is paid in rho, got {budget}: hundreds of rounds add up to a large "
+            'epsilon and to a small rho; take ps.epsilon_delta("1", "1e-6"), in a release file '
+            "[budget] epsilon and delta, and a ledger in rho"
+        )
+
+
 def _squares(rounds: int) -> int:
     """Six times 1² + … + (T - 1)²."""
     return (rounds - 1) * rounds * (2 * rounds - 1)
@@ -225,25 +243,33 @@ def _root_below(square: Fraction) -> Fraction:
     return Fraction(math.isqrt(int(square * scale * scale)), scale)
 
 
-def game_outline(budget: Budget, unit: Unit, options: Mapping[str, Any]) -> str:
-    """How a game will be played, and what it costs by either accounting."""
+def game_outline(workload: Workload, budget: Budget, unit: Unit, options: Mapping[str, Any]) -> str:
+    """What is counted, how a game will be played, and what it costs by either accounting."""
     if options.get("rows") is None:
         return ""
     names = ("rounds", "draws", "learning_rate")
     given = {name: options[name] for name in names if options.get(name) is not None}
-    rows = int(options["rows"])
-    game = GameParameters.solved(rows, budget=budget, max_rows=unit.max_rows, **given)
-    eps = float(game.at_delta(OUTLINE_DELTA).amount)
+    attributes = attributes_of(workload)
+    counting, game = _priced(
+        int(options["rows"]), budget, unit, options.get("free"), len(attributes), **given
+    )
+    spent = game.rho if counting is None else game.rho + counting
+    eps = float(spent.at_delta(OUTLINE_DELTA).amount)
     paper = game.by_theorem(OUTLINE_DELTA)
+    first = last = ""
+    if counting is not None:
+        share = f"{float(COUNTS_SHARE):.0%}".replace("%", " %")
+        first = f"noisy counts of the values of {len(attributes):,} attributes for {share}, then "
+        last = " for the rounds alone"
     return (
-        f"{game}: epsilon {eps:.3g} at delta {OUTLINE_DELTA} by zCDP, where the paper's Theorem "
-        f"4.1 has {paper:.3g}"
+        f"{first}{game}: epsilon {eps:.3g} at delta {OUTLINE_DELTA} by zCDP, where the paper's "
+        f"Theorem 4.1 has {paper:.3g}{last}"
     )
 
 
 @plan(
     "DualQuery",
-    signature="I:(SQ BR)",
+    signature="SM LM I:(SQ BR)",
     reference="Gaboardi et al. 2014",
     adaptive=True,
     most_cells=None,
@@ -260,6 +286,7 @@ def dual_query(
     draws: int | None = None,
     learning_rate: str | None = None,
     free: FreePolicy | None = None,
+    copies: int | None = None,
     response: BestResponse | None = None,
 ) -> Estimate:
     """Tables of very many attributes, of which few records tell the frequent combinations.
@@ -273,10 +300,13 @@ def dual_query(
         rounds: T, worked out from the budget where it is not given
         draws: s, 50 or more where it is not given, by what the budget allows
         learning_rate: η, text such as "2.5"
-        free: what attributes get that no drawn query names: what they have in an "earlier" record
-            (and once in a while any value), "uniform" values, or the "first"; left out, "earlier"
-            where most attributes are named in a round, else "first": tables of so many attributes
-            are mostly zeros
+        free: what attributes get that drawn queries do not decide: values "drawn" by noisy counts
+            of them, for which a tenth of the budget is spent; what they have in an "earlier" record
+            (and once in a while any value); "uniform" values; or the "first". Left out, it is
+            "drawn" where so much buys counts within a quarter of all rows; else "earlier" where
+            most attributes are named in a round, and "first" where few are: tables of so many
+            attributes are mostly zeros
+        copies: records of each round, which differ in drawn values; up to 64 if left out
         response: how a record is searched for; local search by default
     """
     if rows is None:
@@ -285,50 +315,99 @@ def dual_query(
             "or in ps.synthesize, rows = ... in ps.plans.run"
         )
     whole = int(rows) if isinstance(rows, float) and rows == int(rows) else rows
-    parameters = GameParameters.solved(
-        whole,
-        budget=budget,
-        rounds=rounds,
-        draws=draws,
-        learning_rate=learning_rate,
-        max_rows=vector.unit.max_rows,
-    )
-    game_queries = queries_of(workload, queries, vector.public_random("queries"))
-    if free is None:
-        few = len(vector.domain) <= game_queries.ways * parameters.draws
-        free = "earlier" if few else "first"
-    if free not in get_args(FreePolicy):
+    whole = checked_whole(whole, "rows", 1)
+    if free not in (None, *get_args(FreePolicy)):
         raise WorkloadError(f"free is one of {name_list(list(get_args(FreePolicy)))}, got {free!r}")
-    vector.expect(parameters.rounds - 1)
-    game = vector.play(game_queries, parameters.rows)
+    game_queries = queries_of(workload, queries, vector.public_random("queries"))
+    attributes = np.array(attributes_of(game_queries if queries is game_queries else workload))
+    given = {"rounds": rounds, "draws": draws, "learning_rate": learning_rate}
+    counting, parameters = _priced(whole, budget, vector.unit, free, attributes.size, **given)
+    rounds, draws, width = parameters.rounds, parameters.draws, len(vector.domain)
+    copies = _copies(copies, rounds * width)
     generator, sizes = vector.public_random("records"), np.array(vector.domain.shape)
+    few = width <= game_queries.ways * draws
+    policy: CheapPolicy
+    if free is None or free == "drawn":
+        policy = "uniform" if counting is not None and few else "earlier" if few else "first"
+    else:
+        policy = free
+    vector.expect(rounds if counting is not None else rounds - 1)
+    shares = None
+    if counting is not None:
+        counts = vector.count_values(attributes, spend=counting)
+        shares = ValueShares.of(attributes, sizes[attributes], counts, whole)
+    game = vector.play(game_queries, whole)
 
-    drawn = vector.public_random("round 1").integers(2 * len(game_queries), size=parameters.draws)
-    for round_ in range(2, parameters.rounds + 2):
-        cells = free_cells(free, game.records, generator)
-        search = SolverImproved(LocalSearch(free=cells)) if response is None else response
-        record = search(drawn_queries(game_queries, drawn), sizes, generator)
-        if round_ > parameters.rounds:
-            break
-        drawn = game.draw(record, parameters.draws, spend=parameters.spend(round_))
-    records = np.stack([*game.records, record])
+    def answer(drawn: DrawnQueries) -> Array:
+        """The records of a round."""
+        if shares is None:
+            cells = free_cells(policy, game.records if policy == "earlier" else (), generator)
+            search = SolverImproved(LocalSearch(free=cells)) if response is None else response
+            return search(drawn, sizes, generator)[None]
+        record = (SolverImproved() if response is None else response)(drawn, sizes, generator)
+        free_records = shares.records(copies, sizes, policy, generator)
+        return with_free_cells(drawn, record, free_records, sizes, least_worth(draws))
+
+    numbers = vector.public_random("round 1").integers(2 * len(game_queries), size=draws)
+    for round_ in range(2, rounds + 1):
+        records = answer(drawn_queries(game_queries, numbers))
+        numbers = game.draw(records, draws, spend=parameters.spend(round_))
+    records = np.concatenate([game.records, answer(drawn_queries(game_queries, numbers))])
     return RecordEstimate(vector.domain, records, float(whole), vector.simulation)
 
 
-def free_cells(
-    free: FreePolicy, records: Sequence[Array], generator: Generator
-) -> Array | Literal["uniform", "first"]:
-    """What attributes get that no drawn query names, in the next record.
+def _priced(
+    rows: int,
+    budget: Budget,
+    unit: Unit,
+    free: FreePolicy | None,
+    attributes: int,
+    **given: Any,
+) -> tuple[Budget | None, GameParameters]:
+    """What counts of values are paid with, None where there are none, and the game for the rest."""
+    _check_rho(budget)
+    if free != "drawn" and (free is not None or not counts_pay(budget, unit, attributes, rows)):
+        return None, GameParameters.solved(rows, budget=budget, max_rows=unit.max_rows, **given)
+    counting = budget * COUNTS_SHARE
+    playing = budget - counting
+    try:
+        game = GameParameters.solved(rows, budget=playing, max_rows=unit.max_rows, **given)
+    except BudgetError as error:
+        raise BudgetError(
+            f'{error}. Of {budget} {counting} is for counts of values; free = "earlier" does '
+            "without them"
+        ) from None
+    return counting, game
 
-    Records come to have the frequent values of attributes, so that an earlier one is a better guess
-    than any value: on KDD99 the largest error is a fifth smaller so, on others as large. Where
-    hardly any attribute is named in a round, records would only be copies of each other.
+
+def _copies(copies: int | None, codes: int) -> int:
+    """How many records a round has, in a game of so many codes with one record a round."""
+    if copies is None:
+        return max(1, min(MOST_COPIES, RECORD_CODES // codes))
+    most = max(1, min(MOST_COPIES, MOST_RECORD_CODES // codes))
+    if checked_whole(copies, "copies", 1) > most:
+        raise WorkloadError(
+            f"copies is at most {most} for so many rounds and attributes, got {copies:,}"
+        )
+    return copies
+
+
+def least_worth(draws: int) -> Fraction:
+    """How many drawn queries a value has to satisfy to count for more than chance.
+
+    >>> least_worth(50), least_worth(500)
+    (Fraction(1, 2), Fraction(1, 1))
     """
-    if free != "earlier":
-        return free
-    if not records or generator.random() < ANY_VALUE:
-        return "uniform"
-    return records[int(generator.integers(len(records)))]
+    return min(Fraction(draws, DRAWS_OF_WORTH), Fraction(1))
+
+
+def attributes_of(queries: Workload | Conjunctions) -> list[int]:
+    """The attributes that queries name, by their numbers."""
+    if isinstance(queries, Conjunctions):
+        named = np.unique(queries.attributes)
+        return [int(axis) for axis in named if axis >= 0]
+    kinds = (queries.kron(i).active for i in range(len(queries.products)))
+    return sorted({axis for active in kinds for axis, _ in active})
 
 
 def drawn_queries(queries: Conjunctions, numbers: Array) -> DrawnQueries:

@@ -29,8 +29,8 @@ from psephos.workload.workload import Workload
 
 Body = Callable[..., Estimate]
 """A plan's body: of a PlanVector, a workload and a budget, with options by name."""
-Outline = Callable[[Budget, Unit, Mapping[str, Any]], str]
-"""Words on a plan's steps, from budget, unit and options."""
+Outline = Callable[[Workload, Budget, Unit, Mapping[str, Any]], str]
+"""Words on a plan's steps, from workload, budget, unit and options."""
 _PLANS: dict[str, NamedPlan] = {}
 PLANS: Mapping[str, NamedPlan] = MappingProxyType(_PLANS)
 """All plans by their names, those of users included."""

@@ -43,7 +43,7 @@ TOTAL_SHARE = "1/20"
 UNSPENT = Fraction(1, 2**20)
 """What a plan may leave of its budget: shares that are roots are rounded down to a fraction."""
 
-RequestKind = Literal["measure", "choose", "partition", "draw"]
+RequestKind = Literal["measure", "choose", "partition", "draw", "count"]
 PRIVATE_SEARCHES: dict[str, Any] = {kind.__name__: kind for kind in (*SCORES, *PARTITIONS)}
 """Private searches by their names."""
 
@@ -92,6 +92,9 @@ def question_of(written: bytes) -> tuple[Any, ...]:
     if whole and question[0] == "measure" and len(question) == 3 and type(question[1]) is Query:
         return tuple(question)
     if whole and question[0] in ("choose", "partition") and question[1] in PRIVATE_SEARCHES:
+        return tuple(question)
+    counted = whole and question[0] == "count" and type(question[1]) is np.ndarray
+    if counted and len(question) == 3 and question[1].dtype == np.int32:
         return tuple(question)
     kinds = [str, np.ndarray, int, int]
     drawn = whole and question[0] == "draw" and [type(part) for part in question[1:-1]] == kinds
@@ -155,17 +158,24 @@ class Session:
             raise self._strange()
         return PRIVATE_SEARCHES[name](*parts)
 
-    def settled_record(
-        self, queries: str, record: Array, rows: int, draws: int, spend: Budget
+    def settled_records(
+        self, queries: str, records: Array, rows: int, draws: int, spend: Budget
     ) -> Array:
-        """The record that this step adds to a game of queries, in the same way."""
+        """The records that this step adds to a game of queries, in the same way."""
         if self.transcript is None:
-            return record
-        parts = self._settled(("draw", queries, record, rows, draws), spend)
+            return records
+        parts = self._settled(("draw", queries, records, rows, draws), spend)
         _, earlier, settled, *numbers = parts
-        if earlier != queries or numbers != [rows, draws] or settled.shape != record.shape:
+        if earlier != queries or numbers != [rows, draws] or settled.shape != records.shape:
             raise self._strange()
         return np.asarray(settled)
+
+    def check_counted(self, attributes: Array, spend: Budget) -> None:
+        """Refuse to count the values of other attributes than an earlier run wrote down."""
+        if self.transcript is None:
+            return
+        if not np.array_equal(self._settled(("count", attributes), spend)[1], attributes):
+            raise self._strange()
 
     def _settled(self, question: tuple[Any, ...], spend: Budget) -> tuple[Any, ...]:
         if self.transcript is None:
@@ -235,6 +245,16 @@ class PlanVector:
         self._note("measure", spend, price, result)
         return result
 
+    def count_values(self, attributes: Array, *, spend: Budget) -> Array:
+        """Noisy counts of every value of some attributes, by their numbers in rising order."""
+        price = self._session.price(spend, "noise")
+        key = self._session.next_key(price)
+        axes = np.asarray(attributes).astype(np.int32)
+        self._session.check_counted(axes, spend)
+        result = self._vector.count_values(axes, spend=spend, key=key)
+        self._note("count", spend, price, result)
+        return result
+
     def choose(self, score: Score, *, spend: Budget) -> int:
         """The number of a candidate that scores high."""
         price = self._session.price(spend, type(score).mechanism)
@@ -280,7 +300,7 @@ class PlanVector:
         kind: RequestKind,
         spend: Budget,
         price: Budget,
-        result: Measurement | Partition | int,
+        result: Measurement | Partition | int | Array,
     ) -> None:
         self._session.requests.append(PlanRequest(kind, spend, result, price))
 
@@ -290,9 +310,9 @@ class PlanVector:
 
 
 class QueryGame:
-    """Rounds of draws from queries; each record is written down before the draw that it decides.
+    """Rounds of draws from queries; records are written down before the draw that they decide.
 
-    A question holds the newest record alone and names the queries by their hash: with a million
+    A question holds the newest records alone and names the queries by their hash: with a million
     queries and hundreds of rounds, a bundle could not hold more.
     """
 
@@ -301,21 +321,25 @@ class QueryGame:
     ) -> None:
         self._vector, self._session, self._queries, self._rows = vector, session, queries, rows
         self._hash = gate.fingerprint(queries.attributes, queries.values)
-        self._records: list[Array] = []
+        self._records = np.zeros((0, len(vector.domain)), dtype=np.int32)
 
     @property
-    def records(self) -> list[Array]:
+    def records(self) -> Array:
         """The records so far, as they were written down."""
-        return list(self._records)
+        return self._records
 
-    def draw(self, record: Array, draws: int, *, spend: Budget) -> Array:
-        """Numbers of queries that the records with this one undercount; see the kernel's text."""
+    def draw(self, newest: Array, draws: int, *, spend: Budget) -> Array:
+        """Numbers of queries that records undercount with these, as many in every round.
+
+        Several records of a round are one answer, each for an equal share: the kernel's text holds
+        with the number of all records in place of that of rounds, and so does the price.
+        """
         price = self._session.price(spend, UndercountedQueries.mechanism, draws)
         key = self._session.next_key(price)
-        newest = np.asarray(record).astype(np.int32)
-        settled = self._session.settled_record(self._hash, newest, self._rows, draws, spend)
-        self._records.append(settled)
-        game = UndercountedQueries(self._queries, np.stack(self._records), self._rows, draws)
+        some = np.atleast_2d(newest).astype(np.int32)
+        some = self._session.settled_records(self._hash, some, self._rows, draws, spend)
+        self._records = np.concatenate([self._records, some])
+        game = UndercountedQueries(self._queries, self._records, self._rows, draws)
         result = self._vector.draw_queries(game, spend=spend, key=key)
         self._session.requests.append(PlanRequest("draw", spend, result, price))
         return result

@@ -65,9 +65,9 @@ class ReleaseMethod:
     def outline(self, job: Job) -> str:
         """What is known of the plan's steps beforehand, in words; empty if nothing is."""
         tell = None if self.plan is None else self.plan.outline
-        return (
-            "" if tell is None or job.budget is None else tell(job.budget, job.unit, self.options)
-        )
+        if tell is None or job.budget is None:
+            return ""
+        return tell(job.workload, job.budget, job.unit, self.options)
 
     @property
     def adaptive(self) -> bool:

@@ -32,6 +32,7 @@ REQUEST_WORDS = {
     "choose": "the choice of a query",
     "partition": "groups of cells",
     "draw": "numbers of queries that records undercount",
+    "count": "noisy counts of single values",
 }
 
 
@@ -111,6 +112,8 @@ def _spending(
         spread = answers = "–"
         if request.kind == "measure":
             answers, spread = f"{len(request.values):,}", _spread(next(measurements))
+        elif request.kind == "count":
+            answers = f"{len(request.values):,}"
         words = f"{step + 1}. {REQUEST_WORDS[request.kind]}"
         rows.append([words, answers, spread, f"{share * 100:.3g} %"])
     heads = ["Request", "Noisy numbers", "Standard deviation of the noise, in rows"]

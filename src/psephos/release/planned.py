@@ -119,7 +119,7 @@ class PlannedRequest:
     @property
     def mechanism(self) -> Mechanism:
         """By which it is priced."""
-        if self.kind == "measure":
+        if self.kind in ("measure", "count"):
             return "noise"
         if self.kind == "draw":
             return UndercountedQueries.mechanism

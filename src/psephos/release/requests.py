@@ -385,7 +385,7 @@ class PlannedRequestShape(JsonShape):
     simulation: bool
     edition: str
     key: str
-    kind: Literal["measure", "choose", "partition", "draw"]
+    kind: Literal["measure", "choose", "partition", "draw", "count"]
     answers: Annotated[int, Field(ge=1, le=10**9)]
     spend: AmountShape
 

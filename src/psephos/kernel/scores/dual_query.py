@@ -84,7 +84,7 @@ class UndercountedQueries:
             raise RefusedError("the attributes have over 2^31 values in all; declare bins")
         if type(queries) is not Conjunctions:
             raise RefusedError(f"queries are Conjunctions, got {type(queries).__name__}")
-        given = _whole(queries.attributes), _whole(queries.values)
+        given = whole_copy(queries.attributes), whole_copy(queries.values)
         if earlier is not None and earlier.sizes == domain.shape and _same(earlier, given):
             conjunctions = earlier.conjunctions
         else:
@@ -92,7 +92,7 @@ class UndercountedQueries:
             conjunctions.check(domain)
         if not 1 <= len(conjunctions) <= MOST_DRAWN_FROM:
             raise RefusedError(f"1 to {MOST_DRAWN_FROM:,} queries, got {len(conjunctions):,}")
-        records, sizes = _whole(self.records), np.array(domain.shape)
+        records, sizes = whole_copy(self.records), np.array(domain.shape)
         if records.ndim != 2 or records.shape[1] != sizes.size or not len(records):
             raise ShapeError(
                 f"records are rows of {sizes.size:,} cell codes, one for each round so far, got an "
@@ -176,7 +176,7 @@ def _same(earlier: RecordTally, given: tuple[Array, Array]) -> bool:
     return all(map(np.array_equal, known, given))
 
 
-def _whole(given: Any) -> Array:
+def whole_copy(given: Any) -> Array:
     """A copy of whole numbers, and no subclass; each array is read once."""
     try:  # a view can show more than there is memory for
         copy = np.array([] if type(given) is np.ndarray and given.nbytes >= 1 << 33 else given)
