@@ -15,6 +15,7 @@ from psephos.errors import PsephosError, ReleaseError, TooLargeError, Unsupporte
 from psephos.infer.consistency import check_programme
 from psephos.infer.intervals import Widths
 from psephos.infer.least_squares import block_answers
+from psephos.inverse.shifted import takes_steps
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
@@ -53,6 +54,8 @@ simulations are bounded in all."""
 SECONDS_PER_CELL = {"entropy": 4e-6, "least squares": 4e-5}
 RANGE_SECONDS = 7.0
 """What entropy steps towards many ranges take, more or less, however many cells there are."""
+STEPS_OF_EACH = 15
+"""How many times as long least squares takes where each of its steps is solved in steps."""
 SECONDS_PER_ROUNDED_CELL, MOST_ROUNDING_SECONDS = 8e-6, 60.0
 """What a published cell costs, by the estimate that is rounded, and its bounded rounding."""
 SECONDS_PER_GROUPED_CELL = {"entropy": 1.5e-5, "least squares": 4e-5}
@@ -495,7 +498,11 @@ def published_seconds(
         each = (min(n * SECONDS_PER_ROUNDED_GROUP_CELL, MOST_ROUNDING_SECONDS) for n in sizes)
         return seconds + (sum(each) if rounded else 0.0)
     cells = job.workload.domain.size
-    seconds = cells * SECONDS_PER_CELL[PublishedRule.of(job).method]
+    method = PublishedRule.of(job).method
+    seconds = cells * SECONDS_PER_CELL[method]
+    krons = [job.workload.kron(i) for i in range(len(job.workload.products))]
+    if method == "least squares" and takes_steps(krons, job.workload.domain.shape):
+        seconds *= STEPS_OF_EACH
     if many_ranges(job.workload):
         seconds = max(seconds, RANGE_SECONDS)
     if rounded:
