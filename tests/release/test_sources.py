@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from contextlib import contextmanager
 
 import duckdb
@@ -204,16 +205,16 @@ def test_a_release_whose_connection_is_lost_is_charged_once_and_resumed(tmp_path
     create_ledger(job)
     assert check_release(job).ok
     ledger = ps.Ledger.open(job.ledger)
-    # In the fast reading and in the safe one, of the count.
-    lost = Lost(losses=2, due=lambda: bool(ledger.history()))
+    # In every reading: one that ends early may lose its connection, too, and nobody sees it.
+    lost = Lost(losses=math.inf, due=lambda: bool(ledger.history()))
     monkeypatch.setattr(row_cache, "MOST_BYTES", 0)  # nothing is left of the check's reading
     monkeypatch.setattr(registry, "OPENERS", [lambda data: lost])
     with pytest.raises(ps.SourceError, match="could not be counted") as caught:
         release(job)
-    assert lost.losses == 0
     assert "secret" not in str(caught.value)
     spent = ledger.spent()
     assert len(ledger.history()) == 1
+    lost.losses = 0
     release(job)
     assert verify(job.bundle).ok
     assert ps.Ledger.open(job.ledger).spent() == spent
