@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -392,11 +393,20 @@ def test_steps_go_on_while_least_squares_is_better(monkeypatch):
     assert maximum_entropy(fitted(Query.of([(BLOCKS[0], 1)]), [9] * 12), TABLES).steps == 6
 
 
-def many_ranges(seed: int) -> tuple[LeastSquares, ps.Workload, np.ndarray]:
-    """Prefixes of two pairs of attributes, of rows in a few cells, and their least squares."""
+@cache
+def two_pairs() -> tuple[ps.Workload, ps.Strategy]:
+    """Prefixes of two pairs of attributes, and what is measured for them."""
     domain = ps.Domain.of(a=16, b=9, c=7)
     products = [ps.product(a=ps.prefix(), b=ps.prefix()), ps.product(a=ps.prefix(), c=ps.prefix())]
-    workload, rng = ps.Workload(domain, products), np.random.default_rng(5)
+    workload = ps.Workload(domain, products)
+    return workload, ps.select.hdmm(workload, restarts=1)
+
+
+@cache
+def many_ranges(seed: int) -> tuple[LeastSquares, ps.Workload, np.ndarray]:
+    """Rows in a few cells, and their least squares."""
+    (workload, strategy), rng = two_pairs(), np.random.default_rng(5)
+    domain = workload.domain
     counts = np.zeros(domain.size, dtype=np.int64)
     counts[rng.choice(domain.size, 40, replace=False)] = rng.multinomial(
         4000, rng.dirichlet(np.ones(40))
@@ -405,7 +415,6 @@ def many_ranges(seed: int) -> tuple[LeastSquares, ps.Workload, np.ndarray]:
     data = ps.simulate(
         counts.reshape(domain.shape), domain, unit=ps.add_remove_row(), budget=spend, seed=seed
     )
-    strategy = ps.select.hdmm(workload, restarts=1)
     return least_squares(data.vectorise().measure(strategy.query, spend=spend)), workload, counts
 
 
