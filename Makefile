@@ -20,7 +20,11 @@ check: .venv/ready ## format, lint, types
 test: check ## checks, then all fast tests and every example in the docs
 	CI=true OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-all: check ## slow suites too
+.venv/spark: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[spark]"
+	touch .venv/spark
+
+test-all: check .venv/spark ## slow suites too
 	CI=thorough OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 docs: .venv/docs ## the documentation site, build/docs/index.html; no warning, no broken link
