@@ -269,17 +269,18 @@ class _FactorsOfSums:
     def of(cls, tree: TableTree) -> _FactorsOfSums | None:
         """None where there is nothing to do but to sum, or marginals are not small."""
         axes = [tuple(i for i, f in enumerate(block) if not is_total(f)) for block in tree.blocks]
-        places = {kept: place for place, kept in enumerate(dict.fromkeys(axes))}
+        places = {table: place for place, table in enumerate(dict.fromkeys(axes))}
         factors = []
-        for kept, block in zip(axes, tree.blocks, strict=True):
-            plain = all(isinstance(block[i], Identity) for i in kept)
-            factors.append((places[kept], None if plain else Kron(tuple(block[i] for i in kept))))
+        for table, block in zip(axes, tree.blocks, strict=True):
+            plain = all(isinstance(block[i], Identity) for i in table)
+            product = None if plain else Kron(tuple(block[i] for i in table))
+            factors.append((places[table], product))
         worked = sum(factor.shape[1] for _, factor in factors if factor is not None)
         if tree.whole or not 0 < worked <= SMALL_SUMS * tree.cells:
             return None
         blocks = [
-            tuple(Identity(n) if i in kept else Ones(1, n) for i, n in enumerate(tree.shape))
-            for kept in places
+            tuple(Identity(n) if i in table else Ones(1, n) for i, n in enumerate(tree.shape))
+            for table in places
         ]
         return cls(TableTree(tree.shape, tree.order, tuple(blocks)), tuple(factors))
 
