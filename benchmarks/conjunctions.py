@@ -73,7 +73,7 @@ def as_table(sizes: list[int], rows: int, number: int) -> Result:
     frame = pa.table({f"a{i}": column for i, column in enumerate(columns)})
     some = Conjunctions.sampled(domain, ways=3, number=number, seed=1)
     costs = timed(
-        lambda: as_source(frame), lambda source: source.conjunctions(domain, some, (), None)
+        lambda: as_source(frame), lambda source: source.take(domain, None).conjunctions(some, ())
     )
     return (rows, number, *costs)
 
@@ -97,7 +97,7 @@ def sparse(rows: int, columns: int, number: int) -> Result:
     domain = Domain.binary(columns)
     some = Conjunctions.sampled(domain, ways=3, number=number, seed=1, positive=True)
     costs = timed(
-        lambda: BitMatrix.of(matrix), lambda bits: bits.conjunctions(domain, some, (), None)
+        lambda: BitMatrix.of(matrix), lambda bits: bits.take(domain, None).conjunctions(some, ())
     )
     return (rows, number, *costs)
 
@@ -124,7 +124,7 @@ def blocks(rows: int, columns: int, number: int) -> Result:
     print(f"domain, admission, sample: {time.process_time() - start:.1f} s CPU", file=sys.stderr)
     packing, counting = timed(
         lambda: BitMatrix.of_blocks(some_columns(), (rows, columns)),
-        lambda bits: bits.conjunctions(domain, some, (), None),
+        lambda bits: bits.take(domain, None).conjunctions(some, ()),
     )
     return rows, number, packing - making, counting
 

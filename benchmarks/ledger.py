@@ -19,11 +19,11 @@ from typing import Any
 
 from benchmarks.measure import table
 from psephos.kernel.budget import epsilon
-from psephos.kernel.ledger import Ledger
+from psephos.kernel.ledger import Charge, Ledger
 from psephos.kernel.unit import add_remove_row
 
 COST = epsilon("1/1000000")
-WORDS: dict[str, Any] = {"label": "benchmark", "schema": "s"}
+WORDS: dict[str, Any] = {"label": "benchmark", "schema": "s", "snapshot": "rows"}
 VALUES = bytes(8 * 1000)
 
 
@@ -37,14 +37,14 @@ def rate(call: Callable[[], Any], seconds: float = 3.0) -> float:
 
 
 def request(ledger: Ledger, key: str | None = None) -> None:
-    asked = ledger._charge(key, "f", COST, COST, **WORDS)
+    asked = ledger._charge(Charge(key, "f", COST, **WORDS))
     if asked.values is None:
         asked._store(VALUES)
 
 
 def charge_for(path: Path, seconds: float) -> None:
     ledger = Ledger.open(path)
-    rate(lambda: ledger._charge(None, "f", COST, COST, **WORDS), seconds)
+    rate(lambda: ledger._charge(Charge(None, "f", COST, **WORDS)), seconds)
 
 
 def together(ledger: Ledger, processes: int, seconds: float = 3.0) -> float:
@@ -65,11 +65,11 @@ def large(folder: Path, cells: int = 10**7) -> list[str]:
     ledger = Ledger.create(
         folder / "large.ledger", dataset="bench", unit=add_remove_row(), budget=epsilon("1")
     )
-    asked, data = ledger._charge("k", "f", COST, COST, **WORDS), bytes(8 * cells)
+    asked, data = ledger._charge(Charge("k", "f", COST, **WORDS)), bytes(8 * cells)
     begin = time.perf_counter()
     asked._store(data)
     stored = time.perf_counter()
-    ledger._charge("k", "f", COST, COST, **WORDS)
+    ledger._charge(Charge("k", "f", COST, **WORDS))
     read = time.perf_counter()
     return [f"store {cells:.0e} values; replay", f"{stored - begin:.2f} s; {read - stored:.2f} s"]
 
@@ -87,7 +87,7 @@ def main(folder: Path) -> None:
 
         rows = [["write 8 kB and sync, no ledger", f"{rate(synced):.0f} /s"]]
     for name, call in {
-        "charge": lambda: ledger._charge(None, "f", COST, COST, **WORDS),
+        "charge": lambda: ledger._charge(Charge(None, "f", COST, **WORDS)),
         "charge and store 8 kB": lambda: request(ledger),
         "replay": lambda: request(ledger, "known"),
         "remaining": ledger.remaining,

@@ -21,7 +21,8 @@ from psephos.kernel.lineage import Node
 from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.query import Block
-from psephos.kernel.source import Cells
+from psephos.kernel.snapshot import Snapshot
+from psephos.kernel.source import CellCounts
 from psephos.kernel.unit import Cap
 from psephos.kernel.vault import Draws, Vault
 from psephos.matrix import Kron
@@ -34,10 +35,10 @@ NAMES |= {"Commuting": "subspaces", "IterativeForm": "iterative"}
 class Read:
     """A table that has been read: counts cost no time."""
 
-    def count(
-        self, domain: ps.Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
-    ) -> np.ndarray:
-        return np.full([domain[name].size for name in attributes], 100)
+    row_abilities: frozenset[str] = frozenset()
+
+    def take(self, domain: ps.Domain, cap: Cap | None, folder: object = None) -> CellCounts:
+        return CellCounts(domain, np.full(domain.size, 100))
 
 
 def line(n: int, queries: ps.QuerySet) -> ps.Workload:
@@ -79,7 +80,7 @@ def measured(strategy: ps.Strategy) -> str:
     """Measure and reconstruct once, noise and all; the name of the form that was used."""
     budget = ps.epsilon(1) if strategy.noise == "laplace" else ps.rho(1)
     domain = strategy.domain
-    vault = Vault(Read(), domain, PlayMoney(UNIT, budget), Draws())
+    vault = Vault(Snapshot(Read(), domain, None), domain, PlayMoney(UNIT, budget), Draws())
     vector = ProtectedTable(domain, vault, Node("root")).vectorise()
     estimate = ps.infer.least_squares([vector.measure(strategy.query, spend=budget)])
     form = estimate.form.inner if isinstance(estimate.form, MergedForm) else estimate.form

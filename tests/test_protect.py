@@ -94,6 +94,7 @@ def test_parallel_parts_cost_their_maximum_in_the_ledger(tmp_path, people):
 
 
 def test_forked_children_pay_for_their_parts(tmp_path, people):
+    """They have the rows of their parent: the part that all three measure pays three times."""
     ledger = ledger_at(tmp_path / "l", epsilon("100"))
     parts = protect(people, DOMAIN, ledger=ledger).split("sex")
     parts["F"].noisy_count(spend=epsilon("5"))
@@ -103,7 +104,19 @@ def test_forked_children_pay_for_their_parts(tmp_path, people):
             parts["M"].noisy_count(spend=epsilon("5"))
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
-    assert ledger.spent() == epsilon("20")
+    assert ledger.spent() == epsilon("15")
+
+
+def test_forked_children_without_rows_have_parts_of_their_own(tmp_path, people):
+    ledger = ledger_at(tmp_path / "l", epsilon("100"))
+    parts = protect(people, DOMAIN, ledger=ledger).split("sex")
+    for name in "FMF":
+        child = os.fork()
+        if child == 0:
+            parts[name].noisy_count(spend=epsilon("5"))
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    assert ledger.spent() == epsilon("15")
 
 
 def test_threads_on_one_part_pay_each(tmp_path, people):
@@ -220,7 +233,7 @@ def test_two_kernels_never_draw_equal_noise(tmp_path, people):
 def test_a_fork_does_not_share_noise(tmp_path, people):
     ledger = ledger_at(tmp_path / "l")
     data = protect(people, DOMAIN, ledger=ledger)
-    data._vault.counts(DOMAIN.names, ())
+    data._vault.tables([DOMAIN.names], ())
     read, end = os.pipe()
     child = os.fork()
     if child == 0:

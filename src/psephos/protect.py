@@ -11,7 +11,8 @@ import numpy as np
 import psephos.engines as engines
 from psephos.domain.domain import Domain, checked_edition
 from psephos.engines import CheckReport, as_source
-from psephos.errors import BudgetError, DomainError
+from psephos.engines.columns import columns_of
+from psephos.errors import BudgetError, DomainError, SourceError
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
@@ -19,14 +20,23 @@ from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.simulate import counted, simulation
+from psephos.kernel.snapshot import Snapshot
 from psephos.kernel.unit import Unit
 from psephos.kernel.vault import Vault
 
 
 def protect(
-    source: Any, domain: Domain, *, ledger: Ledger | str | os.PathLike[str], edition: str = ""
+    source: Any,
+    domain: Domain,
+    *,
+    ledger: Ledger | str | os.PathLike[str],
+    edition: str = "",
+    folder: str | os.PathLike[str] | None = None,
 ) -> ProtectedTable:
     """A handle to sensitive data; every look at it is charged to the ledger.
+
+    The rows are taken once, when something is first drawn from them: all that is asked of the
+    handle is asked of that one table, whatever becomes of the source.
 
     Args:
         source: a path to a CSV or Parquet file, a folder or glob of Parquet files, the URL of a
@@ -39,9 +49,13 @@ def protect(
             path never mints a fresh budget
         edition: which state of the data this is, such as "2025"; what was measured on different
             editions is never combined, and all of them share the ledger's budget
+        folder: where the rows are kept, as numbers of cells in files without a name, if not in
+            memory; a folder that is the owner's alone
     """
     _check_domain(domain)
     edition = checked_edition(edition)
+    if folder is not None and not os.path.isdir(folder):
+        raise SourceError("the folder for the rows is not there; make it first")
     schema: Domain = gate.admit(domain, "domain")
     if isinstance(ledger, Ledger):
         ledger.verify()  # it knows how far it had come when it was opened
@@ -50,8 +64,26 @@ def protect(
     book.verify()
     table = as_source(source)
     table.check_schema(schema, book.unit.cap)
-    vault = Vault(table, schema, book, Draws())
+    vault = Vault(Snapshot(table, schema, book.unit.cap, folder), schema, book, Draws())
     return ProtectedTable(schema, vault, Node(root_name(vault.schema, edition)))
+
+
+def protect_again(table: ProtectedTable, domain: Domain, *, edition: str = "") -> ProtectedTable:
+    """A second handle to the rows of a first, under a domain of the same columns.
+
+    Some columns may be merged there, or in another order: the rows are the same, taken once.
+    """
+    schema: Domain = gate.admit(domain, "domain")
+    vault = table._vault
+    if vault.domain != schema:
+        same = set(columns_of(vault.domain)) == set(columns_of(schema))
+        if not same or "row_cells" not in vault.row_abilities:
+            raise DomainError("the rows of a handle are looked at under domains of their columns")
+        rows = vault
+        vault = rows.over(
+            schema, lambda: rows.table().over(schema), row_abilities=rows.row_abilities
+        )
+    return ProtectedTable(schema, vault, Node(root_name(vault.schema, checked_edition(edition))))
 
 
 def check(

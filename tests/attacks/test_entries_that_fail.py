@@ -20,7 +20,7 @@ import psephos as ps
 from psephos import matrix as mx
 from psephos.domain.attribute import Attribute
 from psephos.engines import as_source
-from psephos.engines.duckdb.row_cache import RowCache
+from psephos.engines.duckdb import reader
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.unit import Cap
 
@@ -155,13 +155,12 @@ def test_a_failure_tells_nothing_of_what_was_counted(tmp_path, monkeypatch):
     path = file_of(pa.array(["F", "secret"] * 1234), tmp_path)
     source = as_source(path)
 
-    def fails(self, tables, keep):
+    def fails(rows, domain):
         counts = np.array([1234, 1234])
         raise MemoryError(f"secret {counts}")
 
     failures = []
-    source.count(WORDS, ("a",), (), None)
-    monkeypatch.setattr(RowCache, "counts", fails)
+    monkeypatch.setattr(reader, "_cell_counts", fails)
     for spoil in (lambda: None, path.unlink):
         spoil()
         with pytest.raises(SourceError) as caught:

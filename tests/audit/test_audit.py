@@ -19,9 +19,9 @@ from psephos.audit import runs as draws
 from psephos.audit.audit import CAVEAT, AttackResult, AuditReport, audit
 from psephos.audit.runs import SPENDS, check_choices, check_draws, check_partitions
 from psephos.errors import BudgetError
-from psephos.kernel import measurement, noise, vault
+from psephos.kernel import ledger, measurement, noise, storage, vault
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.lineage import Node, count
+from psephos.kernel.lineage import Node, rise
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
 from psephos.kernel.scores import noisy_intervals, whole_partitions
 from psephos.kernel.unit import Unit, add_remove_row
@@ -111,23 +111,27 @@ def forget_distance(monkeypatch):
     monkeypatch.setattr(Unit, "distance", property(lambda self: 1))
 
 
+def change_rise(monkeypatch, changed):
+    for module in (ledger, storage):
+        monkeypatch.setattr(module, "rise", changed)
+
+
 def refund_charges(monkeypatch):
-    true = Node.rises
+    def cheap(amount, branches, totals):
+        by, changed = rise(amount, branches, totals)
+        return by / 2, changed
 
-    def cheap(self, amount):
-        *below, root = true(self, amount)
-        return [*below, root._replace(by=root.by / 2)]
-
-    monkeypatch.setattr(Node, "rises", cheap)
+    change_rise(monkeypatch, cheap)
 
 
 def forget_parts(monkeypatch):
     """What was spent on a part before is not added to what is spent on it now."""
 
-    def forget(rises, kind):
-        count([rise for rise in rises if rise.node.kind == "split"], kind)
+    def forget(amount, branches, totals):
+        parts = {branch.part for branch in branches}
+        return rise(amount, branches, {k: v for k, v in totals.items() if k not in parts})
 
-    monkeypatch.setattr(vault, "count", forget)
+    change_rise(monkeypatch, forget)
 
 
 RULES = [

@@ -13,6 +13,7 @@ from psephos.cli.app import app, main
 from psephos.cli.render import search_words
 from psephos.cli.terminal import SparseLines
 from psephos.kernel.budget import epsilon
+from psephos.kernel.ledger import Charge
 from psephos.release import run as release_run
 from psephos.release.preflight import open_ledger
 from psephos.release.request import Job
@@ -96,7 +97,9 @@ def test_the_budget_lists_charges_as_people_name_them(folder):
         assert run("release", folder).exit_code == 0
     ledger = open_ledger(Job.read(folder))
     tiny = epsilon("1/100")
-    other = ledger._charge("another key", "f", tiny, tiny, label="by hand", schema="s")
+    other = ledger._charge(
+        Charge("another key", "f", tiny, label="by hand", schema="s", snapshot="rows")
+    )
     other._store(b"1")
     lines = run("budget", folder).stdout.splitlines()
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]

@@ -33,8 +33,9 @@ from psephos.engines import (
     in_one_state,
     register,
     registry,
+    row_store,
 )
-from psephos.engines.duckdb import reader, row_cache
+from psephos.engines.duckdb import reader
 from psephos.engines.protocol import NativeRelation
 from psephos.errors import DomainError, ShapeError, SourceError, WorkloadError
 from psephos.kernel.source import Conjunct
@@ -275,18 +276,17 @@ def requests(draw):
 
 @every_engine
 @settings(max_examples=12)
-@given(rows=tables(), request=requests())
-def test_all_engines_count_as_the_rules_say(kind, folder, rows, request):
+@given(rows=tables(), request=requests(), limit=st.sampled_from([0, 2**14]))
+def test_all_engines_count_as_the_rules_say(kind, folder, rows, request, limit):
     source = as_source((ENGINES | SERVICES)[kind](arrow(rows), folder))
-    for _ in range(3):
-        np.testing.assert_array_equal(
-            source.count(DOMAIN, *request), slow_count(DOMAIN, in_text(rows), *request)
-        )
-    names, *others = request
-    if names:
-        counts = source.count(DOMAIN, *request).reshape(-1)
-        cells = source.row_cells(DOMAIN, names, *others)
-        np.testing.assert_array_equal(np.bincount(cells, minlength=counts.size), counts)
+    names, keep, cap = request
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "GROUP_LIMIT", limit)  # rows are kept, or added up
+        table = source.take(DOMAIN, cap)
+    (counts,) = table.counts([names], keep)
+    np.testing.assert_array_equal(counts, slow_count(DOMAIN, in_text(rows), *request))
+    cells = table.row_cells(names, keep)
+    np.testing.assert_array_equal(np.bincount(cells, minlength=counts.size), counts.reshape(-1))
 
 
 @st.composite
@@ -320,15 +320,13 @@ def test_conjunctions_are_entries_of_the_counts(kind, folder, rows, request, con
     _, keep, cap = request
     engine = (ENGINES | SERVICES)[kind](arrow(rows), folder)
     expected = from_tables(as_source(engine), conjunctions, keep, cap)
-    source = as_source(engine)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_cache, "TABLE_COST", cost)  # by tables, or as bits
-        for size in (1 << 28, 0):  # rows that are kept, or read each time
-            patch.setattr(row_cache, "MOST_BYTES", size)
-            counts = as_source(engine).conjunctions(DOMAIN, conjunctions, keep, cap)
+        patch.setattr(row_store, "TABLE_COST", cost)  # by tables, or as bits
+        for limit in (0, 2**14):  # rows that are kept, or added up
+            patch.setattr(reader, "GROUP_LIMIT", limit)
+            counts = as_source(engine).take(DOMAIN, cap).conjunctions(conjunctions, keep)
             assert counts.tolist() == expected
             assert counts.dtype == np.int64
-        assert source.conjunctions(DOMAIN, conjunctions, keep, cap).tolist() == expected
 
 
 ROWS = list(
@@ -401,12 +399,12 @@ def test_wrong_columns_are_refused_before_counting(kind, folder):
         source.count(DOMAIN, (), (), Cap("id", 1))
     conjunctions = Conjunctions([[2]], [[1]])
     with pytest.raises(DomainError, match="no column 'id'"):
-        source.conjunctions(DOMAIN, conjunctions, (), Cap("id", 1))
-    with pytest.raises(WorkloadError, match="beyond the 1"):
-        source.conjunctions(DOMAIN.project(["age"]), conjunctions, (), None)
-    with pytest.raises(ShapeError, match="a mask over"):
-        source.conjunctions(DOMAIN, conjunctions, (Conjunct(("age",), [True]),), None)
+        source.take(DOMAIN, Cap("id", 1))
     assert getattr(engine, "snapshots", 0) == before
+    with pytest.raises(WorkloadError, match="beyond the 1"):
+        source.take(DOMAIN.project(["age"]), None).conjunctions(conjunctions, ())
+    with pytest.raises(ShapeError, match="a mask over"):
+        source.count(DOMAIN, ("age",), (Conjunct(("age",), [True]),), None)
 
 
 @every_engine
@@ -488,26 +486,13 @@ def test_in_one_state_all_counts_are_of_the_same_rows_or_refused(kind, folder):
 # what a minimal engine shows of the seam -----------------------------------------------------
 
 
-def test_rows_without_a_version_are_never_kept():
-    for version, reads in ((None, 4), (7, 2)):
-        engine = Minimal(arrow(ROWS), version)
-        source = as_source(engine)
-        for _ in range(4):
-            source.count(DOMAIN, ("age",), (), None)
-        assert engine.snapshots == reads
-        assert bool(source._caches) == (version is not None)
-
-
-def test_another_version_is_read_anew_and_none_lets_go_of_the_rows():
-    engine = Minimal(arrow(ROWS), version=1)
-    source = as_source(engine)
-    for _ in range(3):
-        assert source.count(DOMAIN, (), (), None) == 10
-    engine.table, engine.rows_version = arrow(ROWS[4:6]), 2
-    assert source.count(DOMAIN, (), (), None) == 2
-    engine.rows_version = None
-    assert source.count(DOMAIN, (), (), None) == 2
-    assert source._caches == {}
+def test_a_table_is_read_once_for_all_its_counts():
+    engine = Minimal(arrow(ROWS))
+    table = as_source(engine).take(DOMAIN, None)
+    engine.table = arrow(ROWS[4:6])
+    for _ in range(4):
+        assert table.counts([()], ())[0] == 10
+    assert engine.snapshots == 1
 
 
 def test_only_needed_columns_are_read():
@@ -624,13 +609,6 @@ def test_the_words_of_an_engine_that_fails_reach_the_owner_alone(where):
         source.count(DOMAIN, ("age",), (), None)
     assert caught.value.__cause__ is caught.value.__context__ is None
     assert "secret" not in str(caught.value)
-    with pytest.raises(SourceError, match="could not be counted") as caught:
-        source.conjunctions(DOMAIN, Conjunctions([[2]], [[1]]), (), None)
-    assert caught.value.__cause__ is caught.value.__context__ is None
-    assert "secret" not in str(caught.value)
-    with pytest.raises(SourceError, match="could not be counted") as caught:
-        source.row_cells(DOMAIN, ("age",), (), None)
-    assert caught.value.__cause__ is caught.value.__context__ is None
     with (
         pytest.raises(SourceError, match="could not be counted") as caught,
         in_one_state(source) as held,

@@ -15,7 +15,7 @@ from psephos.domain.domain import Domain
 from psephos.engines import BitMatrix, as_engine, as_source, bit_matrix, check
 from psephos.errors import BudgetError, DomainError, PsephosError, ShapeError, SourceError
 from psephos.kernel.simulate import counted
-from psephos.kernel.source import Conjunct, Grouped
+from psephos.kernel.source import CellCounts, Conjunct, group_sizes
 from psephos.kernel.unit import Cap
 
 COLUMNS = 10
@@ -67,12 +67,12 @@ def sources(matrix):
     few=st.booleans(),
 )
 def test_a_matrix_counts_as_a_table(matrix, tables, keep, few):
-    expected = as_table(matrix).counts(DOMAIN, tables, keep, None)
+    expected = as_table(matrix).take(DOMAIN, None).counts(tables, keep)
     with pytest.MonkeyPatch.context() as patch:
         if few:
             patch.setattr(bit_matrix, "CELLS_AT_ONCE", 2)
         for source in sources(matrix):
-            counts = source.counts(DOMAIN, tables, keep, None)
+            counts = source.take(DOMAIN, None).counts(tables, keep)
             assert [c.shape for c in counts] == [c.shape for c in expected]
             for ours, theirs in zip(counts, expected, strict=True):
                 np.testing.assert_array_equal(ours, theirs)
@@ -83,9 +83,9 @@ def test_a_matrix_counts_as_a_table(matrix, tables, keep, few):
 @given(matrix=matrices(), keep=keeps(), seed=st.integers(0, 99))
 def test_conjunctions_of_a_matrix_are_those_of_a_table(matrix, keep, seed):
     some = Conjunctions.sampled(DOMAIN, ways=3, number=30, seed=seed)
-    expected = as_table(matrix).conjunctions(DOMAIN, some, keep, None).tolist()
+    expected = as_table(matrix).take(DOMAIN, None).conjunctions(some, keep).tolist()
     for source in sources(matrix):
-        assert source.conjunctions(DOMAIN, some, keep, None).tolist() == expected
+        assert source.take(DOMAIN, None).conjunctions(some, keep).tolist() == expected
 
 
 def test_truth_values_and_small_numbers():
@@ -137,7 +137,7 @@ def test_a_schema_that_does_not_fit_is_refused_before_a_charge(tmp_path):
     some = Conjunctions([[0]], [[1]])
     for call in (
         lambda: source.count(Domain.binary(2), (), (), Cap("who", 1)),
-        lambda: source.conjunctions(Domain.binary(2), some, (), Cap("who", 1)),
+        lambda: source.take(Domain.binary(2), Cap("who", 1)).conjunctions(some, ()),
     ):
         with pytest.raises(DomainError, match="no column 'who'"):
             call()
@@ -175,20 +175,24 @@ def test_nothing_of_the_rows_is_shown():
         assert "1,234" not in str(caught.value)
 
 
-def test_what_fails_is_told_without_its_words(monkeypatch):
-    source, domain = as_source(np.zeros((1234, 2))), Domain.binary(2)
+def test_what_fails_is_told_without_its_words(tmp_path, monkeypatch):
+    domain = Domain.binary(2)
+    ps.Ledger.create(tmp_path / "l", dataset="d", unit=ps.add_remove_row(), budget=ps.epsilon(9))
+    table = ps.protect(np.zeros((1234, 2)), domain, ledger=tmp_path / "l")
 
     def fails(*_):
-        raise MemoryError("no room for 1234 rows")
+        raise ValueError("no room for 1234 rows")
 
     monkeypatch.setattr(PackedRows, "counts", fails)
     for call in (
-        lambda: source.count(domain, ("x0",), (), None),
-        lambda: source.conjunctions(domain, Conjunctions([[0]], [[1]]), (), None),
+        lambda: table.keep("x0").vectorise().measure(ps.matrix.Identity(2), spend=ps.epsilon(1)),
+        lambda: table.vectorise().count_values([0], spend=ps.epsilon(1)),
     ):
-        with pytest.raises(SourceError, match="could not be counted") as caught:
+        with pytest.raises(SourceError, match="nothing was shown") as caught:
             call()
+        assert "1234" not in str(caught.value)
         assert caught.value.__cause__ is caught.value.__context__ is None
+    source = as_source(np.zeros((1234, 2)))
     assert not [name for name in dir(source) if not name.startswith("_") and "rows" in name]
 
 
@@ -220,9 +224,9 @@ def test_counts_that_are_given_have_conjunctions_too():
     cells = np.arange(18)
     some = Conjunctions.of(domain, [{"a": 1, "n": 2}, {"b": 0}, {"a": 0, "b": 1, "n": 0}])
     keep = (Conjunct(("b",), [True, False, True]),)
-    counts = counted(cells, domain).conjunctions(domain, some, keep, None)
+    counts = counted(cells, domain).take(domain, None).conjunctions(some, keep)
     array = cells.reshape(domain.shape)
     assert counts.tolist() == [array[1, ::2, 2].sum(), array[:, 0].sum(), 0]
     sizes = np.array([0, 1, 1, 5, 2, 0])  # of the six groups of a and b, cut at 2
-    grouped = Grouped(lambda: sizes, 2)
-    assert grouped.conjunctions(domain, some, (), None).tolist() == [2, 2, 0]
+    grouped = CellCounts(domain, group_sizes(sizes, 2))
+    assert grouped.conjunctions(some, ()).tolist() == [2, 2, 0]

@@ -9,8 +9,8 @@ import pytest
 
 from psephos.domain.domain import Domain
 from psephos.engines import as_source
-from psephos.engines.duckdb.row_cache import RowCache
 from psephos.engines.files import file_columns
+from psephos.engines.row_store import RowStore
 
 DOMAIN = Domain.of(a=["x"], b=300)
 ROWS = {"a": ["x", "secret"] * 1234, "b": [7] * 2468}
@@ -26,14 +26,14 @@ def values(tmp_path):
             source.count(DOMAIN, ("a",), (), None)
         yield source
         yield source.engine
-        yield source._caches
+        yield source.take(DOMAIN, None)
         with source.snapshot() as snapshot:
             yield snapshot
             yield snapshot.batches
             for safe in (False, True):
                 with snapshot.opened(["a"], safe=safe) as rows:
                     yield rows
-    yield RowCache(DOMAIN, (np.zeros(1234, np.uint8), np.full(1234, 7, np.uint16)))
+    yield RowStore(DOMAIN, (np.zeros(1234, np.uint8), np.full(1234, 7, np.uint16)))
 
 
 def test_no_value_of_the_engines_shows_what_it_holds(tmp_path):
@@ -50,7 +50,7 @@ def test_what_holds_rows_is_no_dataclass(tmp_path):
         as_source(path),
         as_source(path).engine,
         as_source(pa.table(ROWS)).engine,
-        RowCache(DOMAIN, (np.zeros(1), np.zeros(1))),
+        RowStore(DOMAIN, (np.zeros(1), np.zeros(1))),
     ):
         assert not dataclasses.is_dataclass(value)
         with pytest.raises(TypeError):
@@ -58,6 +58,6 @@ def test_what_holds_rows_is_no_dataclass(tmp_path):
 
 
 def test_shown_by_what_is_public():
-    assert repr(RowCache(DOMAIN, (np.zeros(5), np.zeros(5)))) == "RowCache(2 attributes)"
+    assert repr(RowStore(DOMAIN, (np.zeros(5), np.zeros(5)))) == "RowStore(2 attributes)"
     assert repr(as_source(pa.table(ROWS))) == "Reader(2 columns: a, b)"
     assert repr(as_source(pa.table(ROWS)).engine) == "ArrowTable(2 columns: a, b)"

@@ -307,8 +307,9 @@ def test_the_cap_goes_on_where_a_batch_ends(people, cuts):
         pa.record_batch({"i": list(range(a, b)), "who": pa.array(people[a:b], pa.string())})
         for a, b in zip([0, *ends], ends, strict=False)
     ]
-    rows = [i for (column,), _ in first_of_each(batches, 2) for i in column.tolist()]
-    assert rows == [i for i in range(len(people)) if people[: i + 1].count(people[i]) <= 2]
+    taken = [pair for batch in first_of_each(batches, 2) for pair in zip(*batch, strict=True)]
+    rows = [i for i in range(len(people)) if people[: i + 1].count(people[i]) <= 2]
+    assert taken == [(i, people[:i].count(people[i]) == 0) for i in rows]
 
 
 # columns with types of their own -------------------------------------------------------------

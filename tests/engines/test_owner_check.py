@@ -6,7 +6,7 @@ import pytest
 
 import psephos as ps
 from psephos.engines import check, owner_check
-from psephos.engines.duckdb.reader import Snapshot
+from psephos.engines.duckdb.reader import OpenState
 
 ROWS = 40
 TABLE = pa.table(
@@ -55,13 +55,13 @@ def test_what_is_told_does_not_depend_on_which_columns_are_read_together(
 def test_columns_that_drop_no_row_are_read_once(monkeypatch):
     """What is counted at last needs only those that do, and all rows count where none does."""
     reads = []
-    read = Snapshot.read
+    read = OpenState.read
 
     def noted(self, needed, work, **options):
         reads.append(tuple(needed))
         return read(self, needed, work, **options)
 
-    monkeypatch.setattr(Snapshot, "read", noted)
+    monkeypatch.setattr(OpenState, "read", noted)
     good = DOMAIN.project(["region", "flag"])
     assert check(TABLE, good).counted == ROWS
     assert reads == [(), ("region", "flag")]

@@ -4,14 +4,15 @@ import json
 import os
 import sqlite3
 from contextlib import closing
-from fractions import Fraction
 
-from psephos.kernel.budget import Budget, epsilon
-from psephos.kernel.ledger import Ledger
+from psephos.kernel.budget import epsilon
+from psephos.kernel.ledger import Charge, Ledger
+from psephos.kernel.lineage import Branch
 from psephos.kernel.storage import Record
 from psephos.kernel.unit import person
 
-WORDS = {"label": "ages", "schema": "s"}
+WORDS = {"label": "ages", "schema": "s", "snapshot": "rows"}
+WOMEN, MEN = (Branch("by sex", part) for part in ("women", "men"))
 SHM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # tests kill processes, not machines
 
 
@@ -20,9 +21,10 @@ def make(folder, budget="1", name="people.ledger"):
     return Ledger.create(folder / name, dataset="people", unit=unit, budget=epsilon(budget))
 
 
-def charge(ledger, price="1/10", key=None, fingerprint="f", booked=None):
-    paid = epsilon(price) if booked is None else Budget("epsilon", Fraction(booked))
-    return granted(ledger._charge(key, fingerprint, epsilon(price), paid, **WORDS))
+def charge(ledger, price="1/10", key=None, fingerprint="f", *branches, snapshot="rows"):
+    words = {**WORDS, "snapshot": snapshot}
+    request = Charge(key, fingerprint, epsilon(price), **words, branches=branches)
+    return granted(ledger._charge(request))
 
 
 def granted(request):

@@ -361,9 +361,10 @@ def test_a_neighbour_at_zero_is_drawn_from_like_any_other(tmp_path):
 def test_domains_of_endless_values_are_refused_before_a_charge(tmp_path):
     domain = Domain.of(sex=["F", "M"], number=range(10**12))
     options = {"unit": add_remove_row(), "budget": epsilon("1"), "seed": 0}
+    from psephos.kernel.replay import NoSource
     from psephos.kernel.simulate import simulation
 
-    table = simulation(None, domain, **options)
+    table = simulation(NoSource(), domain, **options)
     game = UndercountedQueries(Conjunctions(np.array([[0]]), np.array([[1]])), [[0, 0]], 9, 1)
     with pytest.raises(RefusedError, match="over 2\\^31 values"):
         table.vectorise().draw_queries(game, spend=epsilon("1"))

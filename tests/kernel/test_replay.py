@@ -96,9 +96,9 @@ def test_there_is_nothing_beyond_the_records(paid):
 def test_there_are_no_counts_behind_it(paid):
     vector = handle(*paid)
     with pytest.raises(ps.RefusedError, match="no data behind"):
-        vector._vault.counts(("age",), ())
+        vector._vault.tables([("age",)], ())
     with pytest.raises(ps.RefusedError, match="no data behind"):
-        vector._vault.source.row_cells(DOMAIN, ("age",), (), None)
+        vector._vault.table()
 
 
 def test_simulations_say_so():

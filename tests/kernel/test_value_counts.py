@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 import psephos as ps
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetExceededError, RefusedError, ShapeError
-from psephos.kernel import value_counts
 from psephos.kernel.budget import epsilon, rho
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
 from psephos.kernel.recorded_ledger import RecordedLedger, RequestRecord
 from psephos.kernel.replay import replayed
+from psephos.kernel.scores import conjunction_requests
+from psephos.kernel.scores.conjunction_requests import value_queries
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.unit import add_remove_row, person, substitute_row
-from psephos.kernel.value_counts import value_queries
 from psephos.protect import protect, simulate
 
 DOMAIN = Domain.of(sex=["F", "M"], smokes=["no", "yes"], region=3)
@@ -134,7 +134,7 @@ def test_strange_attributes_are_refused_before_a_charge(people, attributes, erro
 
 def test_too_many_values_are_refused_before_a_charge(people, monkeypatch):
     ledger, table = people(add_remove_row(), rho("1"))
-    monkeypatch.setattr(value_counts, "MOST_DRAWN_FROM", 4)
+    monkeypatch.setattr(conjunction_requests, "MOST_DRAWN_FROM", 4)
     assert len(table.vectorise().count_values([0, 1], spend=rho("1/4"))) == 4
     with pytest.raises(RefusedError, match="5 values are over the limit of 4"):
         table.vectorise().count_values([1, 2], spend=rho("1/4"))

@@ -12,7 +12,6 @@ import pytest
 
 import psephos as ps
 from psephos.engines import postgres as postgres_engine
-from psephos.engines.duckdb import row_cache
 from psephos.release import preflight, run
 from psephos.release.preflight import check_release, create_ledger, is_checked
 from psephos.release.request import Job
@@ -182,7 +181,6 @@ def test_a_server_that_ends_all_connections_half_way_costs_one_charge(live, monk
         store(*facts)
         run_sql(end)
 
-    monkeypatch.setattr(row_cache, "MOST_BYTES", 0)  # nothing is left of the check's reading
     monkeypatch.setattr(run, "store_request", ended)
     with pytest.raises(ps.SourceError, match="could not be counted") as caught:
         release(place)
@@ -217,7 +215,6 @@ def test_a_connection_that_dies_while_rows_come_costs_nothing_or_is_gone_on_with
         store(*facts)
         death.enter_context(deadly())
 
-    monkeypatch.setattr(row_cache, "MOST_BYTES", 0)  # nothing is left of the check's reading
     monkeypatch.setattr(run, "store_request", from_here_on)
     with death, pytest.raises(ps.SourceError, match="could not be counted") as caught:
         release(place)

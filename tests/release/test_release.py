@@ -235,7 +235,7 @@ def test_neighbours_differ_in_the_measured_numbers_only(tmp_path, monkeypatch, c
     plain = [{k: v for k, v in b.manifest.items() if k not in depends} for b in found]
     assert plain[0] == plain[1]
     charges = [b.receipt["charge"] for b in found]
-    free = {"values_hash", "time", "link"}
+    free = {"values_hash", "time", "link", "snapshot"}
     plain = [{k: v for k, v in charge.items() if k not in free} for charge in charges]
     assert plain[0] == plain[1]
 

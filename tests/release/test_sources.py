@@ -14,7 +14,6 @@ import pytest
 
 import psephos as ps
 from psephos.engines import Columns, registry
-from psephos.engines.duckdb import row_cache
 from psephos.release.preflight import check_release, create_ledger, is_checked
 from psephos.release.request import Job
 from psephos.release.run import release
@@ -207,7 +206,6 @@ def test_a_release_whose_connection_is_lost_is_charged_once_and_resumed(tmp_path
     ledger = ps.Ledger.open(job.ledger)
     # In every reading: one that ends early may lose its connection, too, and nobody sees it.
     lost = Lost(losses=math.inf, due=lambda: bool(ledger.history()))
-    monkeypatch.setattr(row_cache, "MOST_BYTES", 0)  # nothing is left of the check's reading
     monkeypatch.setattr(registry, "OPENERS", [lambda data: lost])
     with pytest.raises(ps.SourceError, match="could not be counted") as caught:
         release(job)

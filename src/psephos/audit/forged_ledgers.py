@@ -24,7 +24,7 @@ from psephos.audit.stage import (
 )
 from psephos.errors import BudgetExceededError
 from psephos.kernel.budget import epsilon
-from psephos.kernel.ledger import Ledger
+from psephos.kernel.ledger import Charge, Ledger
 from psephos.kernel.measurement import request_fingerprint
 from psephos.kernel.query import Query
 
@@ -47,7 +47,7 @@ def _advance_payment(stage: Stage) -> None:
     lineage = vector.measure(cells, spend=epsilon("1/100"), key="first").lineage
     for key, spend in (("dear", epsilon("1/2")), ("beyond all", epsilon("1000"))):
         fingerprint = request_fingerprint(lineage, Query.of(cells), spend)
-        ledger._charge(key, fingerprint, TINY, TINY, label="sly", schema="s")
+        ledger._charge(Charge(key, fingerprint, TINY, label="sly", schema="s", snapshot="none"))
         before = ledger.spent()
         try:
             vector.measure(cells, spend=spend, key=key)
@@ -62,8 +62,8 @@ def _advance_payment(stage: Stage) -> None:
 class _FreeLedger(Ledger):
     """A ledger that charges nothing."""
 
-    def _charge(self, *args: Any, **options: Any) -> Any:
-        request: Any = super()._charge(*args, **options)
+    def _charge(self, charge: Charge) -> Any:
+        request: Any = super()._charge(charge)
         return replace(request, values=None)
 
     def verify(self, **_: Any) -> None:

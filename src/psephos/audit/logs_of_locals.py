@@ -132,7 +132,8 @@ def _dataclass_tools(stage: Stage) -> None:
         for tool in tools:
             require_refusal(f"{tool.__name__} of a handle", tool, handle)
         require_refusal("replace of a handle", dataclasses.replace, handle, domain=Domain.of(x=2))
-    holders = (table, vector, table._vault, table._vault.source, table._node)
+    vault = table._vault
+    holders = (table, vector, vault, vault.snapshot, vault.table(), table._node)
     for holder in holders:
         _require_secrecy(repr(holder) + str(holder) + f"{holder}", "a repr")
 

@@ -6,7 +6,7 @@ that is neither has no cell, so its row is dropped, as everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,9 @@ import scipy.sparse as sp
 from psephos.domain.bits import PackedRows
 from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
-from psephos.engines.duckdb.reader import UNCOUNTABLE, check_masks
-from psephos.engines.duckdb.row_cache import RowCache
-from psephos.errors import DomainError, SourceError
-from psephos.kernel.source import Cells, Names
+from psephos.engines.row_store import RowStore
+from psephos.errors import DomainError
+from psephos.kernel.source import Cells, Names, check_masks
 from psephos.kernel.unit import Cap
 from psephos.values import Array
 
@@ -36,6 +35,7 @@ class BitMatrix:
     """
 
     __slots__ = ("_domain", "_packed", "_rows_given", "columns")
+    row_abilities: frozenset[str] = frozenset()
 
     def __init__(self, packed: PackedRows, rows_given: int | None = None) -> None:
         self._packed = packed
@@ -92,56 +92,58 @@ class BitMatrix:
             )
         self._domain = domain
 
+    def take(self, domain: Domain, cap: Cap | None, folder: Any = None) -> BitTable:
+        """See `psephos.kernel.source.Source`: the bits were copied when they were packed."""
+        self.check_schema(domain, cap)
+        return BitTable(domain, self._packed)
+
     def count(self, domain: Domain, attributes: Names, keep: Cells, cap: Cap | None) -> Array:
         """How many rows lie in each cell of some attributes, of those that all of `keep` allow."""
-        return self.counts(domain, [attributes], keep, cap)[0]
+        return self.take(domain, cap).counts([attributes], keep)[0]
 
-    def counts(
-        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
-    ) -> list[Array]:
-        """See `psephos.kernel.source.Source.counts`."""
-        self.check_schema(domain, cap)
-        check_masks(domain, keep)
-        axes = [[domain.axis(name) for name in names] for names in tables]
-        counts: list[Array] | None = _unless_it_fails(lambda: self._counts(axes, domain, keep))
-        if counts is None:  # told from a frame that holds no count, and without a context
-            raise SourceError(UNCOUNTABLE)
-        return counts
+    def __repr__(self) -> str:
+        return f"BitMatrix({self.columns} columns)"
 
-    def _counts(self, tables: Sequence[Sequence[int]], domain: Domain, keep: Cells) -> list[Array]:
-        rows = self._kept(domain, keep)
+
+class BitTable:
+    """The rows of a matrix over a domain; shown without what it holds."""
+
+    __slots__ = ("_domain", "_packed")
+
+    def __init__(self, domain: Domain, packed: PackedRows) -> None:
+        self._domain, self._packed = domain, packed
+
+    def counts(self, tables: Sequence[Names], keep: Cells) -> list[Array]:
+        """See `psephos.kernel.source.CellTable`."""
+        rows = self._among(keep)
         counts: list[Array] = []
         batch: list[Sequence[int]] = []
-        for axes in tables:
+        for axes in ([self._domain.axis(name) for name in names] for names in tables):
             if len(axes) > MOST_AS_CELLS or sum(2 ** len(a) for a in batch) > CELLS_AT_ONCE:
                 counts += _cell_counts(rows, batch)
                 batch = []
             if len(axes) > MOST_AS_CELLS:
-                counts.append(_table(rows, domain, axes))
+                counts.append(_table(rows, self._domain, axes))
             else:
                 batch.append(axes)
         return counts + _cell_counts(rows, batch)
 
-    def conjunctions(self, domain: Domain, q: Conjunctions, keep: Cells, cap: Cap | None) -> Array:
-        """See `psephos.kernel.source.Source.conjunctions`."""
-        self.check_schema(domain, cap)
-        check_masks(domain, keep)
-        q.check(domain)
-        counts: Array | None = _unless_it_fails(lambda: self._kept(domain, keep).counts(q))
-        if counts is None:
-            raise SourceError(UNCOUNTABLE)
-        return counts
+    def conjunctions(self, q: Conjunctions, keep: Cells) -> Array:
+        """See `psephos.kernel.source.CellTable`."""
+        q.check(self._domain)
+        return self._among(keep).counts(q)
 
-    def _kept(self, domain: Domain, keep: Cells) -> PackedRows:
+    def _among(self, keep: Cells) -> PackedRows:
         """The rows that count, of those that all of `keep` allow."""
+        check_masks(self._domain, keep)
         rows = self._packed
         for conjunct in keep:
-            columns, _ = rows.columns([domain.axis(name) for name in conjunct.names])
+            columns, _ = rows.columns([self._domain.axis(name) for name in conjunct.names])
             rows = rows.among(conjunct.mask[tuple(columns)])
         return rows
 
     def __repr__(self) -> str:
-        return f"BitMatrix({self.columns} columns)"
+        return f"BitTable({self._packed.attributes} columns)"
 
 
 def open_bits(data: Any) -> BitMatrix | None:
@@ -155,14 +157,6 @@ def open_bits(data: Any) -> BitMatrix | None:
 def rows_given(matrix: BitMatrix) -> int | None:
     """PRIVATE: how many rows there were, those that are dropped included; for the owner's check."""
     return matrix._rows_given
-
-
-def _unless_it_fails(work: Callable[[], Any]) -> Any:
-    """What the work gives; None where memory ends, say, whose words may tell how many rows."""
-    try:
-        return work()
-    except Exception:  # noqa: BLE001 - see above
-        return None
 
 
 def _different(domain: Domain) -> list[Any]:
@@ -193,5 +187,5 @@ def _table(rows: PackedRows, domain: Domain, axes: Sequence[int]) -> Array:
     """The counts of one table of many attributes."""
     names = tuple(domain.names[axis] for axis in axes)
     columns, valid = rows.columns(axes)
-    cache = RowCache(domain.project(names), tuple(column[valid] for column in columns))
-    return cache.counts([names], ())[0].reshape((2,) * len(names))
+    store = RowStore(domain.project(names), [column[valid] for column in columns])
+    return store.counts([names], ())[0]

@@ -7,6 +7,8 @@ from fractions import Fraction
 
 from psephos.errors import BudgetError, BudgetExceededError
 from psephos.kernel.budget import Budget
+from psephos.kernel.ledger import Charge
+from psephos.kernel.lineage import rise
 from psephos.kernel.unit import Unit
 
 
@@ -30,6 +32,7 @@ class PlayMoney:
     budget: Budget
     dataset_id: str = "simulation"
     spent: Fraction = field(default=Fraction(0))
+    totals: dict[str, Fraction] = field(default_factory=dict, repr=False)
 
     def remaining(self) -> Budget:
         return Budget(self.budget.currency, self.budget.amount - self.spent)
@@ -38,18 +41,11 @@ class PlayMoney:
         """Nothing is replayed."""
         return Budget(self.budget.currency, Fraction(0))
 
-    def _charge(
-        self,
-        key: str | None,
-        fingerprint: str,
-        price: Budget,
-        booked: Budget,
-        *,
-        label: str,
-        schema: str,
-    ) -> PlayRequest | BudgetError:
-        left = self.remaining()
-        if booked > left:
-            return BudgetExceededError(f"this costs {booked}; {left} remains", booked, left)
-        self.spent += booked.amount
-        return PlayRequest(key or "simulation")
+    def _charge(self, charge: Charge) -> PlayRequest | BudgetError:
+        booked, changed = rise(charge.price.amount, charge.branches, self.totals)
+        due, left = Budget(charge.price.currency, booked), self.remaining()
+        if due > left:
+            return BudgetExceededError(f"this costs {due}; {left} remains", due, left)
+        self.spent += booked
+        self.totals |= changed
+        return PlayRequest(charge.key or "simulation")

@@ -10,8 +10,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from fractions import Fraction
-from functools import partial
 from itertools import pairwise
 from operator import add
 from typing import Any
@@ -28,13 +26,19 @@ from psephos.kernel import gate, sensitivity
 from psephos.kernel.budget import Budget
 from psephos.kernel.closed_handle import CELLS_LIMIT, ClosedHandle
 from psephos.kernel.lineage import Node
-from psephos.kernel.measurement import Measurement, noise_for, noise_law, request_fingerprint
+from psephos.kernel.measurement import Measurement, noise_for, request_fingerprint
 from psephos.kernel.noise import Noise
 from psephos.kernel.parts.handle import ProtectedParts
 from psephos.kernel.query import Query
-from psephos.kernel.scores import PARTITIONS, SCORES, PrivateSearch, Score, UndercountedQueries
-from psephos.kernel.source import Cells, Conjunct, Grouped, Names, Persons
-from psephos.kernel.value_counts import value_queries
+from psephos.kernel.scores import (
+    PARTITIONS,
+    SCORES,
+    PrivateSearch,
+    Score,
+    UndercountedQueries,
+    conjunction_requests,
+)
+from psephos.kernel.source import CellCounts, Cells, Conjunct, Names, group_sizes
 from psephos.kernel.vault import Vault
 from psephos.matrix import Identity, Kron, Matrix, Partition, Sparse, is_total, total
 from psephos.matrix.combine import compose
@@ -102,10 +106,14 @@ class ProtectedTable(ClosedHandle):
             raise RefusedError(f"{count!r} is grouped by; give the new attribute another name")
         grouped = self._domain.project(names)
         _check_cells(grouped.size * (most + 1))
-        source = Grouped(partial(self._vault.counts, names, self._keep), most)
+        vault, keep = self._vault, self._keep
         domain = Domain((*names, count), (*grouped.attributes, Attribute.integers(0, most)))
         node = self._node.step(f"group by {names} up to {most} as {count!r}", 2)
-        return ProtectedTable(domain, self._vault.over(source, domain), node)
+
+        def groups() -> CellCounts:
+            return CellCounts(domain, group_sizes(vault.tables([names], keep)[0], most))
+
+        return ProtectedTable(domain, vault.over(domain, groups), node)
 
     def persons(self, *names: str, **levels: str) -> ProtectedTable:
         """One row for each person and each combination of these attributes that their rows have.
@@ -121,8 +129,8 @@ class ProtectedTable(ClosedHandle):
         """
         names, words = _texts(names), {_texts((each,))[0]: level for each, level in levels.items()}
         unit = self._vault.unit
-        told = callable(getattr(type(self._vault.source), "persons", None))
-        if unit.person is None or not told or not self._node.rowwise:
+        known = "persons" in self._vault.row_abilities
+        if unit.person is None or not known or not self._node.rowwise:
             raise RefusedError(
                 "persons are counted in the rows of a source that names them, with a ledger whose "
                 "unit is person(column, max_rows=k), and before split, group_by and persons"
@@ -138,8 +146,12 @@ class ProtectedTable(ClosedHandle):
         domain = Domain(tuple(grouped), tuple(attributes) or (Attribute(("everyone",)),))
         _check_cells(domain.size)
         node = self._node.step(f"persons by {gate.fingerprint(domain, *axes)}")
-        source = Persons(partial(self._vault.persons, tuple(axes), self._keep))
-        vault = self._vault.over(source, domain, unit.on_persons(domain.size))
+        rows, keep = self._vault, self._keep
+
+        def persons() -> CellCounts:
+            return CellCounts(domain, rows.table().persons(axes, keep))
+
+        vault = rows.over(domain, persons, unit.on_persons(domain.size))
         return ProtectedTable(domain, vault, node)
 
     def parts(self, *by: str) -> ProtectedParts:
@@ -149,7 +161,7 @@ class ProtectedTable(ClosedHandle):
         a row lies in one part of each level; see `psephos.kernel.parts`.
         """
         by = _texts(by)
-        if not callable(getattr(type(self._vault.source), "row_cells", None)):
+        if "row_cells" not in self._vault.row_abilities:
             raise RefusedError("parts are counted in the rows of a source; ask before group_by")
         node = self._node.step(f"parts {by}")
         return ProtectedParts(self._domain, self._vault, node, self._keep, by)
@@ -249,16 +261,7 @@ class ProtectedVector(ClosedHandle):
             return sensitivity.exactly(add, true, self._noise(noise[some], sizes[some]))
 
         def draw() -> Array:
-            portions = _portions(sizes)
-            if len(portions) == 1:
-                return noisy(portions[0])
-            values, start = np.empty(sum(sizes), np.int64), 0
-            for some in portions:
-                part = noisy(some)
-                values = values.astype(object, copy=False) if part.dtype == object else values
-                values[start : start + part.size] = part
-                start += part.size
-            return values
+            return _joined([noisy(some) for some in _portions(sizes)])
 
         mark = request_fingerprint(self._node.path, admitted, spend)
         used, values = self._vault.request(self._node, mark, price, key, repr(admitted), draw)
@@ -296,21 +299,7 @@ class ProtectedVector(ClosedHandle):
         """
         if self._maps:
             raise RefusedError("values are those of a table's own cells; count before a transform")
-        queries, number = value_queries(attributes, self._domain)
-        spend, price = self._vault.priced(spend, "noise")
-        each = self._vault.unit.per_distance(spend, self._node.stability)
-        law = noise_law(Fraction(number), each, spend.currency)
-        name = gate.fingerprint(queries.attributes, queries.values)
-
-        def draw() -> Array:
-            true = self._vault.conjunctions(self._domain.names, queries, name, self._keep)
-            return sensitivity.exactly(add, true, self._vault.draws.noise(law, true.size))
-
-        mark = gate.fingerprint("count values", self._node.path, name, spend)
-        _, values = self._vault.request(self._node, mark, price, key, "count values", draw)
-        if values.shape != (len(queries),):
-            raise RefusedError(f"what is stored is not {len(queries):,} counts of values")
-        return values
+        return conjunction_requests.count_values(self, attributes, spend, key)
 
     def choose(self, score: Score, *, spend: Budget, key: str | None = None) -> int:
         """The number of a candidate that scores high, at a cost of `spend` in epsilon.
@@ -349,29 +338,11 @@ class ProtectedVector(ClosedHandle):
         row at a time, so that a substituted row counts once where rows are the root's
         (tests/kernel/test_dual_query.py).
         """
-        if type(game) is not UndercountedQueries:
-            known = UndercountedQueries.__name__
-            raise RefusedError(f"no rule to draw queries by {type(game).__name__}; have {known}")
         if self._maps:
             raise RefusedError(
                 "queries are drawn over a table's own cells; draw before a transform"
             )
-        admitted, name = self._vault.admitted_game(game, self._domain)
-        spend, price = self._vault.priced(spend, UndercountedQueries.mechanism, admitted.draws)
-        if spend.currency != "epsilon":
-            raise BudgetError(f"private draws are paid in epsilon, got {spend}")
-        node, unit = self._node, self._vault.unit
-        each = unit.per_moved_row(spend, node.stability, rowwise=node.rowwise)
-
-        def draw() -> Array:
-            names = self._domain.names
-            counts = self._vault.conjunctions(names, admitted.queries, name, self._keep)
-            return admitted.draw(counts, each, self._vault.draws)
-
-        mark = gate.fingerprint("draw queries", node.path, name, *admitted.parts, spend)
-        _, result = self._vault.request(node, mark, price, key, "draw queries", draw)
-        admitted.check_drawn(result)
-        return result
+        return conjunction_requests.draw_queries(self, game, spend, key)
 
     def _found(self, search: Any, known: Any, label: str, spend: Budget, key: str | None) -> Array:
         if not any(type(search) is kind for kind in known):  # == is for its metaclass to answer

@@ -8,6 +8,7 @@ from typing import NamedTuple, NoReturn
 
 from psephos.errors import RefusedError
 from psephos.kernel.budget import Budget
+from psephos.kernel.ledger import Charge
 from psephos.kernel.measurement import pack
 from psephos.kernel.unit import Unit
 from psephos.values import Array
@@ -52,23 +53,14 @@ class RecordedLedger:
         """All of it was paid for."""
         return self.budget
 
-    def _charge(
-        self,
-        key: str | None,
-        fingerprint: str,
-        price: Budget,
-        booked: Budget,
-        *,
-        label: str,
-        schema: str,
-    ) -> RecordedAnswer:
+    def _charge(self, charge: Charge) -> RecordedAnswer:
         number = self.answered + 1
         if number > len(self.records):
             raise RefusedError(f"{self.answered} requests were answered, and this is one more")
         record = self.records[self.answered]
-        if key is not None and record.key != key:
+        if charge.key is not None and record.key != charge.key:
             raise RefusedError(f"request {number} was answered under another key")
-        if record.fingerprint is not None and record.fingerprint != fingerprint:
+        if record.fingerprint is not None and record.fingerprint != charge.fingerprint:
             raise RefusedError(f"request {number} was paid for another query, or at another spend")
         self.answered = number
         return RecordedAnswer(record.key, pack(record.values))

@@ -14,39 +14,27 @@ records do, and a ledger that is asked for anything else charges nothing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, RefusedError
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget
-from psephos.kernel.ledger import Ledger, Request
+from psephos.kernel.ledger import Charge, Ledger, Request
 from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.recorded_ledger import RecordedLedger
 from psephos.kernel.scores.mechanisms import Draws
-from psephos.kernel.source import Cells, GroupedAxis, Names, Source
+from psephos.kernel.snapshot import Snapshot
 from psephos.kernel.unit import Cap
 from psephos.kernel.vault import Vault
 
 
-class NoSource(Source):
+class NoSource:
     """Where the data would be."""
 
-    def counts(
-        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
-    ) -> NoReturn:
-        """There are no counts."""
-        raise RefusedError("there are no data behind records")
+    row_abilities = frozenset({"row_cells", "persons"})
 
-    def persons(
-        self, domain: Domain, axes: Sequence[GroupedAxis], keep: Cells, cap: Cap
-    ) -> NoReturn:
-        """There are no persons."""
-        raise RefusedError("there are no data behind records")
-
-    def row_cells(self, domain: Domain, names: Names, keep: Cells, cap: Cap | None) -> NoReturn:
+    def take(self, domain: Domain, cap: Cap | None, folder: Any = None) -> NoReturn:
         """There are no rows."""
         raise RefusedError("there are no data behind records")
 
@@ -54,20 +42,11 @@ class NoSource(Source):
 class AnsweredLedger(Ledger):
     """A ledger that gives what it has stored, and takes no charge."""
 
-    def _charge(
-        self,
-        key: str | None,
-        fingerprint: str,
-        price: Budget,
-        booked: Budget,
-        *,
-        label: str,
-        schema: str,
-    ) -> Request | BudgetError:
+    def _charge(self, charge: Charge) -> Request | BudgetError:
         # What is stored stays, so it is still there in the transaction that reads it.
-        if key is None or not any(e.key == key and e.values_hash for e in self.history()):
+        if not any(e.key == charge.key and e.values_hash for e in self.history()):
             raise RefusedError("nothing was answered under this key; open the data to ask")
-        return super()._charge(key, fingerprint, price, booked, label=label, schema=schema)
+        return super()._charge(charge)
 
 
 def answered(domain: Domain, ledger: Ledger, *, edition: str = "") -> ProtectedTable:
@@ -75,7 +54,7 @@ def answered(domain: Domain, ledger: Ledger, *, edition: str = "") -> ProtectedT
     schema: Domain = gate.admit(domain, "domain")
     ledger.verify()
     book = AnsweredLedger.open(ledger.path)
-    vault = Vault(NoSource(), schema, book, Draws())
+    vault = Vault(Snapshot(NoSource(), schema, None), schema, book, Draws())
     return ProtectedTable(schema, vault, Node(root_name(vault.schema, edition)))
 
 
@@ -101,5 +80,5 @@ def replayed(
     """
     schema: Domain = gate.admit(domain, "domain")
     draws = SimulatedRecords() if simulation else Draws()
-    vault = Vault(NoSource(), schema, ledger, draws)
+    vault = Vault(Snapshot(NoSource(), schema, None), schema, ledger, draws)
     return ProtectedTable(schema, vault, Node(root_name(vault.schema, edition)))

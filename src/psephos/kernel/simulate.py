@@ -7,9 +7,9 @@ is floating-point and repeatable: good for studying error, worthless for privacy
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from psephos.kernel.noise import DiscreteLaplace, Noise
 from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.scores.mechanisms import Draws
-from psephos.kernel.source import Cells, Names, Source, summed
+from psephos.kernel.snapshot import Snapshot
+from psephos.kernel.source import CellCounts, Source
 from psephos.kernel.unit import Cap, Unit
 from psephos.kernel.vault import Vault
 from psephos.values import Array
@@ -57,25 +58,17 @@ class SeededDraws(Draws):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ArraySource(Source):
+class CountedSource:
     """Counts given as an array over the whole domain."""
 
     cells: Array
+    row_abilities = frozenset({"row_cells"})
 
-    def counts(
-        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
-    ) -> list[Array]:
-        """Sums over the attributes left out, of the cells that are kept."""
-        cells = self.cells.reshape(domain.shape)
-        return [summed(cells, domain, names, keep) for names in tables]
-
-    def row_cells(self, domain: Domain, names: Names, keep: Cells, cap: Cap | None) -> Array:
-        """The cell of each row that is counted."""
-        (counts,) = self.counts(domain, [names], keep, cap)
-        return np.repeat(np.arange(counts.size), counts.reshape(-1))
+    def take(self, domain: Domain, cap: Cap | None, folder: Any = None) -> CellCounts:
+        return CellCounts(domain, self.cells)
 
 
-def counted(counts: Array, domain: Domain) -> ArraySource:
+def counted(counts: Array, domain: Domain) -> CountedSource:
     """A source of given cell counts."""
     array = np.asarray(counts)
     if array.dtype.kind not in "iu" or array.size != domain.size or (array < 0).any():
@@ -83,7 +76,7 @@ def counted(counts: Array, domain: Domain) -> ArraySource:
             f"simulate needs {domain.size_text} whole counts, none negative, one for each cell; "
             f"got {array.dtype} of shape {array.shape}"
         )
-    return ArraySource(array.astype(np.int64).reshape(-1))
+    return CountedSource(array.astype(np.int64).reshape(-1))
 
 
 def simulation(
@@ -91,5 +84,6 @@ def simulation(
 ) -> ProtectedTable:
     """Handles over a source that is not private; see the module's text."""
     money = PlayMoney(gate.admit(unit, "unit"), gate.budget(budget, "a budget"))
-    vault = Vault(source, domain, money, SeededDraws(np.random.default_rng(seed)))
+    draws = SeededDraws(np.random.default_rng(seed))
+    vault = Vault(Snapshot(source, domain, money.unit.cap), domain, money, draws)
     return ProtectedTable(domain, vault, Node(root_name(vault.schema, edition)))

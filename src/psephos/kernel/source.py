@@ -1,26 +1,27 @@
-"""What the kernel asks of an engine: integer counts of cells, and nothing else.
+"""What the kernel asks of an engine: one table of cells, taken once, and nothing else.
 
-An engine decides nothing. It is given the public schema and masks over declared cells, never a
-predicate or text to evaluate, and gives back counts. What becomes of a row:
+An engine decides nothing. It is given the public schema, never a predicate or text to evaluate, and
+gives back a table that no longer changes (`Source.take`). What becomes of a row:
 
 1. Every attribute's entry goes to a cell as the schema says (`Attribute.unknown`); an entry with
    no cell drops the row, whichever attributes are asked for, so that marginals add up.
 2. Under a cap, rows without an id are dropped; the others of each person are ordered by their cell
    indices in all attributes of the domain, and the first `max_rows` stay.
-3. A row counts if its cell is True in the mask of every conjunct.
 
-Privacy: steps 1 and 3 look at one row, so they move by one when a row comes or goes. Step 2 looks
-at one person's rows, after step 1, so it leaves at most `max_rows` of a person and everybody
+The table is then asked for counts; a row counts if its cell is True in the mask of every conjunct.
+
+Privacy: step 1 and the masks look at one row, so they move by one when a row comes or goes. Step 2
+looks at one person's rows, after step 1, so it leaves at most `max_rows` of a person and everybody
 else's rows as they were (tests/engines/test_duck.py::test_a_person_moves_only_their_own_rows).
-Whether counting fails depends on the schema and on the file being there, never on an entry
+Whether taking fails depends on the schema and on the source being there, never on an entry
 (tests/engines/test_duck.py::test_no_entry_makes_it_fail).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -54,78 +55,102 @@ GroupedAxis = tuple[str, Array, int]
 """An attribute, the number of the group that each of its cells is in, and how many groups."""
 
 
-class Source(Protocol):
-    """Where counts come from."""
+class CellTable(Protocol):
+    """A table that never changes; what it is asked follows from the schema and public masks.
 
-    def counts(
-        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
-    ) -> list[Array]:
-        """For each table of some attributes, how many rows lie in each of its cells.
-
-        They are int64, one axis for each attribute, of rows that are read once for all tables.
-        """
-
-    def conjunctions(self, domain: Domain, q: Conjunctions, keep: Cells, cap: Cap | None) -> Array:
-        """In how many rows each of q holds, as int64: the entries of `counts` it names.
-
-        The rows are those that `counts` counts, by the same three rules. How a source goes about it
-        is chosen by the schema and the conjunctions alone; here, by the tables that they lie in.
-        """
-        return q.counted_by(domain, lambda tables: self.counts(domain, tables, keep, cap))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Grouped(Source):
-    """The table that group_by makes: one row for each group, with its size cut at `most`.
-
-    Persons were capped where the sizes were counted.
+    Not every table can be looked at under other domains, or has rows and persons to show: see
+    `Source.row_abilities`.
     """
 
-    sizes: Callable[[], Array]
-    most: int
+    def counts(self, tables: Sequence[Names], keep: Cells) -> list[Array]:
+        """For each table of some attributes, how many rows lie in each of its cells.
 
-    def counts(
-        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
-    ) -> list[Array]:
-        """Counts of groups; `keep` masks them by their attributes and their sizes."""
-        sizes = np.minimum(self.sizes(), self.most)
-        table = np.zeros((sizes.size, self.most + 1), dtype=np.int64)
-        table[np.arange(sizes.size), sizes] = 1
-        return [summed(table.reshape(domain.shape), domain, names, keep) for names in tables]
+        They are int64, one axis for each attribute, of the rows that all of `keep` allow.
+        """
 
+    def conjunctions(self, q: Conjunctions, keep: Cells) -> Array:
+        """In how many rows each of q holds, as int64: the entries of `counts` it names."""
 
-class PersonSource(Protocol):
-    """The ability of a source whose rows name persons."""
+    def over(self, domain: Domain) -> CellTable:
+        """The same rows over a domain of the same columns, merged or in another order."""
 
-    def persons(self, domain: Domain, axes: Sequence[GroupedAxis], keep: Cells, cap: Cap) -> Array:
+    def row_cells(self, names: Names, keep: Cells) -> Array:
+        """The cell of these attributes that each row lies in, as int64 that the caller may change.
+
+        The rows are those that `counts` counts, in any order: counting needs no vector of cells.
+        """
+
+    def persons(self, axes: Sequence[GroupedAxis], keep: Cells) -> Array:
         """How many persons have a row in each combination of groups of cells, as int64.
 
-        The rows are those that `counts` counts, by the same three rules; the array has these axes.
+        The rows are those that `counts` counts; the array has these axes.
         """
 
 
-class RowSource(Protocol):
-    """The ability of a source that tells rows apart, so that counts need no vector of cells."""
+class Source(Protocol):
+    """Where a table comes from; `row_abilities` says what it will be able to do, by name."""
 
-    def row_cells(self, domain: Domain, names: Names, keep: Cells, cap: Cap | None) -> Array:
-        """The cell of these attributes that each row lies in, as int64 that the caller may change.
+    @property
+    def row_abilities(self) -> frozenset[str]:
+        """Of "row_cells" (and `over`) and "persons" those that the table will have."""
 
-        The rows are those that `counts` counts, by the same three rules, in any order.
+    def take(self, domain: Domain, cap: Cap | None, folder: Any = None) -> Any:
+        """The rows as they are now, a `CellTable`: in memory, or in a nameless file of the folder.
+
+        They are read in one statement or transaction, or with the same version before and after;
+        else this is refused.
         """
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Persons(Source):
-    """The table that persons makes: a row for each person and each cell that one is in."""
+class CellCounts:
+    """A table given as one count for each cell of its domain."""
 
-    cells: Callable[[], Array]
+    domain: Domain
+    cells: Array
 
-    def counts(
-        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
-    ) -> list[Array]:
-        """Counts of persons in cells; sums of them count a person once for each cell."""
-        cells = self.cells().reshape(domain.shape)
-        return [summed(cells, domain, names, keep) for names in tables]
+    def counts(self, tables: Sequence[Names], keep: Cells) -> list[Array]:
+        """Sums over the attributes left out, of the cells that are kept."""
+        check_masks(self.domain, keep)
+        cells = self.cells.reshape(self.domain.shape)
+        return [summed(cells, self.domain, names, keep) for names in tables]
+
+    def conjunctions(self, q: Conjunctions, keep: Cells) -> Array:
+        """By the tables that the conjunctions lie in."""
+        q.check(self.domain)
+        return q.counted_by(self.domain, lambda tables: self.counts(tables, keep))
+
+    def over(self, domain: Domain) -> CellCounts:
+        """See `CellTable`."""
+        names = tuple(name for names in merged_names(domain) for name in names)
+        return CellCounts(domain, self.counts([names], ())[0])
+
+    def row_cells(self, names: Names, keep: Cells) -> Array:
+        """The cell of each row, as often as it is counted."""
+        (counts,) = self.counts([names], keep)
+        return np.repeat(np.arange(counts.size), counts.reshape(-1))
+
+
+def check_masks(domain: Domain, keep: Cells) -> None:
+    """Refuses masks of another shape than their attributes have."""
+    for conjunct in keep:
+        shape = tuple(domain[name].size for name in conjunct.names)
+        if conjunct.mask.shape != shape:
+            raise ShapeError(f"a mask over {conjunct.names} has shape {conjunct.mask.shape}")
+
+
+def merged_names(domain: Domain) -> list[Names]:
+    """For each attribute the names of the columns that fill it: of a merged one its parts'."""
+    pairs = zip(domain.names, domain.attributes, strict=True)
+    return [tuple(part for part, _ in each.parts) or (name,) for name, each in pairs]
+
+
+def group_sizes(sizes: Array, most: int) -> Array:
+    """The table that group_by makes: one row for each group, with its size cut at `most`."""
+    cut = np.minimum(sizes, most)
+    table = np.zeros((cut.size, most + 1), dtype=np.int64)
+    table[np.arange(cut.size), cut] = 1
+    return table
 
 
 def summed(cells: Array, domain: Domain, attributes: tuple[str, ...], keep: Cells) -> Array:

@@ -3,19 +3,22 @@
 Record 0 is the header: data set, unit and budget, for life. Then come charges, and the hashes of
 values that were stored and may have been shown. Every record carries the sum that is spent
 once it is written, so the last one is the state of the ledger. A charge records the price of its
-request and what was booked for it: less, if parts of a split that paid before cover it; and a key
-has a second charge if its price rose before anything was shown. A record's link is
+request, the snapshot of the rows that it was made for, the splits above it (`lineage.Branch`), what
+was asked of them and what was booked: less, if parts that paid before cover it. A key has a second
+charge if its price rose, or if it is asked behind a split of another snapshot, before anything was
+shown. What the parts of splits have asked and what covers them is kept beside the records, and
+follows from them. A record's link is
 
     link = sha256([link before, number, kind, key, body])
 
 so that an edit, a swap or a gap breaks the chain where it was made.
 
 Privacy: nothing here is read from data. Keys, labels, fingerprints and schemas are what was asked;
-the hashes are those of noisy values. A charge carries its time, taken before the data are touched;
-stored values carry none, since it would tell how long the counting took
-(tests/kernel/test_ledger.py::test_records_hold_only_what_was_asked). What is written is on disk
-before the call returns, or an error says that it may not be; no error of SQLite or of the system
-passes through (tests/kernel/test_ledger_damage.py::test_trouble_is_told_in_words).
+the hashes are those of noisy values; a snapshot is named at random. A charge carries its time,
+taken before the data are touched; stored values carry none, since it would show how long the
+counting took (tests/kernel/test_ledger.py::test_records_hold_only_what_was_asked). What is written
+is on disk before the call returns, or an error says that it may not be; no error of SQLite or of
+the system passes through (tests/kernel/test_ledger_damage.py::test_trouble_is_told_in_words).
 """
 
 from __future__ import annotations
@@ -23,7 +26,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import math
 import os
 import sqlite3
 import threading
@@ -37,13 +39,13 @@ from urllib.parse import quote
 
 from psephos.errors import LedgerError, remedy_of
 from psephos.kernel.budget import Budget, Currency
+from psephos.kernel.lineage import Branch, rise, rounded_up
 
 Data = bytes | bytearray | memoryview
 PATIENCE = 120.0  # seconds to wait for another process's transaction
-LONGEST_SUM = 10**2000  # numerator or denominator of the sum of all charges
-SUM_GRID = 2**300  # parts of a unit, to which a longer sum is rounded up
 CHUNK = 1 << 26  # bytes; SQLite holds no more than 10^9 in one place
-FORMAT = 3
+FORMAT = 4
+FORMAT_WITHOUT_TOTALS = 3
 APPLICATION = 0x70736C67  # "pslg"
 TABLES = [  # as SQLite keeps them; a file that holds anything else is no ledger
     "CREATE TABLE chunk (record INTEGER NOT NULL, start INTEGER NOT NULL, data BLOB NOT NULL, "
@@ -52,6 +54,7 @@ TABLES = [  # as SQLite keeps them; a file that holds anything else is no ledger
     "body TEXT NOT NULL, link TEXT NOT NULL)",
     "CREATE INDEX record_of_key ON record (key, kind)",
 ]
+TOTALS = "CREATE TABLE total (place TEXT PRIMARY KEY, amount TEXT NOT NULL)"
 MARKS = [f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {FORMAT}"]
 LOGS = ("-wal", "-shm", "-journal")  # the names that SQLite may keep beside a file
 # SQLite's locks do not survive a fork, nor a copy of the file made by the same process, while a
@@ -107,7 +110,8 @@ class Entry:
     """What was charged under a key, with the hash of its values if they were stored.
 
     `price` is that of the request by itself, `booked` what the ledger paid for it; `number` and
-    `link` are those of its first charge.
+    `link` are those of its first charge. `snapshot` names the rows that its values were drawn over,
+    or if there are none, those it was charged for last; it is empty in records of old ledgers.
     """
 
     number: int
@@ -119,6 +123,7 @@ class Entry:
     label: str
     fingerprint: str
     schema: str
+    snapshot: str = ""
     values_hash: str | None = None
 
 
@@ -160,17 +165,22 @@ def entries_of(records: Sequence[Record], currency: Currency) -> list[Entry]:
     entries: dict[str, Entry] = {}
     for record in records:
         with record.read() as body:
-            del body["spent"]
             if record.kind == "stored":
-                entries[record.key] = replace(entries[record.key], values_hash=body["sha256"])
+                before = entries[record.key]
+                snapshot = body.get("snapshot", before.snapshot)
+                entry = replace(before, values_hash=body["sha256"], snapshot=snapshot)
+                entries[record.key] = entry
             elif record.number > 0:
+                for name in ("spent", "branches", "asked"):
+                    body.pop(name, None)
                 for amount in ("price", "booked"):
                     body[amount] = Budget(currency, Fraction(body[amount]))
                 entry = Entry(record.number, record.key, record.link, **body)
                 before = entries.setdefault(record.key, entry)
                 if before is not entry:
                     total = before.booked + entry.booked
-                    entries[record.key] = replace(before, price=entry.price, booked=total)
+                    latest = replace(before, price=entry.price, snapshot=entry.snapshot)
+                    entries[record.key] = replace(latest, booked=total)
     return list(entries.values())
 
 
@@ -181,9 +191,7 @@ def added(spent: Fraction, body: dict[str, Any]) -> Fraction:
     anybody close a ledger with a few odd amounts
     (tests/attacks/test_small_requests_that_swell.py::test_tiny_charges_leave_the_ledger_usable).
     """
-    total = spent + Fraction(body.get("booked", 0))
-    long = max(total.as_integer_ratio()) >= LONGEST_SUM
-    return Fraction(math.ceil(total * SUM_GRID), SUM_GRID) if long else total
+    return rounded_up(spent + Fraction(body.get("booked", 0)))
 
 
 def check_chain(records: Sequence[Record]) -> None:
@@ -218,7 +226,7 @@ def build(path: str, header: Record) -> None:
         with _connect(path) as db:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("BEGIN IMMEDIATE")
-            for statement in (*TABLES, *MARKS):
+            for statement in (*TABLES, TOTALS, *MARKS):
                 db.execute(statement)
             append(db, header)
             db.execute("COMMIT")
@@ -255,14 +263,62 @@ def append(db: sqlite3.Connection, record: Record) -> Record:
     return record
 
 
-def keep(db: sqlite3.Connection, key: str, data: Data) -> None:
+def keep(db: sqlite3.Connection, key: str, data: Data, snapshot: str) -> None:
     """The values of a key, together with the record that vouches for them."""
     view = memoryview(data).cast("B")
-    body = {"sha256": hashlib.sha256(view).hexdigest()}
+    body = {"sha256": hashlib.sha256(view).hexdigest(), "snapshot": snapshot}
     record = append(db, Record.after(last(db), "stored", key, body))
     for start in range(0, len(view), CHUNK):
         chunk = (record.number, start, view[start : start + CHUNK])
         db.execute("INSERT INTO chunk VALUES (?, ?, ?)", chunk)
+
+
+def totals_of(
+    db: sqlite3.Connection, snapshot: str, branches: Sequence[Branch]
+) -> dict[str, Fraction]:
+    """What was asked of the parts of splits, and covered, in a snapshot."""
+    totals: dict[str, Fraction] = {}
+    for place in (name for branch in branches for name in branch):
+        rows = db.execute("SELECT amount FROM total WHERE place = ?", (f"{snapshot} {place}",))
+        for (amount,) in rows:
+            totals[place] = Fraction(amount)
+    return totals
+
+
+def set_totals(db: sqlite3.Connection, snapshot: str, totals: dict[str, Fraction]) -> None:
+    """Write totals down, in the transaction of the charge that they follow from."""
+    rows = [(f"{snapshot} {place}", str(amount)) for place, amount in totals.items()]
+    db.executemany("INSERT OR REPLACE INTO total VALUES (?, ?)", rows)
+
+
+def check_totals(db: sqlite3.Connection, records: Sequence[Record]) -> None:
+    """Work out all charges behind splits again; name the first that was booked otherwise."""
+    totals: dict[str, dict[str, Fraction]] = {}
+    for record in records:
+        with record.read() as body:
+            branches = [Branch(*names) for names in body.get("branches", ())]
+            if not branches:
+                continue
+            booked, here = Fraction(body["booked"]), totals.setdefault(body["snapshot"], {})
+            due, changed = rise(Fraction(body["asked"]), branches, here)
+        if due != booked:
+            raise LedgerError(f"{record} says that {booked} was booked, its splits cost {due}")
+        here |= changed
+    added_up = {
+        f"{snapshot} {place}": str(amount)
+        for snapshot, here in totals.items()
+        for place, amount in here.items()
+    }
+    held = db.execute("SELECT place, amount FROM total") if totals else ()
+    if added_up != dict(held):
+        raise LedgerError("what parts of splits have asked is not what the charges add up to")
+
+
+def upgrade(db: sqlite3.Connection) -> None:
+    """Make room for totals in a ledger of the format before; its charges stand as they are."""
+    if db.execute("PRAGMA user_version").fetchone() == (FORMAT_WITHOUT_TOTALS,):
+        for statement in (TOTALS, *MARKS):
+            db.execute(statement)
 
 
 def kept(db: sqlite3.Connection, key: str) -> Data | None:
@@ -314,8 +370,8 @@ def _recognise(db: sqlite3.Connection) -> None:
         raise LedgerError("its creation was cut short; delete it and create it again")
     if application != APPLICATION:
         raise LedgerError("this is an SQLite file, but no psephos ledger; check the path")
-    if version != FORMAT:
+    if version not in (FORMAT_WITHOUT_TOTALS, FORMAT):
         remedy = "use the psephos that wrote it"
         raise LedgerError(f"it has format {version}, and this psephos reads {FORMAT}; {remedy}")
-    if tables != TABLES:
+    if tables != [*TABLES, TOTALS][: len(TABLES) + version - FORMAT_WITHOUT_TOTALS]:
         raise LedgerError("its tables are not those of a ledger; it was changed by hand")

@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from psephos.engines import BitMatrix
-from psephos.engines.duckdb.reader import Reader
 from psephos.errors import BudgetError, BudgetExceededError, LedgerError, ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.parts.runners import Runner
+from psephos.kernel.protected import ProtectedTable, ProtectedVector
+from psephos.kernel.replay import answered
 from psephos.plans.registry import run as run_plan
 from psephos.plans.static import Static
-from psephos.protect import protect, simulate
+from psephos.protect import protect, protect_again, simulate
 from psephos.release.bundle import Bundle
 from psephos.release.forecast import Forecast, forecast_measured, forecast_paid
 from psephos.release.method import ReleaseMethod, method_of
@@ -124,19 +125,17 @@ def release(
         check_affordable(forecast, ledger)
         check_persons_affordable(forecast.budget, job.key, job.persons, job.persons_keys, ledger)
     check_room(forecast)
-    answered = {entry.key for entry in history if entry.values_hash}
-    settled = unchecked or {job.key, *job.persons_keys} <= answered
-    with one_state(job, say, unchecked=settled) as source:
+    settled = {entry.key for entry in history if entry.values_hash}
+    with _opened(job, ledger, say, settled, unchecked=unchecked) as data:
         if not charged:
             store_request(job, forecast.strategy, forecast.budget)
         say("counting and drawing noise")
         static = Static(forecast.strategy)
-        data = protect(source, job.workload.domain, ledger=ledger, edition=job.file.edition)
         try:
-            steps = static.steps(data.vectorise(), spend=forecast.budget, key=job.key)
+            steps = static.steps(_tables(job, data), spend=forecast.budget, key=job.key)
         except BudgetError as error:
             raise (_decided_anew(job, error) if job.method.name == AUTO else error) from None
-        persons = _persons(job, source, ledger)
+        persons = _persons(job, data, ledger)
     requests = [
         MeasuredRequest(job.file.name, *step, receipt_of(ledger, step.measurement.key))
         for step in steps
@@ -144,11 +143,28 @@ def release(
     return _written(forecast, requests, job.bundle, say, persons)
 
 
-def _persons(job: Job, source: Reader | BitMatrix, ledger: Ledger) -> list[PersonsRequest]:
+@contextmanager
+def _opened(
+    job: Job, ledger: Ledger, say: Say, settled: Collection[str], *, unchecked: bool
+) -> Iterator[ProtectedTable]:
+    """The one handle that all requests of a release are asked of, and so one table of rows.
+
+    Where all was answered before, there is no need for the data, which may have changed or gone.
+    """
+    if {job.key, *job.persons_keys} <= set(settled):
+        yield answered(job.domain, ledger, edition=job.file.edition)
+        return
+    with one_state(job, say, unchecked=unchecked) as source:
+        yield protect(source, job.domain, ledger=ledger, edition=job.file.edition)
+
+
+def _tables(job: Job, data: ProtectedTable) -> ProtectedVector:
+    """The cells that the tables of rows are asked of: attributes may be merged there."""
+    return protect_again(data, job.workload.domain, edition=job.file.edition).vectorise()
+
+
+def _persons(job: Job, data: ProtectedTable, ledger: Ledger) -> list[PersonsRequest]:
     """The tables of persons, measured."""
-    if not job.persons:
-        return []
-    data = protect(source, job.domain, ledger=ledger, edition=job.file.edition)
     return measure_persons(job.persons, data, job.persons_keys, partial(receipt_of, ledger))
 
 
@@ -229,12 +245,11 @@ def _adapted(
     def told(step: int, steps: int | None) -> None:
         say(f"{method.name}: request {step}" + ("" if steps is None else f" of {steps}"))
 
-    with one_state(job, say, unchecked=unchecked) as source:
-        data = protect(source, job.workload.domain, ledger=ledger, edition=job.file.edition)
+    with _opened(job, ledger, say, (), unchecked=unchecked) as data:
         try:
             plan_run = run_plan(
                 method.name,
-                data.vectorise(),
+                _tables(job, data),
                 job.workload,
                 spend=forecast.budget,
                 key=job.key,
@@ -247,7 +262,7 @@ def _adapted(
             raise BudgetExceededError(text, error.requested, error.remaining) from None
         except BudgetError as error:
             raise _decided_anew(job, error) from None
-        persons = _persons(job, source, ledger)
+        persons = _persons(job, data, ledger)
     written = [questions.settled(step, b"") for step in range(len(plan_run.requests))]
     requests = planned_requests(
         job, plan_run.requests, written, job.key, lambda key: receipt_of(ledger, key), False

@@ -1,34 +1,32 @@
-"""Counts of cells over any engine: DuckDB turns rows into cell indices, numpy adds them up.
+"""Rows of any engine as cells: DuckDB turns entries into cell indices, and they are read once.
 
-DuckDB is handed the columns that are needed and no others. Adding up in numpy takes a fraction of
-the time and memory of grouping by millions of cells. A small table is read once for many counts
-(`row_cache`).
+DuckDB is handed the columns that are needed and no others. A table of few cells is added up by
+DuckDB; of any other the rows are kept (`row_store`), and counted as often as they are asked for.
 """
 
 from __future__ import annotations
 
-import math
+import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from psephos.domain.cleaning import Cleaning
-from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.engines.columns import column_problems, columns_of, needed_columns
 from psephos.engines.duckdb.arrow import COLUMNS_CHANGED, Relation, arrow_relation
-from psephos.engines.duckdb.row_cache import RowCache
 from psephos.engines.duckdb.rows import Rows, connect, first_of_each
 from psephos.engines.protocol import Batches, Columns, Engine, NativeRelation
-from psephos.errors import DomainError, PsephosError, ShapeError, SourceError
-from psephos.kernel.source import Cells, GroupedAxis, Names
+from psephos.engines.row_store import RowStore
+from psephos.errors import DomainError, PsephosError, SourceError
+from psephos.kernel.source import CellCounts, Cells, Names
 from psephos.kernel.unit import Cap
 from psephos.values import Array
 
-GROUP_LIMIT = 2**14  # up to this many cells DuckDB adds up, beyond it numpy does
+GROUP_LIMIT = 2**14  # up to this many cells DuckDB adds up, beyond it rows are kept
 INDEX_BATCH_ROWS = 2**20
 T = TypeVar("T")
 UNCOUNTABLE = (
@@ -47,12 +45,12 @@ class StateError(Exception):
 
 
 class Reader:
-    """An engine, its columns when it was opened, how they are cleaned, perhaps its rows.
+    """An engine, its columns when it was opened, and how they are cleaned.
 
-    With a `held` state all counts are of that state.
+    With a `held` state all readings are of that state.
     """
 
-    __slots__ = ("_caches", "_held", "_rules", "columns", "engine")
+    __slots__ = ("_held", "_rules", "columns", "engine")
 
     def __init__(
         self,
@@ -65,8 +63,6 @@ class Reader:
         self.columns = _columns(engine) if held is None else held.columns
         self._held = held
         self._rules = {name: rule for name, rule in (rules or {}).items() if rule}
-        # What was counted last, and its rows: None after the first count, False if too many.
-        self._caches: dict[Any, RowCache | Literal[False] | None] = {}
 
     def check_columns(self, needed: tuple[str, ...]) -> None:
         """Refuses, before anything is charged, if one is missing, there twice or of no use."""
@@ -98,126 +94,38 @@ class Reader:
             except DomainError as error:
                 raise DomainError(f"cleaning of {name!r}: {error}") from None
 
-    def count(
-        self, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
-    ) -> Array:
-        """How many rows lie in each cell of some attributes, of those that all of `keep` allow."""
-        return self.counts(domain, [attributes], keep, cap)[0]
+    row_abilities = frozenset({"row_cells", "persons"})
 
-    def counts(
-        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
-    ) -> list[Array]:
-        """See `psephos.kernel.source.Source.counts`."""
+    def take(
+        self, domain: Domain, cap: Cap | None, folder: str | os.PathLike[str] | None = None
+    ) -> RowStore | CellCounts:
+        """See `psephos.kernel.source.Source`: the one place where rows are read to be counted."""
         self.check_schema(domain, cap)
-        check_masks(domain, keep)
-        counts, trouble = _attempt(lambda: self._counts(domain, tables, keep, cap))
-        if counts is None:  # told from a frame that holds no count, and without a context
+        table, trouble = _attempt(lambda: self._take(domain, cap, folder))
+        if table is None:  # raised from a frame that holds no count, and without a context
             raise SourceError(trouble)
-        sizes = {name: domain[name].size for name in {name for names in tables for name in names}}
-        shapes = [tuple([sizes[name] for name in names]) for names in tables]
-        return [table.reshape(shape) for table, shape in zip(counts, shapes, strict=True)]
+        return table
 
-    def _counts(
-        self, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
-    ) -> list[Array]:
-        cache = self._row_cache(domain, cap, at_once=len(tables) > 1)
-        if cache is not None:
-            return cache.counts(tables, keep)
-
-        def counted(rows: Rows) -> list[Array]:
-            if len(tables) == 1:
-                return [_add_up(rows, domain, tables[0], keep, cap)]
-            return _add_up_all(rows, domain, tables, keep, cap)
+    def _take(
+        self, domain: Domain, cap: Cap | None, folder: str | os.PathLike[str] | None
+    ) -> RowStore | CellCounts:
+        def work(rows: Rows) -> RowStore | CellCounts:
+            if cap is None and domain.size <= GROUP_LIMIT:
+                return _cell_counts(rows, domain)
+            text = rows.indices(domain, [(name,) for name in domain.names], cap)
+            batches = _index_columns(rows, text, cap)
+            return RowStore.of(domain, batches, persons=cap is not None, folder=folder)
 
         with self.snapshot() as snapshot:
-            return snapshot.read(needed_columns(domain, cap), counted, alike=cap is None)
+            return snapshot.read(needed_columns(domain, cap), work, alike=cap is None)
 
-    def conjunctions(self, domain: Domain, q: Conjunctions, keep: Cells, cap: Cap | None) -> Array:
-        """See `psephos.kernel.source.Source`."""
-        self.check_schema(domain, cap)
-        check_masks(domain, keep)
-        q.check(domain)
-        counts, trouble = _attempt(lambda: self._conjunctions(domain, q, keep, cap))
-        if counts is None:  # as in `counts`
-            raise SourceError(trouble)
-        return counts
-
-    def _conjunctions(
-        self, domain: Domain, conjunctions: Conjunctions, keep: Cells, cap: Cap | None
-    ) -> Array:
-        cache = self._row_cache(domain, cap, at_once=True)
-        if cache is not None:
-            return cache.conjunctions(conjunctions, keep)
-
-        def counted(rows: Rows) -> Array:
-            return _add_up_conjunctions(rows, domain, conjunctions, keep, cap)
-
-        with self.snapshot() as snapshot:
-            return snapshot.read(needed_columns(domain, cap), counted, alike=cap is None)
-
-    def persons(self, domain: Domain, axes: Sequence[GroupedAxis], keep: Cells, cap: Cap) -> Array:
-        """See `psephos.kernel.source.PersonSource`."""
-        self.check_schema(domain, cap)
-        check_masks(domain, keep)
-        counts, trouble = _attempt(lambda: self._persons(domain, axes, keep, cap))
-        if counts is None:  # as in `counts`
-            raise SourceError(trouble)
-        return counts
-
-    def _persons(self, domain: Domain, axes: Sequence[GroupedAxis], keep: Cells, cap: Cap) -> Array:
-        with self.snapshot() as snapshot:
-            return snapshot.read(
-                needed_columns(domain, cap), lambda rows: _persons(rows, domain, axes, keep, cap)
-            )
-
-    def row_cells(self, domain: Domain, names: Names, keep: Cells, cap: Cap | None) -> Array:
-        """See `psephos.kernel.source.RowSource`."""
-        self.check_schema(domain, cap)
-        check_masks(domain, keep)
-        cells, trouble = _attempt(lambda: self._row_cells(domain, names, keep, cap))
-        if cells is None:  # as in `counts`
-            raise SourceError(trouble)
-        return cells
-
-    def _row_cells(self, domain: Domain, names: Names, keep: Cells, cap: Cap | None) -> Array:
-        with self.snapshot() as snapshot:
-            return snapshot.read(
-                needed_columns(domain, cap),
-                lambda rows: _row_cells(rows, domain, names, keep, cap),
-                alike=cap is None,
-            )
-
-    def _row_cache(self, domain: Domain, cap: Cap | None, *, at_once: bool) -> RowCache | None:
-        """All rows as cells, if they are few: at once, or from the second count of a table on."""
-        held = self._held is not None
-        version = None if held else self.engine.version()
-        if version is None and not held:
-            self._caches.clear()
-            return None
-        key = (domain, cap, version)
-        known = key in self._caches
-        if not known:
-            self._caches.clear()
-            self._caches[key] = None  # a table that is counted once is not kept
-        if (known or at_once) and self._caches[key] is None:
-
-            def cached(rows: Rows) -> RowCache | None:
-                text = rows.indices(domain, [(name,) for name in domain.names], cap)
-                return RowCache.of(domain, _index_columns(rows, text, cap))
-
-            with self.snapshot() as snapshot:
-                needed = needed_columns(domain, cap)
-                cache = snapshot.read(needed, cached, alike=cap is None)
-            self._caches[key] = cache or False
-        return self._caches[key] or None
+    def count(self, domain: Domain, attributes: Names, keep: Cells, cap: Cap | None) -> Array:
+        """How many rows lie in each cell of some attributes, in a reading of their own."""
+        return self.take(domain, cap).counts([attributes], keep)[0]
 
     def version(self) -> Hashable | None:
         """What tells the rows' state from others, of the state that is held; None: nothing does."""
         return self.engine.version() if self._held is None else self._held.version
-
-    def state(self) -> Hashable | None:
-        """What tells the rows' state from others, a held one from all; None: nothing does."""
-        return self.engine.version() if self._held is None else self._held
 
     @contextmanager
     def in_one_state(self) -> Iterator[Reader]:
@@ -229,15 +137,13 @@ class Reader:
             yield self
             return
         with self._opened() as held:
-            reader = Reader(self.engine, self._rules, held=held)
             try:
-                yield reader
+                yield Reader(self.engine, self._rules, held=held)
             finally:
                 held.has_ended.append(True)
-                reader._caches.clear()
 
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
+    def snapshot(self) -> Iterator[OpenState]:
         """The rows in one state, until the block ends; refused if there are other columns now.
 
         What is read and then turns out to have changed meanwhile is refused, too.
@@ -245,7 +151,7 @@ class Reader:
         with ExitStack() as stack:
             held = stack.enter_context(self._opened()) if self._held is None else self._held
             held.check(self.engine)
-            yield Snapshot(self.engine, self.columns.names, held.batches, self._rules)
+            yield OpenState(self.engine, self.columns.names, held.batches, self._rules)
             held.check(self.engine)
 
     @contextmanager
@@ -278,7 +184,7 @@ class HeldState:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Snapshot:
+class OpenState:
     """The rows of an engine in one state."""
 
     engine: Engine
@@ -345,132 +251,28 @@ def _columns(engine: Engine) -> Columns:
     )
 
 
-def _add_up(
-    rows: Rows, domain: Domain, attributes: tuple[str, ...], keep: Cells, cap: Cap | None
-) -> Array:
-    """The counts of all cells of some attributes, of the rows that all of `keep` allow."""
-    counts = np.zeros(math.prod(domain[name].size for name in attributes), dtype=np.int64)
-    axes = [attributes, *(conjunct.names for conjunct in keep)]
-    few = math.prod([counts.size, *(c.mask.size for c in keep)]) <= GROUP_LIMIT
-    weighted = cap is None and (few or rows.alike)
-    masks = [np.ravel(conjunct.mask) for conjunct in keep]
-    text = rows.indices(domain, axes, cap)
-    if weighted and few:
-        number = "CAST(SUM(times) AS BIGINT)" if rows.alike else "COUNT(*)"
-        cells = ", ".join(f"i{j}" for j in range(len(axes)))
-        text = f"SELECT {cells}, {number} AS times FROM ({text}) GROUP BY ALL"
-    for index, *others in _index_columns(rows, text, cap, weighted=weighted):
-        weight = others.pop() if weighted else np.broadcast_to(1, index.shape)
-        for mask, cell in zip(masks, others, strict=True):
-            weight = weight * mask[cell]
-        np.add.at(counts, index, weight)
-    return counts
+def _cell_counts(rows: Rows, domain: Domain) -> CellCounts:
+    """All cells of a small domain, added up by DuckDB."""
+    number = "CAST(SUM(times) AS BIGINT)" if rows.alike else "COUNT(*)"
+    text = rows.indices(domain, [domain.names], None)
+    grouped = rows.run(f"SELECT i0, {number} AS times FROM ({text}) GROUP BY i0").fetchnumpy()
+    counts = np.zeros(domain.size, dtype=np.int64)
+    counts[grouped["i0"].astype(np.int64)] = grouped["times"]
+    return CellCounts(domain, counts)
 
 
-def _add_up_all(
-    rows: Rows, domain: Domain, tables: Sequence[Names], keep: Cells, cap: Cap | None
-) -> list[Array]:
-    """The same for several tables, in one reading of the rows."""
-    used = {name for names in (*tables, *(c.names for c in keep)) for name in names}
-    some = domain.project([name for name in domain.names if name in used] or domain.names[:1])
-    text = rows.indices(domain, [(name,) for name in some.names], cap)
-    no_rows = RowCache(some, tuple([np.zeros(0, dtype=np.int64)] * len(some.names)))
-    sums = no_rows.counts(tables, keep)
-    for columns in _index_columns(rows, text, cap):
-        counts = RowCache(some, tuple(columns)).counts(tables, keep)
-        for total, table in zip(sums, counts, strict=True):
-            total += table
-    return sums
-
-
-def _add_up_conjunctions(
-    rows: Rows, domain: Domain, conjunctions: Conjunctions, keep: Cells, cap: Cap | None
-) -> Array:
-    """In how many rows each conjunction holds, in one reading of the rows."""
-    axes = {*conjunctions.attributes.reshape(-1).tolist(), *map(domain.axis, _masked(keep))} - {-1}
-    some = domain.project([domain.names[axis] for axis in sorted(axes)] or domain.names[:1])
-    text = rows.indices(domain, [(name,) for name in some.names], cap)
-    projected = conjunctions.over(sorted(axes))
-    totals = np.zeros(len(conjunctions), dtype=np.int64)
-    for columns in _index_columns(rows, text, cap):
-        totals += RowCache(some, tuple(columns)).conjunctions(projected, keep)
-    return totals
-
-
-def _persons(
-    rows: Rows, domain: Domain, axes: Sequence[GroupedAxis], keep: Cells, cap: Cap
-) -> Array:
-    """How many persons have a row in each combination of groups, of rows that `keep` allows.
-
-    A person's rows come one after the other, so only the last one of a batch may go on in the next.
-    """
-    shape = tuple(size for *_, size in axes)
-    names: list[Names] = [(name,) for name, *_ in axes]
-    names = names or [domain.names[:1]]  # a column to tell the number of rows by
-    text = rows.indices(domain, [*names, *(conjunct.names for conjunct in keep)], cap)
-    masks = [np.ravel(conjunct.mask) for conjunct in keep]
-    counts = np.zeros(math.prod(shape), dtype=np.int64)
-    last, last_cells = 0, np.zeros(0, dtype=np.int64)
-    batches = rows.run(text).to_arrow_reader(INDEX_BATCH_ROWS)
-    for columns, person in first_of_each(batches, cap.max_rows):
-        cell = np.zeros(len(person), dtype=np.int64)
-        for (_, groups, size), column in zip(axes, columns, strict=False):
-            cell = cell * size + groups[column]
-        inside = np.ones(len(person), dtype=bool)
-        for mask, column in zip(masks, columns[len(names) :], strict=True):
-            inside &= mask[column]
-        whose = np.append(np.full(len(last_cells), last), person[inside])
-        where = np.append(last_cells, cell[inside])
-        order = np.lexsort((where, whose))
-        whose, where = whose[order], where[order]
-        first = np.append(True, (np.diff(whose) != 0) | (np.diff(where) != 0))[: len(whose)]
-        counts += np.bincount(where[first], minlength=counts.size)
-        counts -= np.bincount(last_cells, minlength=counts.size)
-        if len(person):
-            last = int(person[-1])
-            last_cells = where[first & (whose == last)]
-    return counts.reshape(shape)
-
-
-def _row_cells(rows: Rows, domain: Domain, names: Names, keep: Cells, cap: Cap | None) -> Array:
-    """The cell of some attributes that each row lies in, of rows that `keep` allows."""
-    text = rows.indices(domain, [names, *(conjunct.names for conjunct in keep)], cap)
-    masks = [np.ravel(conjunct.mask) for conjunct in keep]
-    cells: list[Array] = []
-    for index, *others in _index_columns(rows, text, cap):
-        inside = np.ones(len(index), dtype=bool)
-        for mask, cell in zip(masks, others, strict=True):
-            inside &= mask[cell]
-        cells.append(index.astype(np.int64) if inside.all() else index[inside].astype(np.int64))
-    return np.concatenate(cells) if cells else np.zeros(0, dtype=np.int64)
-
-
-def _masked(keep: Cells) -> set[str]:
-    return {name for conjunct in keep for name in conjunct.names}
-
-
-def check_masks(domain: Domain, keep: Cells) -> None:
-    """Refuses masks of another shape than their attributes have."""
-    for conjunct in keep:
-        shape = tuple(domain[name].size for name in conjunct.names)
-        if conjunct.mask.shape != shape:
-            raise ShapeError(f"a mask over {conjunct.names} has shape {conjunct.mask.shape}")
-
-
-def _index_columns(
-    rows: Rows, text: str, cap: Cap | None, *, weighted: bool = False
-) -> Iterator[list[Array]]:
+def _index_columns(rows: Rows, text: str, cap: Cap | None) -> Iterator[list[Array]]:
     """The columns of a query for indices, a batch at a time; under a cap of the rows that stay.
 
-    Rows that are alike are written out, unless the caller takes their number in a last column.
+    Rows that are alike are written out. Under a cap a last column says where a person begins.
     """
     batches = rows.run(text).to_arrow_reader(INDEX_BATCH_ROWS)
     if cap is not None:
-        yield from (columns for columns, _ in first_of_each(batches, cap.max_rows))
+        yield from first_of_each(batches, cap.max_rows)
         return
     for batch in batches:
         columns = [column.to_numpy() for column in batch.columns]
-        if rows.alike and not weighted:
+        if rows.alike:
             yield from _written_out(columns[:-1], columns[-1])
         else:
             yield columns

@@ -155,7 +155,11 @@ class Rows:
         person = f", {self.person(cap)} AS person" if cap else ""
         times = f", {TIMES[0]}" if self.alike else ""
         stay = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(cells)))
-        indices = ", ".join(f"{index(names)} AS i{j}" for j, names in enumerate(axes))
+        kinds = [_smallest(math.prod(domain[name].size for name in names)) for names in axes]
+        indices = ", ".join(
+            f"CAST({index(names)} AS {kind}) AS i{j}"
+            for j, (names, kind) in enumerate(zip(axes, kinds, strict=True))
+        )
         text = f"SELECT {cell_columns}{person}{times} FROM {self.entries(cells)}"
         if cap is None:
             return f"SELECT {indices}{times} FROM ({text}) WHERE {stay}"
@@ -166,13 +170,13 @@ class Rows:
         )
 
 
-def first_of_each(batches: Iterable[Any], most: int) -> Iterator[tuple[list[Array], Array]]:
+def first_of_each(batches: Iterable[Any], most: int) -> Iterator[list[Array]]:
     """The first rows of each person, of rows ordered by person (the last column) and cell.
 
-    Beside the columns stands whose row it is, by a number that only grows. A person's rows may go
-    on in the next batch, so their number so far is carried along.
+    In place of the person, a last column says where another one begins. A person's rows may go on
+    in the next batch, so their number so far is carried along.
     """
-    last, last_rows, persons = None, 0, 0
+    last, last_rows = None, 0
     for batch in batches:
         *columns, who = batch.columns
         if len(who) == 0:
@@ -181,12 +185,17 @@ def first_of_each(batches: Iterable[Any], most: int) -> Iterator[tuple[list[Arra
         new[0] = who[0].as_py() != last
         new[1:] = pc.not_equal(who[1:], who[:-1]).to_numpy(zero_copy_only=False)
         starts = np.append(-last_rows, np.flatnonzero(new))
-        number = np.cumsum(new)
-        place = np.arange(len(who)) - starts[number]
+        place = np.arange(len(who)) - starts[np.cumsum(new)]
         last, last_rows = who[-1].as_py(), int(place[-1]) + 1
         stays = place < most
-        yield [column.to_numpy()[stays] for column in columns], persons + number[stays]
-        persons += int(number[-1])
+        yield [*(column.to_numpy()[stays] for column in columns), new[stays]]
+
+
+def _smallest(size: int) -> str:
+    """DuckDB's smallest type for the numbers below a size."""
+    bits = (size - 1).bit_length()
+    kinds = {8: "UTINYINT", 16: "USMALLINT", 32: "UINTEGER", 63: "BIGINT"}
+    return next(kind for most, kind in kinds.items() if bits <= most)
 
 
 def _words(sizes: list[int]) -> list[str]:

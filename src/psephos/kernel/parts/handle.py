@@ -20,7 +20,7 @@ import copy
 import os
 import shutil
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from psephos.domain.domain import Domain
 from psephos.domain.part_tree import PartTree
@@ -38,7 +38,7 @@ from psephos.kernel.parts.task import PartJob
 from psephos.kernel.parts.tasks import tasks_of
 from psephos.kernel.parts.worker import DISK_FULL
 from psephos.kernel.query import Query
-from psephos.kernel.source import Cells, RowSource
+from psephos.kernel.source import Cells
 from psephos.kernel.vault import Vault
 from psephos.matrix import Matrix
 from psephos.values import Array
@@ -121,8 +121,7 @@ class ProtectedParts(ClosedHandle):
         def draw() -> Array:
             _check_room(place, needed)
             names = (*self._tree.attributes, *self._domain.names)
-            source, cap = cast("RowSource", self._vault.source), self._vault.ledger.unit.cap
-            rows = source.row_cells(self._vault.domain, names, self._keep, cap)
+            rows = self._vault.table().row_cells(names, self._keep)
             tasks = tasks_of(rows, admitted, self._tree, levels)
             receipts = tuple(sorted(performer.run(job, tasks)))
             check_complete(receipts, self._tree, levels, admitted)
