@@ -37,8 +37,9 @@ from psephos.release.parts.tables import (
     part_rows,
     run_file,
 )
-from psephos.release.requests import check_charge, receipt_of
+from psephos.release.requests import check_charge
 from psephos.release.verification import Verification, WrongError, verification
+from psephos.release.verify_requests import check_charges
 from psephos.release.write import release_json
 from psephos.strategy.level_plan import LevelPlan, PartTables
 
@@ -152,12 +153,7 @@ def _receipt(bundle: PartsBundle) -> str:
 
 
 def _ledger(bundle: PartsBundle, ledger: Ledger | str | os.PathLike[str]) -> str:
-    book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-    book.verify()
-    receipt = receipt_of(book, bundle.measurement.key)
-    if {**receipt, "anchor": None} != {**bundle.receipt, "anchor": None}:
-        raise WrongError("the receipt is not what the ledger holds under this key")
-    return "the ledger holds this very charge"
+    return check_charges(ledger, bundle.job, [(bundle.measurement.key, bundle.receipt)])
 
 
 def _answers(bundle: PartsBundle) -> str:
