@@ -53,7 +53,7 @@ def verify_parts(
 ) -> Verification:
     """Check a release in parts; see `psephos.release.verify.verify`."""
     bundle = PartsBundle.open(path)
-    steps = [("files", _files), ("request", _request), ("receipt", _receipt)]
+    steps = [("files", _files), ("request", _request), ("receipt", check_parts_receipt)]
     checks = [(name, partial(step, bundle)) for name, step in steps]
     if ledger is not None:
         checks.append(("ledger", partial(_ledger, bundle, ledger)))
@@ -128,7 +128,7 @@ def _request(bundle: PartsBundle) -> str:
     return f"{job.file.name!r}: {len(job.tables)} tables of {bundle.tree}, as release.json asks"
 
 
-def _receipt(bundle: PartsBundle) -> str:
+def check_parts_receipt(bundle: PartsBundle) -> str:
     """Does the charge pay for this query in these parts, with these answers?"""
     if bundle.simulation:
         return "a rehearsal on made-up data: nothing was charged"
