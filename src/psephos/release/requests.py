@@ -499,7 +499,7 @@ class SyntheticShape(JsonShape):
 
     method: SyntheticMethod
     reason: str
-    rows: Annotated[int, Field(ge=0, le=10**8)]
+    rows: Annotated[int, Field(ge=0, le=10**9)]
     largest: float
     mean: float
     distances: list[TableDistanceShape]

@@ -15,7 +15,7 @@ UNSIGNED = "without the ledger, that receipts are the ledger's own: they are not
 CANNOT = (
     "that the noisy integers came from the data, and that their noise was drawn as it should be",
     "what report.html says: it is hashed, not read again; the tables are what counts; titles, the "
-    "publisher and facts are as the bundle has them",
+    "publisher, facts and a public table that stands in are as the bundle has them",
     UNSIGNED,
     "that the source itself is right: sampling, coverage and reporting errors are not in any "
     "interval here",

@@ -1,9 +1,14 @@
 """Verify a bundle without the data: hashes, receipt, arithmetic.
 
+Whatever follows from the noisy integers and release.json is worked out again, by the code that
+writes a release, and held against the files and the manifest: views, tables, errors, decimals,
+distances, groups, the plan and its options, and which estimate was published. The manifest is the
+publisher's: what it says settles choices that hang on the last digits of floats, and nothing else
+(psephos.release.verify_published). Charges are compared with the ledger, where it is given
+(psephos.release.verify_requests).
+
 What it cannot show is said with the result: that the noisy integers came from the data, or that
 the noise in them was drawn honestly, no file can prove.
-
-How published numbers are compared says psephos.release.verify_published.
 """
 
 from __future__ import annotations
