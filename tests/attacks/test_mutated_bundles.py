@@ -80,12 +80,13 @@ def kept(honest):
             jobs[key] = make_job(file, folder, old=old)
         return jobs[key]
 
-    def views_of(job, steps, draws, bundle_format):
-        key = (id(job.workload), tuple(past.values_hash for past in job.past), draws, bundle_format)
+    def views_of(job, steps, bundle_format, claim):
+        past, words = tuple(past.values_hash for past in job.past), json.dumps(claim)
+        key = (id(job.workload), past, bundle_format, words)
         for step in steps:
             key += (step.simulation, str(step.cost), repr(step.values.tolist()), repr(step.noise))
         if job.past or key not in views:
-            views[key] = make_views(job, steps, draws, bundle_format)
+            views[key] = make_views(job, steps, bundle_format=bundle_format, claim=claim)
         return views[key]
 
     views_of.draws = make_views.draws

@@ -309,12 +309,14 @@ def ask(
         if output is not None:
             write_rows(reply.table, output)
         written = "" if output is None else f"written: {output}"
+        looked = f"looked at: {reply.checked}"
         caution = render.PLAN_CAUTION if reply.view == "plan" else None
         plain = {"cost": 0, "view": reply.view, "caution": caution}
+        plain["checked"] = reply.checked
         plain["rows"] = render_statistics.plain_rows(reply.table)
         tables = laid_out_reply(past, reply, sql, dialect) if isinstance(past, Bundle) else ()
         answers = render_tables.rich_reply(reply, tables, simulation=past.simulation)
-        show(as_json, plain, answers, written)
+        show(as_json, plain, answers, looked, written)
 
 
 @app.command()

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -55,7 +55,17 @@ ENOUGH_RISK = 0.75
 ANSWER_CELLS, MOST_ANSWER_CELLS = 250_000_000, 750_000_000
 """Conjugate directions times cells after which steps towards asked answers take long: none more is
 taken where the risk is low enough, or in any case."""
+NEAR_TIE = 0.01
+"""As a share of the risk: which of two choices this close is taken turns on the last digits of
+floats, and machines differ in them."""
 Report = Callable[[int, float], None]
+
+
+class EntropyClaim(NamedTuple):
+    """What somebody says was chosen: it is believed in near ties, and nowhere else."""
+
+    steps: int
+    classes: bool
 
 
 def maximum_entropy(
@@ -68,6 +78,7 @@ def maximum_entropy(
     steps: int | None = None,
     classes: bool | None = None,
     in_answers: bool = False,
+    claim: EntropyClaim | None = None,
     progress: Report | None = None,
 ) -> MaximumEntropy:
     """Cells x ≥ 0 that add up to a total, between a prior and the best fit of all measurements.
@@ -86,6 +97,7 @@ def maximum_entropy(
         classes: whether to start from latent classes; else decided by the risk, and not for `steps`
         in_answers: whether steps go towards the asked answers of least squares in place of the
             measurements, if these determine them. One product over many cells is always fitted so.
+        claim: what another machine chose by the same rule, which settles near ties
         progress: told the number of each step and its estimated mean squared error
 
     >>> import psephos as ps
@@ -132,13 +144,17 @@ def maximum_entropy(
         walk = _walk(model, product, risk, to_answers)
         if product is not None and not several_priors:
             model = model.without_logarithms()
-        chosen = _path(walk, progress)
+        claimed = None if claim is None else claim.steps
+        by_claim = claim is not None and claim.classes
+        chosen = _path(walk, progress, claimed if by_claim == by_classes else None)
         del walk
         other = model.with_classes(zeros) if classes is None and several_priors else None
         if other is not None:
             del model  # a vector of cells less while steps are taken
-            rival = _path(_walk(other, product, risk), progress)
-            by_classes = rival.risk < chosen.risk
+            rival = _path(_walk(other, product, risk), progress, claimed if by_claim else None)
+            lead = chosen.risk - rival.risk
+            tied = claim is not None and abs(lead) <= NEAR_TIE * abs(chosen.risk)
+            by_classes = by_claim if tied else lead > 0
             chosen = rival if by_classes else chosen
             model = other if by_classes else PriorModel.of(measured, probes, zeros, prior, total)
     else:
@@ -307,8 +323,11 @@ def _after(walk: _DualWalk | ProductWalk, steps: int) -> _Stop:
     return _Stop(walk.keep(), walk.logarithmic, steps, gap, math.nan, math.nan)
 
 
-def _path(walk: _DualWalk | ProductWalk, progress: Report | None) -> _Stop:
-    """Steps of falling strength until the risk stops falling; the stop of least risk."""
+def _path(walk: _DualWalk | ProductWalk, progress: Report | None, claim: int | None) -> _Stop:
+    """Steps of falling strength until the risk stops falling; the stop of least risk.
+
+    A claimed number of steps is preferred where it is nearly tied with the best other one.
+    """
     gap, strength = 0.0, walk.first_strength()
     best: tuple[float, _Stop] | None = None
     idle = 0
@@ -325,11 +344,14 @@ def _path(walk: _DualWalk | ProductWalk, progress: Report | None) -> _Stop:
         small = LEAST_GAIN * abs(risk) if risk < walk.noise else 0.0
         worse = best is None or best[0] > walk.noise  # than least squares: no place to stop
         idle = 0 if gain > small or worse else idle + 1
-        if gain > 0:
+        close = abs(gain) <= NEAR_TIE * abs(risk)
+        tied = close and best is not None and claim in (steps, best[1].steps)
+        if steps == claim if tied else gain > 0:
             best = None  # the place before is let go
             share = risk / walk.numbers
             best = risk, _Stop(walk.keep(), walk.logarithmic, steps, gap, freedom, share)
-        if idle >= IDLE_STEPS or walk.exhausted:
+        claimed = claim is not None and steps < claim <= steps + IDLE_STEPS
+        if (idle >= IDLE_STEPS or walk.exhausted) and not claimed:
             break
     if best is None:
         raise UnsupportedError("no step of the maximum-entropy estimate could be taken")

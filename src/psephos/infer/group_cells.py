@@ -26,6 +26,7 @@ from itertools import combinations
 
 import numpy as np
 
+from psephos.infer.entropy import NEAR_TIE
 from psephos.infer.rounding import round_cells
 from psephos.infer.table_groups import CommonTable, Grouping, classes_of
 from psephos.matrix.marginals import Axes
@@ -80,14 +81,14 @@ class GroupCells:
 
 
 def agreeing(
-    cells: GroupCells, zeros: Sequence[Array | None], sweeps: int | None = None
+    cells: GroupCells, zeros: Sequence[Array | None], claim: int | None = None
 ) -> tuple[GroupCells, int]:
-    """Cells whose shared tables agree, and the sweeps that it took; so many, if they are known.
+    """Cells whose shared tables agree, and the sweeps that it took.
 
-    `zeros` says for each group where no row can be.
+    `zeros` says for each group where no row can be. A claimed number of sweeps is believed where
+    the last digits of floats decide whether tables agree.
     """
-    most = AGREEMENT_SWEEPS if sweeps is None else sweeps
-    for sweep in range(most):
+    for sweep in range(AGREEMENT_SWEEPS):
         largest = 0.0
         for axes, members in cells.grouping.shared:
             margins = [cells.table(g, axes) for g in members]
@@ -98,9 +99,10 @@ def agreeing(
                 room = None if zeros[g] is None else ~np.asarray(zeros[g])
                 x = scaled(cells.grid(g), margin, mean.reshape(margin.shape), room)
                 cells = cells.replaced(g, x)
-        if sweeps is None and largest <= SMALL_DIFFERENCE:
+        slack = 0.0 if claim is None else math.copysign(NEAR_TIE, sweep + 1 - claim)
+        if largest <= SMALL_DIFFERENCE * (1 + slack):
             return cells, sweep + 1
-    return cells, most
+    return cells, AGREEMENT_SWEEPS
 
 
 def scaled(grid: Array, margin: Array, target: Array, room: Array | None) -> Array:

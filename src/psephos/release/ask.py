@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,17 +22,19 @@ import numpy as np
 import pyarrow as pa
 
 from psephos.domain.domain import Domain
-from psephos.errors import ReleaseError, SqlError, UnsupportedError
+from psephos.errors import PsephosError, ReleaseError, SqlError, UnsupportedError
 from psephos.infer.least_squares import over_merged_domain
 from psephos.infer.statistics import StatisticValues, joint_noise
 from psephos.kernel.budget import Budget
 from psephos.release.bundle import Bundle
 from psephos.release.determined import missing_words
-from psephos.release.files import report_damage, sha256_of
+from psephos.release.files import require_unchanged
 from psephos.release.labels import marked, table_labels
 from psephos.release.layout import lay_out
 from psephos.release.parts.ask import parts_answers
-from psephos.release.parts.bundle import PartPath, PartsBundle, is_in_parts
+from psephos.release.parts.bundle import ANSWERS_FOLDER, PartPath, PartsBundle, is_in_parts
+from psephos.release.parts.tables import TABLES_FOLDER
+from psephos.release.parts.verify import SINGLE_FILES, check_parts_receipt
 from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PLANNED_FILES
 from psephos.release.published import all_cells_fit
@@ -41,6 +44,7 @@ from psephos.release.spec.entries import TargetEntry
 from psephos.release.spec.tables import Table, sql_layout
 from psephos.release.statistics import derived_values, plain_values, statistic_table
 from psephos.release.targets import cheapest_strategy, check_draw_count
+from psephos.release.verify_requests import check_receipts
 from psephos.release.views import Views
 from psephos.report.cross_table import CrossTable
 from psephos.report.html import HtmlTable, notebook_html
@@ -61,6 +65,9 @@ MODEL = "a model: the estimate of all cells that published numbers are a roundin
 """What answers without an interval come from."""
 PLANNED = "the estimate of a plan that adapts to the data, which is biased"
 NEAREST = "the consistent tables nearest to the noisy numbers in L1 or L∞"
+CHECKED = "files have the hashes of the manifest, and receipts are for these noisy integers"
+UNCHECKED = "`psephos verify` looks through all else"
+MODEL_UNCHECKED = "that the model is what they give, only `psephos verify` works out"
 NOTEBOOK_ROWS = 200
 """The most rows that a notebook shows."""
 PRICED_CELLS, PRICED_QUERIES = 500_000, 2_000
@@ -88,6 +95,11 @@ class Reply:
         """What the answers come from: least squares, a model, or a plan's biased estimate."""
         views = {MODEL: "model", PLANNED: "plan", NEAREST: "nearest"}
         return views.get(self.method, "consistent")
+
+    @property
+    def checked(self) -> str:
+        """What was looked at before this was answered, and what only `verify` does."""
+        return f"{CHECKED}; {MODEL_UNCHECKED if self.is_model else UNCHECKED}"
 
     def __repr__(self) -> str:
         answers = self.table.num_rows
@@ -188,15 +200,23 @@ def opened_bundle(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
     bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
     folders = [Path(folder) for folder in request_folders(bundle.manifest)]
     files = REQUEST_FILES if bundle.method is None else PLANNED_FILES
-    for name in ("release.json", *((f / name).as_posix() for f in folders for name in files)):
-        with report_damage(bundle.path / name):
-            digest = sha256_of(bundle.path / name)
-        if digest != bundle.manifest["files"].get(name):
-            raise ReleaseError(
-                f"{bundle.path / name} has changed since the release; get the bundle again "
-                "(`psephos verify` looks through all of it)"
-            )
+    needed = {"release.json", *((f / name).as_posix() for f in folders for name in files)}
+    require_unchanged(bundle.path, bundle.manifest["files"], needed | set(bundle.manifest["files"]))
+    with _as_verified(bundle.path):
+        check_receipts(bundle)
     return bundle
+
+
+@contextmanager
+def _as_verified(path: Path) -> Iterator[None]:
+    """Say of what is wrong with a bundle that it is not asked for this reason."""
+    try:
+        yield
+    except PsephosError as error:
+        raise ReleaseError(
+            f"{path} fails verification and is not asked: {error}; get the bundle again "
+            "(`psephos verify` looks through all of it)"
+        ) from None
 
 
 def ask(
@@ -275,6 +295,11 @@ def _parts_reply(
     if model:
         raise ReleaseError("a release in parts answers by what was measured alone, by no model")
     bundle = bundle if isinstance(bundle, PartsBundle) else PartsBundle.open(bundle)
+    marks = bundle.manifest["files"]
+    others = {name for name in marks if not name.startswith((f"{TABLES_FOLDER}/", ANSWERS_FOLDER))}
+    require_unchanged(bundle.path, marks, others | set(SINGLE_FILES))  # answers are sealed
+    with _as_verified(bundle.path):
+        check_parts_receipt(bundle)
     workload, table = parts_answers(bundle, sql, level=level, part=part, dialect=dialect)
     half = (table["high"].to_numpy() - table["low"].to_numpy()) / 2
     return Reply(workload, table, float(half.max()), "exact standard errors")

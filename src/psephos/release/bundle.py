@@ -51,7 +51,7 @@ from psephos.release.files import (
     sha256_of,
 )
 from psephos.release.formats.publication import TableFiles
-from psephos.release.method import ReleaseMethod
+from psephos.release.method import ReleaseMethod, check_method
 from psephos.release.persons import PERSONS_FOLDER, PersonsRequest
 from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PlannedRequest, retrace
@@ -214,10 +214,12 @@ class Bundle:
     def views(self) -> Views:
         """The numbers, worked out again from the noisy integers."""
         if self.method is not None:
+            check_method(self.job, self.method)
             retraced = retrace(self.job, self.method, self.planned)
             return PlanViews(self.job, retraced.measurements, retraced=retraced)
         steps = tuple(request.measurement for request in self.requests)
-        views = Views(self.job, steps, self.manifest["draws"], self.manifest["format"])
+        bundle_format, claim = self.manifest["format"], self.manifest.get("published")
+        views = Views(self.job, steps, bundle_format=bundle_format, claim=claim)
         if views.has_errors:
             return views
         file = COORDINATES_FILE

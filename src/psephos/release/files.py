@@ -17,7 +17,7 @@ import math
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,6 +190,19 @@ def read_csv(place: Path, schema: pa.Schema, rows: int) -> pa.Table:
     if table.num_rows != rows:
         raise ReleaseError(f"{place} has {table.num_rows:,} rows, not {rows:,}; {REMEDY}")
     return table
+
+
+def require_unchanged(folder: Path, marks: Mapping[str, str], names: Collection[str]) -> None:
+    """Refuse files of a bundle that are not plain files with the hash that its manifest has."""
+    for name in sorted(names):
+        place = folder / name
+        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
+        plain = inside and place.is_file() and not place.is_symlink()
+        if not plain or sha256_of(place) != marks.get(name):
+            raise ReleaseError(
+                f"{place} has changed since the release, or is missing; get the bundle again "
+                "(`psephos verify` looks through all of it)"
+            )
 
 
 def read_integers(place: Path, name: str, rows: int) -> Array:

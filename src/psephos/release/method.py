@@ -93,6 +93,23 @@ def method_of(job: Job) -> ReleaseMethod:
     return method
 
 
+def check_method(job: Job, method: ReleaseMethod) -> None:
+    """Refuse a plan or options that do not follow from the release file.
+
+    Which of its plans `auto` took, and why, is told by a stand-in that a bundle does not hold.
+    """
+    entry = job.method
+    if entry.name == AUTO and method.name in AUTO_PLANS:
+        right = _checked(job, method.name, {}, method.reason)
+    else:
+        right = method_of(job) if entry.name != AUTO else ReleaseMethod(MEASURE, {}, "")
+    if method != right:
+        raise ReleaseError(
+            f"the manifest says that {method.name!r} was run with {dict(method.options)}, and "
+            f"release.json leads to {right.name!r} with {dict(right.options)}"
+        )
+
+
 def _checked(job: Job, name: str, options: Mapping[str, Any], reason: str) -> ReleaseMethod:
     """A plan of the release file, if it fits the rest of it."""
     try:

@@ -101,15 +101,14 @@ class PersonsTable:
         vector = self.vector(table)
         return vector.measure(Identity(vector.size), spend=self.spend, key=key)
 
-    def key(self, release: str, edition: str, unit: Unit, schema: tuple[Any, ...]) -> str:
-        """One key for the request, by what it asks: other tables of the release are none of it.
+    def key(self, release: str) -> str:
+        """One key for the request, by what it asks, below that of the release's tables of rows.
 
-        `schema` is what decides the cells of rows, their public rules of cleaning included.
+        So the ledger knows all that was paid for with these, and a bundle that leaves out some of
+        it is noticed.
         """
         facts = (self.by, repr(self.condition), self.spend.currency, str(self.spend.amount))
-        mark = digest((release, edition, str(unit), *schema, *facts))
-        words = f" ({edition})" if edition else ""
-        return f"release {release[:200]}{words} persons {mark[:24]}"
+        return f"{release} persons {digest(facts)[:24]}"
 
     def half_width(self, unit: Unit, confidence: float) -> int:
         """Of the interval of every number, before anything is spent."""

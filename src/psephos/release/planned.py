@@ -26,7 +26,6 @@ from psephos.domain.domain import Domain
 from psephos.errors import PsephosError, ReleaseError
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget, Currency, Mechanism
-from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import Measurement, pack
 from psephos.kernel.recorded_ledger import RecordedLedger, RequestRecord
 from psephos.kernel.replay import replayed
@@ -43,7 +42,7 @@ from psephos.plans.session import (
 from psephos.release.files import read_bytes, read_integers, report_damage, sync_folder, write_json
 from psephos.release.method import ReleaseMethod
 from psephos.release.request import Job
-from psephos.release.requests import check_charge, read_receipt, receipt_of, spend_of
+from psephos.release.requests import check_charge, read_receipt, spend_of
 from psephos.release.selection import make_folder, selection_folder
 from psephos.values import Array
 
@@ -155,12 +154,6 @@ class PlannedRequest:
             )
         except (KeyError, IndexError, TypeError, AttributeError):
             raise ReleaseError(f"the receipt of {self.name!r} is damaged") from None
-
-    def check_ledger(self, ledger: Ledger) -> None:
-        """Refuse a receipt that is not, to the letter, what the ledger holds."""
-        receipt = receipt_of(ledger, self.key)
-        if {**receipt, "anchor": None} != {**self.receipt, "anchor": None}:
-            raise ReleaseError("the receipt is not what the ledger holds under this key")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from psephos.infer.entropy import MaximumEntropy, maximum_entropy
+from psephos.infer.entropy import EntropyClaim, MaximumEntropy, maximum_entropy
 from psephos.infer.least_squares import LeastSquares
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS, NonNegative, nonnegative
 from psephos.release.request import Job
@@ -71,22 +71,20 @@ class PublishedRule:
         return cls("least squares", reason)
 
     def fit(
-        self, job: Job, estimate: LeastSquares, known: Mapping[str, Any] | None = None
+        self, job: Job, estimate: LeastSquares, claim: Mapping[str, Any] | None = None
     ) -> MaximumEntropy | NonNegative:
-        """The cells before they are rounded; by the steps and the prior of a manifest, if known."""
+        """The cells before they are rounded; what a manifest claims of them settles near ties."""
         zeros, total = job.zeros, job.file.total
         if self.method != "entropy":
             return self.fit_tables(job.workload, estimate, zeros, total)
-        ranges = share_of_ranges(job.workload) > MOST_RANGES
         return maximum_entropy(
             estimate,
             job.workload,
             zeros=zeros,
             total=total,
             prior=job.prior,
-            steps=None if known is None else known["steps"],
-            classes=None if known is None else known.get("prior") == LATENT_CLASSES,
-            in_answers=ranges if known is None else bool(known.get("in_answers")),
+            in_answers=share_of_ranges(job.workload) > MOST_RANGES,
+            claim=_entropy_claim(claim),
         )
 
     def fit_tables(
@@ -95,22 +93,30 @@ class PublishedRule:
         estimate: LeastSquares,
         zeros: Array | None,
         total: float | None,
-        steps: int | None = None,
+        claim: Mapping[str, Any] | None = None,
     ) -> MaximumEntropy | NonNegative:
         """The same for some tables, over the domain of their own attributes."""
         if self.method == "entropy":
             limits: dict[str, Any] = {"zeros": zeros, "total": total}
-            return maximum_entropy(estimate, workload, **limits, steps=steps, classes=False)
+            stated = _entropy_claim(claim)
+            return maximum_entropy(estimate, workload, **limits, classes=False, claim=stated)
         return nonnegative(estimate, workload=workload, zeros=zeros, hold_total=True, total=total)
 
     def facts(self, job: Job, fit: MaximumEntropy | NonNegative) -> dict[str, Any]:
-        """What the manifest says of an estimate: enough to work it out again."""
+        """What the manifest says of an estimate."""
         facts = {**asdict(self), "steps": fit.steps, "gap": fit.gap}
         if isinstance(fit, MaximumEntropy):
             prior = LATENT_CLASSES if fit.classes else "independent"
             facts["prior"] = "stand_in" if job.prior is not None else prior
             facts["in_answers"] = fit.in_answers
         return facts
+
+
+def _entropy_claim(facts: Mapping[str, Any] | None) -> EntropyClaim | None:
+    """What a manifest says was chosen for an entropy estimate."""
+    if facts is None or "steps" not in facts:
+        return None
+    return EntropyClaim(facts["steps"], facts.get("prior") == LATENT_CLASSES)
 
 
 def many_ranges(workload: Workload) -> bool:

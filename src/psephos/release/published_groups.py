@@ -36,6 +36,8 @@ from psephos.values import Array, whole_numbers
 
 MOST_GROUPED_CELLS = 20_000_000
 """The most cells of all groups together."""
+TOTAL_TOLERANCE = 1e-6
+"""How far the last digits of least squares may move a total."""
 TOO_LARGE = "it looks at {cells:,} cells at a time, and {most:,} is the limit"
 TOO_MANY = "the groups of all tables have more than {most:,} cells together"
 NOT_TOLD = "its numbers are told only by several measured blocks together"
@@ -133,24 +135,32 @@ class PublishedGroups:
                 flags |= mask
         return flags.reshape(-1) if flags.any() else None
 
-    def total(self, estimate: LeastSquares) -> int | None:
-        """The number of rows that all groups have: the public one, or that of least squares."""
+    def total(self, estimate: LeastSquares, claim: int | None = None) -> int | None:
+        """The number of rows that all groups have: the public one, or that of least squares.
+
+        A claimed one is believed where the last digits of floats decide how a half is rounded.
+        """
         if self.job.file.total is not None:
             return int(self.job.file.total)
         rows = total_of(estimate)
-        return None if rows is None else max(0, round(rows))
+        if rows is None:
+            return None
+        halfway = claim is not None and abs(abs(rows - claim) - 0.5) <= TOTAL_TOLERANCE
+        return claim if halfway else max(0, round(rows))
 
     def fit(
         self,
         estimate: LeastSquares,
-        known: Mapping[str, Any] | None = None,
+        claim: Mapping[str, Any] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> GroupedFit:
         """The cells of all groups before they are rounded.
 
-        With the total, the steps and the sweeps of a manifest, if these are known.
+        What a manifest claims of total, steps and sweeps settles near ties.
         """
-        total = self.total(estimate) if known is None else known["total"]
+        claim = {} if claim is None else claim
+        total = self.total(estimate, claim.get("total"))
+        claims = dict(enumerate(claim.get("groups", ())))
         zeros = [self.zeros(g) for g in range(len(self.rules))]
         fits = []
         for g, rule in enumerate(self.rules):
@@ -158,11 +168,9 @@ class PublishedGroups:
                 progress(f"published numbers: group {g + 1} of {len(self.rules)}")
             workload = self.grouping.inner(g)
             small = of_attributes(estimate, workload.domain.names)
-            steps = None if known is None else known["groups"][g]["steps"]
-            fits.append(rule.fit_tables(workload, small, zeros[g], total, steps))
+            fits.append(rule.fit_tables(workload, small, zeros[g], total, claims.get(g)))
         vectors = tuple(fit.vector for fit in fits)
-        sweeps = None if known is None else known["sweeps"]
-        cells, sweeps = agreeing(GroupCells(self.grouping, vectors), zeros, sweeps)
+        cells, sweeps = agreeing(GroupCells(self.grouping, vectors), zeros, claim.get("sweeps"))
         steps_and_gaps = tuple((fit.steps, fit.gap) for fit in fits)
         return GroupedFit(cells, total, steps_and_gaps, sweeps)
 

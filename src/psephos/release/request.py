@@ -42,7 +42,7 @@ from psephos.release.formats.names import table_files
 from psephos.release.old_words import old_labels, over_all_cells
 from psephos.release.parts.asked import check_asked, check_compiled, inner_domain
 from psephos.release.persons import PersonsTable
-from psephos.release.requests import MeasuredRequest, read_past
+from psephos.release.requests import MeasuredRequest, check_in_ledger, read_past
 from psephos.release.spec.entries import DuckdbEntry, MethodEntry, ReleaseFile, SparkEntry
 from psephos.release.spec.file import read_release, release_path
 from psephos.release.spec.tables import (
@@ -156,10 +156,8 @@ class Job:
 
     @property
     def persons_keys(self) -> list[str]:
-        """Their keys in the ledger: each is paid for by itself, whatever else is released."""
-        rules = [(name, repr(rule)) for name, rule in self.public_cleaning.items()]
-        facts = (self.file.name, self.file.edition, self.unit, (self.domain, *rules))
-        return [table.key(*facts) for table in self.persons]
+        """Their keys in the ledger: each is paid for by itself, and names the release it is of."""
+        return [table.key(self.key) for table in self.persons]
 
     @cached_property
     def cleaning(self) -> dict[str, Cleaning]:
@@ -258,7 +256,7 @@ class Job:
                 past.measurement.require_release()
                 past.check_receipt(self.unit)
                 if ledger is not None:
-                    past.check_ledger(ledger)
+                    check_in_ledger(past.receipt, past.key, ledger)
             except PsephosError as error:
                 raise ReleaseError(
                     f"builds_on: {past.name!r} cannot be built on: {error}; leave it out, or get "

@@ -164,11 +164,10 @@ class MeasuredRequest:
             unit=unit,
         )
 
-    def check_ledger(self, ledger: Ledger) -> None:
-        """Refuse a receipt that is not, to the letter, what the ledger holds."""
-        receipt = receipt_of(ledger, self.measurement.key)
-        if {**receipt, "anchor": None} != {**self.receipt, "anchor": None}:
-            raise ReleaseError("the receipt is not what the ledger holds under this key")
+    @property
+    def key(self) -> str:
+        """Under which it was paid for."""
+        return self.measurement.key
 
 
 def check_charge(
@@ -198,6 +197,13 @@ def check_charge(
         raise ReleaseError("the noisy integers are not those that the ledger stored")
     if receipt["unit"] != str(unit):
         raise ReleaseError(f"the ledger protects by {receipt['unit']}")
+
+
+def check_in_ledger(receipt: dict[str, Any], key: str, ledger: Ledger) -> None:
+    """Refuse a receipt that is not, to the letter, what the ledger holds under a key."""
+    held = receipt_of(ledger, key)
+    if {**held, "anchor": None} != {**receipt, "anchor": None}:
+        raise ReleaseError("the receipt is not what the ledger holds under this key")
 
 
 def read_requests(
@@ -386,7 +392,7 @@ class PlannedRequestShape(JsonShape):
     edition: str
     key: str
     kind: Literal["measure", "choose", "partition", "draw", "count"]
-    answers: Annotated[int, Field(ge=1, le=10**9)]
+    answers: Annotated[int, Field(ge=1, le=10**8)]
     spend: AmountShape
 
 

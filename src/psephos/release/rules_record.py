@@ -25,11 +25,6 @@ def record_place(job: Job) -> Path:
     return job.ledger.with_name(f"{job.ledger.name}.rules")
 
 
-def rule_keys(job: Job) -> list[str]:
-    """The keys of all that a release measures: its tables of rows, and each table of persons."""
-    return [job.key, *job.persons_keys]
-
-
 def check_rules(job: Job, measured: Collection[str]) -> None:
     """Refuse to show, or to build on, what was measured by other rules of cleaning.
 
@@ -38,7 +33,7 @@ def check_rules(job: Job, measured: Collection[str]) -> None:
         measured: which of its keys were measured before
     """
     rules, recorded = _rules(job), _recorded(job)
-    if any(recorded.get(key, NO_RULES) != rules for key in rule_keys(job) if key in measured):
+    if job.key in measured and recorded.get(job.key, NO_RULES) != rules:
         raise ReleaseError(
             "the cleaning of entries (aliases, nulls) is not what this release was measured by, "
             "and what was paid for stands: running it again would show numbers of the old rules. "
@@ -61,7 +56,7 @@ def record_rules(job: Job, measured: Collection[str]) -> None:
     What an attempt noted that charged nothing gives way.
     """
     rules, recorded = _rules(job), _recorded(job)
-    fresh = {key: rules for key in rule_keys(job) if key not in measured}
+    fresh = {} if job.key in measured else {job.key: rules}
     content = {key: rule for key, rule in {**recorded, **fresh}.items() if rule != NO_RULES}
     if content == recorded:
         return

@@ -60,7 +60,7 @@ from psephos.release.preflight import (
 )
 from psephos.release.request import Job
 from psephos.release.requests import MeasuredRequest, receipt_of
-from psephos.release.rules_record import check_rules, record_rules, rule_keys
+from psephos.release.rules_record import check_rules, record_rules
 from psephos.release.selection import AUTO, selection_folder, store_request, stored_request
 from psephos.release.synthetic_rows import synthetic_rows
 from psephos.release.views import Views
@@ -104,7 +104,7 @@ def release(
         )
     if job.bundle.exists():
         bundle = _same(job, Bundle.open(job.bundle))
-        check_rules(job, rule_keys(job))
+        check_rules(job, [job.key])
         return bundle
     ledger = open_ledger(job, ledger)
     history = ledger.history()

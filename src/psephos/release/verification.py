@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from psephos.errors import PsephosError
+from psephos.errors import PsephosError, ReleaseError
 from psephos.report.html import HtmlTable, notebook_html
 
 UNSIGNED = "without the ledger, that receipts are the ledger's own: they are not signed"
 CANNOT = (
     "that the noisy integers came from the data, and that their noise was drawn as it should be",
     "what report.html says: it is hashed, not read again; the tables are what counts; titles, the "
-    "publisher and facts are as the bundle has them",
+    "publisher, facts and a public table that stands in are as the bundle has them",
     UNSIGNED,
     "that the source itself is right: sampling, coverage and reporting errors are not in any "
     "interval here",
@@ -65,7 +65,7 @@ class Verification:
         return "\n".join(lines)
 
 
-class WrongError(Exception):
+class WrongError(ReleaseError):
     """A check that does not hold."""
 
 
@@ -77,7 +77,7 @@ def verification(
     for name, step in steps:
         try:
             checks.append(Check(name, True, step()))
-        except (WrongError, PsephosError) as wrong:
+        except PsephosError as wrong:
             checks.append(Check(name, False, str(wrong)))
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a file is a finding
             checks.append(Check(name, False, f"cannot be read ({type(error).__name__})"))

@@ -1,9 +1,14 @@
 """Verify a bundle without the data: hashes, receipt, arithmetic.
 
+Whatever follows from the noisy integers and release.json is worked out again, by the code that
+writes a release, and held against the files and the manifest: views, tables, errors, decimals,
+distances, groups, the plan and its options, and which estimate was published. The manifest is the
+publisher's: what it says settles choices that hang on the last digits of floats, and nothing else
+(psephos.release.verify_published). Charges are compared with the ledger, where it is given
+(psephos.release.verify_requests).
+
 What it cannot show is said with the result: that the noisy integers came from the data, or that
 the noise in them was drawn honestly, no file can prove.
-
-How published numbers are compared says psephos.release.verify_published.
 """
 
 from __future__ import annotations
@@ -23,7 +28,6 @@ from psephos.errors import ReleaseError
 from psephos.infer.consistency import ConsistentTables
 from psephos.infer.records import counted_answers
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.storage import Anchor
 from psephos.plans.session import UNSPENT
 from psephos.release.bundle import (
     CELLS_FILE,
@@ -47,7 +51,7 @@ from psephos.release.parts.bundle import is_in_parts
 from psephos.release.parts.verify import verify_parts
 from psephos.release.persons import PERSONS_FILES, PERSONS_FOLDER
 from psephos.release.plan_views import PlanViews
-from psephos.release.planned import PLANNED_FILES, PlannedRequest
+from psephos.release.planned import PLANNED_FILES
 from psephos.release.published_groups import grouped_answers
 from psephos.release.requests import (
     ESTIMATE_FORMAT,
@@ -76,6 +80,7 @@ from psephos.release.verify_published import (
     check_rounding,
     read_groups,
 )
+from psephos.release.verify_requests import check_charges, check_receipts
 from psephos.release.views import Shift, Views, compare_past, worst_of
 from psephos.release.write import (
     method_facts,
@@ -110,14 +115,14 @@ def verify(
     steps: list[tuple[str, Callable[[Bundle], str]]] = [
         ("files", _files),
         ("request", _request),
-        ("receipt", _receipt),
+        ("receipt", check_receipts),
         ("past" if bundle.method is None else "plan", _past),
         ("raw view", _raw),
         ("consistent view", _consistent),
         ("published view", _published),
     ]
     if bundle.manifest.get("persons") is not None:
-        steps.append(("persons", partial(check_persons, ledger=ledger)))
+        steps.append(("persons", check_persons))
     if bundle.manifest.get("synthetic") is not None:
         steps.append(("made-up rows", _synthetic))
     if has_formats(bundle):
@@ -222,7 +227,7 @@ def _request(bundle: Bundle) -> str:
         raise WrongError("the manifest's words on intervals are not those of these numbers")
     if bundle.simulation:
         return "a rehearsal of what release.json asks"
-    keys = [r.measurement.key for r in bundle.requests] + [r.key for r in bundle.planned]
+    keys = [request.key for request in bundle.all_requests[len(job.past) :]]
     if keys != job.step_keys(len(keys)):
         raise WrongError("the key is not that of this request")
     receipt, limit = bundle.receipt, job.file.ledger.budget()
@@ -251,29 +256,6 @@ def _listed(bundle: Bundle) -> None:
         raise WrongError("an estimate is recorded for the published view, and for no other")
     if facts is not None and ("groups" in facts) != (bundle.views.groups is not None):
         raise WrongError("groups are recorded where tables are in groups, and only there")
-
-
-def _receipt(bundle: Bundle) -> str:
-    """Does each charge pay for its query, on this schema, at its spend, with its values?"""
-    if bundle.simulation:
-        return "a rehearsal on made-up data: nothing was charged"
-    past, facts = bundle.job.past, ("dataset", "dataset_id", "budget", "unit")
-    requests = bundle.all_requests
-    for request in requests:
-        if isinstance(request, PlannedRequest):
-            request.check_receipt(bundle.job.workload.domain, bundle.job.unit)
-        else:
-            request.measurement.require_release()
-            request.check_receipt(bundle.job.unit)
-        if any(request.receipt[fact] != bundle.receipt[fact] for fact in facts):
-            raise WrongError(f"{request.name!r} was measured on another data set")
-    # Choices of a plan may come out alike; measurements hardly ever do.
-    for fact in ("number", "key") if bundle.planned else ("number", "values_hash", "key"):
-        if len({request.receipt["charge"][fact] for request in requests}) < len(requests):
-            raise WrongError("one charge is counted twice")
-    text = f"{bundle.spend} was charged for these very queries, and these integers stored for it"
-    names = ", ".join(repr(request.name) for request in past)
-    return text + (f"; so for what it builds on: {names}" if past else "")
 
 
 def _past(bundle: Bundle) -> str:
@@ -306,17 +288,9 @@ def _retraced(bundle: Bundle) -> str:
 
 
 def _ledger(bundle: Bundle, ledger: Ledger | str | os.PathLike[str]) -> str:
-    """Are the receipts, to the letter, what the ledger holds?"""
-    ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-    for request in bundle.all_requests:
-        ledger.verify(anchor=Anchor.from_dict(request.receipt["anchor"]))
-        request.check_ledger(ledger)
-    numbers = [request.receipt["charge"]["number"] for request in bundle.all_requests]
-    if len(numbers) == 1:
-        return f"record {numbers[0]} of {ledger.dataset!r} is this charge"
-    return (
-        f"{len(numbers)} records of {ledger.dataset!r}, the last {numbers[-1]}, are these charges"
-    )
+    """Are the receipts what the ledger holds, and all that it holds of this release?"""
+    requests = (*bundle.all_requests, *bundle.persons)
+    return check_charges(ledger, bundle.job, [(r.key, r.receipt) for r in requests])
 
 
 def _raw(bundle: Bundle) -> str:

@@ -18,7 +18,7 @@ a function of what was paid for, so it costs nothing, and whoever has the bundle
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -94,6 +94,8 @@ class Views:
     """Told what is being worked out, where that takes long."""
     coordinates: Array | None = None
     """Of consistent tables that a bundle holds: how they differ from least squares."""
+    claim: Mapping[str, Any] | None = None
+    """What a bundle says of its published view: believed where last digits decide, only there."""
 
     @property
     def has_errors(self) -> bool:
@@ -181,7 +183,7 @@ class Views:
         """Non-negative real numbers for every cell, zero where no row can be."""
         if self.bundle_format < ESTIMATE_FORMAT:
             return nonnegative(self.estimate, zeros=self.job.zeros, hold_total=True)
-        return self.rule.fit(self.job, self.estimate)
+        return self.rule.fit(self.job, self.estimate, self.claim)
 
     @property
     def solution(self) -> Array:
@@ -259,7 +261,7 @@ class Views:
         """Non-negative real numbers for the cells of every group."""
         if self.groups is None:
             raise ReleaseError("all cells fit into one vector: see `fit`")
-        return self.groups.fit(self.estimate, progress=self.progress)
+        return self.groups.fit(self.estimate, self.claim, self.progress)
 
     @cached_property
     def group_cells(self) -> GroupCells:

@@ -37,8 +37,9 @@ from psephos.release.parts.tables import (
     part_rows,
     run_file,
 )
-from psephos.release.requests import check_charge, receipt_of
+from psephos.release.requests import check_charge
 from psephos.release.verification import Verification, WrongError, verification
+from psephos.release.verify_requests import check_charges
 from psephos.release.write import release_json
 from psephos.strategy.level_plan import LevelPlan, PartTables
 
@@ -52,7 +53,7 @@ def verify_parts(
 ) -> Verification:
     """Check a release in parts; see `psephos.release.verify.verify`."""
     bundle = PartsBundle.open(path)
-    steps = [("files", _files), ("request", _request), ("receipt", _receipt)]
+    steps = [("files", _files), ("request", _request), ("receipt", check_parts_receipt)]
     checks = [(name, partial(step, bundle)) for name, step in steps]
     if ledger is not None:
         checks.append(("ledger", partial(_ledger, bundle, ledger)))
@@ -127,7 +128,7 @@ def _request(bundle: PartsBundle) -> str:
     return f"{job.file.name!r}: {len(job.tables)} tables of {bundle.tree}, as release.json asks"
 
 
-def _receipt(bundle: PartsBundle) -> str:
+def check_parts_receipt(bundle: PartsBundle) -> str:
     """Does the charge pay for this query in these parts, with these answers?"""
     if bundle.simulation:
         return "a rehearsal on made-up data: nothing was charged"
@@ -152,12 +153,7 @@ def _receipt(bundle: PartsBundle) -> str:
 
 
 def _ledger(bundle: PartsBundle, ledger: Ledger | str | os.PathLike[str]) -> str:
-    book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-    book.verify()
-    receipt = receipt_of(book, bundle.measurement.key)
-    if {**receipt, "anchor": None} != {**bundle.receipt, "anchor": None}:
-        raise WrongError("the receipt is not what the ledger holds under this key")
-    return "the ledger holds this very charge"
+    return check_charges(ledger, bundle.job, [(bundle.measurement.key, bundle.receipt)])
 
 
 def _answers(bundle: PartsBundle) -> str:
