@@ -206,7 +206,7 @@ def _read_stamp(job: Job) -> dict[str, Any]:
     """What a stamp says; nothing if there is none, or an older one."""
     try:
         facts = json.loads(_stamp_place(job).read_text(encoding="utf-8").removeprefix(STAMP))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) else {}
 
