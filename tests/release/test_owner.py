@@ -184,6 +184,54 @@ def test_a_rehearsal_or_a_bundle_of_other_data_hinders_no_ledger(folder):
     assert told("check", folder, "--create-ledger")["ledger"]
 
 
+def second_ledger(folder):
+    """Another ledger of the same name, made where no bundle lies, in place of the first."""
+    elsewhere = write_job(folder.parent / "elsewhere").parent
+    run("check", elsewhere, "--create-ledger")
+    for file in folder.glob("people.ledger*"):
+        file.unlink()
+    shutil.copy(elsewhere / "people.ledger", folder / "people.ledger")
+
+
+def places_of_bundles(folder):
+    """The release file of the paid bundle itself, of one beside it, and of one built on it."""
+    yield RELEASE
+    yield RELEASE + OTHER_BUNDLE
+    away = folder.parent / "away"
+    away.mkdir()
+    shutil.move(folder / "bundle", away / "bundle")
+    build = 'source = "people.csv"\nbuilds_on = ["../away/bundle"]'
+    text = RELEASE.replace('source = "people.csv"', build)
+    yield text.replace('name = "pets"\ntitle', 'name = "more"\ntitle') + OTHER_BUNDLE
+
+
+def test_a_second_ledger_of_the_data_set_pays_for_nothing(folder):
+    run("check", folder, "--create-ledger")
+    assert run("release", folder).exit_code == 0
+    second_ledger(folder)
+    for text in places_of_bundles(folder):
+        write_job(folder, text)
+        for command in ("release", "check"):
+            message = told(command, folder, code=4)["error"]["message"]
+            assert "bundle is a paid release of 'people'" in message
+            assert f"Put the old ledger back at {folder / 'people.ledger'}" in message
+            assert "move it away, or give these data another ledger.dataset" in message
+    assert spent(folder) == 0
+
+
+def test_a_bundle_is_not_paid_for_by_an_older_ledger(folder):
+    run("check", folder, "--create-ledger")
+    older = (folder / "people.ledger").read_bytes()
+    told("release", folder)
+    (folder / "people.ledger").write_bytes(older)
+    message = told("release", folder, code=4)["error"]["message"]
+    assert f"not the one that paid for {folder / 'bundle'}" in message
+    assert "an older copy was put back" in message
+    assert "Put the newest ledger back" in message
+    (folder / "people.ledger").unlink()
+    assert ps.release(folder).path == folder / "bundle"  # whoever has no ledger reads the bundle
+
+
 # ---- the stamp -----------------------------------------------------------------------------------
 
 
