@@ -122,7 +122,7 @@ REMEDIES = {
     "it meanwhile; nothing was shown. Wait for that one, then ask again",
     "SQLITE_READONLY SQLITE_CANTOPEN SQLITE_PERM EROFS EACCES EPERM ENOENT": "it or its folder "
     "cannot be opened for writing; nothing was shown. Check that both are there, and their "
-    "permissions",
+    "permissions, and ask again",
     "SQLITE_NOTADB SQLITE_CORRUPT": "this is no psephos ledger, or a damaged one. Check the path, "
     "or ask the owner for the last good copy and its anchor",
     "EEXIST": "it, or an old log of that name (-wal, -shm, -journal), is there already, and a "

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psephos import matrix as mx
+from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, BudgetExceededError, RefusedError
 from psephos.kernel.budget import RHO_OF_EPSILON, epsilon, rho
@@ -18,11 +19,12 @@ from psephos.kernel.scores import (
     FarFromIndependent,
     NoisyIntervals,
     PrivTree,
+    UndercountedQueries,
     WholePartitions,
     WorstApproximated,
 )
 from psephos.kernel.scores.mechanisms import MECHANISMS, Draws
-from psephos.kernel.unit import add_remove_row
+from psephos.kernel.unit import FINEST_SPEND, add_remove_row
 from psephos.protect import protect
 
 CELLS = 5
@@ -65,6 +67,7 @@ EXAMPLE = {
     NoisyIntervals: NoisyIntervals(),
     PrivTree: PrivTree(),
 }
+GAME = UndercountedQueries(Conjunctions([[0], [0]], [[1], [3]]), [[2], [3]], 10, 3)
 
 
 def result(cells, search, **options):
@@ -180,6 +183,37 @@ def test_a_crash_after_the_charge_pays_once(vector, kind, monkeypatch):
     first = result(cells, EXAMPLE[kind], **options)
     assert result(cells, EXAMPLE[kind], **options) == first
     assert ledger.spent() == epsilon("1/2")
+
+
+EXTREMES = [f"1e{sign}{power}" for sign in "+-" for power in (40, 60, 61, 90, 100, 299)]
+
+
+@pytest.mark.parametrize("vector", [epsilon("1e299")], indirect=True)
+@pytest.mark.parametrize("amount", EXTREMES)
+@each_of((*SCORES, *PARTITIONS, UndercountedQueries))
+def test_an_extreme_spend_is_answered_or_not_charged(vector, kind, amount):
+    """No noise is refused after the charge; far behind a stability, small spends are smaller."""
+    ledger, cells = vector
+    for handle in (cells, cells.transform(mx.Scaled(2**40, mx.Identity(CELLS)))):
+        spent, options = ledger.spent(), {"spend": epsilon(amount), "key": f"k {handle is cells}"}
+        refusal, asked = "", handle is cells or kind is not UndercountedQueries
+        try:
+            if kind is not UndercountedQueries:
+                result(handle, EXAMPLE[kind], **options)
+            elif asked:
+                handle.draw_queries(GAME, **options)
+        except BudgetError as error:
+            refusal = str(error)
+        assert ("2^-200 to 2^200 per row" in refusal) == bool(refusal)
+        assert (ledger.spent() == spent) == (bool(refusal) or not asked)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("each", [FINEST_SPEND, 1 / FINEST_SPEND])
+def test_mechanisms_draw_at_every_spend_that_is_admitted(mechanism, each):
+    """Whichever a score is drawn by, for scores that move far."""
+    for reach in (1, 2**63 * CELLS):
+        assert Draws().choice([0, 9, 2**70], each, reach, mechanism) in range(3)
 
 
 @each_search

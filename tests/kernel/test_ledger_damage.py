@@ -233,8 +233,8 @@ def patched(monkeypatch, pragma):
     real = storage._connect
 
     @contextmanager
-    def connect(path):
-        with real(path) as db:
+    def connect(path, **options):
+        with real(path, **options) as db:
             db.execute(pragma)
             yield db
 
@@ -327,7 +327,7 @@ def test_unwritable_folders(folder, monkeypatch):
 
 
 def test_other_trouble_keeps_its_words(ledger, monkeypatch):
-    def odd(*_):
+    def odd(*_, **__):
         raise sqlite3.ProgrammingError("odd")
 
     monkeypatch.setattr(storage, "_connect", odd)

@@ -21,6 +21,7 @@ from psephos.errors import LedgerError, SourceError
 from psephos.kernel.parts import law, runners, seal
 from psephos.kernel.parts.runners import InProcess, Processes
 from psephos.kernel.parts.task import perform
+from psephos.kernel.parts.worker import start_worker
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.matrix import Identity
 
@@ -285,6 +286,6 @@ def test_file_sizes_tell_nothing(place):
 
 
 def test_a_worker_ends_with_its_driver():
-    worker = [sys.executable, "-m", "psephos.kernel.parts.worker"]
-    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-    assert subprocess.run(worker, timeout=60, check=False, **options).returncode == 0
+    worker = start_worker()
+    worker.communicate(timeout=60)
+    assert worker.returncode == 0

@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+from fractions import Fraction
 
 import pytest
 
@@ -184,6 +187,54 @@ def test_a_rehearsal_or_a_bundle_of_other_data_hinders_no_ledger(folder):
     assert told("check", folder, "--create-ledger")["ledger"]
 
 
+def second_ledger(folder):
+    """Another ledger of the same name, made where no bundle lies, in place of the first."""
+    elsewhere = write_job(folder.parent / "elsewhere").parent
+    run("check", elsewhere, "--create-ledger")
+    for file in folder.glob("people.ledger*"):
+        file.unlink()
+    shutil.copy(elsewhere / "people.ledger", folder / "people.ledger")
+
+
+def places_of_bundles(folder):
+    """The release file of the paid bundle itself, of one beside it, and of one built on it."""
+    yield RELEASE
+    yield RELEASE + OTHER_BUNDLE
+    away = folder.parent / "away"
+    away.mkdir()
+    shutil.move(folder / "bundle", away / "bundle")
+    build = 'source = "people.csv"\nbuilds_on = ["../away/bundle"]'
+    text = RELEASE.replace('source = "people.csv"', build)
+    yield text.replace('name = "pets"\ntitle', 'name = "more"\ntitle') + OTHER_BUNDLE
+
+
+def test_a_second_ledger_of_the_data_set_pays_for_nothing(folder):
+    run("check", folder, "--create-ledger")
+    assert run("release", folder).exit_code == 0
+    second_ledger(folder)
+    for text in places_of_bundles(folder):
+        write_job(folder, text)
+        for command in ("release", "check"):
+            message = told(command, folder, code=4)["error"]["message"]
+            assert "bundle is a paid release of 'people'" in message
+            assert f"Put the old ledger back at {folder / 'people.ledger'}" in message
+            assert "move it away, or give these data another ledger.dataset" in message
+    assert spent(folder) == 0
+
+
+def test_a_bundle_is_not_paid_for_by_an_older_ledger(folder):
+    run("check", folder, "--create-ledger")
+    older = (folder / "people.ledger").read_bytes()
+    told("release", folder)
+    (folder / "people.ledger").write_bytes(older)
+    message = told("release", folder, code=4)["error"]["message"]
+    assert f"not the one that paid for {folder / 'bundle'}" in message
+    assert "an older copy was put back" in message
+    assert "Put the newest ledger back" in message
+    (folder / "people.ledger").unlink()
+    assert ps.release(folder).path == folder / "bundle"  # whoever has no ledger reads the bundle
+
+
 # ---- the stamp -----------------------------------------------------------------------------------
 
 
@@ -258,3 +309,39 @@ def test_python_does_not_ask(folder):
     run("check", folder, "--create-ledger")
     shutil.rmtree(folder / ".psephos")
     assert release(folder, unchecked=True).path.exists()
+
+
+RUNS = """
+import sys
+from pathlib import Path
+from typer.testing import CliRunner
+from psephos.cli.app import app
+from psephos.kernel.vault import Vault
+
+genuine, folder, name = Vault.request, Path(sys.argv[1]), sys.argv[2]
+
+
+def together(*given):
+    (folder / f"{name}.ready").touch()
+    while len(list(folder.glob("*.ready"))) < 2:
+        pass
+    return genuine(*given)
+
+
+Vault.request = together
+print(CliRunner().invoke(app, ["release", str(folder)], env={"NO_COLOR": "1"}).output)
+"""
+
+
+def test_of_two_runs_at_once_one_says_that_it_spent(folder):
+    """Each has looked at the ledger before the other charges it."""
+    run("check", folder, "--create-ledger")
+    commands = [[sys.executable, "-c", RUNS, str(folder), name] for name in ("one", "two")]
+    options = {"stdout": subprocess.PIPE, "text": True}
+    racers = [subprocess.Popen(command, **options) for command in commands]
+    outputs = [racer.communicate(timeout=120)[0] for racer in racers]
+    assert spent(folder) == Fraction(1, 2)
+    paid = ["this run spent epsilon 1/2" in output for output in outputs]
+    free = ["this run spent nothing: it was paid for" in output for output in outputs]
+    assert sorted(paid) == [False, True], outputs
+    assert free == paid[::-1], outputs

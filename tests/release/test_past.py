@@ -128,9 +128,13 @@ def test_only_paid_measurements_of_this_data_set_are_built_on(pair, tmp_path):
     folder = tmp_path / "job"
     create_ledger(Job.read(write_job(folder)))
     shutil.copytree(first.path, folder / "bundle")
-    other = write_job(folder, MORE)
+    with pytest.raises(ps.LedgerError, match="bundle is a paid release of 'people', so this data"):
+        release(write_job(folder, MORE), unchecked=True)
+    folk = MORE.replace('path = "people.ledger"', 'path = "folk.ledger"')
+    folk = write_job(folder, folk.replace('dataset = "people"', 'dataset = "folk"'))
+    create_ledger(Job.read(folk))
     with pytest.raises(ps.ReleaseError, match=r"builds_on: 'pets' cannot be built on: .*no charge"):
-        release(other, unchecked=True)
+        release(folk, unchecked=True)
     text = RELEASE.replace("epsilon = 0.5", "epsilon = 0.25")
     made = rehearse(write_job(folder, text))
     shutil.rmtree(folder / "bundle")

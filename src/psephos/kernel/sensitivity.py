@@ -91,11 +91,6 @@ def _of_pidentity(matrix: mx.PIdentity, power: Norm) -> Array:
     return exactly(add, _powers(matrix.diagonal, power), below)
 
 
-def _of_compose(product: mx.Compose, power: Norm) -> Array:
-    matrix, places = product.parts
-    return np.asarray(_listed(matrix, power)[_places(places)])
-
-
 def _summed(arrays: Iterable[Array]) -> Array:
     return reduce(partial(exactly, add), arrays)
 
@@ -116,7 +111,7 @@ RULES: dict[type, Callable[[Any, Norm], Array]] = {
     mx.Dense: lambda dense, power: _powers(dense.array, power, dense.shape[0]).sum(axis=0),
     mx.Sparse: _of_sparse,
     mx.PIdentity: _of_pidentity,
-    mx.Compose: _of_compose,
+    mx.Compose: lambda two, power: _listed(two.parts[0], power)[_places(two.parts[1])],
     mx.Permuted: lambda mixed, power: _listed(mixed.base, power)[np.argsort(mixed.order)],
     Transposed: _counted,
     mx.Scaled: lambda s, power: exactly(mul, columns(s.base, power), _one(abs(s.factor) ** power)),
@@ -156,12 +151,11 @@ def largest_entry(matrix: mx.Matrix) -> int:
 
 def require_rule(matrix: mx.Matrix) -> None:
     """No rule, or entries that are not whole: no measurement."""
+    known = type(matrix) in RULES
     if type(matrix) is Transposed:
         known = type(matrix.base) in TURNED
     elif type(matrix) is mx.Compose:
         known = len(matrix.parts) == 2 and _places(matrix.parts[1]) is not None
-    else:
-        known = type(matrix) in RULES
     if not known:
         names = ", ".join(sorted(kind.__name__ for kind in RULES))
         rule = f"it measures {names}, of which Compose of a matrix and of places of cells"
@@ -203,8 +197,7 @@ def _largest(terms: list[Weighted], power: Norm) -> int:
     weight, matrix = terms[0]
     if len(terms) == 1 and type(matrix) is mx.Kron:
         return weight * math.prod(_largest(_terms(1, f, power), power) for f in matrix.factors)
-    on_grid = _largest_on_grid(terms, power)
-    if on_grid is not None:
+    if (on_grid := _largest_on_grid(terms, power)) is not None:
         return on_grid
     sums = [exactly(mul, columns(matrix, power), _one(weight)) for weight, matrix in terms]
     return largest(_summed(sums))

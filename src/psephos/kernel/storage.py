@@ -39,6 +39,7 @@ from urllib.parse import quote
 
 from psephos.errors import LedgerError, remedy_of
 from psephos.kernel.budget import Budget, Currency
+from psephos.kernel.ledger_copy import reading_connection
 from psephos.kernel.lineage import Branch, rise, rounded_up
 
 Data = bytes | bytearray | memoryview
@@ -238,8 +239,8 @@ def build(path: str, header: Record) -> None:
 
 @contextmanager
 def operation(path: str, begin: str = "BEGIN") -> Iterator[sqlite3.Connection]:
-    """One transaction, committed to disk at its end, or undone."""
-    with TURN, _in_words(path), _connect(path) as db:
+    """One transaction, committed to disk at its end, or undone; a plain BEGIN only reads."""
+    with TURN, _in_words(path), _connect(path, writes=begin != "BEGIN") as db:
         db.execute(begin)
         _recognise(db)
         yield db
@@ -349,12 +350,13 @@ def _in_words(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def _connect(path: str) -> Iterator[sqlite3.Connection]:
+def _connect(path: str, *, writes: bool = True) -> Iterator[sqlite3.Connection]:
     """A connection that is closed whatever happens, also if the file is no database."""
     if os.stat(path).st_nlink > 1:
         raise LedgerError("it has a second name (a hard link), and so a second log; delete it")
     uri = f"file:{quote(os.fsencode(path))}?mode=rw"
-    database = sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
+    copy = None if writes else reading_connection(path, PATIENCE)
+    database = copy or sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
     with closing(database) as db:
         db.execute("PRAGMA synchronous = FULL")
         yield db

@@ -21,6 +21,7 @@ from psephos.errors import BudgetError
 from psephos.kernel.budget import Budget
 
 Change = Literal["add_remove", "substitute"]
+FINEST_SPEND = Fraction(1, 2**200)
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,13 @@ class Unit:
 
     def __post_init__(self) -> None:
         whole = type(self.max_rows) is int and self.max_rows >= 1
-        named = self.person is None or (type(self.person) is str and self.person != "")
+        # One row without a name, or text that is not empty.
+        named = type(self.person or 0) is str or (self.person is None and self.max_rows == 1)
         if self.change not in ("add_remove", "substitute") or not whole or not named:
             raise BudgetError(
                 "a unit is add_remove_row(), substitute_row() or person(column, max_rows=k) with a "
                 f"positive whole k; got {self.change!r}, {self.person!r}, {self.max_rows!r}"
             )
-        if self.person is None and self.max_rows != 1:
-            raise BudgetError("more than one row belongs to a person; name the column")
 
     @property
     def cap(self) -> Cap | None:
@@ -62,8 +62,7 @@ class Unit:
 
     def per_distance(self, spend: Budget, stability: int) -> Fraction:
         """What to spend per unit of distance behind `stability`, for `spend` at the root."""
-        reach = self.distance * stability
-        return spend.amount / (reach if spend.currency == "epsilon" else reach**2)
+        return _spread(spend, self.distance * stability)
 
     def per_moved_row(self, spend: Budget, stability: int, *, rowwise: bool) -> Fraction:
         """What to spend, in epsilon, per row by which counts can move, for `spend` at the root.
@@ -75,9 +74,7 @@ class Unit:
         behind a split the row may leave one part and enter another
         (tests/kernel/test_unit.py::test_a_substituted_row_moves_a_count_once).
         """
-        if rowwise:
-            return spend.amount / self.max_rows
-        return self.per_distance(spend, stability)
+        return _spread(spend, self.max_rows if rowwise else self.distance * stability)
 
     def on_persons(self, cells: int) -> Unit:
         """The unit of a table that has a row for each person and each of so many cells, once.
@@ -90,9 +87,22 @@ class Unit:
 
     def __str__(self) -> str:
         verb = "substitute" if self.change == "substitute" else "add or remove"
-        if self.person is None:
-            return f"{verb} one row"
-        return f"{verb} one person ({self.person}, at most {self.max_rows} rows)"
+        who = f"person ({self.person}, at most {self.max_rows} rows)" if self.person else "row"
+        return f"{verb} one {who}"
+
+
+def _spread(spend: Budget, reach: int) -> Fraction:
+    """The spend per unit of distance over a reach, if noise can be drawn for it.
+
+    Every request comes by here before its charge. The exponential mechanism takes any rate; other
+    searches draw noise of scale c/each for a public c from 1 to 2⁹⁹, and `kernel.noise` takes
+    scales from 2⁻³⁰⁰ to 2³⁰⁰: so none is refused after the charge
+    (tests/contracts/test_scores.py::test_an_extreme_spend_is_answered_or_not_charged).
+    """
+    each = spend.amount / (reach if spend.currency == "epsilon" else reach**2)
+    if not FINEST_SPEND <= each <= 1 / FINEST_SPEND:
+        raise BudgetError(f"spend 2^-200 to 2^200 per row; {float(each):.3g} is out of range")
+    return each
 
 
 def add_remove_row() -> Unit:

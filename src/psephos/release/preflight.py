@@ -132,12 +132,11 @@ def check_stand_in(job: Job) -> None:
         refuse_source(job, job.folder / job.file.stand_in, read=True)
 
 
-def ledger_trouble(job: Job) -> LedgerError | None:
+def ledger_trouble(job: Job) -> PsephosError | None:
     """What a release would say of the ledger, if there is one; told early, it costs nothing."""
     try:
-        if job.ledger.exists():
-            open_ledger(job)
-    except LedgerError as error:
+        check_paid(job, None)
+    except PsephosError as error:
         return error
     return None
 
@@ -206,7 +205,7 @@ def _read_stamp(job: Job) -> dict[str, Any]:
     """What a stamp says; nothing if there is none, or an older one."""
     try:
         facts = json.loads(_stamp_place(job).read_text(encoding="utf-8").removeprefix(STAMP))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) else {}
 
@@ -263,17 +262,21 @@ def create_ledger(job: Job) -> Ledger:
     """
     bundle = None if job.ledger.exists() else next(_paid_bundles(job), None)
     if bundle is not None:
-        raise LedgerError(
-            f"no ledger was made: {bundle} is a paid release of {job.file.ledger.dataset!r}, so "
-            "this data set has a ledger already, and a new one would give its budget a second "
-            f"time. Put the old ledger back at {job.ledger}; if that bundle is of other data, move "
-            "it away, or give these data another ledger.dataset"
-        )
+        raise LedgerError(f"no ledger was made: {_second_ledger(job, bundle)}")
     return Ledger.create(
         job.ledger,
         dataset=job.file.ledger.dataset,
         unit=job.unit,
         budget=job.file.ledger.budget(),
+    )
+
+
+def _second_ledger(job: Job, bundle: Path) -> str:
+    return (
+        f"{bundle} is a paid release of {job.file.ledger.dataset!r}, so this data set has a ledger "
+        "already, and another one would give its budget a second time. Put the old ledger back at "
+        f"{job.ledger}; if that bundle is of other data, move it away, or give these data another "
+        "ledger.dataset"
     )
 
 
@@ -288,15 +291,22 @@ def _paid_bundles(job: Job) -> Iterator[Path]:
 
 
 def check_ledger(job: Job, ledger: Ledger) -> None:
-    """Refuse a ledger that is older than releases which lie here, or knows nothing of the past."""
+    """Refuse a second ledger of the data set, or one that is older than releases that lie here."""
     for place in _paid_bundles(job):
         try:
             anchor = Anchor.from_dict(last_receipt(place)["anchor"])
         except (PsephosError, KeyError, TypeError, ValueError):
             continue  # a damaged receipt: `verify` tells
-        if anchor.dataset_id == ledger.dataset_id:
-            _check_anchor(ledger, anchor, place)
+        if anchor.dataset_id != ledger.dataset_id:
+            raise LedgerError(f"this run charged nothing: {_second_ledger(job, place)}")
+        _check_anchor(ledger, anchor, place)
     job.check_past(ledger)
+
+
+def check_paid(job: Job, ledger: Ledger | None) -> None:
+    """Refuse a ledger that lacks the charge of the bundle at hand; readers of bundles have none."""
+    if ledger is not None or job.ledger.exists():
+        check_ledger(job, open_ledger(job, ledger))
 
 
 def _check_anchor(ledger: Ledger, anchor: Anchor, place: Path) -> None:

@@ -52,6 +52,7 @@ from psephos.release.planned import (
 from psephos.release.preflight import (
     check_affordable,
     check_ledger,
+    check_paid,
     check_room,
     check_stand_in,
     one_state,
@@ -105,6 +106,7 @@ def release(
     if job.bundle.exists():
         bundle = _same(job, Bundle.open(job.bundle))
         check_rules(job, [job.key])
+        check_paid(job, ledger)
         return bundle
     ledger = open_ledger(job, ledger)
     history = ledger.history()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,14 @@ from psephos.kernel import gate
 from psephos.kernel.parts.seal import PartReceipt
 from psephos.kernel.parts.spark_runner import CLUSTERS, SparkRunner
 from psephos.kernel.parts.task import PartJob, PartTask, perform
-from psephos.kernel.parts.worker import ATTEMPTS, DISK_FULL, FULL_DISK_CODES, receive, send
+from psephos.kernel.parts.worker import (
+    ATTEMPTS,
+    DISK_FULL,
+    FULL_DISK_CODES,
+    receive,
+    send,
+    start_worker,
+)
 from psephos.kernel.scores.mechanisms import Draws
 
 TASK_FAILED = (
@@ -136,13 +142,7 @@ class _Worker:
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
         if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "psephos.kernel.parts.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-            )
+            self._process = start_worker()
             send(cast("IO[bytes]", self._process.stdin), self._job)
         return cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
 

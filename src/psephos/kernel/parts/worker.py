@@ -8,8 +8,13 @@ task fails, whether the disk is full: words of errors could hold what is in the 
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
 import sys
+from pathlib import Path
 from typing import IO
+
+import numpy as np
 
 from psephos.kernel import gate
 from psephos.kernel.parts.task import PartJob, PartTask, perform
@@ -22,6 +27,31 @@ DISK_FULL = (
     "the disk is full, so not all parts could be written, and nothing was shown; make room and "
     "run it again under the same key, which is not charged twice"
 )
+BOOTSTRAP = (
+    "import site, sys; sys.path += sys.argv[1:]; site.main(); "
+    "from psephos.kernel.parts import worker; worker.work(sys.stdin.buffer, sys.stdout.buffer)"
+)
+LOCALE = ("LANG", "LC_ALL", "LC_CTYPE")
+"""Names of folders are written by these; all else of the caller's environment stays behind."""
+
+
+def start_worker() -> subprocess.Popen[bytes]:
+    """A process that performs tasks by the psephos that runs here, in an environment of its own.
+
+    Privacy: tasks hold counts, so nothing that the environment names is loaded (PYTHONPATH,
+    LD_PRELOAD), nor what lies in the working folder: modules are the standard library's, then
+    those beside psephos and numpy, as they run here, then the installation's
+    (tests/attacks/test_runners_that_look.py::test_workers_take_no_code_from_the_environment).
+    """
+    folders = [Path(__file__).parents[3], Path(np.__file__).parents[1]]
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", BOOTSTRAP, *folders],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={name: os.environ[name] for name in LOCALE if name in os.environ}
+        | {"OPENBLAS_NUM_THREADS": "1"},
+    )
 
 
 def send(pipe: IO[bytes], data: bytes) -> None:
@@ -59,7 +89,3 @@ def reply_to(job: PartJob, data: bytes) -> tuple[object, ...]:
         return ("full" if error.errno in FULL_DISK_CODES else "failed",)
     except Exception:  # noqa: BLE001 - its words may hold an entry
         return ("failed",)
-
-
-if __name__ == "__main__":
-    work(sys.stdin.buffer, sys.stdout.buffer)

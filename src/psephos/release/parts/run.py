@@ -23,7 +23,13 @@ from psephos.protect import protect, simulate
 from psephos.release.parts.bundle import PartsBundle
 from psephos.release.parts.plan import REHEARSED_KEY, PartsForecast, forecast_parts, store_plan
 from psephos.release.parts.write import write_parts
-from psephos.release.preflight import check_ledger, one_state, open_ledger, require_check
+from psephos.release.preflight import (
+    check_ledger,
+    check_paid,
+    one_state,
+    open_ledger,
+    require_check,
+)
 from psephos.release.request import Job
 from psephos.release.requests import receipt_of
 from psephos.release.rules_record import check_rules, record_rules
@@ -47,6 +53,7 @@ def release_parts(
     if job.bundle.exists():
         bundle = _same(job, PartsBundle.open(job.bundle))
         check_rules(job, [job.key])
+        check_paid(job, ledger)
         return bundle
     ledger = open_ledger(job, ledger)
     measured = {entry.key for entry in ledger.history()}

@@ -21,6 +21,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from psephos.errors import ReleaseError
+from psephos.release.files import JSON_BYTES
 from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PrivacyEntry
 from psephos.release.spec.columns import AttributeEntry
 from psephos.release.spec.entries import (
@@ -132,6 +133,16 @@ DATES_EXAMPLE = 'dates = ["1920-01-01", "2020-12-31"] and levels = { year = "yea
 BARE_WORD = re.compile(r"[=\[,]\s*(?!true|false|inf|nan)([A-Za-z][\w.-]*)\s*[,\]}]")
 """A word without quotes where a value stands."""
 CURLY_QUOTES = "“”„‟‘’‚‛«»"
+MOST_DIGITS = 300
+MOST_LEVELS = 32
+"""How deep lists and sections may lie in each other; those of a release are six deep."""
+TOO_DEEP = (
+    f"lists or sections lie in each other more than {MOST_LEVELS} deep, which no part of a release "
+    "does; take the brackets, dots or indents away that nest them"
+)
+_KEY = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+LONG_KEY = re.compile(rf"""(?<![\w"'-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{{MOST_LEVELS}}}""")
+"""A dotted key that makes more sections in sections, each of which tomllib looks up anew."""
 
 
 def read_release(path: str | os.PathLike[str]) -> ReleaseFile:
@@ -141,7 +152,8 @@ def read_release(path: str | os.PathLike[str]) -> ReleaseFile:
         place = _file_in(place)
     _refuse_other_kinds(place)
     try:
-        text = place.read_text(encoding="utf-8")
+        with place.open(encoding="utf-8") as file:
+            text = file.read(JSON_BYTES + 1)
     except FileNotFoundError:
         raise ReleaseError(
             f"there is no release file at {place}; `psephos init DATA` drafts one"
@@ -166,8 +178,17 @@ def parse_release(text: str, name: str = "release.toml", folder: Path | None = N
     """
     if not text.strip():
         raise ReleaseError(f"{name} is empty; `psephos init DATA` drafts a release file")
+    if len(text) > JSON_BYTES:
+        raise ReleaseError(
+            f"{name} is longer than {JSON_BYTES:,} characters, which no release file is; declare "
+            'fewer values, or bins, or put values into a file of their own: list = "counties.csv"'
+        )
     try:
         content = _parse(text, name)
+    except RecursionError:
+        raise ReleaseError(f"{name}: {TOO_DEEP}") from None
+    except ReleaseError as error:
+        raise ReleaseError(f"{name}: {error}") from None
     except (ValueError, InvalidOperation) as error:
         raise ReleaseError(f"{name}: {syntax_mistake(error, text)}") from None
     if not isinstance(content, dict):
@@ -179,6 +200,12 @@ def parse_release(text: str, name: str = "release.toml", folder: Path | None = N
 
 def checked_release(content: dict[str, Any], name: str) -> ReleaseFile:
     """The content of a file, checked; mistakes are listed, each with its place."""
+    nested: list[Any] = [content]
+    for _ in range(MOST_LEVELS):
+        entries = (each.values() if isinstance(each, dict) else each for each in nested)
+        nested = [inner for each in entries for inner in each if isinstance(inner, dict | list)]
+    if nested:
+        raise ReleaseError(f"{name}: {TOO_DEEP}")
     try:
         return ReleaseFile.model_validate(content)
     except ValidationError as error:
@@ -225,23 +252,42 @@ def _parse(text: str, name: str) -> Any:
         import yaml
 
         class ExactLoader(yaml.SafeLoader):
-            """Numbers with a point stay decimals."""
+            """Numbers with a point stay decimals; what is written once is read once."""
+
+            def compose_node(self: Any, parent: Any, index: Any) -> Any:
+                if self.check_event(yaml.AliasEvent):
+                    line = self.peek_event().start_mark.line + 1
+                    raise ReleaseError(
+                        f"line {line}: an alias (*) repeats what stands elsewhere; write it out, "
+                        "since aliases of aliases could repeat it without end"
+                    )
+                return yaml.SafeLoader.compose_node(self, parent, index)
 
         def number(loader: Any, node: Any) -> Any:
             return _decimal(loader.construct_scalar(node))
 
+        def whole(loader: Any, node: Any) -> Any:
+            # 1:30 would be 90, and a long one take hours.
+            return node.value if ":" in node.value else loader.construct_yaml_int(node)
+
         ExactLoader.add_constructor("tag:yaml.org,2002:float", number)
+        ExactLoader.add_constructor("tag:yaml.org,2002:int", whole)
         try:
             return yaml.load(text, ExactLoader)
         except yaml.YAMLError as error:
             raise ValueError(str(error)) from None
     if name.endswith(".json"):
         return json.loads(text, parse_float=_decimal)
+    if LONG_KEY.search(text):
+        raise ReleaseError(TOO_DEEP)
     return tomllib.loads(text, parse_float=_decimal)
 
 
 def _decimal(text: str) -> Decimal:
-    return Decimal(re.sub(r"^([+-]?)\.inf$", r"\1inf", text.replace("_", "").lower()))
+    number = Decimal(re.sub(r"^([+-]?)\.inf$", r"\1inf", text.replace("_", "").lower()))
+    if abs(number.adjusted()) > MOST_DIGITS:  # written out as a whole number, it would have no end
+        raise ReleaseError(f"{text:.60} is no number for a release; it has over 300 digits")
+    return number
 
 
 def syntax_mistake(error: Exception, text: str) -> str:
@@ -255,7 +301,7 @@ def syntax_mistake(error: Exception, text: str) -> str:
         straight = "'" if curly[0] in "‘’‚‛" else '"'
         return f"line {number} has the quote {curly[0]}; use straight quotes, {straight}"
     reason = _likely_reason(str(error), line)
-    shown = "" if "://" in line else f", {line.strip()!r}"  # a URL may hold a password
+    shown = "" if "://" in line else f", {line.strip()[:200]!r}"  # a URL may hold a password
     return f"line {number}{shown}: {reason}" if reason else str(error)
 
 
@@ -321,7 +367,9 @@ def display(value: Any) -> str:
         return "a list"
     if isinstance(value, dict):
         return "keys and values"
-    return repr(value) if isinstance(value, str) else "nothing" if value is None else str(value)
+    return (
+        f"{value!r:.200}" if isinstance(value, str) else "nothing" if value is None else str(value)
+    )
 
 
 def _steps(error: Any, content: Any) -> Steps:

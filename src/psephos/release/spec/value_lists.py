@@ -8,10 +8,12 @@ had been written out, so that a bundle needs no other file.
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import Any
 
 from psephos.errors import ReleaseError
+from psephos.release.files import JSON_BYTES
 
 MOST_LINES_OF_LIST = 10**6
 
@@ -67,7 +69,10 @@ def _read_in(name: str, entry: dict[str, Any], folder: Path) -> dict[str, Any]:
 def _lines(place: Path, where: str) -> list[list[str]]:
     try:
         with place.open(encoding="utf-8-sig", newline="") as file:
-            lines = [line for line in csv.reader(file) if line]
+            text = file.read(JSON_BYTES + 1)
+        if len(text) > JSON_BYTES:
+            raise csv.Error(f"it has over {JSON_BYTES:,} characters, and so would the release")
+        lines = [line for line in csv.reader(io.StringIO(text, newline="")) if line]
     except FileNotFoundError:
         raise ReleaseError(f"{where}: there is no file {place.name} beside this one") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
