@@ -23,7 +23,6 @@ from numpy.random import default_rng
 
 import psephos as ps
 from benchmarks.measure import table
-from psephos.kernel.budget import NoiseKind
 from psephos.matrix import AllRange, Matrix, Prefix
 from psephos.strategy.build import integer_product, room
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor
@@ -31,6 +30,7 @@ from psephos.strategy.gram_terms import GramTerms, gram_operator
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.opt0 import opt0
 from psephos.strategy.hdmm.residual import residual_error
+from psephos.variances import NoiseKind
 
 RATIOS = {
     "Prefix": {128: 3.4751, 256: 4.4903, 512: 5.8462, 1024: 7.6597},

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from psephos.infer.nonnegative import NonNegative
     from psephos.infer.records import RecordEstimate
     from psephos.infer.statistics import StatisticAnswers, Statistics, StatisticValues
-    from psephos.kernel.budget import Budget, NoiseKind, epsilon, epsilon_delta, rho
+    from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
     from psephos.kernel.ledger import Ledger
     from psephos.kernel.measurement import Measurement
     from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from psephos.synthesis.quality import SyntheticQuality, TableDistance
     from psephos.synthesis.synthesize import Synthesis, synthesize
     from psephos.synthesis.table import SyntheticTable, TableGaps
+    from psephos.variances import NoiseKind
     from psephos.workload import census
     from psephos.workload.builders import (
         marginals,
@@ -360,7 +361,8 @@ _NAMES_OF = {
     "psephos.infer.nonnegative": "NonNegative",
     "psephos.infer.records": "RecordEstimate",
     "psephos.infer.statistics": "StatisticAnswers StatisticValues Statistics",
-    "psephos.kernel.budget": "Budget NoiseKind epsilon epsilon_delta rho",
+    "psephos.kernel.budget": "Budget epsilon epsilon_delta rho",
+    "psephos.variances": "NoiseKind",
     "psephos.kernel.ledger": "Ledger",
     "psephos.kernel.measurement": "Measurement",
     "psephos.kernel.noise": "DiscreteGaussian DiscreteLaplace",

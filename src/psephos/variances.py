@@ -1,8 +1,42 @@
-"""Variances of the discrete noises, in floats: for errors that people read, never for a draw."""
+"""The two kinds of noise, and their variances in floats: for errors that people read, no draws."""
 
 from __future__ import annotations
 
 import math
+from enum import StrEnum
+from typing import Literal
+
+
+class NoiseKind(StrEnum):
+    """Laplace noise is paid in epsilon, Gaussian noise in rho; all else follows from the kind.
+
+    >>> NoiseKind("gaussian").norm, NoiseKind("gaussian").currency
+    (2, 'rho')
+    """
+
+    LAPLACE = "laplace"
+    GAUSSIAN = "gaussian"
+    __repr__ = str.__repr__
+
+    @classmethod
+    def paid_in(cls, currency: Literal["epsilon", "rho"]) -> NoiseKind:
+        """The noise that a spend of that currency buys."""
+        return cls.LAPLACE if currency == "epsilon" else cls.GAUSSIAN
+
+    @property
+    def currency(self) -> Literal["epsilon", "rho"]:
+        """What it is paid in."""
+        return "epsilon" if self is NoiseKind.LAPLACE else "rho"
+
+    @property
+    def norm(self) -> Literal[1, 2]:
+        """The norm in which queries are sensitive to a row."""
+        return 1 if self is NoiseKind.LAPLACE else 2
+
+    @property
+    def power(self) -> Literal[1, 2]:
+        """The precision of answers grows with the spend to this power."""
+        return 2 if self is NoiseKind.LAPLACE else 1
 
 
 def laplace_variance(scale: float) -> float:

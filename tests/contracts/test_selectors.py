@@ -13,10 +13,11 @@ from numpy.testing import assert_allclose
 
 import psephos as ps
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget, NoiseKind, exact
+from psephos.kernel.budget import Budget, exact
 from psephos.kernel.measurement import noise_for
 from psephos.strategy.fixed.baselines import direct_error
 from psephos.strategy.hdmm import operators
+from psephos.variances import NoiseKind
 
 LAPLACE, GAUSSIAN = NoiseKind
 ONCE = {"restarts": 1, "cores": 1}

@@ -14,7 +14,7 @@ import pytest
 
 import psephos as ps
 from psephos.kernel import ledger_copy, storage
-from psephos.kernel.ledger import Ledger
+from psephos.kernel.ledger import Charge, Ledger
 from psephos.kernel.ledger_copy import copy_at_rest
 
 READER = """
@@ -22,6 +22,7 @@ import os, sys
 from typer.testing import CliRunner
 import psephos as ps
 from psephos.cli.app import app
+from psephos.kernel.ledger import Charge
 
 path = sys.argv[1]
 
@@ -60,7 +61,7 @@ def ledger(folder):
 
 def charge(ledger, key, size=0):
     cost = ps.epsilon("1/1000")
-    request = ledger._charge(key, key, cost, cost, label="x", schema="s")
+    request = ledger._charge(Charge(key, key, cost, label="x", schema="s", snapshot="rows"))
     request._store(bytes(size))
 
 
@@ -80,7 +81,7 @@ def test_a_ledger_that_may_only_be_read_is_read(ledger, folder):
         ledger.verify(anchor=ledger.anchor())
         assert ledger.spent() == ps.epsilon("1/1000")
         try:
-            ledger._charge("k", "k", ps.epsilon("1"), ps.epsilon("1"), label="", schema="")
+            ledger._charge(Charge("k", "k", ps.epsilon("1"), "", "", "rows"))
         except ps.LedgerError as error:
             print(error)
         """,

@@ -12,6 +12,7 @@ import pytest
 
 import psephos as ps
 from psephos.engines import postgres as postgres_engine
+from psephos.engines.duckdb.reader import Reader
 from psephos.release import preflight, run
 from psephos.release.preflight import check_release, create_ledger, is_checked
 from psephos.release.request import Job
@@ -19,6 +20,7 @@ from psephos.release.run import release
 from psephos.release.verify import verify
 from tests.engines.postgres_cluster import PASSWORD, deadly, fill_table, mortal_view, run_sql
 from tests.release.conftest import RELEASE, people, write_job
+from tests.release.test_persons import folder_with, one_ledger
 from tests.release.test_sources import table
 
 MANY = 100_000
@@ -224,4 +226,59 @@ def test_a_connection_that_dies_while_rows_come_costs_nothing_or_is_gone_on_with
     bundle = release(place)
     assert verify(bundle.path).ok
     assert abs(rows_in(bundle) - 600) < 500
+    assert len(history(place)) == 1
+
+
+def test_a_release_takes_its_rows_once(tmp_path, monkeypatch):
+    """Tables of rows and of persons: one reading, after the first charge."""
+    place = folder_with(tmp_path)
+    one_ledger(place)
+    takings, take = [], Reader.take
+
+    def noted(self, *args):
+        takings.append(len(history(place)))
+        return take(self, *args)
+
+    monkeypatch.setattr(Reader, "take", noted)
+    bundle = release(place)
+    assert takings == [1]
+    assert len(history(place)) == 3
+    assert len({entry.snapshot for entry in history(place)}) == 1
+    assert "were taken" not in str(verify(bundle.path))
+
+
+def test_a_release_that_is_resumed_over_other_rows_says_so(tmp_path, monkeypatch):
+    """The tables of rows were stored, then it was cut short; persons are counted in later rows."""
+    place = folder_with(tmp_path)
+    one_ledger(place)
+
+    def cut_short(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "_persons", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            release(place)
+    bundle = release(place)
+    assert len({entry.snapshot for entry in history(place)}) == 2
+    report = verify(bundle.path, ledger=Job.read(place).ledger)
+    assert report.ok
+    assert "rows that were taken 2 times" in str(report)
+    assert "rows that were taken 2 times" in (bundle.path / "report.html").read_text()
+
+
+def test_a_release_that_was_answered_needs_no_source(tmp_path, monkeypatch):
+    place = write_job(tmp_path)
+    create_ledger(Job.read(place))
+    assert check_release(place).ok
+
+    def fails(*_, **__):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "write_bundle", fails)
+        with pytest.raises(OSError, match="disk full"):
+            release(place)
+    (tmp_path / "people.csv").unlink()
+    assert verify(release(place).path).ok
     assert len(history(place)) == 1

@@ -10,11 +10,11 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
 import psephos as ps
-from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Query
 from psephos.matrix import Dense, Haar, Identity, Kron, Prefix, Stack, total
 from psephos.strategy.datacube.budgets import budgeted, group_weights, row_groups, row_weights
 from psephos.strategy.datacube.strategies import PlainStrategy
+from psephos.variances import NoiseKind
 
 LAPLACE, GAUSSIAN = NoiseKind
 ADULT = ps.Domain.of(

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import psephos as ps
-from psephos.kernel.budget import NoiseKind
 from psephos.strategy.hdmm import fixed_candidates as fixed
 from psephos.strategy.hdmm import operators
 from psephos.strategy.hdmm.fixed_candidates import fixed_candidates
+from psephos.variances import NoiseKind
 
 SHUFFLED = np.random.default_rng(0).permutation(30)
 WORKLOADS = {

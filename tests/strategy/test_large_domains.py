@@ -5,7 +5,6 @@ import pytest
 from numpy.testing import assert_allclose
 
 import psephos as ps
-from psephos.kernel.budget import NoiseKind
 from psephos.matrix import AllRange, Dense, Identity, Prefix, Stack, WidthRange, total
 from psephos.strategy.deadline import Deadline
 from psephos.strategy.factors import PureFactor
@@ -20,6 +19,7 @@ from psephos.strategy.hdmm.range_tree import (
     tree_error,
     uniform_tree,
 )
+from psephos.variances import NoiseKind
 
 NOISES = list(NoiseKind)
 

@@ -10,10 +10,10 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
 import psephos as ps
-from psephos.kernel.budget import NoiseKind
 from psephos.strategy.goals import balanced_marginals
 from psephos.strategy.hdmm.largest_variance import largest_variance_marginals
 from psephos.strategy.hdmm.residual import largest_variance_weights
+from psephos.variances import NoiseKind
 
 LAPLACE, GAUSSIAN = NoiseKind
 

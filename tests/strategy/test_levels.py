@@ -12,7 +12,6 @@ from numpy.testing import assert_allclose
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Kron
 from psephos.matrix.combine import join_groups
 from psephos.strategy.deadline import Deadline
@@ -30,6 +29,7 @@ from psephos.strategy.hdmm.product import opt_product
 from psephos.strategy.hdmm.union import best_shares
 from psephos.strategy.hdmm.union_levels import LevelUnion
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload import (
     Workload,
     all_range,

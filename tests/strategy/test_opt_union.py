@@ -8,7 +8,6 @@ from numpy.random import default_rng
 from numpy.testing import assert_allclose
 
 from psephos.domain.domain import Domain
-from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Compose, Dense, Identity, Kron, Ones, Partition, Prefix
 from psephos.strategy.deadline import Deadline
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor, spread
@@ -17,6 +16,7 @@ from psephos.strategy.hdmm.product import opt_product
 from psephos.strategy.hdmm.union import PartUnion, WrittenGrams, best_shares, groupings, opt_union
 from psephos.strategy.hdmm.union_pair import ProductPair, UnionObjective, descend
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload import (
     Workload,
     all_range,

@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose
 
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse.range_gram import LineGram, LineQueries
-from psephos.kernel.budget import NoiseKind
 from psephos.matrix import AllRange, Identity, Prefix, Stack, WidthRange, total
 from psephos.strategy.deadline import Deadline
 from psephos.strategy.hdmm.range_tree import (
@@ -26,6 +25,7 @@ from psephos.strategy.hdmm.range_tree import (
     uniform_tree,
 )
 from psephos.strategy.hdmm.range_tree_error import RangeTreeObjective
+from psephos.variances import NoiseKind
 
 NOISES = list(NoiseKind)
 

@@ -14,11 +14,12 @@ import psephos as ps
 from psephos import matrix as mx
 from psephos.inverse.marginal_blocks import residual_basis
 from psephos.inverse.subspaces import Subspaces
-from psephos.kernel.budget import Budget, NoiseKind, exact
+from psephos.kernel.budget import Budget, exact
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.sensitivity import sensitivity
 from psephos.strategy.hdmm import residual_bases
 from psephos.strategy.hdmm.residual_bases import best_basis, integer_basis
+from psephos.variances import NoiseKind
 
 LINES = {"prefix": ps.prefix, "ranges": ps.all_range, "values": ps.identity}
 

@@ -36,7 +36,7 @@ from psephos.audit.stage import (
 from psephos.domain.domain import Domain
 from psephos.domain.predicate import col
 from psephos.errors import name_list
-from psephos.kernel.budget import Budget, Currency, NoiseKind
+from psephos.kernel.budget import Budget, Currency
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.noise import DiscreteLaplace, Noise
@@ -45,6 +45,7 @@ from psephos.kernel.query import Query
 from psephos.kernel.unit import Unit, add_remove_row, person, substitute_row
 from psephos.strategy import select
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.product import product
 from psephos.workload.queries import identity, prefix, total
 from psephos.workload.workload import Workload

@@ -230,6 +230,10 @@ def release(
 ) -> None:
     """The real run: charge the ledger, measure, write the bundle. Run again, it charges nothing."""
     with report_errors(as_json, GOES_ON):
+        from fractions import Fraction
+
+        from psephos.kernel.budget import Budget
+        from psephos.kernel.ledger import CHARGED
         from psephos.kernel.parts.runners import runner_by_name
         from psephos.release.preflight import open_ledger
         from psephos.release.request import Job
@@ -237,16 +241,17 @@ def release(
 
         job = Job.read(release)
         ledger = open_ledger(job)
-        before = ledger.charged_here()
+        before = len(CHARGED)
         with progress(as_json) as say:
             runner = None if on is None else runner_by_name(on)
             bundle = release_job(
                 job, unchecked=unchecked, ledger=ledger, progress=say, runner=runner
             )
-        charge = ledger.charged_here() - before  # by this run, whatever others did meanwhile
+        # By this run, whatever others did meanwhile.
+        charges = [amount for dataset, amount in CHARGED[before:] if dataset == ledger.dataset_id]
         text = "this run spent nothing: it was paid for"
-        if charge.amount:
-            text = f"this run spent {charge}"
+        if any(charges):
+            text = f"this run spent {Budget(ledger.budget.currency, sum(charges, Fraction(0)))}"
         _show_release(as_json, bundle, f"{text}\n{render.ledger_words(ledger)}", ledger)
 
 

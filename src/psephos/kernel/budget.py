@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from enum import StrEnum
 from fractions import Fraction
 from functools import total_ordering
 from typing import Any, Literal
@@ -35,38 +34,6 @@ _SLACK = Decimal("1e-40")
 _SMALLEST_LOG = Decimal(-10_000)  # a delta of 10^-4343; decimals end far below it
 _N = "[0-9]{1,300}"
 _WRITTEN = re.compile(rf"[+-]?({_N}/{_N}|({_N}([.][0-9]{{0,300}})?|[.]{_N})(e[+-]?[0-9]{{1,3}})?)")
-
-
-class NoiseKind(StrEnum):
-    """Laplace noise is paid in epsilon, Gaussian noise in rho; all else follows from the kind.
-
-    >>> NoiseKind("gaussian").norm, NoiseKind("gaussian").currency
-    (2, 'rho')
-    """
-
-    LAPLACE = "laplace"
-    GAUSSIAN = "gaussian"
-    __repr__ = str.__repr__
-
-    @classmethod
-    def paid_in(cls, currency: Currency) -> NoiseKind:
-        """The noise that a spend of that currency buys."""
-        return cls.LAPLACE if currency == "epsilon" else cls.GAUSSIAN
-
-    @property
-    def currency(self) -> Currency:
-        """What it is paid in."""
-        return "epsilon" if self is NoiseKind.LAPLACE else "rho"
-
-    @property
-    def norm(self) -> Literal[1, 2]:
-        """The norm in which queries are sensitive to a row."""
-        return 1 if self is NoiseKind.LAPLACE else 2
-
-    @property
-    def power(self) -> Literal[1, 2]:
-        """The precision of answers grows with the spend to this power."""
-        return 2 if self is NoiseKind.LAPLACE else 1
 
 
 @total_ordering

@@ -71,8 +71,8 @@ class Charge(NamedTuple):
     branches: tuple[Branch, ...] = ()
 
 
-CHARGED: dict[str, Fraction] = {}
-"""What this process has charged, by dataset_id; for people alone, no price rests on it."""
+CHARGED: list[tuple[str, Fraction]] = []
+"""What this process has charged, and of which dataset_id; for people, no price rests on it."""
 OTHER_COPY = "since it was last seen here, an older copy was put back, or another ledger"
 
 
@@ -161,10 +161,6 @@ class Ledger:
                 paid += entry.booked
         return paid
 
-    def charged_here(self) -> Budget:
-        """What this process has charged; `spent` has what all have."""
-        return Budget(self.budget.currency, CHARGED.get(self.dataset_id, Fraction(0)))
-
     def history(self) -> list[Entry]:
         """Every charge, in order."""
         with self._operation() as db:
@@ -239,7 +235,7 @@ class Ledger:
             del body["key"]
             storage.append(db, Record.after(last, "charge", key, body | {"time": now()}))
             storage.set_totals(db, charge.snapshot, changed)
-            CHARGED[self.dataset_id] = self.charged_here().amount + booked
+            CHARGED.append((self.dataset_id, booked))
             return Request(self, key, charge.snapshot, entry is not None, None)
 
     @contextmanager

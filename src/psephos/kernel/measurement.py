@@ -11,13 +11,14 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.errors import RefusedError
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget, Currency, NoiseKind
+from psephos.kernel.budget import Budget, Currency
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace, Noise
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.kernel.unit import Unit
 from psephos.matrix import Matrix
 from psephos.values import Array, frozen, largest
+from psephos.variances import NoiseKind
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -33,7 +33,7 @@ from psephos.infer.graphical_model import (
     nearest_counts,
 )
 from psephos.infer.junction_tree import tree_cells
-from psephos.kernel.budget import Budget, NoiseKind
+from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.query import Query
 from psephos.kernel.scores import FarFromIndependent
@@ -43,6 +43,7 @@ from psephos.matrix.marginals import Axes
 from psephos.plans.registry import plan
 from psephos.plans.session import PlanVector, choice_spend
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.product import rounded_weight
 from psephos.workload.workload import Workload
 

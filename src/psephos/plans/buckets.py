@@ -17,7 +17,7 @@ from psephos.domain.domain import Domain
 from psephos.errors import TooLargeError, WorkloadError, name_list
 from psephos.infer import expanded, least_squares, thresholded
 from psephos.infer.estimate import CellEstimate, Estimate
-from psephos.kernel.budget import Budget, NoiseKind
+from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.query import Query
 from psephos.kernel.scores import PrivTree, WholePartitions
@@ -30,6 +30,7 @@ from psephos.plans.session import PlanVector, check_epsilon, known_rows, positiv
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.product import Product
 from psephos.workload.query_sets import MatrixQueries
 from psephos.workload.workload import Workload

@@ -19,7 +19,7 @@ from psephos.errors import UnsupportedError
 from psephos.infer import expanded, least_squares, nonnegative, thresholded
 from psephos.infer.estimate import Answers, Estimate
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
-from psephos.kernel.budget import Budget, NoiseKind
+from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.scores import PrivTree
@@ -29,6 +29,7 @@ from psephos.plans.registry import PlanRun, plan, run
 from psephos.plans.session import PlanVector, check_epsilon, shares
 from psephos.strategy import select
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.product import product
 from psephos.workload.queries import prefix
 from psephos.workload.workload import Workload

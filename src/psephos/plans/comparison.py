@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from psephos.errors import PsephosError, WorkloadError
-from psephos.kernel.budget import Budget, NoiseKind
+from psephos.kernel.budget import Budget
 from psephos.kernel.unit import Unit
 from psephos.plans.registry import PLANS, run
 from psephos.protect import simulate
 from psephos.strategy import select
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.workload import Workload
 
 Told = Callable[[str], None]

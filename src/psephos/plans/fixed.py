@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from psephos.infer import expanded, least_squares
 from psephos.infer.estimate import Estimate
-from psephos.kernel.budget import Budget, NoiseKind
+from psephos.kernel.budget import Budget
 from psephos.kernel.query import Query
 from psephos.matrix import Identity, Kron, Matrix, Stack, total
 from psephos.plans.registry import plan
@@ -16,6 +16,7 @@ from psephos.plans.session import PlanVector
 from psephos.strategy import select
 from psephos.strategy.fixed.baselines import best_branching, equal_parts, tree_levels
 from psephos.strategy.strategy import Strategy
+from psephos.variances import NoiseKind
 from psephos.workload.workload import Workload
 
 

@@ -28,7 +28,7 @@ from psephos.infer.least_squares import block_answers
 from psephos.inverse.choice import precision
 from psephos.inverse.form import check_vector
 from psephos.inverse.least_norm import least_norm
-from psephos.kernel.budget import Budget, NoiseKind
+from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.query import Query
 from psephos.kernel.scores import FarFromIndependent
@@ -40,6 +40,7 @@ from psephos.plans.registry import plan
 from psephos.plans.session import PlanVector, check_epsilon, positive_option, shares
 from psephos.strategy import select
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.product import Product
 from psephos.workload.query_sets import MatrixQueries, QuerySet
 from psephos.workload.workload import Workload

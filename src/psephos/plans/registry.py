@@ -13,7 +13,7 @@ from typing import Any
 from psephos.errors import RefusedError, TooLargeError, WorkloadError, name_list
 from psephos.infer.estimate import Answers, Estimate
 from psephos.inverse.form import VECTOR_LIMIT
-from psephos.kernel.budget import Budget, NoiseKind
+from psephos.kernel.budget import Budget
 from psephos.kernel.protected import ProtectedVector
 from psephos.kernel.unit import Unit
 from psephos.plans.session import (
@@ -25,6 +25,7 @@ from psephos.plans.session import (
     Transcript,
 )
 from psephos.strategy.strategy import Strategy
+from psephos.variances import NoiseKind
 from psephos.workload.workload import Workload
 
 Body = Callable[..., Estimate]

@@ -21,6 +21,7 @@ from psephos.release.forecast import Forecast, TableError
 from psephos.release.labels import row_multiplicity
 from psephos.release.persons import PersonsRequest, persons_spend
 from psephos.release.request import Job, column_titles
+from psephos.release.requests import times_text
 from psephos.release.spec.entries import ReleaseFile, TableEntry, View
 from psephos.release.views import Views
 from psephos.report.html import Cell, HtmlTable
@@ -271,8 +272,12 @@ def _charge_facts(release: ReleaseFacts) -> Pairs:
         return ()
     cost, anchor = amount_text(charge["booked"]), receipt["anchor"]
     last = "the release" if release.persons else "it"
+    past, persons = release.job.past, release.persons
+    receipts = [release.receipt, *(r.receipt for r in past), *(r.receipt for r in persons)]
+    times = times_text(receipts)
     return (
         ("Data set", str(receipt["dataset"])),
+        *([("Rows", times)] if times else []),
         ("Budget for all its releases", amount_text(receipt["budget"])),
         ("Spent of it, this release included", amount_text(receipt["spent"])),
         (CHARGE, f"{cost}, entry {charge['number']}, {charge['time']}"),

@@ -34,7 +34,7 @@ from psephos.engines.folders import source_files
 from psephos.engines.postgres import is_database_url
 from psephos.errors import PsephosError, ReleaseError, TooLargeError
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
-from psephos.kernel.budget import Budget, NoiseKind
+from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
 from psephos.plans.session import step_key
@@ -57,6 +57,7 @@ from psephos.release.spec.tables import (
 from psephos.release.synthetic_method import method_entry, synthetic_choice
 from psephos.synthesis.method import SyntheticChoice
 from psephos.values import Array, digest
+from psephos.variances import NoiseKind
 from psephos.workload.query_sets import (
     IdentityQueries,
     LevelQueries,

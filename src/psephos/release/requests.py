@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -290,15 +290,26 @@ def receipt_of(ledger: Ledger, key: str) -> dict[str, Any]:
         name: [amount.currency, str(amount.amount)]
         for name, amount in (("price", entry.price), ("booked", entry.booked))
     }
+    charge = {**asdict(entry), **amounts}
+    if not entry.snapshot:  # of a ledger before snapshots had names
+        del charge["snapshot"]
     return {
         "dataset": ledger.dataset,
         "dataset_id": ledger.dataset_id,
         "unit": str(ledger.unit),
         "budget": [ledger.budget.currency, str(ledger.budget.amount)],
         "spent": [ledger.budget.currency, str(total)],
-        "charge": {**asdict(entry), **amounts},
+        "charge": charge,
         "anchor": asdict(ledger.anchor()),
     }
+
+
+def times_text(receipts: Iterable[Mapping[str, Any]]) -> str:
+    """How often the rows behind some receipts were taken, where that is more than once."""
+    names = {receipt.get("charge", {}).get("snapshot", "") for receipt in receipts}
+    if len(names) <= 1:
+        return ""
+    return f"measured on rows that were taken {len(names)} times, and may differ between them"
 
 
 def spend_of(facts: dict[str, Any]) -> Budget:
@@ -560,7 +571,8 @@ def _shape_of(kind: type[Any]) -> type[BaseModel]:
     for field in fields(kind):
         annotation = AmountShape if types[field.name] is Budget else types[field.name]
         # `schema`, a key of charges, is also a method of pydantic's models
-        parts[f"{field.name}_"] = (annotation, Field(alias=field.name))
+        default = field.default if field.name == "snapshot" else ...  # older receipts have none
+        parts[f"{field.name}_"] = (annotation, Field(default, alias=field.name))
     shape: type[BaseModel] = create_model(
         f"{kind.__name__}JsonShape", __config__=SHAPE_CONFIG, **parts
     )

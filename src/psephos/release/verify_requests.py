@@ -17,7 +17,7 @@ from psephos.kernel.storage import Anchor
 from psephos.release.bundle import Bundle
 from psephos.release.planned import PlannedRequest
 from psephos.release.request import Job
-from psephos.release.requests import check_in_ledger
+from psephos.release.requests import check_in_ledger, times_text
 from psephos.release.verification import WrongError
 
 DATASET_FACTS = ("dataset", "dataset_id", "budget", "unit")
@@ -43,6 +43,8 @@ def check_receipts(bundle: Bundle) -> str:
             raise WrongError("one charge is counted twice")
     text = f"{bundle.spend} was charged for these very queries, and these integers stored for it"
     names = ", ".join(repr(request.name) for request in past)
+    times = times_text(request.receipt for request in (*requests, *bundle.persons))
+    text += f"; {times}" if times else ""
     return text + (f"; so for what it builds on: {names}" if past else "")
 
 

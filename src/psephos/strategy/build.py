@@ -16,7 +16,6 @@ import numpy as np
 from psephos.domain.domain import Domain
 from psephos.errors import WorkloadError
 from psephos.inverse.product import axis_inverse
-from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Block, Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.matrix import Dense, Identity, Kron, Matrix
@@ -27,6 +26,7 @@ from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm.residual import residual_matrix
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.product import rounded_weight
 
 MOST_TABLE_ROWS = 3 * 10**8

@@ -18,11 +18,11 @@ import numpy as np
 from psephos.errors import TooLargeError, WorkloadError
 from psephos.inverse.axis import AxisInverse
 from psephos.inverse.product import axis_inverse
-from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Compose, Dense, Identity, Matrix, Partition, PIdentity, compose, total
 from psephos.matrix.columns import is_zero
 from psephos.matrix.pidentity import with_rows
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.workload import Workload, workload_hint
 
 NoiseName = Literal["laplace", "gaussian"] | NoiseKind

@@ -13,7 +13,7 @@ from numpy.random import default_rng
 
 from psephos.errors import BudgetError, TooLargeError, WorkloadError
 from psephos.inverse.axis import DENSE_AXIS
-from psephos.kernel.budget import Budget, NoiseKind
+from psephos.kernel.budget import Budget
 from psephos.kernel.unit import Unit
 from psephos.matrix import Identity, Matrix, Ones, is_total
 from psephos.strategy.build import marginals_strategy, residual_strategy
@@ -24,6 +24,7 @@ from psephos.strategy.hdmm.residual import largest_variance_weights
 from psephos.strategy.hdmm.search import hdmm
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.workload import Workload
 
 BUDGET_DIGITS = 3

@@ -37,7 +37,7 @@ from psephos.errors import WorkloadError
 from psephos.inverse.choice import form_of, precision
 from psephos.inverse.form import Form
 from psephos.inverse.part_levels import LevelFactors, LevelNoise, PartClasses
-from psephos.kernel.budget import Budget, NoiseKind
+from psephos.kernel.budget import Budget
 from psephos.kernel.parts.law import part_noise
 from psephos.kernel.query import Query
 from psephos.kernel.unit import Unit
@@ -45,6 +45,7 @@ from psephos.strategy.factors import NoiseName, checked_noise
 from psephos.strategy.hdmm.search import EFFORT, hdmm
 from psephos.strategy.strategy import Rival, Strategy
 from psephos.values import Array, Value
+from psephos.variances import NoiseKind
 from psephos.workload.product import Product
 from psephos.workload.workload import Workload
 

@@ -37,13 +37,14 @@ from psephos.inverse.choice import (
 )
 from psephos.inverse.form import Form
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget, NoiseKind
+from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.kernel.unit import Unit
 from psephos.strategy.factors import checked_noise
 from psephos.values import Array, Value
+from psephos.variances import NoiseKind
 from psephos.workload.workload import Workload
 
 STRATEGY_FORMAT = 2

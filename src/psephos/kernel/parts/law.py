@@ -19,12 +19,13 @@ from typing import Any
 
 from psephos.domain.part_tree import PartTree
 from psephos.errors import RefusedError
-from psephos.kernel.budget import Budget, NoiseKind, exact
+from psephos.kernel.budget import Budget, exact
 from psephos.kernel.measurement import noise_law
 from psephos.kernel.noise import DiscreteLaplace, Noise
 from psephos.kernel.query import Query, check_weight
 from psephos.kernel.sensitivity import sensitivity
 from psephos.kernel.unit import Unit
+from psephos.variances import NoiseKind
 
 LARGEST_NOISE = Fraction(2) ** 50
 """Scales and deviations; then a noisy answer is a whole number of 64 bits."""

@@ -22,12 +22,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from psephos.errors import TooLargeError, WorkloadError
-from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Block, Query
 from psephos.matrix import Matrix, Partition, Sparse
 from psephos.strategy.factors import checked_selection
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.product import rounded_weight
 from psephos.workload.workload import Workload
 

@@ -24,7 +24,6 @@ import numpy as np
 from psephos.errors import WorkloadError
 from psephos.inverse.form import Form
 from psephos.inverse.single_blocks import SingleBlocks
-from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Block, Query
 from psephos.matrix import Dense, Identity, Kron, Matrix
 from psephos.matrix.kron import AxisTotals, NamedFactors
@@ -34,6 +33,7 @@ from psephos.strategy.datacube.cuboids import choose, requested_marginals
 from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.hdmm.residual import residual_matrix
 from psephos.strategy.strategy import Strategy
+from psephos.variances import NoiseKind
 from psephos.workload.product import rounded_weight
 from psephos.workload.workload import Workload
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from psephos.errors import TooLargeError, WorkloadError, checked_whole
-from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Block, Query
 from psephos.matrix import Haar, Identity, Kron, Matrix, Partition, Scaled, Stack, total
 from psephos.strategy.build import in_whole_numbers
 from psephos.strategy.factors import NoiseName, checked_selection, checked_size
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.product import rounded_weight
 from psephos.workload.workload import Workload
 

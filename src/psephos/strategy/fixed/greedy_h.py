@@ -25,7 +25,6 @@ import scipy.sparse as sp
 
 from psephos.inverse.axis import AxisInverse
 from psephos.inverse.nested import NestedInverse, PartitionLevel, within_groups, write_small_parts
-from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Query
 from psephos.matrix import (
     Dense,
@@ -47,6 +46,7 @@ from psephos.strategy.fixed.baselines import axis_levels, check_tree, halves
 from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.workload import Workload
 
 TREE_BITS = 12

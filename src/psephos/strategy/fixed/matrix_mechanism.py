@@ -12,7 +12,6 @@ from numpy.random import Generator, default_rng
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from psephos.errors import TooLargeError, checked_whole
-from psephos.kernel.budget import NoiseKind
 from psephos.kernel.query import Query
 from psephos.matrix import DENSE_LIMIT, Dense, Haar, Matrix, Partition
 from psephos.strategy.factors import GaussianFactor, NoiseName, PureFactor, checked_selection
@@ -21,6 +20,7 @@ from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.opt0 import opt0
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.workload import Workload
 
 MECHANISM_CELLS = 64

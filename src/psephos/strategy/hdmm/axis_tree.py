@@ -13,7 +13,6 @@ from functools import lru_cache
 from numpy.random import default_rng
 
 from psephos.inverse.range_gram import LineQueries, ends
-from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Matrix, Scaled, Stack
 from psephos.matrix.columns import gram_diagonal
 from psephos.strategy.deadline import NEVER, Deadline
@@ -26,6 +25,7 @@ from psephos.strategy.hdmm.range_tree import (
     optimise_range_tree,
     uniform_tree,
 )
+from psephos.variances import NoiseKind
 
 LISTED_QUERIES = 10**6
 """The most ranges whose variances are summed one by one, again and again."""

@@ -10,9 +10,9 @@ from itertools import chain
 
 from psephos.errors import PsephosError
 from psephos.inverse.range_gram import LineQueries
-from psephos.kernel.budget import NoiseKind
 from psephos.strategy.fixed import baselines
 from psephos.strategy.strategy import Strategy
+from psephos.variances import NoiseKind
 from psephos.workload.workload import Workload
 
 QUICK_SECONDS = 1.0

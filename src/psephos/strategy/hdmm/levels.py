@@ -18,7 +18,6 @@ import numpy as np
 from numpy.random import Generator
 
 from psephos.errors import TooLargeError
-from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Matrix
 from psephos.matrix.columns import gram_diagonal, select_columns
 from psephos.strategy.deadline import NEVER, Deadline
@@ -37,6 +36,7 @@ from psephos.strategy.hdmm.product import LONGEST_AXIS
 from psephos.strategy.hdmm.union_levels import NOTABLE_SHARE, LevelUnion
 from psephos.strategy.hdmm.union_pair import UnionPoint, descend
 from psephos.values import Array
+from psephos.variances import NoiseKind
 
 MOST_PARTS = 400
 """Parts whose shares are searched together."""

@@ -17,7 +17,6 @@ from numpy.random import Generator
 
 from psephos.domain.domain import Domain
 from psephos.inverse.range_gram import LineQueries
-from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Identity, Kron, Matrix, Ones, Partition, Stack, is_total, total
 from psephos.matrix.columns import is_zero
 from psephos.matrix.marginals import Axes
@@ -37,6 +36,7 @@ from psephos.strategy.hdmm.residual_bases import LONGEST_BASIS, is_by_value, opt
 from psephos.strategy.hdmm.union import PAIR_SEARCH_CELLS, opt_union
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.product import Product
 from psephos.workload.workload import Moments, Reduction, Workload
 

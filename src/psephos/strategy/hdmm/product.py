@@ -15,7 +15,6 @@ import numpy as np
 from numpy.random import Generator
 
 from psephos.errors import UnsupportedError
-from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Matrix
 from psephos.matrix.columns import gram_diagonal, select_columns
 from psephos.strategy.deadline import NEVER, Deadline
@@ -25,6 +24,7 @@ from psephos.strategy.hdmm.axis_tree import tree_factor
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.opt0 import opt0, optimise, tree
 from psephos.values import Array
+from psephos.variances import NoiseKind
 
 DESCENT_ROUNDS = 12
 """The most rounds over all attributes."""

@@ -24,13 +24,13 @@ from numpy.random import Generator
 from psephos.errors import ShapeError, UnsupportedError
 from psephos.inverse.range_gram import LineQueries
 from psephos.inverse.tree import Tree, level_matrix
-from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Compose, Dense, Identity, Kron, Matrix, Scaled, Sparse, Stack, total
 from psephos.matrix.base import positive
 from psephos.strategy.deadline import NEVER, Deadline
 from psephos.strategy.factors import Factor, round_columns
 from psephos.strategy.hdmm.range_tree_error import RangeTreeObjective, TreeLevels
 from psephos.values import Array
+from psephos.variances import NoiseKind
 
 LEAF_FANOUTS = 24, 129
 """From the least fan-out of the lowest level to the first that is too large."""

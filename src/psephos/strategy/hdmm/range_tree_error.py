@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from psephos.inverse.range_gram import LineGram
-from psephos.kernel.budget import NoiseKind
 from psephos.values import Array
+from psephos.variances import NoiseKind
 
 TreeLevels = tuple[tuple[Array, Array], ...]
 

@@ -25,7 +25,6 @@ from numpy.random import Generator
 
 from psephos.inverse.axis_classes import LONGEST_CLASS_AXIS
 from psephos.inverse.dense import DENSE_CELLS
-from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Kron, Matrix, Partition, is_total
 from psephos.matrix.columns import gram_diagonal
 from psephos.matrix.combine import join_groups
@@ -35,6 +34,7 @@ from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm.product import opt_product
 from psephos.strategy.hdmm.union_pair import ProductPair, descend
 from psephos.values import Array
+from psephos.variances import NoiseKind
 from psephos.workload.workload import Reduction, Workload
 
 MOST_GROUPS = 32

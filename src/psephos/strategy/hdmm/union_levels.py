@@ -19,7 +19,6 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from psephos.inverse.classes import block_matrices, outer
-from psephos.kernel.budget import NoiseKind
 from psephos.strategy.deadline import NEVER, Deadline
 from psephos.strategy.factors import Factor, identity_factor
 from psephos.strategy.gram_terms import GramOperator, GramTerms, gram_operator
@@ -38,6 +37,7 @@ from psephos.strategy.hdmm.level_axes import (
 )
 from psephos.strategy.hdmm.union_pair import Slopes
 from psephos.values import Array
+from psephos.variances import NoiseKind
 
 NOTABLE_SHARE = 1e-3
 """A part with less than this share of the budget is left out, unless only it answers something."""

@@ -18,7 +18,6 @@ import numpy as np
 
 from psephos.inverse.axis_classes import common_eigenvectors
 from psephos.inverse.classes import outer
-from psephos.kernel.budget import NoiseKind
 from psephos.matrix import Dense, Matrix
 from psephos.strategy.deadline import NEVER, Deadline
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor
@@ -26,6 +25,7 @@ from psephos.strategy.gram_terms import GramOperator, GramTerms, gram_operator
 from psephos.strategy.hdmm import opt0
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.values import Array
+from psephos.variances import NoiseKind
 
 JOINT_STEPS = 300
 """The most steps of one descent of shares and Θ together."""
