@@ -2,6 +2,7 @@
 
 from psephos.engines.bit_matrix import BitMatrix
 from psephos.engines.databases import ConnectedTable, DuckdbTable
+from psephos.engines.files import CsvFile
 from psephos.engines.owner_check import CheckReport, check
 from psephos.engines.postgres import PostgresTable
 from psephos.engines.protocol import Batches, Columns, Engine
@@ -22,6 +23,7 @@ __all__ = [
     "CleanedSource",
     "Columns",
     "ConnectedTable",
+    "CsvFile",
     "DuckdbTable",
     "Engine",
     "PostgresTable",

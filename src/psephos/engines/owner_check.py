@@ -23,8 +23,9 @@ from psephos.engines.columns import column_problems, columns_of, needed_columns
 from psephos.engines.duckdb.cells import CellSql, double
 from psephos.engines.duckdb.reader import Reader
 from psephos.engines.duckdb.rows import Rows
+from psephos.engines.files import CsvFile
 from psephos.engines.mends import mends
-from psephos.engines.protocol import LineFindings, Mismatch, Severity
+from psephos.engines.protocol import Mismatch, Severity
 from psephos.engines.registry import as_source
 from psephos.errors import DomainError, name_list
 from psephos.kernel.source import Cells
@@ -36,6 +37,8 @@ COMMON_ENTRIES = 10
 """So many undeclared entries are listed, the most frequent ones."""
 MENDED_ENTRIES = 1000
 """For so many of them it is looked for lines that would mend them."""
+LISTED_LINES = 10
+"""Of so many broken lines the numbers are listed."""
 COLUMNS_AT_ONCE = 32
 """So many columns are read through together: a line of text is parsed whole for any of them."""
 
@@ -183,8 +186,10 @@ def _mismatches(
         (total,) = snapshot.read((), lambda rows: _row(rows, "COUNT(*)"))
         if max_rows_total is not None and total > max_rows_total:
             findings.append(_bound(total, max_rows_total))
-        if isinstance(reader.engine, LineFindings):
-            findings += reader.engine.line_findings(list(columns))
+        if isinstance(reader.engine, CsvFile):
+            findings += _lines(reader.engine)
+            if reader.engine.is_multiline:
+                findings += snapshot.read(reader.columns.names, _joined)
         for first in range(0, len(columns), COLUMNS_AT_ONCE):
             some = list(columns)[first : first + COLUMNS_AT_ONCE]
             facts = snapshot.read(some, partial(_facts, {name: columns[name] for name in some}))
@@ -203,6 +208,28 @@ def _mismatches(
         if cap is not None:
             findings += snapshot.read((cap.column,), partial(_persons, cap))
     return total, dropping, findings
+
+
+def _lines(file: CsvFile) -> Iterator[Mismatch]:
+    """The lines that are no rows, by what is wrong with them."""
+    numbers: dict[str, int] = {}
+    first: dict[str, list[str]] = {}
+    for number, trouble in file.broken_lines():
+        numbers[trouble] = numbers.get(trouble, 0) + 1
+        if numbers[trouble] <= LISTED_LINES:
+            first.setdefault(trouble, []).append(f"{number:,}")
+    for trouble, number in numbers.items():
+        places = ", ".join(first[trouble]) + (" …" if number > LISTED_LINES else "")
+        text = f"{number:,} lines {trouble} (line{'s' * (number > 1)} {places})"
+        yield Mismatch("lines", "lines left out", "error", text)
+
+
+def _joined(rows: Rows) -> list[Mismatch]:
+    """Rows of several lines, where entries may have some."""
+    breaks = " OR ".join(f"contains({rows.column(name)}, chr(10))" for name in rows.names)
+    (number,) = _row(rows, f"COUNT(*) FILTER ({breaks})")
+    text = f"{number:,} rows hold an entry of several lines; has a stray quote joined lines?"
+    return [Mismatch("lines", "joined", "warning", text)] if number else []
 
 
 def _counted(reader: Reader, domain: Domain, dropping: Collection[str]) -> int:

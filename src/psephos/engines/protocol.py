@@ -5,13 +5,12 @@ of a person stay are rules of the one reader (`duckdb/`), the same for all engin
 only tells its columns, when its rows may have changed, and gives the columns it is asked for.
 
 It may be able to do more, and says so by having one more method: `NativeRelation` for files that
-DuckDB reads faster by itself, `AlikeRows` for databases that can put rows together which are alike,
-`LineFindings` for what the owner should hear of a file's lines.
+DuckDB reads faster by itself, `AlikeRows` for databases that can put rows together which are alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,11 +127,3 @@ class Mismatch:
 
 
 Severity = Literal["error", "warning", "note"]
-
-
-@runtime_checkable
-class LineFindings(Protocol):
-    """The ability of an engine whose rows are lines of text, which may be broken."""
-
-    def line_findings(self, names: Sequence[str]) -> Iterable[Mismatch]:
-        """What the owner should know of the lines, where these columns are read."""

@@ -24,6 +24,7 @@ from psephos.errors import ReleaseError
 from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PrivacyEntry
 from psephos.release.spec.columns import AttributeEntry
 from psephos.release.spec.entries import (
+    CsvEntry,
     DuckdbEntry,
     MethodEntry,
     OutputEntry,
@@ -456,6 +457,8 @@ def _model(loc: tuple[Any, ...]) -> type[FileEntry]:
     """The part of the file that a key is in."""
     if loc[0] == "source" and "table of Spark" in loc:
         return SparkEntry
+    if loc[0] == "source" and "CSV file" in loc:
+        return CsvEntry
     sections = [SECTION_MODELS[step] for step in loc[:-1] if step in SECTION_MODELS]
     return sections[-1] if sections else ReleaseFile
 
