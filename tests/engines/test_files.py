@@ -8,9 +8,9 @@ from psephos.domain.domain import Domain
 from psephos.engines import CsvFile, as_source
 from psephos.engines.csv_lines import csv_header
 from psephos.engines.files import file_columns
-from psephos.engines.owner_check import check
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.source import Cap
+from psephos.owner.check import check
 from psephos.release.spec.draft import column_types
 
 DOMAIN = Domain.of({"age": 9, "pet": ["cat", "dog"]})

@@ -3,7 +3,6 @@
 from psephos.engines.bit_matrix import BitMatrix
 from psephos.engines.databases import ConnectedTable, DuckdbTable
 from psephos.engines.files import CsvFile
-from psephos.engines.owner_check import CheckReport, check
 from psephos.engines.postgres import PostgresTable
 from psephos.engines.protocol import Batches, Columns, Engine
 from psephos.engines.registry import (
@@ -19,7 +18,6 @@ from psephos.engines.spark import SparkTable
 __all__ = [
     "Batches",
     "BitMatrix",
-    "CheckReport",
     "CleanedSource",
     "Columns",
     "ConnectedTable",
@@ -30,7 +28,6 @@ __all__ = [
     "SparkTable",
     "as_engine",
     "as_source",
-    "check",
     "cleaned",
     "in_one_state",
     "register",

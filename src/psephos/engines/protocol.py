@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -104,26 +104,3 @@ class AlikeRows(Protocol):
         A last column of int64 says how many rows have it. None where types leave open what is the
         same, or where there would be hardly fewer rows.
         """
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """One finding: where, what, and the entries it is about with their numbers of rows.
-
-    An `error` is to be mended before anything is spent: rows would be lost that nobody spoke of,
-    or nothing could be counted. A `warning` tells of rows that are left out as the schema says. A
-    `note` costs no row.
-    """
-
-    column: str
-    kind: str
-    level: Severity
-    text: str
-    entries: tuple[tuple[str, int], ...] = ()
-
-    def __str__(self) -> str:
-        listed = ", ".join(f"{entry!r} ({number:,})" for entry, number in self.entries)
-        return f"{self.column}: {self.text}{': ' if listed else ''}{listed}"
-
-
-Severity = Literal["error", "warning", "note"]

@@ -19,13 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from psephos.engines import BitMatrix, CheckReport, as_source, check, in_one_state
+from psephos.engines import BitMatrix, as_source, in_one_state
 from psephos.engines.duckdb.reader import Reader
-from psephos.engines.protocol import Mismatch
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, ReleaseError, SourceError
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
+from psephos.owner.check import check
+from psephos.owner.report import CheckReport, Mismatch
 from psephos.release.files import JSON_BYTES, json_text
 from psephos.release.forecast import Forecast, shortage
 from psephos.release.request import Job, refuse_source

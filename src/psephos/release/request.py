@@ -26,7 +26,6 @@ from psephos.engines import (
     DuckdbTable,
     SparkTable,
     as_source,
-    check,
     cleaned,
 )
 from psephos.engines.columns import needed_columns
@@ -38,6 +37,7 @@ from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget, NoiseKind
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
+from psephos.owner.check import check
 from psephos.plans.session import step_key
 from psephos.release.formats.names import table_files
 from psephos.release.old_words import old_labels, over_all_cells

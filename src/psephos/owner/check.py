@@ -6,12 +6,9 @@ what only lines of text can get wrong is asked of engines that have such lines.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
-from html import escape
 from typing import Any, NamedTuple
 
 from psephos.domain.attribute import Attribute
@@ -24,65 +21,22 @@ from psephos.engines.duckdb.cells import CellSql, double
 from psephos.engines.duckdb.reader import Reader
 from psephos.engines.duckdb.rows import Rows
 from psephos.engines.files import CsvFile
-from psephos.engines.mends import mends
-from psephos.engines.protocol import Mismatch, Severity
 from psephos.engines.registry import as_source
 from psephos.errors import DomainError, name_list
 from psephos.kernel.source import Cells
 from psephos.kernel.unit import Cap
+from psephos.owner.report import CheckReport, Mismatch, Severity
+from psephos.owner.suggestions import suggestions
 
-PRIVATE = "PRIVATE: for the data owner only; this looks at the data and is not protected"
 NO_ROW = Mismatch("rows", "none", "error", "no row is left to count")
 COMMON_ENTRIES = 10
 """So many undeclared entries are listed, the most frequent ones."""
-MENDED_ENTRIES = 1000
-"""For so many of them it is looked for lines that would mend them."""
+SUGGESTED_ENTRIES = 1000
+"""For so many of them lines of a release file are suggested."""
 LISTED_LINES = 10
 """Of so many broken lines the numbers are listed."""
 COLUMNS_AT_ONCE = 32
 """So many columns are read through together: a line of text is parsed whole for any of them."""
-
-
-@dataclass(frozen=True)
-class CheckReport:
-    """All that the schema and the data disagree on. PRIVATE: it tells the truth about data."""
-
-    rows: int | None
-    findings: tuple[Mismatch, ...]
-    counted: int | None = None
-    """Of the rows, those whose entries all have a cell."""
-
-    @property
-    def ok(self) -> bool:
-        """Nothing to mend; warnings and notes may be left."""
-        return not any(finding.level == "error" for finding in self.findings)
-
-    def __str__(self) -> str:
-        lines = [PRIVATE, self._summary()]
-        lines += [f"{finding.level:<7}  {finding}" for finding in self.findings]
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def to_json(self) -> str:
-        """The report as JSON, whose first entry says that it is private."""
-        findings = [asdict(finding) for finding in self.findings]
-        content = {"private": PRIVATE, "ok": self.ok, "rows": self.rows, "counted": self.counted}
-        return json.dumps({**content, "findings": findings}, indent=1, ensure_ascii=False)
-
-    def _summary(self) -> str:
-        size = "rows not counted" if self.rows is None else f"{self.rows:,} rows"
-        if self.counted is not None and self.counted != self.rows:
-            size += f", of which {self.counted:,} have a cell"
-        return f"{'ok' if self.ok else 'NOT ok'}; {size}"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{finding.level}</td><td>{escape(str(finding))}</td></tr>"
-            for finding in self.findings
-        )
-        head = f"<p><strong>{escape(PRIVATE)}</strong></p>"
-        return f"{head}\n<p>{escape(self._summary())}</p><table>{rows}</table>"
 
 
 def check(
@@ -285,7 +239,7 @@ def _strange_entries(name: str, attribute: Attribute, rows: Rows) -> list[tuple[
     where = f"WHERE {cell.match} IS NULL AND {cell.entry} IS NOT NULL"
     top: list[tuple[str, int]] = rows.run(
         f"SELECT {entry} AS entry, COUNT(*) AS n FROM {rows.entries([cell])} {where} "
-        f"GROUP BY entry ORDER BY n DESC, entry LIMIT {MENDED_ENTRIES}"
+        f"GROUP BY entry ORDER BY n DESC, entry LIMIT {SUGGESTED_ENTRIES}"
     ).fetchall()
     return top
 
@@ -307,7 +261,7 @@ def _column(
         level, text = _undeclared(attribute, facts.undeclared, left_out)
         common = tuple(strange[:COMMON_ENTRIES])
         findings.append(Mismatch(name, "undeclared", level, text, common))
-        findings += mends(name, attribute, rule, strange)
+        findings += suggestions(name, attribute, rule, strange)
     if facts.missing:
         findings.append(_missing(name, attribute, facts.missing, facts.filled))
     findings += _range(name, attribute, facts)
