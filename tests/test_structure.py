@@ -19,7 +19,7 @@ ORDER += ["version", "release", "audit", "cli"]
 ROOMS = {
     "duckdb": {"workload", "engines"},
     "sqlglot": {"workload"},
-    "pyarrow": {"engines", "infer", "report", "synthesis", "release", "audit", "cli"},
+    "pyarrow": {"engines", "owner", "infer", "report", "synthesis", "release", "audit", "cli"},
     "sqlite3": {"kernel"},
     "rich": {"strategy", "release", "cli"},
 }

@@ -320,6 +320,9 @@ class ReleaseFile(FileEntry):
     stand_in: str | None = Field(
         None, description="a public table of the same columns, such as an earlier year's"
     )
+    stand_in_is_public: bool = Field(
+        False, description="whether its counts were published, though they are the source's own"
+    )
     tables: tuple[TableEntry, ...] = Field(min_length=1)
     persons: tuple[PersonsEntry, ...] = Field(
         (), description="tables that count persons, not rows; each with a budget of its own"
