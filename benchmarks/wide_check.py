@@ -19,7 +19,7 @@ import pyarrow.parquet
 
 import psephos as ps
 from benchmarks.measure import table
-from psephos.engines import check
+from psephos.owner.check import check
 
 
 def generated(rows: int, columns: int, seed: int = 0) -> tuple[pa.Table, ps.Domain]:

@@ -14,12 +14,12 @@ SRC = ROOT / "src" / "psephos"
 
 # A room may import itself and the rooms before it.
 ORDER = ["errors", "report", "variances", "values", "domain", "matrix", "inverse", "kernel"]
-ORDER += ["engines", "protect", "workload", "strategy", "infer", "plans", "synthesis"]
+ORDER += ["engines", "owner", "protect", "workload", "strategy", "infer", "plans", "synthesis"]
 ORDER += ["version", "release", "audit", "cli"]
 ROOMS = {
     "duckdb": {"workload", "engines"},
     "sqlglot": {"workload"},
-    "pyarrow": {"engines", "infer", "report", "synthesis", "release", "audit", "cli"},
+    "pyarrow": {"engines", "owner", "infer", "report", "synthesis", "release", "audit", "cli"},
     "sqlite3": {"kernel"},
     "rich": {"strategy", "release", "cli"},
 }

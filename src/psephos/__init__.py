@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from psephos.domain.part_tree import PartTree
     from psephos.domain.predicate import Column, Predicate, col
     from psephos.domain.values import Level
-    from psephos.engines.owner_check import CheckReport
-    from psephos.engines.protocol import Mismatch
     from psephos.engines.registry import CleanedSource, cleaned
     from psephos.errors import (
         BudgetError,
@@ -74,6 +72,7 @@ if TYPE_CHECKING:
     from psephos.kernel.source import Conjunct
     from psephos.kernel.storage import Anchor, Entry
     from psephos.kernel.unit import Cap, Unit, add_remove_row, person, substitute_row
+    from psephos.owner.report import CheckReport, Mismatch
     from psephos.protect import check, protect, simulate
     from psephos.release import spec
     from psephos.release.ask import Price, Reply, ask, price
@@ -344,8 +343,6 @@ _NAMES_OF = {
     "psephos.domain.part_tree": "PartTree",
     "psephos.domain.predicate": "Column Predicate col",
     "psephos.domain.values": "Level",
-    "psephos.engines.owner_check": "CheckReport",
-    "psephos.engines.protocol": "Mismatch",
     "psephos.engines.registry": "CleanedSource cleaned",
     "psephos.errors": (
         "BudgetError BudgetExceededError DomainError LedgerError PredicateError PsephosError "
@@ -381,6 +378,7 @@ _NAMES_OF = {
     "psephos.kernel.source": "Conjunct",
     "psephos.kernel.storage": "Anchor Entry",
     "psephos.kernel.unit": "Cap Unit add_remove_row person substitute_row",
+    "psephos.owner.report": "CheckReport Mismatch",
     "psephos.protect": "check protect simulate",
     "psephos.release.ask": "Price Reply ask price",
     "psephos.release.bundle": "Bundle",

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-import psephos.engines as engines
+import psephos.owner.check as owner
 from psephos.domain.domain import Domain, checked_edition
-from psephos.engines import CheckReport, as_source
+from psephos.engines import as_source
 from psephos.engines.columns import columns_of
 from psephos.errors import BudgetError, DomainError, SourceError
 from psephos.kernel import gate
@@ -23,6 +23,7 @@ from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.snapshot import Snapshot
 from psephos.kernel.unit import Unit
 from psephos.kernel.vault import Vault
+from psephos.owner.report import CheckReport
 
 
 def protect(
@@ -110,7 +111,7 @@ def check(
         raise BudgetError(f"unit is written add_remove_row() or person(...), got {unit!r}")
     if max_rows_total is not None and not _is_whole(max_rows_total):
         raise DomainError(f"max_rows_total is a whole number from 0, got {max_rows_total!r}")
-    return engines.check(
+    return owner.check(
         source,
         domain,
         unit=unit,

@@ -14,9 +14,10 @@ import psephos as ps
 from psephos.domain.attribute import Attribute
 from psephos.domain.cleaning import BLANKS, Cleaning
 from psephos.domain.domain import Domain
-from psephos.engines import as_source, check, cleaned
+from psephos.engines import as_source, cleaned
 from psephos.errors import DomainError
 from psephos.kernel.unit import Cap, person
+from psephos.owner.check import check
 from tests.contracts.test_engines import ENGINES, SERVICES, every_engine
 from tests.engines.test_duck import slow_count
 

@@ -12,7 +12,8 @@ import psephos as ps
 from psephos.domain.attribute import Attribute
 from psephos.domain.calendar import PERIODS, is_run_of_days
 from psephos.domain.domain import Domain
-from psephos.engines import as_source, check
+from psephos.engines import as_source
+from psephos.owner.check import check
 from tests.contracts.test_engines import ENGINES, SERVICES, every_engine
 
 FIRST, LAST = dt.date(1959, 12, 28), dt.date(1972, 3, 1)

@@ -29,7 +29,6 @@ from psephos.engines import (
     DuckdbTable,
     as_engine,
     as_source,
-    check,
     in_one_state,
     register,
     registry,
@@ -40,6 +39,7 @@ from psephos.engines.protocol import NativeRelation
 from psephos.errors import DomainError, ShapeError, SourceError, WorkloadError
 from psephos.kernel.source import Conjunct
 from psephos.kernel.unit import Cap, person
+from psephos.owner.check import check
 from tests.engines.postgres_cluster import fill_table
 from tests.engines.spark_session import spark_frame
 from tests.engines.test_duck import slow_count

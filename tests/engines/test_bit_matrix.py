@@ -12,11 +12,12 @@ from psephos.domain.attribute import Attribute
 from psephos.domain.bits import PackedRows
 from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
-from psephos.engines import BitMatrix, as_engine, as_source, bit_matrix, check
+from psephos.engines import BitMatrix, as_engine, as_source, bit_matrix
 from psephos.errors import BudgetError, DomainError, PsephosError, ShapeError, SourceError
 from psephos.kernel.simulate import counted
 from psephos.kernel.source import CellCounts, Conjunct, group_sizes
 from psephos.kernel.unit import Cap
+from psephos.owner.check import check
 
 COLUMNS = 10
 DOMAIN = Domain.binary(COLUMNS)

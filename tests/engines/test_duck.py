@@ -20,10 +20,10 @@ from psephos.domain.domain import Domain
 from psephos.engines import as_source
 from psephos.engines.duckdb import reader
 from psephos.engines.duckdb.rows import first_of_each
-from psephos.engines.owner_check import check
 from psephos.errors import DomainError, ShapeError, SourceError
 from psephos.kernel.source import Cap, Conjunct
 from psephos.kernel.unit import person
+from psephos.owner.check import check
 
 DAY = datetime.date(2020, 1, 2)
 ATTRIBUTES = [

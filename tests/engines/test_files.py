@@ -1,13 +1,16 @@
 """CSV files as they come: separators, encodings, broken lines; told to the owner alone."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from psephos.domain.domain import Domain
-from psephos.engines import as_source, files
-from psephos.engines.files import csv_header, file_columns
-from psephos.engines.owner_check import check
+from psephos.engines import CsvFile, as_source
+from psephos.engines.csv_lines import csv_header
+from psephos.engines.files import file_columns
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.source import Cap
+from psephos.owner.check import check
 from psephos.release.spec.draft import column_types
 
 DOMAIN = Domain.of({"age": 9, "pet": ["cat", "dog"]})
@@ -54,7 +57,7 @@ def test_headers(tmp_path, header, names):
 
 def test_rows_do_not_decide_how_a_file_is_read(tmp_path):
     for rows in (b"3;cat\n", b"3,cat,3,cat\n", b"\xff\xfe\x00;;;;\n", b"", b'"\n' * 99):
-        header = csv_header(write(tmp_path, b"age,pet\n" + rows))
+        header = csv_header(write(tmp_path, b"age,pet\n" + rows), ",")
         assert (header.names, header.separator) == (("age", "pet"), ",")
 
 
@@ -88,24 +91,49 @@ def test_other_kinds_of_files_are_refused_alike(tmp_path):
 # ---- broken lines --------------------------------------------------------------------------------
 
 
-def test_the_check_counts_broken_lines_and_says_what_to_do(tmp_path):
-    lines = [b"age,pet,name", b"1,cat,x", b"2", b"3,dog", b"4,dog,a,b", b"5,cat,a,b,c", b"6,cat,x,"]
-    lines += [b"7,d\xf6g,x", b"7,\xff,x", b"7,cat,Andr\xe9", b"8," + b"9" * 2_100_000 + b",x"]
-    lines += [b'8,"cat\n",x', b"", b"8,cat,y"]
-    path = write(tmp_path, b"\n".join(lines) + b"\n")
+LINES = [b"age,pet,name", b"1,cat,x", b"2", b"3,dog", b"4,dog,a,b", b"5,cat,a,b,c", b"6,cat,x,"]
+LINES += [b"7,d\xf6g,x", b"7,\xff,x", b"7,cat,Andr\xe9", b"8," + b"9" * 2_100_000 + b",x"]
+LINES += [b'8,"cat\n",x', b"", b'8,cat,5" pipe', b'8,cat,"x"y', b"8,cat,y", b"", b'8,dog,"a,b"']
+
+
+def test_the_check_counts_broken_lines_of_all_columns_and_says_where(tmp_path):
+    path = write(tmp_path, b"\n".join(LINES) + b"\n")
     report = check(as_source(path), DOMAIN)
     assert not report.ok
     said = [(f.level, f.text) for f in report.findings if f.column == "lines"]
-    assert [level for level, _ in said] == ["error"] * 4 + ["warning"]
+    assert [level for level, _ in said] == ["error"] * 5
     texts = "\n".join(text for _, text in said)
-    for words in (
-        "2 lines have fewer fields than the header and are left out",
-        "2 lines hold bytes that are not UTF-8 and are left out; save the file as UTF-8",
-        "1 lines are longer than 2 MB and are left out",
-        "2 lines have more fields than the header, and the last are ignored; put quotes around",
-        "1 rows hold an entry of several lines; has a stray quote joined lines?",
+    for words, places in (
+        ("2 lines have fewer fields than the header and are left out", "(lines 3, 4)"),
+        ("3 lines have more fields than the header and are left out", "(lines 5, 6, 7)"),
+        ("3 lines hold bytes that are not UTF-8 and are left out", "(lines 8, 9, 10)"),
+        ("1 lines are longer than 2 MB and are left out", "(line 11)"),
+        ("3 lines hold a quoted entry that is not closed, or goes on", "(lines 12, 13, 16)"),
     ):
-        assert words in texts
+        assert any(text.startswith(words) and text.endswith(places) for _, text in said), texts
+    assert report.rows == 4  # lines 2, 15, 17 and 19
+
+
+def test_lines_of_a_multiline_file_are_read_as_duckdb_does(tmp_path):
+    path = write(tmp_path, b"\n".join(LINES) + b"\n")
+    report = check(CsvFile(path, multiline=True), DOMAIN)
+    said = {f.text.split(" (line")[0]: f.level for f in report.findings if f.column == "lines"}
+    assert (
+        said["1 rows hold an entry of several lines; has a stray quote joined lines?"] == "warning"
+    )
+    assert sum(level == "error" for level in said.values()) >= 4
+    well_formed = write(tmp_path, 'age,pet,name\n1,cat,"two\nlines"\n2,dog,x\n')
+    assert check(CsvFile(well_formed, multiline=True), DOMAIN).ok
+    assert as_source(CsvFile(well_formed, multiline=True)).count(DOMAIN, (), (), None) == 2
+    assert not check(well_formed, DOMAIN).ok
+
+
+def test_a_csv_file_with_rules_of_its_own_is_one(tmp_path):
+    pq.write_table(pa.table({"age": [1]}), tmp_path / "people.parquet")
+    with pytest.raises(DomainError, match="is no CSV file"):
+        CsvFile(tmp_path / "people.parquet", multiline=True)
+    with pytest.raises(SourceError, match="there is no file"):
+        CsvFile(str(tmp_path / "none.csv"))
 
 
 def test_a_file_in_another_encoding_is_told_by_the_check_alone(tmp_path):
@@ -121,7 +149,8 @@ def test_a_well_formed_file_has_no_broken_lines(tmp_path):
     assert findings(write(tmp_path, "age,pet\n")) == {}
 
 
-def test_very_many_broken_lines_are_counted_so_far(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MAX_REJECTS", 50)
+def test_of_very_many_broken_lines_the_first_ten_are_listed(tmp_path):
     path = write(tmp_path, "age,pet\n" + "7\n" * 500)
-    assert findings(path)["lines left out"].text.startswith("50 or more lines have fewer fields")
+    text = findings(path)["lines left out"].text
+    assert text.startswith("500 lines have fewer fields")
+    assert text.endswith("(lines 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 …)")

@@ -7,10 +7,11 @@ import pytest
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.engines import as_engine, as_source, check
+from psephos.engines import as_engine, as_source
 from psephos.engines.duckdb.reader import StateError
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.unit import Cap
+from psephos.owner.check import check
 
 AGE = Domain.of(age=Attribute.integers(0, 3))
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.engines import ConnectedTable, as_engine, as_source, check, postgres
+from psephos.engines import ConnectedTable, as_engine, as_source, postgres
 from psephos.engines.postgres import PostgresUrl
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.unit import Cap
+from psephos.owner.check import check
 from tests.engines.postgres_cluster import (
     PASSWORD,
     deadly,

@@ -12,9 +12,10 @@ import pytest
 import psephos as ps
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.engines import SparkTable, as_engine, as_source, check, in_one_state
+from psephos.engines import SparkTable, as_engine, as_source, in_one_state
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.unit import Cap
+from psephos.owner.check import check
 from tests.engines.spark_session import ROWS, spark, spark_frame, spark_table
 
 AGE = Domain.of(age=Attribute.integers(0, 3))

@@ -13,9 +13,9 @@ from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.engines import as_source
 from psephos.engines.duckdb.arrow import native_kind
-from psephos.engines.owner_check import check
 from psephos.errors import DomainError
 from psephos.kernel.unit import Cap, person
+from psephos.owner.check import check
 from tests.engines.arrow_types import CASES, IN_PARQUET, ONE, REFUSED, REFUSED_IN_PARQUET, TORN
 from tests.engines.test_duck import slow_count
 

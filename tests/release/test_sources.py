@@ -113,6 +113,8 @@ def test_another_table_of_a_file_is_not_checked(tmp_path):
         ('{ spark = "" }', "source.spark"),
         ('{ spark = "census.people", foldr = "x" }', "did you mean 'folder'"),
         ('{ duckdb = "town.db", tabel = "people" }', "did you mean 'table'"),
+        ('{ csv = "people.csv", multilines = true }', "did you mean 'multiline'"),
+        ('{ csv = "people.csv", multiline = "yes, please" }', "source.multiline"),
         ("3", "source: must be text in quotes or keys and values, such as source ="),
     ],
 )
@@ -137,6 +139,18 @@ def test_what_is_not_there_costs_nothing(tmp_path):
     create_ledger(Job.read(place))
     told("release", place, "--unchecked", code=5)
     assert not ps.Ledger.open(Job.read(place).ledger).history()
+
+
+def test_entries_over_several_lines_are_asked_for(tmp_path):
+    table = '{ csv = "people.csv" }'
+    lines = table.replace(" }", ", multiline = true }")
+    for source, level in (('"people.csv"', "error"), (table, "error"), (lines, "warning")):
+        write_job(tmp_path, RELEASE.replace('"people.csv"', source))
+        (tmp_path / "people.csv").write_text(people() + '1,"cat\n"\n')
+        report = check_release(tmp_path)
+        assert [f.level for f in report.findings if f.column == "lines"][-1] == level
+        if level == "error":
+            assert not is_checked(Job.read(tmp_path))
 
 
 @pytest.mark.parametrize("stand_in", ["rows/pet=cat/a.parquet", "rows/*/a.parquet", "rows"])

@@ -18,10 +18,9 @@ import psephos
 from psephos.audit.audit import AuditReport
 from psephos.audit.stage import AttackResult
 from psephos.domain.domain import Domain
-from psephos.engines import owner_check
-from psephos.engines.protocol import Mismatch
 from psephos.errors import ShapeError
 from psephos.infer.statistics import StatisticAnswers, Statistics, StatisticValues
+from psephos.owner.report import CheckReport, Mismatch
 from psephos.release.ask import ask
 from psephos.release.change import EditionChange
 from psephos.release.forecast import forecast_measured as plan
@@ -182,7 +181,7 @@ NOTEBOOK_VALUES = {
     "Attribute": lambda bundle: PETS[HOSTILE],
     "AuditReport": lambda bundle: AuditReport((ATTACK,), 0.99, 1.0),
     "Bundle": lambda bundle: bundle,
-    "CheckReport": lambda bundle: owner_check.CheckReport(3, (MISMATCH,)),
+    "CheckReport": lambda bundle: CheckReport(3, (MISMATCH,)),
     "Domain": lambda bundle: PETS,
     "EditionChange": lambda bundle: EditionChange(
         bundle, bundle, {HOSTILE: pa.table({"pet": [HOSTILE]})}, {}, 0.95

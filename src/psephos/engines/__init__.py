@@ -2,7 +2,7 @@
 
 from psephos.engines.bit_matrix import BitMatrix
 from psephos.engines.databases import ConnectedTable, DuckdbTable
-from psephos.engines.owner_check import CheckReport, check
+from psephos.engines.files import CsvFile
 from psephos.engines.postgres import PostgresTable
 from psephos.engines.protocol import Batches, Columns, Engine
 from psephos.engines.registry import (
@@ -18,17 +18,16 @@ from psephos.engines.spark import SparkTable
 __all__ = [
     "Batches",
     "BitMatrix",
-    "CheckReport",
     "CleanedSource",
     "Columns",
     "ConnectedTable",
+    "CsvFile",
     "DuckdbTable",
     "Engine",
     "PostgresTable",
     "SparkTable",
     "as_engine",
     "as_source",
-    "check",
     "cleaned",
     "in_one_state",
     "register",

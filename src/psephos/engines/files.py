@@ -1,20 +1,17 @@
 """CSV, TSV and Parquet files on this machine, which DuckDB reads fastest by itself.
 
-Columns come from a schema or a header line, never from a row. A CSV's separator comes from its
-header line too, which is public: the one of , ; tab and | that is there most often outside quotes,
-and in a tie the one that the file's name promises.
+Columns come from a schema or a header line, never from a row. A CSV has a header and double quotes,
+and is read as text; a line of it is a row, or none, by itself (`csv_lines`). Files whose every line
+is a row that all readers take for the same are read by DuckDB, others line by line. The owner's
+check says which lines are broken (`CsvFile.broken_lines`).
 
-A CSV has a header and double quotes, and is read as text. An empty field is missing, a quoted empty
-one is empty text. Lines with too few fields, bytes that are not UTF-8 or more than 2 MB are left
-out; fields too many are ignored. Its rows are what this reading makes of it: a stray quote can join
-lines, so prefer Parquet where people typed the entries. The owner's check tells how many lines are
-of any of these kinds (`CsvFile.line_findings`).
+With `multiline` an entry in quotes may go on over several lines. Rows are then what DuckDB makes of
+the file: one written entry can join any number of lines that other people wrote, and the guarantee
+holds for the table of these rows, not for the lines.
 """
 
 from __future__ import annotations
 
-import csv
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,27 +22,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
+from psephos.engines.csv_lines import (
+    FEW_FIELDS,
+    MANY_FIELDS,
+    NOT_UTF8,
+    OVER_2_MB,
+    TEXT_KIND,
+    CsvHeader,
+    csv_header,
+    without_columns,
+)
 from psephos.engines.duckdb.arrow import BATCH_ROWS, COLUMNS_CHANGED, native_entry, native_kind
 from psephos.engines.duckdb.clean_text import quote
 from psephos.engines.duckdb.rows import connect
-from psephos.engines.protocol import Batches, Columns, Mismatch
+from psephos.engines.protocol import Batches, Columns
 from psephos.errors import DomainError, SourceError
 
 PARQUET = (".parquet", ".pq")
 TEXT = {".csv": ",", ".tsv": "\t"}
-SEPARATORS = (",", ";", "\t", "|")
-HEADER_BYTES = 1 << 20
-"""Bytes of a line; what goes on beyond them is no header."""
 CSV_OPTIONS = (
-    "auto_detect = false, header = true, quote = '\"', escape = '\"', strict_mode = false, "
-    "allow_quoted_nulls = false, hive_partitioning = false"
+    "auto_detect = false, header = true, quote = '\"', escape = '\"', "
+    "allow_quoted_nulls = false, hive_partitioning = false, max_line_size = 2100000"
 )
-MAX_REJECTS = 10_000
-"""Lines that are left out are counted up to this number."""
 REJECT_REASONS = {
-    "MISSING COLUMNS": "have fewer fields than the header and are left out; complete them",
-    "INVALID ENCODING": "hold bytes that are not UTF-8 and are left out; save the file as UTF-8",
-    "LINE SIZE OVER MAXIMUM": "are longer than 2 MB and are left out; look for an open quote",
+    "MISSING COLUMNS": FEW_FIELDS,
+    "TOO MANY_FIELDS COLUMNS": MANY_FIELDS.replace("and are left out", "and the last are ignored"),
+    "INVALID ENCODING": NOT_UTF8,
+    "LINE SIZE OVER MAXIMUM": OVER_2_MB,
 }
 
 
@@ -133,13 +136,33 @@ class ParquetBatches:
 
 
 class CsvFile:
-    """A CSV or TSV file as it was opened: its header says how lines are split."""
+    r"""A CSV or TSV file as it was opened: its header says how lines are split.
 
-    __slots__ = ("_header", "_path")
+    Args:
+        path: of a file whose name ends in .csv or .tsv
+        multiline: whether an entry in quotes may go on over several lines; see the head of `files`
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._header = csv_header(path)
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "people.csv"
+    >>> _ = path.write_text("sex,note\nF,fine\n")
+    >>> CsvFile(path, multiline=True)
+    CsvFile(2 columns: sex, note)
+    """
+
+    __slots__ = ("_header", "_path", "_regular", "is_multiline")
+
+    def __init__(self, path: str | Path, *, multiline: bool = False) -> None:
+        self._path = checked_file(Path(path).absolute())
+        if _is_parquet(self._path):
+            raise DomainError(f"{self._path.name!r} is no CSV file; give its path as it is")
+        self._header = _csv_header(self._path)
+        self._regular: tuple[tuple[int, ...], bool] | None = None
+        self.is_multiline = multiline
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What distinguishes this table from others: the file, and how it is read."""
+        return (str(self._path.resolve()), *(["multiline"] if self.is_multiline else []))
 
     def columns(self) -> Columns:
         return file_columns(self._path)
@@ -149,108 +172,107 @@ class CsvFile:
 
     @contextmanager
     def snapshot(self) -> Iterator[Batches]:
-        if csv_header(self._path) != self._header:
+        if _csv_header(self._path) != self._header:
             raise SourceError(COLUMNS_CHANGED)
+        if not self.is_multiline:
+            yield LineBatches(self._path, self._header)
+            return
         with ExitStack() as connections:
-            yield CsvBatches(connections, self._path, self._header.names, self._lines())
+            yield CsvBatches(connections, self._path, self._header.names, self._rows())
 
     @property
     def files(self) -> Sequence[Path]:
         return (self._path,)
 
-    def relation(self, connection: Any, places: Sequence[int]) -> str:
-        return self._lines()
+    def relation(self, connection: Any, places: Sequence[int]) -> str | None:
+        return self._rows() if self.is_multiline or self._is_regular() else None
 
-    def line_findings(self, names: Sequence[str]) -> Iterator[Mismatch]:
-        """Lines left out, lines with fields too many, and entries that go on over several lines.
+    def _is_regular(self) -> bool:
+        """Whether DuckDB reads the file as it is now by the rules of `csv_lines`."""
+        version = self.version()
+        if self._regular is None or self._regular[0] != version:
+            blocks = self._header.blocks(self._path)
+            self._regular = version, all(map(self._header.is_regular, blocks))
+        return self._regular[1]
 
-        Only columns that are read can hold wrong bytes.
-        """
-        columns = [f"c{self._header.names.index(name)}" for name in names]
-        width = len(self._header.names)
+    def broken_lines(self) -> Iterator[tuple[int, str]]:
+        """The numbers of lines that are no rows, from 1 for the header, and what is wrong there."""
+        if not self.is_multiline:
+            yield from self._header.broken_lines(self._path)
+            return
+        columns = "".join(f", COUNT(c{i})" for i in range(len(self._header.names)))
+        rejects = "strict_mode = true, store_rejects = true, rejects_limit = 0"
         with connect(self.files) as connection:
-            rejects = f"store_rejects = true, rejects_limit = {MAX_REJECTS}"
-            entries = "".join(f", COUNT({column})" for column in columns)
-            connection.sql(
-                f"SELECT COUNT(*){entries} FROM {self._lines(errors=rejects)}"
+            connection.sql(f"SELECT COUNT(*){columns} FROM {self._rows(rejects)}").fetchall()
+            rejected = connection.sql(
+                "SELECT line, MIN(error_type) FROM reject_errors GROUP BY line ORDER BY line"
             ).fetchall()
-            for kind, number in connection.sql(
-                "SELECT error_type, COUNT(DISTINCT line_byte_position) FROM reject_errors "
-                "GROUP BY ALL ORDER BY ALL"
-            ).fetchall():
-                lines = f"{number:,}{' or more' if number >= MAX_REJECTS else ''} lines"
-                text = f"{lines} {REJECT_REASONS.get(kind, 'are left out')}"
-                yield Mismatch("lines", "lines left out", "error", text)
-            too_long = f"SELECT COUNT(c{width}) FROM {self._lines(width + 1)}"
-            (number,) = connection.sql(too_long).fetchall()[0]
-            if number:
-                text = (
-                    f"{number:,} lines have more fields than the header, and the last are ignored; "
-                    'put quotes around entries that hold a separator ("a, b")'
-                )
-                yield Mismatch("lines", "too many fields", "error", text)
-            breaks = " OR ".join(f"contains({c}, chr(10))" for c in columns) or "FALSE"
-            joined = f"SELECT COUNT(*) FILTER ({breaks}) FROM {self._lines()}"
-            (number,) = connection.sql(joined).fetchall()[0]
-            if number:
-                text = (
-                    f"{number:,} rows hold an entry of several lines; has a stray quote joined "
-                    "lines?"
-                )
-                yield Mismatch("lines", "joined", "warning", text)
+        for line, kind in rejected:
+            yield line, REJECT_REASONS.get(kind, "are left out")
 
-    def _lines(self, width: int | None = None, errors: str = "ignore_errors = true") -> str:
-        """The file behind FROM, read as so many columns of text, c0 and on."""
+    def _rows(self, errors: str = "strict_mode = false, ignore_errors = true") -> str:
+        """The file behind FROM as DuckDB reads it, columns c0 and on."""
         header = self._header
-        columns = range(len(header.names) if width is None else width)
-        kinds = ", ".join(f"c{i}: 'VARCHAR'" for i in columns)
+        kinds = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(header.names)))
         options = f"{CSV_OPTIONS}, {errors}, delim = '{header.separator}'"
-        if header.newline is not None:
-            options += f", new_line = '{header.newline}'"
+        if header.newline == b"\n":
+            options += ", new_line = '\\n'"  # then a stray CR ends no line
         return f"read_csv({quote(str(self._path))}, {options}, columns = {{{kinds}}})"
 
     def __repr__(self) -> str:
         return f"CsvFile({Columns(self._header.names).summary})"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class LineBatches:
+    """A CSV file line by line, handed over as Arrow text."""
+
+    path: Path
+    header: CsvHeader
+
+    @property
+    def kinds(self) -> Sequence[pa.DataType]:
+        return [TEXT_KIND] * len(self.header.names)
+
+    def read(self, names: Sequence[str]) -> pa.RecordBatchReader:
+        places = [self.header.names.index(name) for name in names]
+        schema = pa.schema([(name, TEXT_KIND) for name in names])
+        batches = (
+            batch.rename_columns(names)
+            for block in self.header.blocks(self.path)
+            for batch in self.header.table(block, places).to_batches()
+        )
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+
 class CsvBatches:
     """A CSV file as DuckDB reads it, handed over as Arrow text."""
 
-    __slots__ = ("_connections", "_lines", "_names", "_path")
+    __slots__ = ("_connections", "_names", "_path", "_rows")
 
     def __init__(
-        self, connections: ExitStack, path: Path, names: tuple[str, ...], lines: str
+        self, connections: ExitStack, path: Path, names: tuple[str, ...], rows: str
     ) -> None:
         self._connections = connections
         self._path = path
         self._names = names
-        self._lines = lines
+        self._rows = rows
 
     @property
     def kinds(self) -> Sequence[pa.DataType]:
-        return [pa.large_string()] * len(self._names)
+        return [TEXT_KIND] * len(self._names)
 
     def read(self, names: Sequence[str]) -> pa.RecordBatchReader:
         columns = ", ".join(f"c{self._names.index(name)}" for name in names)
         # One for each reader, because a connection gives one result at a time.
         connection = self._connections.enter_context(connect([self._path]))
-        lines = connection.sql(f"SELECT {columns} FROM {self._lines}")
-        schema = pa.schema([(name, pa.large_string()) for name in names])
+        rows = connection.sql(f"SELECT {columns} FROM {self._rows}")
+        schema = pa.schema([(name, TEXT_KIND) for name in names])
         batches = (
             pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-            for batch in lines.to_arrow_reader(BATCH_ROWS)
+            for batch in rows.to_arrow_reader(BATCH_ROWS)
         )
         return pa.RecordBatchReader.from_batches(schema, batches)
-
-
-@dataclass(frozen=True)
-class CsvHeader:
-    """The first line of a CSV file: the names, and how this and other lines are split."""
-
-    names: tuple[str, ...]
-    separator: str
-    newline: str | None
-    """How lines end, if with LF: then a stray CR ends none and takes no row along."""
 
 
 def checked_file(path: Path) -> Path:
@@ -276,32 +298,17 @@ def checked_file(path: Path) -> Path:
 def file_columns(path: Path) -> Columns:
     """The columns of a Parquet file's schema or a CSV's first line; no row is looked at."""
     if not _is_parquet(path):
-        return Columns(csv_header(path).names)
+        return Columns(_csv_header(path).names)
     try:
         # Without its notes, which may tell the number of rows.
         schema = pq.read_schema(path).remove_metadata()
     except (OSError, pa.ArrowException):
-        raise _without_columns(path, "is it a Parquet file?") from None
+        raise without_columns(path, "is it a Parquet file?") from None
     return Columns(tuple(schema.names), schema)
 
 
-def csv_header(path: Path) -> CsvHeader:
-    """The first line of a CSV file; names are taken without the blanks around them."""
-    try:
-        with path.open("rb") as file:
-            line = file.readline(HEADER_BYTES)
-        header = _text(_first_line(line), path)
-        separator = _separator(header, TEXT[path.suffix.lower()])
-        # Strictly: an open quote is refused, for read on, rows would be taken for names.
-        fields = csv.reader([header], delimiter=separator, strict=True)
-        names = tuple(map(str.strip, next(fields, ())))
-    except (OSError, csv.Error):
-        why = "its first line cannot be read as column names: is a quote not closed there?"
-        raise _without_columns(path, why) from None
-    if not any(names):
-        raise _without_columns(path, "it needs a header, a first line of column names")
-    plain = line.endswith(b"\n") and b"\r" not in line.rstrip(b"\r\n")
-    return CsvHeader(names, separator, "\\n" if plain else None)
+def _csv_header(path: Path) -> CsvHeader:
+    return csv_header(path, TEXT[path.suffix.lower()])
 
 
 def _is_parquet(path: Path) -> bool:
@@ -312,34 +319,3 @@ def file_state(path: Path) -> tuple[int, ...]:
     """What changes when the file does."""
     state = path.stat()
     return state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino
-
-
-def _without_columns(path: Path, why: str) -> SourceError:
-    return SourceError(f"{path.name!r} has no columns that can be read; {why}")
-
-
-def _first_line(line: bytes) -> bytes:
-    """The header, however lines end."""
-    return line.rstrip(b"\r\n").partition(b"\r")[0]
-
-
-def _text(line: bytes, path: Path) -> str:
-    """A line of the header; bytes that are no text are refused without a look at what follows."""
-    try:
-        text = line.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise SourceError(
-            f"the first line of {path.name!r} is not in UTF-8; save the file as UTF-8 (in a "
-            'spreadsheet: "CSV UTF-8")'
-        ) from None
-    if re.search(r"[\x00-\x08\x0e-\x1f]", text):
-        raise SourceError(
-            f"{path.name!r} is not a CSV or Parquet file: its first line is no text; export the "
-            "table as CSV, in UTF-8"
-        )
-    return text
-
-
-def _separator(line: str, promised: str) -> str:
-    bare = re.sub(r'"(?:[^"]|"")*"', "", line)
-    return max((promised, *SEPARATORS), key=bare.count)

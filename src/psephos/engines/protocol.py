@@ -5,17 +5,16 @@ of a person stay are rules of the one reader (`duckdb/`), the same for all engin
 only tells its columns, when its rows may have changed, and gives the columns it is asked for.
 
 It may be able to do more, and says so by having one more method: `NativeRelation` for files that
-DuckDB reads faster by itself, `AlikeRows` for databases that can put rows together which are alike,
-`LineFindings` for what the owner should hear of a file's lines.
+DuckDB reads faster by itself, `AlikeRows` for databases that can put rows together which are alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -105,34 +104,3 @@ class AlikeRows(Protocol):
         A last column of int64 says how many rows have it. None where types leave open what is the
         same, or where there would be hardly fewer rows.
         """
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """One finding: where, what, and the entries it is about with their numbers of rows.
-
-    An `error` is to be mended before anything is spent: rows would be lost that nobody spoke of,
-    or nothing could be counted. A `warning` tells of rows that are left out as the schema says. A
-    `note` costs no row.
-    """
-
-    column: str
-    kind: str
-    level: Severity
-    text: str
-    entries: tuple[tuple[str, int], ...] = ()
-
-    def __str__(self) -> str:
-        listed = ", ".join(f"{entry!r} ({number:,})" for entry, number in self.entries)
-        return f"{self.column}: {self.text}{': ' if listed else ''}{listed}"
-
-
-Severity = Literal["error", "warning", "note"]
-
-
-@runtime_checkable
-class LineFindings(Protocol):
-    """The ability of an engine whose rows are lines of text, which may be broken."""
-
-    def line_findings(self, names: Sequence[str]) -> Iterable[Mismatch]:
-        """What the owner should know of the lines, where these columns are read."""

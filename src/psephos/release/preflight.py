@@ -19,16 +19,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from psephos.engines import BitMatrix, CheckReport, as_source, check, in_one_state
-from psephos.engines.duckdb.reader import Reader
-from psephos.engines.protocol import Mismatch
+from psephos.engines import BitMatrix, as_source, in_one_state
+from psephos.engines.duckdb.reader import UNCOUNTABLE, Reader
+from psephos.engines.folders import source_files
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, ReleaseError, SourceError
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.storage import Anchor
+from psephos.owner.check import check
+from psephos.owner.report import CheckReport, Mismatch
+from psephos.owner.stand_in import is_copy
 from psephos.release.files import JSON_BYTES, json_text
 from psephos.release.forecast import Forecast, shortage
-from psephos.release.request import Job, refuse_source
+from psephos.release.request import Job, public_source, refuse_source
 from psephos.release.requests import last_receipt
 from psephos.release.selection import selection_folder
 from psephos.release.spec.entries import TABLE_FORMATS
@@ -55,6 +58,12 @@ def check_release(
     report = _compared(job, as_source(job.data), max_rows_total)
     if not report.ok:
         _write_stamp(job, None)
+    else:
+        try:
+            compare_stand_in(job)
+        except ReleaseError:
+            _write_stamp(job, None)
+            raise
     notes = (*_total_notes(job, report.counted), *_edition_notes(job))
     return replace(report, findings=(*report.findings, *notes))
 
@@ -130,6 +139,35 @@ def check_stand_in(job: Job) -> None:
     """Refuse a stand-in whose bytes are those of the source."""
     if job.file.stand_in is not None:
         refuse_source(job, job.folder / job.file.stand_in, read=True)
+
+
+def compare_stand_in(job: Job) -> None:
+    """Refuse a stand-in whose counts are those of the source, whatever file or table holds them."""
+    if job.file.stand_in is None or job.file.stand_in_is_public:
+        return
+    place = job.folder / job.file.stand_in
+    if not source_files(place):
+        return  # what is not there decides nothing
+    source, stand_in = as_source(job.data), public_source(job, place)
+    if isinstance(source, BitMatrix) or isinstance(stand_in, BitMatrix):
+        return
+    copied: bool | None = None
+    try:
+        copied = is_copy(source, stand_in, job.workload.domain)
+    except PsephosError:
+        raise
+    except Exception:  # noqa: BLE001 - an engine's words may hold an entry
+        pass
+    if copied is None:
+        raise SourceError(UNCOUNTABLE)  # outside the handler, so that it has no context
+    if copied:
+        raise ReleaseError(
+            f"stand_in: {place.name} has the source's own counts, or all but: "
+            "independent tables would differ by more. A stand-in is public, since what is decided "
+            "by it costs no budget, so this would publish them. Name a table of other rows, e.g. "
+            "of an earlier year, or leave stand_in out; if exactly these counts have been "
+            "published, write stand_in_is_public = true. Nothing was charged"
+        )
 
 
 def ledger_trouble(job: Job) -> PsephosError | None:

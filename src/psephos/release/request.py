@@ -22,10 +22,10 @@ from psephos.domain.part_tree import PartTree
 from psephos.engines import (
     BitMatrix,
     CleanedSource,
+    CsvFile,
     DuckdbTable,
     SparkTable,
     as_source,
-    check,
     cleaned,
 )
 from psephos.engines.columns import needed_columns
@@ -37,13 +37,20 @@ from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import Unit
+from psephos.owner.check import check
 from psephos.plans.session import step_key
 from psephos.release.formats.names import table_files
 from psephos.release.old_words import old_labels, over_all_cells
 from psephos.release.parts.asked import check_asked, check_compiled, inner_domain
 from psephos.release.persons import PersonsTable
 from psephos.release.requests import MeasuredRequest, check_in_ledger, read_past
-from psephos.release.spec.entries import DuckdbEntry, MethodEntry, ReleaseFile, SparkEntry
+from psephos.release.spec.entries import (
+    CsvEntry,
+    DuckdbEntry,
+    MethodEntry,
+    ReleaseFile,
+    SparkEntry,
+)
 from psephos.release.spec.file import read_release, release_path
 from psephos.release.spec.tables import (
     Impossible,
@@ -221,6 +228,8 @@ class Job:
         entry = self.file.source
         if entry is None:
             raise ReleaseError('source is missing: write source = "people.csv"')
+        if isinstance(entry, CsvEntry):
+            return CsvFile(self.folder / entry.csv, multiline=entry.multiline)
         if isinstance(entry, DuckdbEntry):
             return DuckdbTable(self.folder / entry.duckdb, entry.table, schema=entry.namespace)
         if isinstance(entry, SparkEntry):
@@ -235,7 +244,8 @@ class Job:
         source = self.source
         if isinstance(source, Path):
             return (str(source.resolve()),)
-        return source.place if isinstance(source, DuckdbTable | SparkTable) else (str(source),)
+        named = isinstance(source, CsvFile | DuckdbTable | SparkTable)
+        return source.place if named else (str(source),)
 
     @property
     def ledger(self) -> Path:
@@ -353,10 +363,12 @@ def refuse_source(job: Job, place: Path, *, read: bool = False) -> None:
         place: of the stand-in
         read: compare the bytes of both files, which only the owner's commands may
     """
-    if job.file.source is None or not isinstance(job.source, Path):
+    source = None if job.file.source is None else job.source
+    if not isinstance(source, CsvFile | Path):
         return
     words = ""
-    ours, theirs = source_files(job.source), source_files(place)
+    ours = source_files(source) if isinstance(source, Path) else list(source.files)
+    theirs = source_files(place)
     by_size: dict[int, list[Path]] = {}
     for file in ours:
         by_size.setdefault(file.stat().st_size, []).append(file)

@@ -55,6 +55,7 @@ from psephos.release.preflight import (
     check_paid,
     check_room,
     check_stand_in,
+    compare_stand_in,
     one_state,
     open_ledger,
     require_check,
@@ -118,6 +119,7 @@ def release(
         check_stand_in(job)
         if not unchecked:
             require_check(job)
+        compare_stand_in(job)
     record_rules(job, measured)
     method = method_of(job)
     if method.adaptive:

@@ -3,6 +3,7 @@
 from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PersonsEntry, PrivacyEntry
 from psephos.release.spec.columns import AttributeEntry, EqualBins
 from psephos.release.spec.entries import (
+    CsvEntry,
     DuckdbEntry,
     MethodEntry,
     OutputEntry,
@@ -18,6 +19,7 @@ from psephos.release.spec.tables import Impossible, Layout, Table
 __all__ = [
     "AttributeEntry",
     "BudgetEntry",
+    "CsvEntry",
     "DuckdbEntry",
     "EqualBins",
     "Impossible",

@@ -238,6 +238,17 @@ class SyntheticEntry(FileEntry):
     )
 
 
+class CsvEntry(FileEntry):
+    """A CSV file, and whether its entries may go on over several lines."""
+
+    csv: str = Field(min_length=1, description="the file, beside this file")
+    multiline: bool = Field(
+        False,
+        description="whether an entry in quotes may go on over several lines; one entry can then "
+        "join lines of other people, and what is protected are rows as they are read",
+    )
+
+
 class DuckdbEntry(FileEntry):
     """A table or view of a DuckDB file."""
 
@@ -257,12 +268,16 @@ class SparkEntry(FileEntry):
 
 
 def _kind_of_table(entry: Any) -> str:
-    spark = isinstance(entry, SparkEntry) or (isinstance(entry, dict) and "spark" in entry)
-    return "table of Spark" if spark else "table of DuckDB"
+    if isinstance(entry, SparkEntry) or (isinstance(entry, dict) and "spark" in entry):
+        return "table of Spark"
+    is_csv = isinstance(entry, CsvEntry) or (isinstance(entry, dict) and "csv" in entry)
+    return "CSV file" if is_csv else "table of DuckDB"
 
 
 SourceTable = Annotated[
-    Annotated[DuckdbEntry, Tag("table of DuckDB")] | Annotated[SparkEntry, Tag("table of Spark")],
+    Annotated[CsvEntry, Tag("CSV file")]
+    | Annotated[DuckdbEntry, Tag("table of DuckDB")]
+    | Annotated[SparkEntry, Tag("table of Spark")],
     Discriminator(_kind_of_table),
 ]
 
@@ -304,6 +319,9 @@ class ReleaseFile(FileEntry):
     )
     stand_in: str | None = Field(
         None, description="a public table of the same columns, such as an earlier year's"
+    )
+    stand_in_is_public: bool = Field(
+        False, description="whether its counts were published, though they are the source's own"
     )
     tables: tuple[TableEntry, ...] = Field(min_length=1)
     persons: tuple[PersonsEntry, ...] = Field(

@@ -25,6 +25,7 @@ from psephos.release.files import JSON_BYTES
 from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PrivacyEntry
 from psephos.release.spec.columns import AttributeEntry
 from psephos.release.spec.entries import (
+    CsvEntry,
     DuckdbEntry,
     MethodEntry,
     OutputEntry,
@@ -504,6 +505,8 @@ def _model(loc: tuple[Any, ...]) -> type[FileEntry]:
     """The part of the file that a key is in."""
     if loc[0] == "source" and "table of Spark" in loc:
         return SparkEntry
+    if loc[0] == "source" and "CSV file" in loc:
+        return CsvEntry
     sections = [SECTION_MODELS[step] for step in loc[:-1] if step in SECTION_MODELS]
     return sections[-1] if sections else ReleaseFile
 

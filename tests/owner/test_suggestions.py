@@ -9,8 +9,9 @@ import pytest
 from psephos.domain.attribute import Attribute
 from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
-from psephos.engines import check, cleaned
-from psephos.engines.owner_check import PRIVATE
+from psephos.engines import cleaned
+from psephos.owner.check import check
+from psephos.owner.report import PRIVATE
 from tests.cli.test_cli import run, told
 
 STATUS = ["employed", "out of work"]

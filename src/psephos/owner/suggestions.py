@@ -1,4 +1,4 @@
-"""PRIVATE: lines of a release file that would mend what the owner's check saw in a column.
+"""PRIVATE: lines of a release file that would fix what the owner's check saw in a column.
 
 They are made of entries, so they are the owner's: spellings go into `nulls` and `aliases`, which
 are not published. What values there can be is for a person to say who knows it from elsewhere.
@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from psephos.domain.attribute import Attribute
 from psephos.domain.calendar import is_run_of_days
 from psephos.domain.cleaning import BLANKS, Cleaning
-from psephos.engines.protocol import Mismatch
+from psephos.owner.report import Mismatch
 
 # fmt: off
 NULL_WORDS = frozenset({
@@ -37,7 +37,7 @@ MOST_LIKE = 200
 
 
 @dataclass
-class Mends:
+class Tally:
     """Rows that each line would keep, while entries are looked at one by one."""
 
     trim: int = 0
@@ -49,7 +49,7 @@ class Mends:
     day_first: int = 0
 
 
-def mends(
+def suggestions(
     name: str, attribute: Attribute, rule: Cleaning, entries: Sequence[tuple[str, int]]
 ) -> Iterator[Mismatch]:
     """The lines that would give undeclared entries a place, each with the rows that it is for.
@@ -60,7 +60,7 @@ def mends(
         rule: how it is cleaned now; lines that are there are written anew, with what is new
         entries: undeclared ones as they are in the data, with their numbers of rows
     """
-    tally = Mends()
+    tally = Tally()
     texts = [value for value in attribute.declared if isinstance(value, str)]
     case = _case_of(texts)
     for entry, rows in entries:
@@ -74,7 +74,7 @@ def mends(
 
 
 def _look(
-    tally: Mends, attribute: Attribute, texts: list[str], case: str, entry: str, rows: int
+    tally: Tally, attribute: Attribute, texts: list[str], case: str, entry: str, rows: int
 ) -> None:
     """What one entry seems to be."""
     composed = unicodedata.normalize("NFC", entry)
@@ -115,12 +115,12 @@ def _look(
             _alias(tally, declared[close[0]], word, rows)
 
 
-def _alias(tally: Mends, value: str, word: str, rows: int) -> None:
+def _alias(tally: Tally, value: str, word: str, rows: int) -> None:
     words = tally.aliases.setdefault(value, {})
     words[word] = words.get(word, 0) + rows
 
 
-def _lines(tally: Mends, rule: Cleaning, case: str) -> Iterator[tuple[str, int]]:
+def _lines(tally: Tally, rule: Cleaning, case: str) -> Iterator[tuple[str, int]]:
     """The lines, each with the number of rows that it keeps."""
     if tally.trim and not rule.trim:
         yield "trim = true", tally.trim

@@ -6,12 +6,9 @@ what only lines of text can get wrong is asked of engines that have such lines.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
-from html import escape
 from typing import Any, NamedTuple
 
 from psephos.domain.attribute import Attribute
@@ -23,63 +20,23 @@ from psephos.engines.columns import column_problems, columns_of, needed_columns
 from psephos.engines.duckdb.cells import CellSql, double
 from psephos.engines.duckdb.reader import Reader
 from psephos.engines.duckdb.rows import Rows
-from psephos.engines.mends import mends
-from psephos.engines.protocol import LineFindings, Mismatch, Severity
+from psephos.engines.files import CsvFile
 from psephos.engines.registry import as_source
 from psephos.errors import DomainError, name_list
 from psephos.kernel.source import Cells
 from psephos.kernel.unit import Cap
+from psephos.owner.report import CheckReport, Mismatch, Severity
+from psephos.owner.suggestions import suggestions
 
-PRIVATE = "PRIVATE: for the data owner only; this looks at the data and is not protected"
 NO_ROW = Mismatch("rows", "none", "error", "no row is left to count")
 COMMON_ENTRIES = 10
 """So many undeclared entries are listed, the most frequent ones."""
-MENDED_ENTRIES = 1000
-"""For so many of them it is looked for lines that would mend them."""
+SUGGESTED_ENTRIES = 1000
+"""For so many of them lines of a release file are suggested."""
+LISTED_LINES = 10
+"""Of so many broken lines the numbers are listed."""
 COLUMNS_AT_ONCE = 32
 """So many columns are read through together: a line of text is parsed whole for any of them."""
-
-
-@dataclass(frozen=True)
-class CheckReport:
-    """All that the schema and the data disagree on. PRIVATE: it tells the truth about data."""
-
-    rows: int | None
-    findings: tuple[Mismatch, ...]
-    counted: int | None = None
-    """Of the rows, those whose entries all have a cell."""
-
-    @property
-    def ok(self) -> bool:
-        """Nothing to mend; warnings and notes may be left."""
-        return not any(finding.level == "error" for finding in self.findings)
-
-    def __str__(self) -> str:
-        lines = [PRIVATE, self._summary()]
-        lines += [f"{finding.level:<7}  {finding}" for finding in self.findings]
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def to_json(self) -> str:
-        """The report as JSON, whose first entry says that it is private."""
-        findings = [asdict(finding) for finding in self.findings]
-        content = {"private": PRIVATE, "ok": self.ok, "rows": self.rows, "counted": self.counted}
-        return json.dumps({**content, "findings": findings}, indent=1, ensure_ascii=False)
-
-    def _summary(self) -> str:
-        size = "rows not counted" if self.rows is None else f"{self.rows:,} rows"
-        if self.counted is not None and self.counted != self.rows:
-            size += f", of which {self.counted:,} have a cell"
-        return f"{'ok' if self.ok else 'NOT ok'}; {size}"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{finding.level}</td><td>{escape(str(finding))}</td></tr>"
-            for finding in self.findings
-        )
-        head = f"<p><strong>{escape(PRIVATE)}</strong></p>"
-        return f"{head}\n<p>{escape(self._summary())}</p><table>{rows}</table>"
 
 
 def check(
@@ -183,8 +140,10 @@ def _mismatches(
         (total,) = snapshot.read((), lambda rows: _row(rows, "COUNT(*)"))
         if max_rows_total is not None and total > max_rows_total:
             findings.append(_bound(total, max_rows_total))
-        if isinstance(reader.engine, LineFindings):
-            findings += reader.engine.line_findings(list(columns))
+        if isinstance(reader.engine, CsvFile):
+            findings += _lines(reader.engine)
+            if reader.engine.is_multiline:
+                findings += snapshot.read(reader.columns.names, _joined)
         for first in range(0, len(columns), COLUMNS_AT_ONCE):
             some = list(columns)[first : first + COLUMNS_AT_ONCE]
             facts = snapshot.read(some, partial(_facts, {name: columns[name] for name in some}))
@@ -203,6 +162,28 @@ def _mismatches(
         if cap is not None:
             findings += snapshot.read((cap.column,), partial(_persons, cap))
     return total, dropping, findings
+
+
+def _lines(file: CsvFile) -> Iterator[Mismatch]:
+    """The lines that are no rows, by what is wrong with them."""
+    numbers: dict[str, int] = {}
+    first: dict[str, list[str]] = {}
+    for number, trouble in file.broken_lines():
+        numbers[trouble] = numbers.get(trouble, 0) + 1
+        if numbers[trouble] <= LISTED_LINES:
+            first.setdefault(trouble, []).append(f"{number:,}")
+    for trouble, number in numbers.items():
+        places = ", ".join(first[trouble]) + (" …" if number > LISTED_LINES else "")
+        text = f"{number:,} lines {trouble} (line{'s' * (number > 1)} {places})"
+        yield Mismatch("lines", "lines left out", "error", text)
+
+
+def _joined(rows: Rows) -> list[Mismatch]:
+    """Rows of several lines, where entries may have some."""
+    breaks = " OR ".join(f"contains({rows.column(name)}, chr(10))" for name in rows.names)
+    (number,) = _row(rows, f"COUNT(*) FILTER ({breaks})")
+    text = f"{number:,} rows hold an entry of several lines; has a stray quote joined lines?"
+    return [Mismatch("lines", "joined", "warning", text)] if number else []
 
 
 def _counted(reader: Reader, domain: Domain, dropping: Collection[str]) -> int:
@@ -258,7 +239,7 @@ def _strange_entries(name: str, attribute: Attribute, rows: Rows) -> list[tuple[
     where = f"WHERE {cell.match} IS NULL AND {cell.entry} IS NOT NULL"
     top: list[tuple[str, int]] = rows.run(
         f"SELECT {entry} AS entry, COUNT(*) AS n FROM {rows.entries([cell])} {where} "
-        f"GROUP BY entry ORDER BY n DESC, entry LIMIT {MENDED_ENTRIES}"
+        f"GROUP BY entry ORDER BY n DESC, entry LIMIT {SUGGESTED_ENTRIES}"
     ).fetchall()
     return top
 
@@ -280,7 +261,7 @@ def _column(
         level, text = _undeclared(attribute, facts.undeclared, left_out)
         common = tuple(strange[:COMMON_ENTRIES])
         findings.append(Mismatch(name, "undeclared", level, text, common))
-        findings += mends(name, attribute, rule, strange)
+        findings += suggestions(name, attribute, rule, strange)
     if facts.missing:
         findings.append(_missing(name, attribute, facts.missing, facts.filled))
     findings += _range(name, attribute, facts)

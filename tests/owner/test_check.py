@@ -5,8 +5,9 @@ import pyarrow.csv
 import pytest
 
 import psephos as ps
-from psephos.engines import check, owner_check
 from psephos.engines.duckdb.reader import OpenState
+from psephos.owner import check as owner_check
+from psephos.owner.check import check
 
 ROWS = 40
 TABLE = pa.table(
