@@ -59,7 +59,7 @@ def folder(tmp_path_factory):
 @every_engine
 @pytest.mark.parametrize("written", KINDS)
 def test_every_engine_finds_the_day(kind, written, folder):
-    if written == "in Paris" and kind in ("csv", "tsv"):
+    if written == "in Paris" and kind in ("csv", "tsv", "multiline csv"):
         pytest.skip("text has no zone but the one that is written")
     if written == "days in ms" and kind == "postgres":
         pytest.skip("Postgres has no such type")

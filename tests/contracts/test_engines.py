@@ -26,6 +26,7 @@ from psephos.domain.domain import Domain
 from psephos.engines import (
     Columns,
     ConnectedTable,
+    CsvFile,
     DuckdbTable,
     as_engine,
     as_source,
@@ -195,6 +196,9 @@ class Plain:
 ENGINES = {
     "csv": lambda table, folder: as_engine(separated(table, folder / "rows.csv")),
     "tsv": lambda table, folder: as_engine(separated(table, folder / "rows.tsv")),
+    "multiline csv": lambda table, folder: CsvFile(
+        separated(table, folder / "lines.csv"), multiline=True
+    ),
     "parquet": lambda table, folder: as_engine(parquet(table, folder / "rows.parquet")),
     "pandas": lambda table, folder: as_engine(table.to_pandas(types_mapper=pd.ArrowDtype)),
     "polars": lambda table, folder: as_engine(pl.from_arrow(table)),
@@ -237,7 +241,7 @@ DOMAIN = Domain.of(
     age=Attribute.integers(0, 3).with_unknown("clip"),
 )
 NUMBERS = [None, math.nan, math.inf, -math.inf, 0.0, -0.0, 0.5, 8.0, 7.999, -1.0, 1e300]
-PLACES = [None, CAFE, CAFE_IN_TWO, "Bar", "bar", "BAR ", "", "x,\t\"y\n'"]
+PLACES = [None, CAFE, CAFE_IN_TWO, "Bar", "bar", "BAR ", "", "x,\t\"y\r'"]
 AGES = [None, -5, 0, 1, 3, 4, 2**40]
 PEOPLE = [None, "p", "P", "q", CAFE, CAFE_IN_TWO]
 
@@ -421,8 +425,8 @@ def test_the_check_finds_the_same(kind, folder):
         for data in ((ENGINES | SERVICES)[kind](arrow(rows), folder), arrow(rows))
     ]
     lines = [f for f in reports[0].findings if f.column == "lines"]
-    assert [f.kind for f in lines] == (["joined"] if kind in ("csv", "tsv") else [])
-    kinds = {(f.column, f.kind) for f in reports[0].findings if f.kind not in ("joined", "mend")}
+    assert [f.kind for f in lines] == []
+    kinds = {(f.column, f.kind) for f in reports[0].findings if f.kind != "mend"}
     assert kinds == {
         *{("columns", "columns"), ("rows", "bound"), ("who", "missing"), ("who", "cap")},
         *{(name, "undeclared") for name in ("place", "age", "income")},
@@ -643,7 +647,7 @@ def test_text_that_is_not_utf8_is_only_undeclared(torn):
 
 def test_native_reading_is_an_ability_of_files_alone(folder):
     able = {kind for kind, engine in ENGINES.items() if is_native(engine(arrow(ROWS), folder))}
-    assert able == {"csv", "tsv", "parquet", "folder", "glob", "hive"}
+    assert able == {"csv", "tsv", "multiline csv", "parquet", "folder", "glob", "hive"}
 
 
 def is_native(engine):
