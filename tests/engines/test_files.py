@@ -28,7 +28,7 @@ def findings(path, domain=DOMAIN):
 
 @pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("name", ["people.csv", "people.tsv"])
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("start", ["", "\ufeff"])
 def test_the_separator_is_found_in_the_header(tmp_path, mark, name, end, start):
     lines = [f"age{mark}pet", f"3{mark}cat", f"4{mark}dog", f"4{mark}dog"]

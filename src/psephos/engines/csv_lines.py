@@ -1,7 +1,7 @@
 """What a line of a CSV is: a row, or none, by the line and the header alone.
 
-Lines end at LF, and CRs before it are no part of them; where the header ended with a bare CR, as
-on old Macs, they end at CR. Names, separator and line end come from the header, which is public.
+Lines end at LF, and CRs before it are no part of them; a file whose header ends with a bare CR, as
+on old Macs, is refused. Names, separator and line end come from the header, which is public.
 A field that begins with a quote ends with one, inside it two stand for one, and a separator is an
 ordinary character; other quotes are ordinary too. An empty field is missing, a quoted empty one is
 empty text. A line whose quoted field is not closed or goes on after its quote, that has another
@@ -60,16 +60,12 @@ class CsvHeader:
     separator: str
     newline: bytes
 
-    @property
-    def is_old_mac(self) -> bool:
-        return self.newline == b"\r"
-
     def blocks(self, path: Path) -> Iterator[bytes]:
         """The lines below the header, some at a time, each with its end.
 
         Of a line that is too long no more is handed over than shows that.
         """
-        end, rest, below = self.newline[-1:], b"", False
+        end, rest, below = b"\n", b"", False
         with path.open("rb") as file:
             while data := file.read(CSV_BLOCK_BYTES):
                 if not below:
@@ -87,8 +83,7 @@ class CsvHeader:
 
     def lines(self, block: bytes) -> list[bytes]:
         """The lines of a block without their ends."""
-        lines = block.split(self.newline[-1:])[:-1]
-        return lines if self.is_old_mac else [line.rstrip(b"\r") for line in lines]
+        return [line.rstrip(b"\r") for line in block.split(b"\n")[:-1]]
 
     def is_blank(self, line: bytes) -> bool:
         """Whether a line is no row and not broken; in a file of one column it is a missing one."""
@@ -131,7 +126,7 @@ class CsvHeader:
         fields begin and end with their quotes, and all lines have as many as the header. Bits
         stand for bytes here, 64 in a word.
         """
-        if self.is_old_mac or not _is_text(block) or _has_long_line(block):
+        if not _is_text(block) or _has_long_line(block):
             return False
         data = np.frombuffer(block, np.uint8)
         ends, commas = _bits(data == ord("\n")), _bits(data == ord(self.separator))
@@ -192,7 +187,7 @@ class CsvHeader:
                         _ = self.is_blank(line) or self.row(line)
                     except BrokenLineError as error:
                         yield number + place, str(error)
-            number += block.count(self.newline[-1:])
+            number += block.count(b"\n")
 
 
 def csv_header(path: Path, promised: str) -> CsvHeader:
@@ -205,7 +200,11 @@ def csv_header(path: Path, promised: str) -> CsvHeader:
     try:
         with path.open("rb") as file:
             data = file.readline(HEADER_BYTES)
-        line, newline = _first_line(data)
+        line, newline = data.rstrip(b"\r\n"), b"\r\n" if data.endswith(b"\r\n") else b"\n"
+        if b"\r" in line:
+            raise without_columns(
+                path, "its lines end in CR alone; save it with ends of LF or CRLF"
+            )
         header = _text(line, path)
         separator = _separator(header, promised)
         # Strictly: an open quote is refused, for read on, rows would be taken for names.
@@ -221,14 +220,6 @@ def csv_header(path: Path, promised: str) -> CsvHeader:
 def without_columns(path: Path, why: str) -> SourceError:
     """The error about a file that does not say what its columns are."""
     return SourceError(f"{path.name!r} has no columns that can be read; {why}")
-
-
-def _first_line(data: bytes) -> tuple[bytes, bytes]:
-    """The header, and how it ends."""
-    end = re.search(rb"\r*\n|\r", data)
-    if end is None:
-        return data, b"\n"
-    return data[: end.start()], end[0] if end[0] in (b"\r", b"\r\n") else b"\n"
 
 
 def _text(line: bytes, path: Path) -> str:
