@@ -226,6 +226,10 @@ def release(
         str | None,
         typer.Option(help="Where parts (`by`) are measured: processes, processes:4 or spark."),
     ] = None,
+    rows_folder: Annotated[
+        Path | None,
+        typer.Option(help="A private folder to hold the rows in while they are counted."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """The real run: charge the ledger, measure, write the bundle. Run again, it charges nothing."""
@@ -245,7 +249,12 @@ def release(
         with progress(as_json) as say:
             runner = None if on is None else runner_by_name(on)
             bundle = release_job(
-                job, unchecked=unchecked, ledger=ledger, progress=say, runner=runner
+                job,
+                unchecked=unchecked,
+                ledger=ledger,
+                progress=say,
+                runner=runner,
+                rows_folder=rows_folder,
             )
         # By this run, whatever others did meanwhile.
         charges = [amount for dataset, amount in CHARGED[before:] if dataset == ledger.dataset_id]

@@ -81,6 +81,7 @@ def release(
     ledger: Ledger | None = None,
     progress: Say | None = None,
     runner: Runner | None = None,
+    rows_folder: str | os.PathLike[str] | None = None,
 ) -> Bundle | PartsBundle:
     """Publish what a release file asks for: charge the ledger, write the bundle.
 
@@ -93,16 +94,25 @@ def release(
         ledger: the data set's ledger, if it is open; else that of the release file is opened
         progress: told what is being done, a few words at a time
         runner: who counts and measures the parts of a release in parts (`by`)
+        rows_folder: a private folder for the rows while they are counted, as numbers of cells in
+            files without a name; if None, they are held in memory
     """
     job = path if isinstance(path, Job) else Job.read(path)
     say = progress or (lambda _: None)
+    if rows_folder is not None and not os.path.isdir(rows_folder):
+        raise ReleaseError(f"there is no folder {rows_folder} for the rows; make it first")
     if runner is not None and job.tree is None:
         raise ReleaseError("a runner is for releases in parts; this file has no `by`")
     if job.bundle.is_symlink() and not job.bundle.exists():
         raise ReleaseError(f"{job.bundle} is a link to nowhere; remove it. Nothing was charged")
     if job.tree is not None:
         return release_parts(
-            job, unchecked=unchecked, ledger=ledger, progress=progress, runner=runner
+            job,
+            unchecked=unchecked,
+            ledger=ledger,
+            progress=progress,
+            runner=runner,
+            rows_folder=rows_folder,
         )
     if job.bundle.exists():
         bundle = _same(job, Bundle.open(job.bundle))
@@ -123,14 +133,14 @@ def release(
     record_rules(job, measured)
     method = method_of(job)
     if method.adaptive:
-        return _adapted(job, method, ledger, say, unchecked=unchecked)
+        return _adapted(job, method, ledger, say, rows_folder, unchecked=unchecked)
     forecast = _forecast(job, charged, say)
     if not charged:
         check_affordable(forecast, ledger)
         check_persons_affordable(forecast.budget, job.key, job.persons, job.persons_keys, ledger)
     check_room(forecast)
     settled = {entry.key for entry in history if entry.values_hash}
-    with _opened(job, ledger, say, settled, unchecked=unchecked) as data:
+    with _opened(job, ledger, say, settled, rows_folder, unchecked=unchecked) as data:
         if not charged:
             store_request(job, forecast.strategy, forecast.budget)
         say("counting and drawing noise")
@@ -149,7 +159,7 @@ def release(
 
 @contextmanager
 def _opened(
-    job: Job, ledger: Ledger, say: Say, settled: Collection[str], *, unchecked: bool
+    job: Job, ledger: Ledger, say: Say, settled: Collection[str], folder: Any, *, unchecked: bool
 ) -> Iterator[ProtectedTable]:
     """The one handle that all requests of a release are asked of, and so one table of rows.
 
@@ -159,7 +169,8 @@ def _opened(
         yield answered(job.domain, ledger, edition=job.file.edition)
         return
     with one_state(job, say, unchecked=unchecked) as source:
-        yield protect(source, job.domain, ledger=ledger, edition=job.file.edition)
+        edition = job.file.edition
+        yield protect(source, job.domain, ledger=ledger, edition=edition, folder=folder)
 
 
 def _tables(job: Job, data: ProtectedTable) -> ProtectedVector:
@@ -237,7 +248,7 @@ def rehearse(
 
 
 def _adapted(
-    job: Job, method: ReleaseMethod, ledger: Ledger, say: Say, *, unchecked: bool
+    job: Job, method: ReleaseMethod, ledger: Ledger, say: Say, folder: Any, *, unchecked: bool
 ) -> Bundle:
     """The run of a plan that adapts to the data; each question is on disk before it is charged."""
     say("what the plan would err by, on a stand-in")
@@ -249,7 +260,7 @@ def _adapted(
     def told(step: int, steps: int | None) -> None:
         say(f"{method.name}: request {step}" + ("" if steps is None else f" of {steps}"))
 
-    with _opened(job, ledger, say, (), unchecked=unchecked) as data:
+    with _opened(job, ledger, say, (), folder, unchecked=unchecked) as data:
         try:
             plan_run = run_plan(
                 method.name,

@@ -7,6 +7,7 @@ or not at all.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,7 @@ def release_parts(
     ledger: Ledger | None = None,
     progress: Callable[[str], None] | None = None,
     runner: Runner | None = None,
+    rows_folder: str | os.PathLike[str] | None = None,
 ) -> PartsBundle:
     """Publish a release in parts; see `psephos.release.run.release`."""
     say = progress or (lambda _: None)
@@ -85,7 +87,8 @@ def release_parts(
             if not charged:
                 store_plan(forecast)
             say("counting and drawing noise, part by part")
-            data = protect(source, job.domain, ledger=ledger, edition=job.file.edition)
+            edition = job.file.edition
+            data = protect(source, job.domain, ledger=ledger, edition=edition, folder=rows_folder)
             measurement = _measured(forecast, data, folder, job.key, runner)
     receipt = receipt_of(ledger, measurement.key)
     return write_parts(forecast, measurement, receipt, job.bundle, say)
