@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+from fractions import Fraction
 
 import pytest
 
@@ -306,3 +309,39 @@ def test_python_does_not_ask(folder):
     run("check", folder, "--create-ledger")
     shutil.rmtree(folder / ".psephos")
     assert release(folder, unchecked=True).path.exists()
+
+
+RUNS = """
+import sys
+from pathlib import Path
+from typer.testing import CliRunner
+from psephos.cli.app import app
+from psephos.kernel.vault import Vault
+
+genuine, folder, name = Vault.request, Path(sys.argv[1]), sys.argv[2]
+
+
+def together(*given):
+    (folder / f"{name}.ready").touch()
+    while len(list(folder.glob("*.ready"))) < 2:
+        pass
+    return genuine(*given)
+
+
+Vault.request = together
+print(CliRunner().invoke(app, ["release", str(folder)], env={"NO_COLOR": "1"}).output)
+"""
+
+
+def test_of_two_runs_at_once_one_says_that_it_spent(folder):
+    """Each has looked at the ledger before the other charges it."""
+    run("check", folder, "--create-ledger")
+    commands = [[sys.executable, "-c", RUNS, str(folder), name] for name in ("one", "two")]
+    options = {"stdout": subprocess.PIPE, "text": True}
+    racers = [subprocess.Popen(command, **options) for command in commands]
+    outputs = [racer.communicate(timeout=120)[0] for racer in racers]
+    assert spent(folder) == Fraction(1, 2)
+    paid = ["this run spent epsilon 1/2" in output for output in outputs]
+    free = ["this run spent nothing: it was paid for" in output for output in outputs]
+    assert sorted(paid) == [False, True], outputs
+    assert free == paid[::-1], outputs

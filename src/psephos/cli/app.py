@@ -237,13 +237,13 @@ def release(
 
         job = Job.read(release)
         ledger = open_ledger(job)
-        before = ledger.spent()
+        before = ledger.spent_here()
         with progress(as_json) as say:
             runner = None if on is None else runner_by_name(on)
             bundle = release_job(
                 job, unchecked=unchecked, ledger=ledger, progress=say, runner=runner
             )
-        charge = ledger.spent() - before
+        charge = ledger.spent_here() - before  # by this run, whatever others did meanwhile
         text = "this run spent nothing: it was paid for"
         if charge.amount:
             text = f"this run spent {charge}"

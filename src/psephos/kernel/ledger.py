@@ -47,6 +47,8 @@ from psephos.kernel.storage import Anchor, Data, Entry, Record, entries_of, now
 from psephos.kernel.unit import Unit
 
 Place = str | os.PathLike[str]
+CHARGED: dict[str, Fraction] = {}
+"""What this process has charged, by dataset_id; for people alone, no price rests on it."""
 OTHER_COPY = "since it was last seen here, an older copy was put back, or another ledger"
 
 
@@ -134,6 +136,10 @@ class Ledger:
         ]
         return Budget(self.budget.currency, sum((e.booked.amount for e in steps), Fraction(0)))
 
+    def spent_here(self) -> Budget:
+        """What this process has charged; `spent` has what all have."""
+        return Budget(self.budget.currency, CHARGED.get(self.dataset_id, Fraction(0)))
+
     def history(self) -> list[Entry]:
         """Every charge, in order."""
         with self._operation() as db:
@@ -211,6 +217,7 @@ class Ledger:
                 body = {"label": label, "schema": schema, "fingerprint": fingerprint}
                 body |= {"price": str(price.amount), "booked": str(booked.amount), "time": now()}
                 record = storage.append(db, Record.after(last, "charge", key, body))
+                CHARGED[self.dataset_id] = self.spent_here().amount + booked.amount
             number = entry.number if entry else record.number
             return Request(self, key, number, entry is not None, values)
 

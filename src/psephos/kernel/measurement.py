@@ -70,8 +70,7 @@ def noise_for(query: Query, spend: Budget, unit: Unit, stability: int) -> tuple[
     """
     each = unit.per_distance(spend, stability)
     delta = sensitivity(query, NoiseKind.paid_in(spend.currency).norm)  # for norm 2, its square
-    weights = {block.weight for block in query.blocks}
-    laws = {weight: noise_law(delta / weight, each, spend.currency) for weight in weights}
+    laws = {w: noise_law(delta / w, each, spend.currency) for w in {b.weight for b in query.blocks}}
     return tuple([laws[block.weight] for block in query.blocks])
 
 

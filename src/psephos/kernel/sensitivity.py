@@ -197,8 +197,7 @@ def _largest(terms: list[Weighted], power: Norm) -> int:
     weight, matrix = terms[0]
     if len(terms) == 1 and type(matrix) is mx.Kron:
         return weight * math.prod(_largest(_terms(1, f, power), power) for f in matrix.factors)
-    on_grid = _largest_on_grid(terms, power)
-    if on_grid is not None:
+    if (on_grid := _largest_on_grid(terms, power)) is not None:
         return on_grid
     sums = [exactly(mul, columns(matrix, power), _one(weight)) for weight, matrix in terms]
     return largest(_summed(sums))
