@@ -20,7 +20,8 @@ from typing import Any
 from psephos.domain.part_tree import PartTree
 from psephos.errors import RefusedError
 from psephos.kernel.budget import Budget, NoiseKind, exact
-from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace, Noise
+from psephos.kernel.measurement import noise_law
+from psephos.kernel.noise import DiscreteLaplace, Noise
 from psephos.kernel.query import Query, check_weight
 from psephos.kernel.sensitivity import sensitivity
 from psephos.kernel.unit import Unit
@@ -58,13 +59,10 @@ def part_noise(
     delta = sum(weights, Fraction(0)) * sensitivity(query, NoiseKind.paid_in(spend.currency).norm)
 
     def law(weight: Fraction) -> Noise:
-        if spend.currency == "epsilon":
-            return _bounded(DiscreteLaplace(delta / (weight * each)))
-        return _bounded(DiscreteGaussian(delta / (2 * weight * each)))
+        return _bounded(noise_law(delta / weight, each, spend.currency))
 
-    blocks = query.blocks
     return tuple(
-        tuple([law(weight * block.weight) for block in blocks]) if weight else ()
+        tuple([law(weight * block.weight) for block in query.blocks]) if weight else ()
         for weight in weights
     )
 
