@@ -1,5 +1,9 @@
-"""The functions of matrix/ that see counts are those that docs/privacy.md counts in, no others."""
+"""What must be trusted is what docs/privacy.md lists: files, lines, and functions of matrix/.
 
+`python -m tests.kernel.test_trusted_base` writes the numbers of lines into the page.
+"""
+
+import ast
 import re
 import sys
 from pathlib import Path
@@ -11,6 +15,7 @@ import psephos
 from psephos.kernel import gate, sensitivity
 from psephos.matrix.base import Transposed
 from tests.kernel.members import MEMBERS
+from tests.test_structure import code_lines
 
 SOURCE = Path(psephos.__file__).parent
 DOCS = SOURCE.parent.parent / "docs" / "privacy.md"
@@ -67,3 +72,120 @@ def test_what_is_listed_is_needed(run):
 def test_every_type_is_run():
     assert {type(member) for member in MEMBERS} == set(sensitivity.RULES)
     assert Transposed in sensitivity.RULES
+
+
+PLAIN = {
+    "the core of `kernel/`": ["kernel/*.py"],
+    "its boundary": ["kernel/gate.py", "kernel/codec.py"],
+    "rows of a CSV to cells": [
+        *(f"engines/{name}.py" for name in ("__init__", "protocol", "columns", "registry")),
+        *(
+            "engines/files.py",
+            "engines/csv_lines.py",
+            "engines/row_store.py",
+            "engines/duckdb/*.py",
+        ),
+    ],
+    "schemas and conditions": ["domain/*.py", "protect.py"],
+    "functions of `matrix/`, below": [],
+}
+"""What a release of one CSV rests on."""
+OPTIONS = {
+    "frames, folders and Parquet": ["engines/frames.py", "engines/folders.py"],
+    "DuckDB files and connections": ["engines/databases.py"],
+    "Postgres": ["engines/postgres.py"],
+    "Spark": ["engines/spark.py", "kernel/parts/spark_*.py"],
+    "parts": ["kernel/parts/*.py", "domain/part_tree.py"],
+    "searches of plans": ["kernel/scores/*.py"],
+    "DualQuery and matrices of 0 and 1": [
+        *("kernel/scores/dual_query.py", "kernel/scores/conjunction_requests.py"),
+        *("engines/bit_matrix.py", "domain/bits.py", "domain/conjunctions.py"),
+    ],
+    "answers of records": ["kernel/replay.py", "kernel/recorded_ledger.py"],
+}
+NO_REAL_DATA = ["kernel/simulate.py", "kernel/play_money.py"]
+CEILINGS = {"the core of `kernel/`": 1805, "its boundary": 310}
+MOST_OF_A_PLAIN_RELEASE = 5917
+
+
+def files_of(patterns):
+    return {path for pattern in patterns for path in SOURCE.glob(pattern)}
+
+
+def numbers():
+    """Name of each group → its lines of code; a file that two patterns name is the narrower one's."""
+    narrow = files_of(p for group in OPTIONS.values() for p in group) | files_of(NO_REAL_DATA)
+    groups = {}
+    for name, patterns in PLAIN.items():
+        exact = files_of(
+            p for other, ps in PLAIN.items() if other != name for p in ps if "*" not in p
+        )
+        groups[name] = files_of(patterns) - narrow - exact
+    for name, patterns in OPTIONS.items():
+        exact = {path for other, ps in OPTIONS.items() if other != name for path in files_of(ps)}
+        wide = files_of(p for p in patterns if p in ("kernel/parts/*.py", "kernel/scores/*.py"))
+        groups[name] = (files_of(patterns) - wide) | (wide - exact)
+    lines = {name: sum(map(code_lines, paths)) for name, paths in groups.items()}
+    lines["functions of `matrix/`, below"] = matrix_lines()
+    return groups, lines
+
+
+def matrix_lines():
+    """Lines of the functions of matrix/ that the table lists."""
+    total = 0
+    for file, known in documented().items():
+        path = SOURCE / "matrix" / file
+        tree = ast.parse(path.read_text())
+        listed = []
+        for node in tree.body:
+            inner = node.body if isinstance(node, ast.ClassDef) else [node]
+            names = OF_A_CLASS | known if getattr(node, "name", "") in known else known
+            functions = [n for n in inner if isinstance(n, ast.FunctionDef)]
+            listed += [n for n in functions if n.name in names]
+        code = path.read_text().splitlines()
+        texts = {
+            line
+            for n in ast.walk(tree)
+            if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)
+            for line in range(n.lineno, n.end_lineno + 1)
+        }
+        for function in listed:
+            for number in range(function.lineno, function.end_lineno + 1):
+                text = code[number - 1].strip()
+                total += bool(text) and number not in texts and not text.startswith("#")
+    return total
+
+
+def table():
+    """The numbers as docs/privacy.md shows them."""
+    _, lines = numbers()
+    rows = ["| what | lines of code |", "|---|--:|"]
+    rows += [f"| {name} | {lines[name]:,} |" for name in PLAIN]
+    rows += [f"| **a release of one CSV, in all** | **{sum(lines[n] for n in PLAIN):,}** |"]
+    rows += [f"| in addition: {name} | {lines[name]:,} |" for name in OPTIONS]
+    return "\n".join(rows)
+
+
+def test_every_file_is_counted_once():
+    groups, _ = numbers()
+    rooms = files_of(["kernel/**/*.py", "engines/**/*.py", "domain/**/*.py", "protect.py"])
+    counted = [path for paths in groups.values() for path in paths]
+    assert len(counted) == len(set(counted))
+    assert set(counted) == rooms - files_of(NO_REAL_DATA)
+
+
+def test_the_trusted_base_only_shrinks():
+    _, lines = numbers()
+    for name, ceiling in CEILINGS.items():
+        assert lines[name] <= ceiling, name
+    assert sum(lines[name] for name in PLAIN) <= MOST_OF_A_PLAIN_RELEASE
+
+
+def test_the_page_says_how_much_it_is():
+    assert table() in DOCS.read_text()
+
+
+if __name__ == "__main__":
+    text = DOCS.read_text()
+    start = text.index("| what | lines of code |")
+    DOCS.write_text(text[:start] + table() + text[text.index("\n\n", start) :])
