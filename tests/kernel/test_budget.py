@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from psephos.errors import BudgetError
 from psephos.kernel import budget as b
+from psephos.variances import NoiseKind
 
 AMOUNTS = st.fractions(min_value=Fraction(1, 10**6), max_value=10**6)
 
@@ -144,7 +145,7 @@ def test_what_a_ledger_books():
     ("name", "currency", "norm", "power"), [("laplace", "epsilon", 1, 2), ("gaussian", "rho", 2, 1)]
 )
 def test_a_kind_of_noise_says_all_that_follows_from_it(name, currency, norm, power):
-    kind = b.NoiseKind(name)
+    kind = NoiseKind(name)
     assert (kind.currency, kind.norm, kind.power) == (currency, norm, power)
-    assert b.NoiseKind.paid_in(currency) is kind
+    assert NoiseKind.paid_in(currency) is kind
     assert kind == name

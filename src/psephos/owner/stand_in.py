@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import logsumexp
-from scipy.stats import binom
 
 from psephos.domain.domain import Domain
 from psephos.engines.columns import needed_columns
@@ -67,6 +65,9 @@ def are_alike(x: Array, y: Array) -> bool:
 
 def _bound(distance: float, total: Array) -> float:
     """What the probability of a sum as small as this is at most."""
+    from scipy.special import logsumexp  # they take long to load, and plans need neither
+    from scipy.stats import binom
+
     sizes, cells = np.unique(np.minimum(total, MOST_COINS).astype(np.int64), return_counts=True)
     exponents = TRIED * distance
     for n, number in zip(sizes, cells, strict=True):
