@@ -12,7 +12,7 @@ import psephos.owner.check as owner
 from psephos.domain.domain import Domain, checked_edition
 from psephos.engines import as_source
 from psephos.engines.columns import columns_of
-from psephos.errors import BudgetError, DomainError, SourceError
+from psephos.errors import BudgetError, DomainError, RefusedError, SourceError
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
@@ -75,15 +75,16 @@ def protect_again(table: ProtectedTable, domain: Domain, *, edition: str = "") -
     Some columns may be merged there, or in another order: the rows are the same, taken once.
     """
     schema: Domain = gate.admit(domain, "domain")
+    if type(table) is not ProtectedTable or table._node.parent is not None:
+        raise RefusedError("the second handle is made of the first as it was opened, not of a part")
     vault = table._vault
     if vault.domain != schema:
         same = set(columns_of(vault.domain)) == set(columns_of(schema))
         if not same or "row_cells" not in vault.row_abilities:
             raise DomainError("the rows of a handle are looked at under domains of their columns")
         rows = vault
-        vault = rows.over(
-            schema, lambda: rows.table().over(schema), row_abilities=rows.row_abilities
-        )
+        vault = rows.over(schema, lambda: rows.table().over(schema))
+        vault.row_abilities = rows.row_abilities
     return ProtectedTable(schema, vault, Node(root_name(vault.schema, checked_edition(edition))))
 
 

@@ -11,9 +11,10 @@ import pytest
 
 import psephos as ps
 from psephos.engines.frames import ArrowTable
-from psephos.errors import SourceError
+from psephos.errors import RefusedError, SourceError
 from psephos.kernel.snapshot import Snapshot
 from psephos.kernel.source import CellCounts
+from psephos.protect import protect_again
 
 DOMAIN = ps.Domain.of(side=["a", "b", "c"], x=2)
 BIG = ps.epsilon("100")
@@ -139,6 +140,53 @@ def in_child(work):
         text = pipe.read()
     os.waitpid(child, 0)
     return text
+
+
+class Forking(Source):
+    """Forks while its rows are taken; the child asks there, or goes on."""
+
+    def take(self, domain, cap, folder=None):
+        if self.child is None:
+            self.child = os.fork()
+            if self.child == 0 and self.asks:
+                self.name, self.rows = self.snapshot.name, self.snapshot.table()
+        return super().take(domain, cap, folder)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_fork_while_rows_are_taken(asks):
+    """Else two tables would lie under one name, the child's in place of one that it looked at."""
+    source = Forking([1, 2], [3, 4])
+    source.child, source.asks = None, asks
+    snapshot = source.snapshot = Snapshot(source, None, None)
+    name = snapshot.name
+    try:
+        table = snapshot.table()
+    except RefusedError:
+        table = None
+    if source.child == 0:
+        wrong = table is not None
+        if asks:
+            wrong |= source.name == name or snapshot.table() is not source.rows
+        os._exit(int(wrong))
+    assert os.waitpid(source.child, 0)[1] == 0
+    assert table.cells.tolist() == [1, 2]
+    assert snapshot.name == name
+
+
+def test_a_second_handle_is_made_of_the_first_as_it_was_opened(tmp_path):
+    """Made of a derived one it would forget the way to it, and with it the stability."""
+    table, _ = opened(tmp_path, rows("a"))
+    merged = DOMAIN.merge(["side", "x"])
+    again = protect_again(table, merged)
+    assert again.domain == merged
+    assert count(again) == 3
+    derived = (table.group_by("side", most=3), table.keep("x"), table.split("side")["a"])
+    for handle in (*derived, table.vectorise()):
+        with pytest.raises(RefusedError, match="as it was opened"):
+            protect_again(handle, handle.domain)
+    with pytest.raises(ps.errors.DomainError, match="domains of their columns"):
+        protect_again(table, ps.Domain.of(side=["a", "b"], x=2))
 
 
 def test_a_forked_child_without_rows_has_a_name_of_its_own(monkeypatch):

@@ -15,6 +15,7 @@ import secrets
 from typing import Any
 
 from psephos.domain.domain import Domain
+from psephos.errors import RefusedError
 from psephos.kernel.lineage import process
 from psephos.kernel.source import Source
 from psephos.kernel.unit import Cap
@@ -39,9 +40,18 @@ class Snapshot:
         return self._name[1]
 
     def table(self) -> Any:
-        """The rows, taken now if nobody asked before; asked for only after a charge."""
+        """The rows, taken now if nobody asked before; asked for only after a charge.
+
+        Privacy: what a fork goes on to take in a child is dropped, and so is what was taken around
+        a request that took rows: it would lie under a name that is taken
+        (tests/kernel/test_snapshot.py::test_a_fork_while_rows_are_taken).
+        """
         if self._table is None:
-            self._table = self._source.take(self._domain, *self._how)
+            name = self._name
+            table, here = self._source.take(self._domain, *self._how), process()
+            if name[0] != here or self._name is not name:
+                raise RefusedError("this process was forked in the middle of a request")
+            self._table = table
         return self._table
 
     def __repr__(self) -> str:

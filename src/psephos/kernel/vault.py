@@ -64,19 +64,13 @@ class Vault:
         self.kept: dict[Any, list[Array]] = {}
         self.turns: dict[tuple[int, int], Any] = {}
 
-    def over(
-        self,
-        domain: Domain,
-        table: Callable[[], Any],
-        unit: Unit | None = None,
-        row_abilities: frozenset[str] = frozenset(),
-    ) -> Vault:
+    def over(self, domain: Domain, table: Callable[[], Any], unit: Unit | None = None) -> Vault:
         """The same ledger and snapshot over a table made of it; requests wait for the same turn.
 
         `unit` is what neighbours of the other table differ in, if that is less than here.
         """
         vault = Vault(self.snapshot, domain, self.ledger, self.draws, unit or self.unit)
-        vault.table, vault.row_abilities, vault.turns = cache(table), row_abilities, self.turns
+        vault.table, vault.row_abilities, vault.turns = cache(table), frozenset(), self.turns
         return vault
 
     def tables(self, tables: Sequence[Names], keep: Cells) -> list[Array]:
@@ -149,8 +143,6 @@ class Vault:
         here = process()
         turn = self.turns.setdefault(here, RLock())
         try:
-            key = None if key is None else gate.text(key, "a key")
-            gate.budget(price, "a price")
             if turn._is_owned():  # this very thread is in the middle of another request
                 raise RefusedError("a request is being made; ask again once it is answered")
             with turn:
