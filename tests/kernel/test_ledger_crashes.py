@@ -328,6 +328,25 @@ def test_fork(ledger):
     ledger.verify()
 
 
+def test_a_fork_inside_an_operation_ends_the_child(ledger, capfd):
+    """Its copy of the connection would otherwise take back what the parent charges after it."""
+    reader, writer = os.pipe()
+    with ledger._operation("BEGIN IMMEDIATE"):
+        child = os.fork()
+        if child == 0:
+            os.write(writer, b"alive")
+    os.close(writer)
+    for _ in range(3):
+        charge(ledger)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert os.read(reader, 9) == b""
+    os.close(reader)
+    assert "forked in the middle of a ledger's operation" in capfd.readouterr().err
+    assert ledger.spent() == epsilon("3/10")
+    assert in_child(ledger.spent) == "epsilon 3/10 (~0.3)"
+    ledger.verify()
+
+
 def test_a_fork_waits_for_the_operation_under_way(ledger):
     entered, leave = threading.Event(), threading.Event()
 

@@ -225,8 +225,7 @@ class Ledger:
             spent = Budget(self.budget.currency, last.spent)
             due = price if price > self.budget else Budget(price.currency, booked)
             left = self.budget - spent
-            over = storage.added(last.spent, {"booked": due.amount}) > self.budget.amount
-            if due > left or over:
+            if storage.added(last.spent, {"booked": due.amount}) > self.budget.amount:
                 state = f"{left} remains of {self.budget}, since {spent} is spent"
                 text = f"this measurement costs {due}; {state}. Nothing was charged"
                 return BudgetExceededError(text, due, left)

@@ -128,9 +128,8 @@ class ProtectedTable(ClosedHandle):
         (tests/kernel/test_persons.py).
         """
         names, words = _texts(names), {_texts((each,))[0]: level for each, level in levels.items()}
-        unit = self._vault.unit
-        known = "persons" in self._vault.row_abilities
-        if unit.person is None or not known or not self._node.rowwise:
+        rows, keep, unit = self._vault, self._keep, self._vault.unit
+        if unit.person is None or "persons" not in rows.row_abilities or not self._node.rowwise:
             raise RefusedError(
                 "persons are counted in the rows of a source that names them, with a ledger whose "
                 "unit is person(column, max_rows=k), and before split, group_by and persons"
@@ -146,7 +145,6 @@ class ProtectedTable(ClosedHandle):
         domain = Domain(tuple(grouped), tuple(attributes) or (Attribute(("everyone",)),))
         _check_cells(domain.size)
         node = self._node.step(f"persons by {gate.fingerprint(domain, *axes)}")
-        rows, keep = self._vault, self._keep
 
         def persons() -> CellCounts:
             return CellCounts(domain, rows.table().persons(axes, keep))

@@ -40,7 +40,7 @@ from urllib.parse import quote
 from psephos.errors import LedgerError, remedy_of
 from psephos.kernel.budget import Budget, Currency
 from psephos.kernel.ledger_copy import reading_connection
-from psephos.kernel.lineage import Branch, rise, rounded_up
+from psephos.kernel.lineage import ZERO, Branch, rise, rounded_up
 
 Data = bytes | bytearray | memoryview
 PATIENCE = 120.0  # seconds to wait for another process's transaction
@@ -62,7 +62,22 @@ LOGS = ("-wal", "-shm", "-journal")  # the names that SQLite may keep beside a f
 # connection is open. So none outlives the operation that needs it (which also leaves the ledger as
 # one file, its log folded in), and a fork waits for the operations of other threads.
 TURN = threading.RLock()
-os.register_at_fork(before=TURN.acquire, after_in_parent=TURN.release, after_in_child=TURN.release)
+OPEN: list[str] = []  # the ledgers that this process has a connection to
+
+
+def _in_child() -> None:
+    """End a child that its thread forked, as a signal handler might, in the middle of an operation.
+
+    Privacy: whatever it did with its copy of the connection could undo what its parent has charged
+    (tests/kernel/test_ledger_crashes.py::test_a_fork_inside_an_operation_ends_the_child).
+    """
+    if OPEN:
+        os.write(2, b"psephos: forked in the middle of a ledger's operation; this child ends\n")
+        os._exit(1)
+    TURN.release()
+
+
+os.register_at_fork(before=TURN.acquire, after_in_parent=TURN.release, after_in_child=_in_child)
 
 
 class Record(NamedTuple):
@@ -177,11 +192,9 @@ def entries_of(records: Sequence[Record], currency: Currency) -> list[Entry]:
                 for amount in ("price", "booked"):
                     body[amount] = Budget(currency, Fraction(body[amount]))
                 entry = Entry(record.number, record.key, record.link, **body)
-                before = entries.setdefault(record.key, entry)
-                if before is not entry:
-                    total = before.booked + entry.booked
-                    latest = replace(before, price=entry.price, snapshot=entry.snapshot)
-                    entries[record.key] = replace(latest, booked=total)
+                before = entries.get(record.key, replace(entry, booked=Budget(currency, ZERO)))
+                latest = replace(before, price=entry.price, snapshot=entry.snapshot)
+                entries[record.key] = replace(latest, booked=before.booked + entry.booked)
     return list(entries.values())
 
 
@@ -357,9 +370,13 @@ def _connect(path: str, *, writes: bool = True) -> Iterator[sqlite3.Connection]:
     uri = f"file:{quote(os.fsencode(path))}?mode=rw"
     copy = None if writes else reading_connection(path, PATIENCE)
     database = copy or sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
-    with closing(database) as db:
-        db.execute("PRAGMA synchronous = FULL")
-        yield db
+    OPEN.append(path)
+    try:
+        with closing(database) as db:
+            db.execute("PRAGMA synchronous = FULL")
+            yield db
+    finally:
+        OPEN.pop()
 
 
 def _recognise(db: sqlite3.Connection) -> None:

@@ -93,10 +93,9 @@ class Vault:
 
         Privacy: the rows never change, so counts of them do not grow old.
         """
-        if place not in self.kept:
-            self.kept[place] = [table.reshape(-1) for table in counts()]
+        wanted = self.kept.pop(place, None) or [table.reshape(-1) for table in counts()]
+        self.kept[place] = wanted
         sizes = {each: sum(t.size for t in tables) for each, tables in self.kept.items()}
-        wanted = self.kept[place]
         for oldest in list(sizes)[:-1]:
             if sum(sizes.values()) > MOST_KEPT:
                 del self.kept[oldest], sizes[oldest]
@@ -123,9 +122,8 @@ class Vault:
 
         This is a courtesy: the ledger decides anew at every charge.
         """
-        price = spend.booked(self.ledger.budget.currency)
-        left = self.ledger.remaining()
-        if price > left and (key is None or price > left + self.ledger.paid(key)):
+        price, left = spend.booked(self.ledger.budget.currency), self.ledger.remaining()
+        if price > left + self.ledger.paid(key or ""):
             raise BudgetExceededError(f"this costs {price}; {left} remains", price, left)
 
     def request(
