@@ -9,6 +9,8 @@ from contextlib import suppress
 import pytest
 
 from psephos.audit import programs
+from psephos.audit.changing_rows import ChangingRows
+from psephos.audit.program_steps import split_table
 from psephos.audit.programs import INTERRUPTIONS, Program, random_programs
 from psephos.audit.stage import GotThrough, temporary_stage
 from psephos.kernel import ledger
@@ -118,7 +120,7 @@ def free_unanswered_keys(monkeypatch):
 
 def narrow(program):
     """Requests in the parts of one split, at one price, so that one leans on the other."""
-    program.steps, program.queries = [programs._split], programs.QUERIES[:1]
+    program.steps, program.queries = [split_table], programs.QUERIES[:1]
     program.prices, program.nearness, program.rate = (1,), 1, 1 / 3
     return program
 
@@ -142,8 +144,8 @@ def test_keys_that_are_free_in_all_snapshots_are_found(monkeypatch, place):
 
 def test_values_of_other_rows_are_found(monkeypatch, place):
     """Noise is zero, so an answer over another state differs."""
-    true = programs.ChangingRows.serve
-    monkeypatch.setattr(programs.ChangingRows, "serve", lambda self: true(self)[1:])
+    true = ChangingRows.serve
+    monkeypatch.setattr(ChangingRows, "serve", lambda self: true(self)[1:])
     with pytest.raises(GotThrough, match="not that of the rows that were served"):
         Tally(place, FEW, INTERRUPTIONS)
 

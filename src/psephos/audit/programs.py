@@ -10,31 +10,34 @@ that the noise is zero, which changes no ratio, the answer itself must be that o
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import reduce
-from mmap import mmap
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-import psephos.matrix as mx
-from psephos.audit.exact import BASES, CURRENCIES, UNITS, loss_weight, neighbours
-from psephos.audit.stage import AttackResult, GotThrough, Stage, require, rows_of_copies
+from psephos.audit.changing_rows import CellReader, ChangingRows, World
+from psephos.audit.exact import CURRENCIES, UNITS, loss_weight, neighbours
+from psephos.audit.program_steps import (
+    QUERIES,
+    TABLE_STEPS,
+    VECTOR_STEPS,
+    Choices,
+    Step,
+    merge_two,
+    split_cells,
+    split_table,
+    vectorise,
+)
+from psephos.audit.stage import AttackResult, GotThrough, Stage, require
 from psephos.domain.domain import Domain
-from psephos.domain.predicate import col
-from psephos.engines.duckdb.reader import Reader
-from psephos.engines.frames import ArrowTable
-from psephos.engines.protocol import Batches, Columns
-from psephos.engines.row_store import RowStore
 from psephos.errors import PredicateError, PsephosError, RefusedError
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
@@ -42,8 +45,7 @@ from psephos.kernel.noise import DiscreteLaplace
 from psephos.kernel.protected import ProtectedTable, ProtectedVector
 from psephos.kernel.query import Query
 from psephos.kernel.replay import answered
-from psephos.kernel.unit import Cap, Unit
-from psephos.protect import protect, protect_again
+from psephos.protect import protect
 from psephos.values import Array
 
 PROGRAMS = 30
@@ -59,203 +61,6 @@ ROOMS = tuple([str(Path(sys.modules[room].__file__ or "").parent) for room in (
 """The folders in whose lines a request is interrupted."""
 PHASES = ("measure", "request", "_charge", "draw", "take", "_store")
 """Functions of a request from whose first call on lines are counted."""
-
-
-@dataclass
-class World:
-    """Rows that change: the others' in each state, and those of the unit, which are hidden."""
-
-    domain: Domain
-    unit: Unit
-    hidden: list[Array]
-    now: int = 0
-    failing: bool = False
-
-    def rows(self, state: int, hidden: Array) -> Array:
-        """A row's person and its cell of each attribute, with these rows of the unit."""
-        cells = np.repeat(np.arange(hidden.size), np.roll(BASES[1], state))
-        unit = np.repeat(np.arange(hidden.size), hidden)
-        persons = np.append(np.arange(cells.size), np.full(unit.size, cells.size))
-        codes = np.unravel_index(np.append(cells, unit), self.domain.shape)
-        return np.column_stack([persons, *codes])
-
-
-class ChangingRows:
-    """An engine whose rows are those of a world, now; `state` is the one it served last."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._served = mmap(-1, 1)  # shared with forked children
-
-    @property
-    def state(self) -> int:
-        """The state of the rows that were read last, by this process or a child of it."""
-        return self._served[0]
-
-    def serve(self) -> Array:
-        """The rows of now, for one reading, which may be told to fail."""
-        if self._world.failing:
-            raise OSError("out of reach")
-        self._served[0] = self._world.now
-        return self._world.rows(self.state, self._world.hidden[self.state])
-
-    def columns(self) -> Columns:
-        """See `Engine`."""
-        return self._table().columns()
-
-    def version(self) -> None:
-        """Nothing says when the rows change."""
-
-    def snapshot(self) -> AbstractContextManager[Batches]:
-        """See `Engine`."""
-        self.serve()
-        return self._table().snapshot()
-
-    def _table(self) -> ArrowTable:
-        """A person who has as many rows as count has two more, which are cut off."""
-        world, base = self._world, np.roll(BASES[1], self.state)
-        cells, persons = rows_of_copies(base, world.hidden[self.state], world.unit, 1)
-        codes = np.unravel_index(cells, world.domain.shape)
-        columns = dict(zip(world.domain.names, codes, strict=True)) | {"person": persons}
-        return ArrowTable(pa.table({n: pa.array(c, pa.int64()) for n, c in columns.items()}))
-
-
-class CellReader(Reader):
-    """A reader of rows that are cells already, which takes no time."""
-
-    engine: ChangingRows
-
-    def take(self, domain: Domain, cap: Cap | None, folder: Any = None) -> RowStore:
-        """The rows of now."""
-        rows = self.engine.serve()
-        begins = np.append(True, np.diff(rows[:, 0]) > 0)
-        columns = [*rows[:, 1:].T, begins] if cap else list(rows[:, 1:].T)
-        return RowStore.of(domain, [columns], persons=cap is not None, folder=folder)
-
-
-class Step(NamedTuple):
-    """How a handle is derived, and the same computed from rows, or from the vector of counts."""
-
-    derive: Callable[[Any], Any]
-    compute: Callable[[Array], Array]
-
-
-Choices = list[Step]
-"""The parts of a split, or one step."""
-
-
-def _attribute(table: Any, rng: Random) -> tuple[str, int, int]:
-    """The name of an attribute, its column in rows, and one of its values."""
-    axis = rng.randrange(len(table.domain))
-    return table.domain.names[axis], 1 + axis, rng.randrange(table.domain.shape[axis])
-
-
-def _names(table: Any, rng: Random) -> tuple[tuple[str, ...], list[int]]:
-    """Some attributes in any order, and their columns in rows."""
-    number = rng.randint(1, len(table.domain))
-    axes = rng.sample(range(len(table.domain)), number)
-    return tuple([table.domain.names[a] for a in axes]), [1 + a for a in axes]
-
-
-def _where(table: Any, rng: Random) -> Choices:
-    name, column, value = _attribute(table, rng)
-    left_out = table.domain[name].values[value]
-    return [Step(lambda t: t.where(col(name) != left_out), lambda x: x[x[:, column] != value])]
-
-
-def _keep(table: Any, rng: Random) -> Choices:
-    names, columns = _names(table, rng)
-    return [Step(lambda t: t.keep(*names), lambda x: x[:, [0, *columns]])]
-
-
-def _split(table: Any, rng: Random) -> Choices:
-    name, column, _ = _attribute(table, rng)
-    gone = [column] if len(table.domain) > 1 else []
-
-    def part(i: int) -> Step:
-        return Step(
-            lambda t: list(t.split(name).values())[i],
-            lambda x: np.delete(x[x[:, column] == i], gone, axis=1),
-        )
-
-    return [part(i) for i in range(table.domain[name].size)]
-
-
-def _group_by(table: Any, rng: Random) -> Choices:
-    names, columns = _names(table, rng)
-    shape, count = [table.domain[n].size for n in names], f"count of {len(table.domain)}"
-
-    def compute(x: Array) -> Array:
-        groups = np.ravel_multi_index(tuple(x[:, columns].T), shape)
-        sizes = np.bincount(groups, minlength=math.prod(shape))
-        codes = np.unravel_index(np.arange(sizes.size), shape)
-        return np.column_stack([np.arange(sizes.size), *codes, np.minimum(sizes, 2)])
-
-    return [Step(lambda t: t.group_by(*names, most=2, count=count), compute)]
-
-
-def _persons(table: Any, rng: Random) -> Choices:
-    names, columns = _names(table, rng)
-    return [Step(lambda t: t.persons(*names), lambda x: np.unique(x[:, [0, *columns]], axis=0))]
-
-
-def _merged(table: Any, rng: Random) -> Choices:
-    domain = table.domain
-    one, other = domain.names[:2]
-    merged, size = domain.merge((one, other)), domain[other].size
-
-    def compute(x: Array) -> Array:
-        return np.column_stack([x[:, 0], x[:, 1] * size + x[:, 2], x[:, 3:]])
-
-    return [Step(lambda t: protect_again(t, merged), compute)]
-
-
-def _vectorise(table: Any, _: Random) -> Choices:
-    shape, size = table.domain.shape, table.domain.size
-
-    def compute(x: Array) -> Array:
-        return np.bincount(np.ravel_multi_index(tuple(x[:, 1:].T), shape), minlength=size)
-
-    return [Step(lambda t: t.vectorise(), compute)]
-
-
-def _groups(vector: Any, rng: Random) -> Array:
-    number = rng.randint(1, vector.size)
-    groups = [*range(number), *rng.choices(range(number), k=vector.size - number)]
-    rng.shuffle(groups)
-    return np.array(groups)
-
-
-def _cell_split(vector: Any, rng: Random) -> Choices:
-    groups = _groups(vector, rng)
-
-    def part(i: int) -> Step:
-        return Step(lambda v: v.split(mx.Partition(groups))[i], lambda x: x[groups == i])
-
-    return [part(i) for i in range(groups.max() + 1)]
-
-
-def _reduce(vector: Any, rng: Random) -> Choices:
-    groups = _groups(vector, rng)
-    sums = groups == np.arange(groups.max() + 1)[:, None]
-    return [Step(lambda v: v.reduce(mx.Partition(groups)), lambda x: sums @ x)]
-
-
-def _transform(vector: Any, rng: Random) -> Choices:
-    entries = np.array([rng.choices(range(-2, 4), k=vector.size) for _ in range(3)])
-    return [Step(lambda v: v.transform(mx.Dense(entries)), lambda x: entries @ x)]
-
-
-TABLE_STEPS = _split, _split, _where, _keep, _group_by, _persons
-VECTOR_STEPS = _cell_split, _cell_split, _reduce, _transform
-TOTAL, CELLS, PREFIXES = (
-    (mx.total, lambda x: x.sum(keepdims=True)), (mx.Identity, lambda x: x), (mx.Prefix, np.cumsum),
-)  # fmt: skip
-QUERIES: tuple[Any, ...] = (
-    ((CELLS, "1"),), ((TOTAL, "1"),), ((PREFIXES, "1"),),
-    ((CELLS, "1"), (TOTAL, "3"), (PREFIXES, "1/2")),
-)  # fmt: skip
-"""Blocks, each with its matrix and the same computed, and its weight."""
 
 
 @dataclass(frozen=True)
@@ -375,7 +180,7 @@ class Program:
         self.interruptions, self.counts = interruptions, Counter[str]()
         # Few kinds of steps and queries in one program, so that requests meet behind a split.
         plain = rng.random() < 1 / 2
-        steps = (_split, _cell_split) if plain else (*TABLE_STEPS, *VECTOR_STEPS)
+        steps = (split_table, split_cells) if plain else (*TABLE_STEPS, *VECTOR_STEPS)
         self.steps = rng.sample(steps, 1 if plain else 3)
         self.prices = [1] if plain else [1, 1, 2]
         self.nearness = 0.9 if plain else 0.5
@@ -427,11 +232,11 @@ class Program:
         steps[-1:] = [rng.choice(self.choices[step]) for step in steps[-1:]]
         kinds = rng.choices(self.steps, k=0 if beside else rng.choice((0, 1, 1, 2)))
         if not steps and rng.random() < 1 / 8:
-            kinds.insert(0, _merged)
+            kinds.insert(0, merge_two)
         handle: Any = reduce(lambda t, step: step.derive(t), steps, table)
-        for kind in (*kinds, _vectorise):
+        for kind in (*kinds, vectorise):
             if isinstance(handle, ProtectedTable) and kind in VECTOR_STEPS:
-                handle = self._extend(steps, handle, _vectorise)
+                handle = self._extend(steps, handle, vectorise)
             if isinstance(handle, ProtectedTable) is (kind not in VECTOR_STEPS):
                 handle = self._extend(steps, handle, kind)
         spend = Budget(self.currency, PRICE * rng.choice(self.prices))
