@@ -17,6 +17,7 @@ from typing import Any
 
 from psephos.audit.behaviour import check_behaviour
 from psephos.audit.exact import exact_losses
+from psephos.audit.programs import random_programs
 from psephos.audit.runs import (
     SPENDS,
     TESTS,
@@ -160,6 +161,7 @@ def _groups(alpha: float) -> Iterator[_AttackGroup]:
     behaviour = "attacks that need no statistics"
     yield _AttackGroup("behaviour", behaviour, 0, lambda stage, _: check_behaviour(stage))
     yield _AttackGroup("exact loss", "exact losses", 0, lambda stage, _: exact_losses(stage))
+    yield _AttackGroup("exact loss", "random programs", 0, lambda stage, _: random_programs(stage))
     yield _AttackGroup("lower bound", "choose", 3, partial(check_choices, alpha=alpha))
     yield _AttackGroup("lower bound", "partition", 3, partial(check_partitions, alpha=alpha))
     for trial in TRIALS:

@@ -293,7 +293,7 @@ def exact_losses(stage: Stage) -> Iterator[AttackResult]:
 
 def worst_pair(case: Case, unit: Unit, noises: Sequence[Noise]) -> NeighbourPair:
     """The neighbours between which the loss is largest."""
-    rows, first, second = _neighbours(unit)
+    rows, first, second = neighbours(unit)
     power = 1 if isinstance(noises[0], DiscreteLaplace) else 2
     pairs = []
     for base in BASES:
@@ -318,9 +318,25 @@ def hidden_rows(unit: Unit) -> Array:
     return np.array([np.bincount(np.array(c, int), minlength=COPY_CELLS) for c in row_sets])
 
 
+@cache
+def neighbours(unit: Unit) -> tuple[Array, Array, Array]:
+    """Rows of a unit, and the pairs of them that are neighbours."""
+    rows = hidden_rows(unit)
+    if unit.change == "substitute":
+        first, second = np.triu_indices(len(rows), 1)
+    else:  # with none of them
+        first, second = np.zeros(len(rows) - 1, int), np.arange(1, len(rows))
+    return rows, first, second
+
+
 def noises_of(measurements: Sequence[Measurement]) -> list[Noise]:
     """The noise of every block."""
     return [noise for m in measurements for noise in m.noise]
+
+
+def loss_weight(noise: Noise) -> Fraction:
+    """What an answer that moves by one loses, and one that moves by d as often as d or d²."""
+    return 1 / (noise.scale if isinstance(noise, DiscreteLaplace) else 2 * noise.variance)
 
 
 def probabilities(noise: Noise, reach: int) -> Array:
@@ -421,18 +437,7 @@ def _laplace_in_rho(stage: Stage) -> AttackResult:
     )
 
 
-@cache
-def _neighbours(unit: Unit) -> tuple[Array, Array, Array]:
-    """Rows of a unit, and the pairs of them that are neighbours."""
-    rows = hidden_rows(unit)
-    if unit.change == "substitute":
-        first, second = np.triu_indices(len(rows), 1)
-    else:  # with none of them
-        first, second = np.zeros(len(rows) - 1, int), np.arange(1, len(rows))
-    return rows, first, second
-
-
 def _loss(distances: list[int], noises: Sequence[Noise]) -> Fraction:
     """Σ|d|/b or Σd²/2v; distances are Σ|d| or Σd² of each block."""
-    scales = [n.scale if isinstance(n, DiscreteLaplace) else 2 * n.variance for n in noises]
-    return sum((d / scale for d, scale in zip(distances, scales, strict=True)), Fraction(0))
+    pairs = zip(distances, noises, strict=True)
+    return sum((d * loss_weight(noise) for d, noise in pairs), Fraction(0))
