@@ -30,7 +30,7 @@ from psephos.audit.program_steps import (
     TABLE_STEPS,
     VECTOR_STEPS,
     Choices,
-    Step,
+    ProgramStep,
     merge_two,
     split_cells,
     split_table,
@@ -68,7 +68,7 @@ class ProgramRequest:
     """A measurement behind some steps, on whichever handle."""
 
     key: str
-    steps: tuple[Step, ...]
+    steps: tuple[ProgramStep, ...]
     query: Any
     spend: Budget
 
@@ -92,7 +92,7 @@ class OpenedRows:
 
     table: ProtectedTable
     source: ChangingRows
-    derived: dict[tuple[Step, ...], Any] = field(default_factory=dict)
+    derived: dict[tuple[ProgramStep, ...], Any] = field(default_factory=dict)
 
 
 @contextmanager
@@ -188,7 +188,7 @@ class Program:
         self.rate, self.by_cells = rng.choice((0, 1 / 3)), seed % 4 > 0
         self.tables: list[OpenedRows] = []
         self.requests: list[ProgramRequest] = []
-        self.choices: dict[Step, Choices] = {}
+        self.choices: dict[ProgramStep, Choices] = {}
         self.answers: dict[str, list[int]] = {}
         self.losses: defaultdict[int, Any] = defaultdict(int)
         self.loss = self.worst = Fraction(0)
@@ -244,7 +244,7 @@ class Program:
             str(len(self.requests)), tuple(steps), rng.choice(self.queries), spend
         )
 
-    def _extend(self, steps: list[Step], handle: Any, kind: Callable[..., Choices]) -> Any:
+    def _extend(self, steps: list[ProgramStep], handle: Any, kind: Callable[..., Choices]) -> Any:
         """The handle behind one more step, or as it was where that is refused."""
         choices = kind(handle, self.rng)
         step = self.rng.choice(choices)

@@ -62,7 +62,7 @@ LOGS = ("-wal", "-shm", "-journal")  # the names that SQLite may keep beside a f
 # connection is open. So none outlives the operation that needs it (which also leaves the ledger as
 # one file, its log folded in), and a fork waits for the operations of other threads.
 TURN = threading.RLock()
-OPEN: list[str] = []  # the ledgers that this process has a connection to
+OPEN_LEDGERS: list[str] = []  # the ledgers that this process has a connection to
 
 
 def _in_child() -> None:
@@ -71,7 +71,7 @@ def _in_child() -> None:
     Privacy: whatever it did with its copy of the connection could undo what its parent has charged
     (tests/kernel/test_ledger_crashes.py::test_a_fork_inside_an_operation_ends_the_child).
     """
-    if OPEN:
+    if OPEN_LEDGERS:
         os.write(2, b"psephos: forked in the middle of a ledger's operation; this child ends\n")
         os._exit(1)
     TURN.release()
@@ -370,13 +370,13 @@ def _connect(path: str, *, writes: bool = True) -> Iterator[sqlite3.Connection]:
     uri = f"file:{quote(os.fsencode(path))}?mode=rw"
     copy = None if writes else reading_connection(path, PATIENCE)
     database = copy or sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
-    OPEN.append(path)
+    OPEN_LEDGERS.append(path)
     try:
         with closing(database) as db:
             db.execute("PRAGMA synchronous = FULL")
             yield db
     finally:
-        OPEN.pop()
+        OPEN_LEDGERS.pop()
 
 
 def _recognise(db: sqlite3.Connection) -> None:
