@@ -27,10 +27,10 @@ from psephos.audit.changing_rows import CellReader, ChangingRows, World
 from psephos.audit.exact import CURRENCIES, UNITS, loss_weight, neighbours
 from psephos.audit.program_steps import (
     QUERIES,
-    TABLE_STEPS,
+    TABLE_DERIVATIONS,
     VECTOR_STEPS,
     Choices,
-    ProgramStep,
+    Derivation,
     merge_two,
     split_cells,
     split_table,
@@ -68,7 +68,7 @@ class ProgramRequest:
     """A measurement behind some steps, on whichever handle."""
 
     key: str
-    steps: tuple[ProgramStep, ...]
+    steps: tuple[Derivation, ...]
     query: Any
     spend: Budget
 
@@ -92,7 +92,7 @@ class OpenedRows:
 
     table: ProtectedTable
     source: ChangingRows
-    derived: dict[tuple[ProgramStep, ...], Any] = field(default_factory=dict)
+    derived: dict[tuple[Derivation, ...], Any] = field(default_factory=dict)
 
 
 @contextmanager
@@ -180,7 +180,7 @@ class Program:
         self.interruptions, self.counts = interruptions, Counter[str]()
         # Few kinds of steps and queries in one program, so that requests meet behind a split.
         plain = rng.random() < 1 / 2
-        steps = (split_table, split_cells) if plain else (*TABLE_STEPS, *VECTOR_STEPS)
+        steps = (split_table, split_cells) if plain else (*TABLE_DERIVATIONS, *VECTOR_STEPS)
         self.steps = rng.sample(steps, 1 if plain else 3)
         self.prices = [1] if plain else [1, 1, 2]
         self.nearness = 0.9 if plain else 0.5
@@ -188,7 +188,7 @@ class Program:
         self.rate, self.by_cells = rng.choice((0, 1 / 3)), seed % 4 > 0
         self.tables: list[OpenedRows] = []
         self.requests: list[ProgramRequest] = []
-        self.choices: dict[ProgramStep, Choices] = {}
+        self.choices: dict[Derivation, Choices] = {}
         self.answers: dict[str, list[int]] = {}
         self.losses: defaultdict[int, Any] = defaultdict(int)
         self.loss = self.worst = Fraction(0)
@@ -244,7 +244,7 @@ class Program:
             str(len(self.requests)), tuple(steps), rng.choice(self.queries), spend
         )
 
-    def _extend(self, steps: list[ProgramStep], handle: Any, kind: Callable[..., Choices]) -> Any:
+    def _extend(self, steps: list[Derivation], handle: Any, kind: Callable[..., Choices]) -> Any:
         """The handle behind one more step, or as it was where that is refused."""
         choices = kind(handle, self.rng)
         step = self.rng.choice(choices)
