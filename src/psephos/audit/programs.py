@@ -48,7 +48,7 @@ from psephos.kernel.replay import answered
 from psephos.protect import protect
 from psephos.values import Array
 
-PROGRAMS = 30
+PROGRAMS = 20
 """How many programs `psephos audit` tries."""
 STATES = 4
 """How many states the rows of a program have."""
@@ -289,7 +289,7 @@ class Program:
             require(kind or self.ledger.spent() == before, "a refused request was charged")
         self.counts[kind] += bool(kind) and measurement is None
         if request.key not in self.answers and self._entries().get(request.key):
-            self._add_loss(request, opened.source)
+            self._add_loss(request, opened.source, measurement or self._replay(request, opened))
         if measurement is not None:
             same = measurement.values.tolist() == self.answers[request.key]
             require(same, "a key was answered twice, differently")
@@ -299,14 +299,16 @@ class Program:
         """The keys that were charged, with the hash of their values if they are stored."""
         return {entry.key: entry.values_hash for entry in self.ledger.history()}
 
-    def _add_loss(self, request: ProgramRequest, source: ChangingRows) -> None:
-        """Of an answer that is stored, over the rows served: Σ|d|/b or Σd²/2v between neighbours.
-
-        It is read from the ledger, since a request that was interrupted has not returned.
-        """
-        spent, state = self.ledger.spent(), source.state
-        stored = request.ask(OpenedRows(answered(self.world.domain, self.ledger), source))
+    def _replay(self, request: ProgramRequest, opened: OpenedRows) -> Measurement:
+        """What the ledger has stored for a request that was interrupted."""
+        spent, book = self.ledger.spent(), answered(self.world.domain, self.ledger)
+        stored = request.ask(OpenedRows(book, opened.source))
         require(self.ledger.spent() == spent, "a replay was charged")
+        return stored
+
+    def _add_loss(self, request: ProgramRequest, source: ChangingRows, stored: Measurement) -> None:
+        """Of a stored answer, over the rows served: Σ|d|/b or Σd²/2v between neighbours."""
+        spent, state = self.ledger.spent(), source.state
         values = request.answers(self.world.rows(state, self.world.hidden[state]))
         self.answers[request.key] = stored.values.tolist()
         same = np.concatenate(values).tolist() == self.answers[request.key]
