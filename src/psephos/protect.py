@@ -79,8 +79,9 @@ def protect_again(table: ProtectedTable, domain: Domain, *, edition: str = "") -
         raise RefusedError("the second handle is made of the first as it was opened, not of a part")
     vault = table._vault
     if vault.domain != schema:
+        plain = not any(attribute.parts for attribute in vault.domain.attributes)
         same = set(columns_of(vault.domain)) == set(columns_of(schema))
-        if not same or "row_cells" not in vault.row_abilities:
+        if not plain or not same or "row_cells" not in vault.row_abilities:
             raise DomainError("the rows of a handle are looked at under domains of their columns")
         rows = vault
         vault = rows.over(schema, lambda: rows.table().over(schema))

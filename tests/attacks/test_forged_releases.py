@@ -279,3 +279,10 @@ def test_a_bundle_with_any_changed_file_is_not_asked(bundle):
         file.write(" ")
     with pytest.raises(ps.ReleaseError, match=r"pairs.csv has changed since the release"):
         ps.ask(bundle.path, QUESTION)
+
+
+@pytest.mark.parametrize("older", [3, 4, 5, 6])
+def test_an_older_format_is_not_for_the_forger_to_choose(bundle, older):
+    """Its rules would check less; charges of today name a snapshot, which older versions did not."""
+    sign(bundle.path, lambda manifest: manifest.update(format=older))
+    assert failures(bundle.path)

@@ -199,3 +199,16 @@ def test_lines_that_end_in_cr_alone_are_refused(tmp_path, body):
     path.write_bytes(b"n0\r,n1\r" + body)
     with pytest.raises(SourceError, match="end in CR alone; save it with ends of LF or CRLF"):
         CsvFile(path)
+
+
+@pytest.mark.parametrize("more", [0, 1, 5, 1000, 2**18 - 1])
+def test_what_lies_beyond_two_million_bytes_makes_no_difference(tmp_path, more):
+    """Blocks are cut by their place in the file, and so by the lines before."""
+    block = csv_lines.CSV_BLOCK_BYTES
+    odd = b"x,0" + b"\r" * (9 * block - 9) + b"z" + b"\r" * 4 + b"\n"
+    padded = b"x,0" + b"\r" * (9 * block) + b"\n"
+    path = tmp_path / "people.csv"
+    path.write_bytes(b"n0,n1\n" + b"." * more + b",y\n" + odd * 2 + padded + b"a,b\n")
+    rows = read_safely(CsvFile(path), ["n0", "n1"])
+    assert rows == {("." * more or None, "y"): 1, ("a", "b"): 1}
+    assert [number for number, _ in CsvFile(path).broken_lines()] == [3, 4, 5]

@@ -105,7 +105,7 @@ OPTIONS = {
 }
 NO_REAL_DATA = ["kernel/simulate.py", "kernel/play_money.py"]
 CEILINGS = {"the core of `kernel/`": 1805, "its boundary": 310}
-MOST_OF_A_PLAIN_RELEASE = 5840
+MOST_OF_A_PLAIN_RELEASE = 5843
 
 
 def files_of(patterns):

@@ -19,14 +19,14 @@ from psephos.protect import protect_again
 from psephos.values import Array
 
 
-class Derivation(NamedTuple):
+class ProgramStep(NamedTuple):
     """How a handle is derived, and the same computed from rows, or from the vector of counts."""
 
     derive: Callable[[Any], Any]
     compute: Callable[[Array], Array]
 
 
-Choices = list[Derivation]
+Choices = list[ProgramStep]
 """The parts of a split, or one step."""
 
 
@@ -48,14 +48,14 @@ def where_not(table: Any, rng: Random) -> Choices:
     name, column, value = _attribute(table, rng)
     left_out = table.domain[name].values[value]
     return [
-        Derivation(lambda t: t.where(col(name) != left_out), lambda x: x[x[:, column] != value])
+        ProgramStep(lambda t: t.where(col(name) != left_out), lambda x: x[x[:, column] != value])
     ]
 
 
 def keep_some(table: Any, rng: Random) -> Choices:
     """Some of the columns."""
     names, columns = _names(table, rng)
-    return [Derivation(lambda t: t.keep(*names), lambda x: x[:, [0, *columns]])]
+    return [ProgramStep(lambda t: t.keep(*names), lambda x: x[:, [0, *columns]])]
 
 
 def split_table(table: Any, rng: Random) -> Choices:
@@ -63,8 +63,8 @@ def split_table(table: Any, rng: Random) -> Choices:
     name, column, _ = _attribute(table, rng)
     gone = [column] if len(table.domain) > 1 else []
 
-    def part(i: int) -> Derivation:
-        return Derivation(
+    def part(i: int) -> ProgramStep:
+        return ProgramStep(
             lambda t: list(t.split(name).values())[i],
             lambda x: np.delete(x[x[:, column] == i], gone, axis=1),
         )
@@ -83,14 +83,14 @@ def group_rows(table: Any, rng: Random) -> Choices:
         codes = np.unravel_index(np.arange(sizes.size), shape)
         return np.column_stack([np.arange(sizes.size), *codes, np.minimum(sizes, 2)])
 
-    return [Derivation(lambda t: t.group_by(*names, most=2, count=count), compute)]
+    return [ProgramStep(lambda t: t.group_by(*names, most=2, count=count), compute)]
 
 
 def count_persons(table: Any, rng: Random) -> Choices:
     """One row for each person and combination of values."""
     names, columns = _names(table, rng)
     return [
-        Derivation(lambda t: t.persons(*names), lambda x: np.unique(x[:, [0, *columns]], axis=0))
+        ProgramStep(lambda t: t.persons(*names), lambda x: np.unique(x[:, [0, *columns]], axis=0))
     ]
 
 
@@ -103,7 +103,7 @@ def merge_two(table: Any, rng: Random) -> Choices:
     def compute(x: Array) -> Array:
         return np.column_stack([x[:, 0], x[:, 1] * size + x[:, 2], x[:, 3:]])
 
-    return [Derivation(lambda t: protect_again(t, merged), compute)]
+    return [ProgramStep(lambda t: protect_again(t, merged), compute)]
 
 
 def vectorise(table: Any, _: Random) -> Choices:
@@ -113,7 +113,7 @@ def vectorise(table: Any, _: Random) -> Choices:
     def compute(x: Array) -> Array:
         return np.bincount(np.ravel_multi_index(tuple(x[:, 1:].T), shape), minlength=size)
 
-    return [Derivation(lambda t: t.vectorise(), compute)]
+    return [ProgramStep(lambda t: t.vectorise(), compute)]
 
 
 def _groups(vector: Any, rng: Random) -> Array:
@@ -127,8 +127,8 @@ def split_cells(vector: Any, rng: Random) -> Choices:
     """The parts by a random partition of the cells."""
     groups = _groups(vector, rng)
 
-    def part(i: int) -> Derivation:
-        return Derivation(lambda v: v.split(mx.Partition(groups))[i], lambda x: x[groups == i])
+    def part(i: int) -> ProgramStep:
+        return ProgramStep(lambda v: v.split(mx.Partition(groups))[i], lambda x: x[groups == i])
 
     return [part(i) for i in range(groups.max() + 1)]
 
@@ -137,17 +137,17 @@ def reduce_cells(vector: Any, rng: Random) -> Choices:
     """Sums over groups of cells."""
     groups = _groups(vector, rng)
     sums = groups == np.arange(groups.max() + 1)[:, None]
-    return [Derivation(lambda v: v.reduce(mx.Partition(groups)), lambda x: sums @ x)]
+    return [ProgramStep(lambda v: v.reduce(mx.Partition(groups)), lambda x: sums @ x)]
 
 
 def transform_cells(vector: Any, rng: Random) -> Choices:
     """Three random sums with weights."""
     entries = np.array([rng.choices(range(-2, 4), k=vector.size) for _ in range(3)])
-    return [Derivation(lambda v: v.transform(mx.Dense(entries)), lambda x: entries @ x)]
+    return [ProgramStep(lambda v: v.transform(mx.Dense(entries)), lambda x: entries @ x)]
 
 
-TABLE_DERIVATIONS = split_table, split_table, where_not, keep_some, group_rows, count_persons
-VECTOR_STEPS = split_cells, split_cells, reduce_cells, transform_cells
+TABLE_STEP_KINDS = split_table, split_table, where_not, keep_some, group_rows, count_persons
+VECTOR_STEP_KINDS = split_cells, split_cells, reduce_cells, transform_cells
 TOTAL, CELLS, PREFIXES = (
     (mx.total, lambda x: x.sum(keepdims=True)), (mx.Identity, lambda x: x), (mx.Prefix, np.cumsum),
 )  # fmt: skip

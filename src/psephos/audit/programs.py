@@ -27,10 +27,10 @@ from psephos.audit.changing_rows import CellReader, ChangingRows, World
 from psephos.audit.exact import CURRENCIES, UNITS, loss_weight, neighbours
 from psephos.audit.program_steps import (
     QUERIES,
-    TABLE_DERIVATIONS,
-    VECTOR_STEPS,
+    TABLE_STEP_KINDS,
+    VECTOR_STEP_KINDS,
     Choices,
-    Derivation,
+    ProgramStep,
     merge_two,
     split_cells,
     split_table,
@@ -48,7 +48,7 @@ from psephos.kernel.replay import answered
 from psephos.protect import protect
 from psephos.values import Array
 
-PROGRAMS = 30
+PROGRAMS = 20
 """How many programs `psephos audit` tries."""
 STATES = 4
 """How many states the rows of a program have."""
@@ -68,7 +68,7 @@ class ProgramRequest:
     """A measurement behind some steps, on whichever handle."""
 
     key: str
-    steps: tuple[Derivation, ...]
+    steps: tuple[ProgramStep, ...]
     query: Any
     spend: Budget
 
@@ -92,7 +92,7 @@ class OpenedRows:
 
     table: ProtectedTable
     source: ChangingRows
-    derived: dict[tuple[Derivation, ...], Any] = field(default_factory=dict)
+    derived: dict[tuple[ProgramStep, ...], Any] = field(default_factory=dict)
 
 
 @contextmanager
@@ -160,7 +160,6 @@ class ProgramResult:
     requests: int
     snapshots: int
     interruptions: Counter[str]
-    refusals: int
 
 
 class Program:
@@ -180,7 +179,7 @@ class Program:
         self.interruptions, self.counts = interruptions, Counter[str]()
         # Few kinds of steps and queries in one program, so that requests meet behind a split.
         plain = rng.random() < 1 / 2
-        steps = (split_table, split_cells) if plain else (*TABLE_DERIVATIONS, *VECTOR_STEPS)
+        steps = (split_table, split_cells) if plain else (*TABLE_STEP_KINDS, *VECTOR_STEP_KINDS)
         self.steps = rng.sample(steps, 1 if plain else 3)
         self.prices = [1] if plain else [1, 1, 2]
         self.nearness = 0.9 if plain else 0.5
@@ -188,11 +187,10 @@ class Program:
         self.rate, self.by_cells = rng.choice((0, 1 / 3)), seed % 4 > 0
         self.tables: list[OpenedRows] = []
         self.requests: list[ProgramRequest] = []
-        self.choices: dict[Derivation, Choices] = {}
+        self.choices: dict[ProgramStep, Choices] = {}
         self.answers: dict[str, list[int]] = {}
         self.losses: defaultdict[int, Any] = defaultdict(int)
         self.loss = self.worst = Fraction(0)
-        self.refusals = 0
 
     def run(self) -> ProgramResult:
         """All steps, then the loss of what is stored; raises GotThrough if a promise is broken."""
@@ -210,7 +208,6 @@ class Program:
             requests=len(self.answers),
             snapshots=len(snapshots),
             interruptions=self.counts,
-            refusals=self.refusals,
         )
 
     def _open(self) -> None:
@@ -235,16 +232,16 @@ class Program:
             kinds.insert(0, merge_two)
         handle: Any = reduce(lambda t, step: step.derive(t), steps, table)
         for kind in (*kinds, vectorise):
-            if isinstance(handle, ProtectedTable) and kind in VECTOR_STEPS:
+            if isinstance(handle, ProtectedTable) and kind in VECTOR_STEP_KINDS:
                 handle = self._extend(steps, handle, vectorise)
-            if isinstance(handle, ProtectedTable) is (kind not in VECTOR_STEPS):
+            if isinstance(handle, ProtectedTable) is (kind not in VECTOR_STEP_KINDS):
                 handle = self._extend(steps, handle, kind)
         spend = Budget(self.currency, PRICE * rng.choice(self.prices))
         return ProgramRequest(
             str(len(self.requests)), tuple(steps), rng.choice(self.queries), spend
         )
 
-    def _extend(self, steps: list[Derivation], handle: Any, kind: Callable[..., Choices]) -> Any:
+    def _extend(self, steps: list[ProgramStep], handle: Any, kind: Callable[..., Choices]) -> Any:
         """The handle behind one more step, or as it was where that is refused."""
         choices = kind(handle, self.rng)
         step = self.rng.choice(choices)
@@ -289,11 +286,10 @@ class Program:
             else:
                 measurement = request.ask(opened)
         except (PsephosError, KeyboardInterrupt):
-            self.refusals += not kind
             require(kind or self.ledger.spent() == before, "a refused request was charged")
         self.counts[kind] += bool(kind) and measurement is None
         if request.key not in self.answers and self._entries().get(request.key):
-            self._add_loss(request, opened.source)
+            self._add_loss(request, opened.source, measurement or self._replay(request, opened))
         if measurement is not None:
             same = measurement.values.tolist() == self.answers[request.key]
             require(same, "a key was answered twice, differently")
@@ -303,14 +299,16 @@ class Program:
         """The keys that were charged, with the hash of their values if they are stored."""
         return {entry.key: entry.values_hash for entry in self.ledger.history()}
 
-    def _add_loss(self, request: ProgramRequest, source: ChangingRows) -> None:
-        """Of an answer that is stored, over the rows served: Σ|d|/b or Σd²/2v between neighbours.
-
-        It is read from the ledger, since a request that was interrupted has not returned.
-        """
-        spent, state = self.ledger.spent(), source.state
-        stored = request.ask(OpenedRows(answered(self.world.domain, self.ledger), source))
+    def _replay(self, request: ProgramRequest, opened: OpenedRows) -> Measurement:
+        """What the ledger has stored for a request that was interrupted."""
+        spent, book = self.ledger.spent(), answered(self.world.domain, self.ledger)
+        stored = request.ask(OpenedRows(book, opened.source))
         require(self.ledger.spent() == spent, "a replay was charged")
+        return stored
+
+    def _add_loss(self, request: ProgramRequest, source: ChangingRows, stored: Measurement) -> None:
+        """Of a stored answer, over the rows served: Σ|d|/b or Σd²/2v between neighbours."""
+        spent, state = self.ledger.spent(), source.state
         values = request.answers(self.world.rows(state, self.world.hidden[state]))
         self.answers[request.key] = stored.values.tolist()
         same = np.concatenate(values).tolist() == self.answers[request.key]

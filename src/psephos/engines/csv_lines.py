@@ -82,8 +82,10 @@ class CsvHeader:
             yield rest + self.newline
 
     def lines(self, block: bytes) -> list[bytes]:
-        """The lines of a block without their ends."""
-        return [line.rstrip(b"\r") for line in block.split(b"\n")[:-1]]
+        """The lines of a block without their ends; CRs count, but for one, towards their length."""
+        lines = block.split(b"\n")[:-1]
+        short = LINE_BYTES + 1  # `blocks` hands over more of every line that is longer
+        return [line.rstrip(b"\r") if len(line) <= short else line + b"." for line in lines]
 
     def is_blank(self, line: bytes) -> bool:
         """Whether a line is no row and not broken; in a file of one column it is a missing one."""

@@ -120,7 +120,7 @@ class RowStore:
         columns = []
         for name, names in zip(domain.names, merged_names(domain), strict=True):
             if len(names) == 1:
-                columns.append(self._columns[self._axes[name]])
+                columns.append(self._columns[self._axes[names[0]]])
             else:
                 kind = np.min_scalar_type(domain[name].size - 1)
                 columns.append(self._index(names, self._columns).astype(kind))

@@ -309,10 +309,10 @@ def check_totals(db: sqlite3.Connection, records: Sequence[Record]) -> None:
     """Work out all charges behind splits again; name the first that was booked otherwise."""
     totals: dict[str, dict[str, Fraction]] = {}
     for record in records:
+        if '"branches": [[' not in record.body:  # as JSON writes it nowhere else
+            continue
         with record.read() as body:
-            branches = [Branch(*names) for names in body.get("branches", ())]
-            if not branches:
-                continue
+            branches = [Branch(*names) for names in body["branches"]]
             booked, here = Fraction(body["booked"]), totals.setdefault(body["snapshot"], {})
             due, changed = rise(Fraction(body["asked"]), branches, here)
         if due != booked:
