@@ -283,6 +283,6 @@ def test_a_bundle_with_any_changed_file_is_not_asked(bundle):
 
 @pytest.mark.parametrize("older", [3, 4, 5, 6])
 def test_an_older_format_is_not_for_the_forger_to_choose(bundle, older):
-    """Its rules would check less; charges of today name a snapshot, which older versions did not."""
+    """Its rules would check less; charges of today name a snapshot, older versions did not."""
     sign(bundle.path, lambda manifest: manifest.update(format=older))
     assert failures(bundle.path)
