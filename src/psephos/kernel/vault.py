@@ -30,10 +30,7 @@ from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.recorded_ledger import RecordedLedger
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.snapshot import Snapshot
-from psephos.kernel.source import (
-    Cells,
-    Names,
-)
+from psephos.kernel.source import Cells, Names
 from psephos.kernel.unit import Unit
 from psephos.values import Array, key_of
 
