@@ -14,6 +14,7 @@ from psephos.audit.program_steps import split_table
 from psephos.audit.programs import INTERRUPTIONS, Program, random_programs
 from psephos.audit.stage import GotThrough, temporary_stage
 from psephos.kernel import ledger
+from psephos.kernel.lineage import process
 from psephos.kernel.snapshot import Snapshot
 from psephos.kernel.vault import Vault
 from tests.audit.test_audit import forget_parts, forget_stability, refund_charges
@@ -102,7 +103,12 @@ def test_programs_lose_no_more_than_is_spent(place):
 
 def one_snapshot_name(monkeypatch):
     """Rows are taken anew by each handle, under the name of those taken before."""
-    monkeypatch.setattr(Snapshot, "name", property(lambda self: "the same"))
+
+    def name(self):
+        self._name = (process(), "the same")
+        return "the same"
+
+    monkeypatch.setattr(Snapshot, "name", property(name))
 
 
 def rows_taken_again(monkeypatch):
