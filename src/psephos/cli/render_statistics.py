@@ -29,7 +29,8 @@ def rich_statistics(
     for head in ("value", "noise interval") if "low" in numbers.column_names else ("value",):
         table.add_column(head, justify="right")
     for row in numbers.slice(0, most).to_pylist():
-        unit = row["unit"] if row["unit"] not in row["statistic"].split() else ""
+        unit = row.get("unit", "")  # a layout of many rows leaves it out
+        unit = "" if unit in row["statistic"].split() else unit
         words = [escape(str(row[name])) for name in labels]
         words += [escape(f"{row['statistic']} ({unit})" if unit else row["statistic"])]
         value = row["value"]
