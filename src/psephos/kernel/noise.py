@@ -1,12 +1,10 @@
 """Exact discrete Laplace and Gaussian noise from the operating system's entropy.
 
-Every step compares whole numbers: no float takes part in a draw. Both laws are drawn by `_Strips`:
-candidates from a staircase above the law, of which nineteen in twenty are kept after one look at a
-table, and the others are judged by the coins of Canonne, Kamath and Steinke 2020 (*The Discrete
-Gaussian for Differential Privacy*, Algorithm 1). All of it runs on whole arrays. A rejected
-candidate is dropped and the rest moves up, which is exact because candidates are independent.
-Entropy is read per call and never kept, so a fork has nothing to share. How long a draw takes
-depends on the noise; docs/privacy.md says what that may show.
+Every step compares whole numbers: no float takes part in a draw. The samplers are those of
+Canonne, Kamath and Steinke 2020 (*The Discrete Gaussian for Differential Privacy*, Algorithms 1
+to 3), run on whole arrays. A rejected candidate is dropped and the rest moves up, which is exact
+because candidates are independent. Entropy is read per call and never kept, so a fork has nothing
+to share. How long a draw takes depends on the noise; docs/privacy.md says what that may show.
 
 Privacy: each function says why its distribution is exact and names its test, all of them in
 tests/kernel/test_noise.py; test_no_float_takes_part reads the code below.
@@ -19,7 +17,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,13 +29,10 @@ Integers = NDArray[Any]  # int64; Python integers (dtype object) where int64 mig
 Flags = NDArray[np.bool_]
 Part = tuple[Integers, int | Integers]  # numerators, and their denominators or their only one
 
-BATCH = 2**16  # candidates at a time: in cache, yet many to a call
-PLACES = 2**16  # equally likely places of a staircase: its strips, its tail, and nothing
-MOST_EMPTY = 100  # batches without a draw: of 16 candidates and more one in three or more is kept
-FINE = 96  # bits of the bounds from which a staircase is made
-THIN = {1: 16, 2: 512}  # a strip's first rise of γ is at most one over this, by γ's power
+BATCH = 2**17  # candidates at a time: in cache, yet many to a call
 SMALL = 2**45  # a rational of terms below this is drawn as it is
 WIDE = 2**62  # below this, the sum of two stays in int64
+MOST_STEPS = 256  # a coin takes more once in 256! times, unless entropy repeats itself
 
 
 def _entropy(size: int) -> bytes:
@@ -95,16 +89,18 @@ def exp_flags(parts: tuple[Part, ...]) -> Flags:
     return flags
 
 
-def _unit_flags(parts: tuple[Part, ...], size: int, passed: int = 0) -> Flags:
-    """Flags true with probability exp(-γ), where γ = Π a/b with every a ≤ b.
+def _unit_flags(parts: tuple[Part, ...], size: int) -> Flags:
+    """Flags true with probability exp(-γ), where γ = Π a/b with every a ≤ b; no parts: γ = 1.
 
     Privacy: in step k an element goes on with probability γ/k, by one independent comparison for
     1/k and one for each a/b. It passes the first k steps with probability γᵏ/k!, so it stops at an
-    odd step with probability Σ (-γ)ᵏ/k! = exp(-γ) (Canonne, Kamath, Steinke 2020, Algorithm 1).
-    Elements that have `passed` steps already go on from there (test_exp_flags).
+    odd step with probability Σ (-γ)ᵏ/k! = exp(-γ) (Canonne, Kamath, Steinke 2020, Algorithm 1;
+    test_exp_flags).
     """
-    flags, live, k = np.full(size, passed % 2 == 0), np.arange(size), passed + 1
+    flags, live, k = np.ones(size, bool), np.arange(size), 1
     while live.size:
+        if k > MOST_STEPS:
+            raise RefusedError("the system's entropy repeats itself; no noise can be drawn from it")
         if k > 1:
             live = live[uniform_below(k, live.size) == 0]
         for a, b in parts:
@@ -128,192 +124,50 @@ def _below_big(bound: int) -> int:
             return drawn
 
 
-def _exp_bounds(gamma: Fraction, bits: int) -> tuple[int, int]:
-    """Whole numbers around exp(-γ)·2^bits, closer to each other the more bits there are.
+def _geometric(size: int) -> Integers:
+    """Independent counts of successes, each of probability exp(-1), before the first failure."""
+    counts, live = np.zeros(size, np.int64), np.arange(size)
+    while live.size:
+        live = live[_unit_flags((), live.size)]
+        counts[live] += 1
+    return counts
 
-    Privacy: with h halvings y = γ/2ʰ < 1. Terms of Σ yⁱ/i!, rounded down, add up to no more than
-    exp(y); rounded up, until one is a unit, and with another unit for the rest of the terms, whose
-    ratio is below a half, to no less. One over these bounds exp(-y), and squaring h times with
-    the same roundings exp(-γ) (test_exp_bounds).
+
+def _laplace(t: int, s: int, size: int) -> Integers:
+    """At most `size` independent draws of P(x) ∝ exp(-|x|·s/t).
+
+    Privacy: U uniform below t, kept with probability exp(-U/t), and V with P(V ≥ v) = exp(-v)
+    give U + tV the weight exp(-(U + tV)/t), each integer once; its quotient by s then has weights
+    exp(-ys/t). A fair sign that drops -0 counts zero once (Algorithm 2 of the paper). No overflow:
+    U + tV < t(V + 1) ≤ 2⁶²; a batch with a larger V goes on in Python integers, with the same U
+    and V (test_laplace, test_far_tails_do_not_wrap).
     """
-    halvings = math.floor(gamma).bit_length()
-    fine = bits + 2 * halvings + 8
-    bounds = []
-    for up in (1, 0):
-        y = math.floor(gamma * 2 ** (fine - halvings)) + up
-        total = term = 1 << fine
-        i = 1
-        while term > up:
-            term = -(-term * y // (i << fine)) if up else term * y // (i << fine)
-            total, i = total + term, i + 1
-        bounds.append((1 << 2 * fine) // (total + up) + 1 - up)
-    low, high = bounds
-    for _ in range(halvings):
-        low, high = low * low >> fine, -(-high * high >> fine)
-    return low >> fine - bits, -(-high >> fine - bits)
+    low = uniform_below(t, size)
+    low = low[_unit_flags(((low, t),), size)]
+    high = _geometric(low.size)
+    if high.max(initial=0) >= WIDE // t or s >= WIDE:
+        low, high = low.astype(object), high.astype(object)
+    y: Integers = (low + t * high) // s
+    negative = uniform_below(2, y.size) == 1
+    keep: Flags = ~negative | (y != 0)
+    return np.where(negative, -y, y)[keep]
 
 
-def _flag(gamma: Fraction, times: Fraction, word: int = 0, bits: int = 0) -> bool:
-    """True if U < times·exp(-γ), U uniform from 0 to 1, whose first bits are those of the word.
+def _gaussian(t: int, p: int, q: int, size: int) -> Integers:
+    """At most `size` independent draws of P(x) ∝ exp(-x²/2σ²), where σ² = t·p/q.
 
-    Privacy: U is drawn only as far as it takes to tell; the bounds of `_exp_bounds` close in on
-    the threshold, so that it is told sooner or later (test_single_flags).
+    Privacy: Y from `_laplace` of scale t, kept with probability exp(-γ), γ = (|Y| - σ²/t)²/2σ², has
+    the weight exp(-|Y|/t - γ) ∝ exp(-Y²/2σ²), for any t (Algorithm 3 of the paper). With
+    a = ||Y|q - p|, γ = a/p · a/2qt. No overflow: `largest` bounds every a of the batch and both
+    denominators, `trials` what `exp_flags` makes of them; where they do not fit, the batch is
+    judged in Python integers (test_gaussian, test_far_tails_do_not_wrap).
     """
-    while True:
-        word, bits = word << 64 | int.from_bytes(_entropy(8)), bits + 64
-        low, high = _exp_bounds(gamma, bits)
-        if Fraction(word + 1, 1 << bits) <= times * Fraction(low, 1 << bits):
-            return True
-        if Fraction(word, 1 << bits) >= times * Fraction(high, 1 << bits):
-            return False
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Strips:
-    """Draws of P(x) ∝ exp(-γ(|x|)), where γ(x) = xᵖ·top/bottom for p = 1 or 2.
-
-    Strip k holds the 2ʲ integers from a = k·2ʲ on, for k < K. A place is drawn uniformly out of
-    2¹⁶. Of these n_k belong to strip k; then x is uniform in the strip, and kept with probability
-    exp(-γ(x))·B/n_k. One place belongs to the tail from K·2ʲ on; there run i has probability
-    2⁻ⁱ⁻¹, x is uniform in the 2ʰ integers of the run, and kept with probability
-    exp(-γ(x))·B·2ⁱ⁺¹⁺ʰ⁻ʲ. All other places give nothing.
-
-    Privacy: so every x ≥ 0 comes up with probability exp(-γ(x))·B/2¹⁶⁺ʲ, and a fair sign that drops
-    -0 makes it the law above. What is called a probability is at most 1: n_k ≥ exp(-γ(a))·B and γ
-    grows; 2ʰ is so long that γ(2ʰ) ≥ 7/10 > ln 2, and γ(x + 2ʰ) ≥ γ(x) + γ(2ʰ), so that each run
-    has at most half the weight of the one before, and K is so large that the first is below 1.
-    Σ n_k < 2¹⁶ - 1 by the choice of B (test_places). `_near` and `_judged` say how x is kept.
-    """
-
-    power: int
-    top: int
-    bottom: int
-    shift: int  # j
-    block: int  # h
-    scale: int  # B
-    counts: tuple[int, ...]  # n_k
-    places: Integers
-    near: Integers  # verdicts below this, of strip k, want another look
-    sure: Integers  # up to here they keep x
-    most: Integers  # and from here on they drop it
-
-    @classmethod
-    @lru_cache(maxsize=64)
-    def of(cls, power: int, top: int, bottom: int, places: int = PLACES) -> _Strips:
-        """The staircase of a law, from bounds of exp(-γ) at the first integer of each strip.
-
-        It takes up to so many places: fewer leave more to the tail, and to nothing.
-        """
-        shift = max(0, (bottom // (THIN[power] * top)).bit_length() - 1) // power
-        block = -(-(-(-7 * bottom // (10 * top)) - 1).bit_length() // power)
-        first = Fraction(top << shift * power, bottom)
-        low = high = 1 << FINE
-        down, up = _exp_bounds(first, FINE)
-        slower, faster = _exp_bounds(2 * first * (power - 1), FINE)
-        bounds, total = [], 0
-        while not total or high * places << 1 + block - shift > total:
-            bounds.append((low, high))
-            total += high
-            low, high = low * down >> FINE, -(-high * up >> FINE)
-            down, up = down * slower >> FINE, -(-up * faster >> FINE)
-        scale = (places - 2 - len(bounds) << FINE) // total
-        counts = tuple([-(-high * scale >> FINE) for _, high in bounds])
-        rows = []
-        for k, (n, (low, high)) in enumerate(zip(counts, bounds, strict=True)):
-            sure = min(PLACES - 1, (low * scale << 16) // (n << FINE))
-            most = -(-(high * scale << 16) // (n << FINE))
-            rise = ((k + 1 << shift) - 1) ** power - (k << shift) ** power
-            rows.append((-(-rise * top * sure // bottom), sure, most))
-        near, sure, most = np.array([*rows, (0, 0, 0), (0, 0, 0)]).T
-        kinds = np.repeat(np.arange(len(rows) + 2), [*counts, 1, PLACES - 1 - sum(counts)])
-        words = np.uint16
-        arrays = kinds.astype(words), near.astype(words), sure.astype(words), most
-        return cls(power, top, bottom, shift, block, scale, counts, *arrays)
-
-    def draw(self, size: int) -> Integers:
-        """At most `size` independent draws: int64, or Python integers beyond 2⁶²."""
-        words = np.frombuffer(_entropy(4 * size), np.uint16)
-        place, verdict = self.places.take(words[:size]), words[size:]
-        wide = len(self.counts) + 1 << self.shift >= WIDE
-        low = _bits(self.shift + 1, size)
-        x = (place.astype(object if wide else np.int64) << self.shift) | low >> 1
-        near = self.near.take(place)
-        keep: Flags = verdict - near < self.sure.take(place) - near  # modulo 2¹⁶
-        others = np.flatnonzero(~keep)
-        keep[others], far = self._judged(place[others], verdict[others], x[others])
-        if far:
-            where, beyond = others[list(far)], np.array(list(far.values()), object)
-            x = x if max(far.values()) < WIDE else x.astype(object)
-            x[where] = beyond
-        negative = low & 1 == 1
-        keep &= ~negative | (x != 0)
-        return np.where(negative, -x, x)[keep]
-
-    def _judged(
-        self, place: Integers, verdict: Integers, x: Integers
-    ) -> tuple[Flags, dict[int, int]]:
-        """Which candidates are kept that no table keeps, and the x of those from the tail.
-
-        Privacy: let c = exp(-γ(a))·B/n_k. A verdict v, uniform below 2¹⁶, is the beginning of a
-        uniform number that is compared with c: below `sure` ≤ c·2¹⁶ it passes, from `most` ≥ c·2¹⁶
-        on it fails, between them `_flag` tells. What passes is kept with probability
-        exp(γ(a) - γ(x)), by coins of its own (test_gaussian, test_laplace, test_judged).
-        """
-        keep = np.zeros(place.size, bool)
-        near = np.flatnonzero(verdict < self.near[place])
-        keep[near] = self._near(place[near], x[near])
-        between = (verdict >= self.sure[place]) & (verdict < self.most[place])
-        for i in np.flatnonzero(between).tolist():
-            k = int(place[i])
-            ratio = Fraction(self.scale, self.counts[k])
-            if _flag(self._gamma(k << self.shift), ratio, int(verdict[i]), 16):
-                rise = self._gamma(int(x[i])) - self._gamma(k << self.shift)
-                keep[i] = _flag(rise, Fraction(1))
-        far = {}
-        for i in np.flatnonzero(place == len(self.counts)).tolist():
-            run = 0
-            while _below_big(2):
-                run += 1
-            x_far = (len(self.counts) << self.shift) + (run << self.block)
-            x_far += _below_big(1 << self.block)
-            times = Fraction(self.scale << run + 1 + self.block - self.shift)
-            if _flag(self._gamma(x_far), times):
-                keep[i], far[i] = True, x_far
-        return keep, far
-
-    def _near(self, place: Integers, x: Integers) -> Flags:
-        """Flags true with probability exp(-δ), δ = γ(x) - γ(a), for verdicts v < near.
-
-        Privacy: a verdict that passes is uniform below `sure`, so v < near has probability
-        near/sure, and near/sure ≥ δ. The first step of `_unit_flags` passes with probability δ if
-        it takes both v < near and a coin of δ·sure/near; a verdict from near on stops there, and
-        is kept. Strips end before γ(a) reaches 32, where exp(-γ(a)) is below 2⁻⁴⁶, so that
-        δ ≤ 2·√(32/512) ≤ 1. No overflow: δ·bottom·sure ≤ bottom·near < 2¹⁶·bottom, and
-        γ(x)·bottom < 2⁶·bottom; where these may not fit, Python's integers do (test_places,
-        test_gaussian, test_laplace).
-        """
-        if max(self.top, self.bottom) << 16 >= WIDE:
-            x = x.astype(object)
-        whole: Any = object if x.dtype == object else np.int64
-        start = place.astype(whole) << self.shift
-        rise = (x**self.power - start**self.power) * self.top
-        sure, near = self.sure[place].astype(whole), self.near[place].astype(whole)
-        first: Flags = uniform_below(near * self.bottom, x.size) < rise * sure
-        flags = ~first
-        flags[first] = _unit_flags(((rise[first], self.bottom),), int(first.sum()), 1)
-        return flags
-
-    def _gamma(self, x: int) -> Fraction:
-        return Fraction(x**self.power * self.top, self.bottom)
-
-
-def _bits(count: int, size: int) -> Integers:
-    """Independent uniform integers below 2^count."""
-    if count > 62:
-        return np.array([_below_big(1 << count) for _ in range(size)], object)
-    kind = np.dtype(f"u{2 if count <= 16 else 4 if count <= 32 else 8}")
-    words = np.frombuffer(_entropy(size * kind.itemsize), kind)
-    return (words >> 8 * kind.itemsize - count).astype(np.int64)
+    y = _laplace(t, 1, size)
+    largest = max(int(np.abs(y).max(initial=0)) * q, p, 2 * q * t)
+    trials = (largest // p + 1) * (largest // (2 * q * t) + 1)
+    wide = max(largest, trials) >= WIDE
+    a = np.abs(np.abs(y.astype(object) if wide else y) * q - p)
+    return y[exp_flags(((a, 2 * q * t), (a, p)))]
 
 
 def _filled(size: int, batch: Callable[[int], Integers]) -> Integers:
@@ -321,15 +175,12 @@ def _filled(size: int, batch: Callable[[int], Integers]) -> Integers:
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
         raise RefusedError(f"draw takes how many, a whole number from 0, got {size!r}")
     out: Integers = np.empty(size, np.int64)
-    done = empty = 0
+    done = 0
     while done < size:
-        left = size - done
-        part = batch(min(left + left // 8 + 16, BATCH))[:left]
+        part = batch(min(2 * (size - done) + 16, BATCH))[: size - done]
         out = out.astype(object, copy=False) if part.dtype == object else out
         out[done : done + part.size] = part
-        done, empty = done + part.size, 0 if part.size else empty + 1
-        if empty > MOST_EMPTY:
-            raise RefusedError("the system's entropy repeats itself; no noise can be drawn from it")
+        done += part.size
     return out
 
 
@@ -353,7 +204,7 @@ class DiscreteLaplace:
     The scale is rounded up, never down, by less than 2⁻²⁴ of itself, and only if a term of it
     reaches 2⁴⁵; the field holds what is drawn.
 
-    Privacy: added to integer queries of L1 sensitivity Δ, Δ/scale-DP; drawn by `_Strips`
+    Privacy: added to integer queries of L1 sensitivity Δ, Δ/scale-DP; drawn by `_laplace`
     (tests/kernel/test_noise.py::test_laplace).
 
     >>> round(DiscreteLaplace(Fraction(1)).exact_variance, 4)
@@ -367,8 +218,8 @@ class DiscreteLaplace:
 
     def draw(self, size: int) -> Integers:
         """Independent draws: int64; Python integers (dtype object) if a batch passes 2⁶²."""
-        t, s = self.scale.as_integer_ratio()
-        return _filled(size, _Strips.of(1, s, t).draw)
+        t, s = self.scale.numerator, self.scale.denominator
+        return _filled(size, lambda most: _laplace(t, s, most))
 
     @property
     def exact_variance(self) -> float:
@@ -384,7 +235,7 @@ class DiscreteGaussian:
     reaches 2⁴⁵; the field holds what is drawn.
 
     Privacy: added to integer queries of L2 sensitivity Δ, Δ²/(2·variance)-zCDP (Theorem 4 of the
-    paper for one query; the divergences of independent noises add); drawn by `_Strips`
+    paper for one query; the divergences of independent noises add); drawn by `_gaussian`
     (tests/kernel/test_noise.py::test_gaussian).
 
     >>> round(DiscreteGaussian(Fraction(1, 4)).exact_variance, 4)
@@ -398,8 +249,12 @@ class DiscreteGaussian:
 
     def draw(self, size: int) -> Integers:
         """Independent draws: int64; Python integers (dtype object) if a batch passes 2⁶²."""
-        p, q = self.variance.as_integer_ratio()
-        return _filled(size, _Strips.of(2, q, 2 * p).draw)
+        # Any t is exact; t near sigma is fast, and its six leading bits keep p and q small.
+        sigma = (math.isqrt(math.floor(4 * self.variance)) + 1) // 2
+        unit = 2 ** max(0, sigma.bit_length() - 6)
+        t = max(1, sigma // unit * unit)
+        p, q = (self.variance / t).as_integer_ratio()
+        return _filled(size, lambda most: _gaussian(t, p, q, most))
 
     @property
     def exact_variance(self) -> float:
