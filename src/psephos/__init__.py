@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from psephos.infer.statistics import StatisticAnswers, Statistics, StatisticValues
     from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
     from psephos.kernel.ledger import Ledger
+    from psephos.kernel.ledger_history import Anchor, Entry
     from psephos.kernel.measurement import Measurement
     from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
     from psephos.kernel.parts.handle import ProtectedParts
@@ -70,7 +71,6 @@ if TYPE_CHECKING:
     from psephos.kernel.scores.whole_partitions import WholePartitions
     from psephos.kernel.scores.worst_approximated import WorstApproximated
     from psephos.kernel.source import Conjunct
-    from psephos.kernel.storage import Anchor, Entry
     from psephos.kernel.unit import Cap, Unit, add_remove_row, person, substitute_row
     from psephos.owner.report import CheckReport, Mismatch
     from psephos.protect import check, protect, simulate
@@ -376,7 +376,7 @@ _NAMES_OF = {
     "psephos.kernel.scores.whole_partitions": "WholePartitions",
     "psephos.kernel.scores.worst_approximated": "WorstApproximated",
     "psephos.kernel.source": "Conjunct",
-    "psephos.kernel.storage": "Anchor Entry",
+    "psephos.kernel.ledger_history": "Anchor Entry",
     "psephos.kernel.unit": "Cap Unit add_remove_row person substitute_row",
     "psephos.owner.report": "CheckReport Mismatch",
     "psephos.protect": "check protect simulate",

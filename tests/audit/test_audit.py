@@ -19,7 +19,7 @@ from psephos.audit import runs as draws
 from psephos.audit.audit import CAVEAT, AttackResult, AuditReport, audit
 from psephos.audit.runs import SPENDS, check_choices, check_draws, check_partitions
 from psephos.errors import BudgetError
-from psephos.kernel import ledger, measurement, noise, storage, vault
+from psephos.kernel import ledger, ledger_history, measurement, noise, vault
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import Node, rise
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
@@ -112,7 +112,7 @@ def forget_distance(monkeypatch):
 
 
 def change_rise(monkeypatch, changed):
-    for module in (ledger, storage):
+    for module in (ledger, ledger_history):
         monkeypatch.setattr(module, "rise", changed)
 
 

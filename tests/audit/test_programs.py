@@ -114,7 +114,7 @@ def one_snapshot_name(monkeypatch):
 def rows_taken_again(monkeypatch):
     """A handle reads its source for every request."""
     monkeypatch.setattr(Snapshot, "table", lambda self: self._source.take(self._domain, *self._how))
-    monkeypatch.setattr(Vault, "_latest", lambda self, place, counts: [c.ravel() for c in counts()])
+    monkeypatch.setattr(Vault, "latest", lambda self, place, counts: [c.ravel() for c in counts()])
 
 
 def free_unanswered_keys(monkeypatch):

@@ -14,8 +14,9 @@ from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.engines import BitMatrix, as_engine, as_source, bit_matrix
 from psephos.errors import BudgetError, DomainError, PsephosError, ShapeError, SourceError
+from psephos.kernel.grouped_tables import group_sizes
 from psephos.kernel.simulate import counted
-from psephos.kernel.source import CellCounts, Conjunct, group_sizes
+from psephos.kernel.source import CellCounts, Conjunct
 from psephos.kernel.unit import Cap
 from psephos.owner.check import check
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from psephos.errors import BudgetError
 from psephos.kernel import budget as b
+from psephos.kernel import conversion
 from psephos.variances import NoiseKind
 
 AMOUNTS = st.fractions(min_value=Fraction(1, 10**6), max_value=10**6)
@@ -70,7 +71,7 @@ def test_a_tenth_is_a_tenth():
         (lambda: b.epsilon("1") - b.epsilon("2"), "never negative"),
         (lambda: b.epsilon_delta("1", "1"), "below 1"),
         (lambda: b.epsilon_delta("1e-12", "1e-12"), "less rho than the grid"),
-        (lambda: b.epsilon_bound(Fraction(1), Fraction(0)), "between 0 and 1"),
+        (lambda: conversion.epsilon_bound(Fraction(1), Fraction(0)), "between 0 and 1"),
     ],
 )
 def test_what_has_no_meaning_is_refused(make, words):
@@ -85,8 +86,8 @@ def test_converted_rho_is_certified_and_nearly_the_largest(eps, delta):
     rho = b.epsilon_delta(eps, delta).amount
     target, within = Fraction(eps), Fraction(delta)
     assert rho.denominator <= 2**40
-    assert b.delta_bound(rho, target) <= within
-    assert b.delta_bound(rho * Fraction(1001, 1000), target) > within
+    assert conversion.delta_bound(rho, target) <= within
+    assert conversion.delta_bound(rho * Fraction(1001, 1000), target) > within
     # Never worse than the classical rho + 2 sqrt(rho ln 1/δ).
     log = math.log(1 / float(within))
     assert float(rho) >= (math.sqrt(log + float(target)) - math.sqrt(log)) ** 2 * (1 - 1e-9)
@@ -95,13 +96,13 @@ def test_converted_rho_is_certified_and_nearly_the_largest(eps, delta):
 @given(rho=st.fractions(Fraction(1, 1000), 5), delta=st.sampled_from(["1e-3", "1e-6", "1e-10"]))
 def test_read_outs_round_up(rho, delta):
     within = Fraction(delta)
-    eps = b.epsilon_bound(rho, within)
-    assert b.delta_bound(rho, eps) <= within
+    eps = conversion.epsilon_bound(rho, within)
+    assert conversion.delta_bound(rho, eps) <= within
     assert eps <= Fraction(math.ceil((float(rho) + 2 * math.sqrt(float(rho) * 30)) * 2**20) + 1)
 
 
 def test_rho_is_read_at_a_delta():
-    assert b.rho("1/2").at_delta("1e-6").amount == b.epsilon_bound(
+    assert b.rho("1/2").at_delta("1e-6").amount == conversion.epsilon_bound(
         Fraction(1, 2), Fraction(1, 10**6)
     )
     assert b.epsilon("1").at_delta("1e-6") == b.epsilon("1")
@@ -117,14 +118,14 @@ def test_the_true_delta_of_the_gaussian_stays_below_the_bound():
         mu = math.sqrt(2 * rho)
         for eps in (0.1, 0.5, 1.0, 3.0):
             exact = phi(mu / 2 - eps / mu) - math.exp(eps) * phi(-mu / 2 - eps / mu)
-            assert float(b.delta_bound(Fraction(rho), Fraction(eps))) >= exact
+            assert float(conversion.delta_bound(Fraction(rho), Fraction(eps))) >= exact
 
 
 def test_a_bound_on_delta_is_never_nothing():
     """An upper bound of 0 would claim pure differential privacy, which no rho implies."""
     for amount, eps in ((Fraction(1, 10**6), 10**4), (Fraction(1, 10**250), 10**250)):
-        assert 0 < b.delta_bound(amount, Fraction(eps)) < Fraction(1, 10**4000)
-    assert b.delta_bound(Fraction(0), Fraction(1)) == 0
+        assert 0 < conversion.delta_bound(amount, Fraction(eps)) < Fraction(1, 10**4000)
+    assert conversion.delta_bound(Fraction(0), Fraction(1)) == 0
 
 
 def test_what_a_ledger_books():

@@ -15,7 +15,8 @@ from psephos.errors import LedgerError
 from psephos.kernel import storage
 from psephos.kernel.budget import epsilon
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.storage import Anchor, Record
+from psephos.kernel.ledger_history import Anchor
+from psephos.kernel.storage import Record
 from tests.kernel.ledgers import ask, charge, edit, forge, make
 
 

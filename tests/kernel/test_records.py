@@ -10,7 +10,7 @@ from psephos import matrix as mx
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, RefusedError, ShapeError
 from psephos.kernel import budget as b
-from psephos.kernel import gate
+from psephos.kernel import conversion, gate
 from psephos.kernel.measurement import pack, unpack
 from psephos.kernel.query import Block, Query
 from psephos.kernel.scores.worst_approximated import WorstApproximated
@@ -87,8 +87,8 @@ def test_fields_of_strange_kinds_are_refused():
 
 
 def test_certified_conversions_at_the_edges():
-    assert b.delta_bound(Fraction(0), Fraction(1)) == 0
-    assert b.delta_bound(Fraction(10**6), Fraction(1, 10**6)) == 1
+    assert conversion.delta_bound(Fraction(0), Fraction(1)) == 0
+    assert conversion.delta_bound(Fraction(10**6), Fraction(1, 10**6)) == 1
     with pytest.raises(BudgetError):
         simulation(None, None, unit="row", budget=b.epsilon("1"), seed=0)
 

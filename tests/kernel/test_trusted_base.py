@@ -101,11 +101,14 @@ OPTIONS = {
         *("kernel/scores/dual_query.py", "kernel/scores/conjunction_requests.py"),
         *("engines/bit_matrix.py", "domain/bits.py", "domain/conjunctions.py"),
     ],
+    "group_by and persons": ["kernel/grouped_tables.py"],
+    "epsilon at a delta": ["kernel/conversion.py"],
+    "ledgers read and checked by others": ["kernel/ledger_history.py", "kernel/ledger_copy.py"],
     "answers of records": ["kernel/replay.py", "kernel/recorded_ledger.py"],
 }
 NO_REAL_DATA = ["kernel/simulate.py", "kernel/play_money.py"]
-CEILINGS = {"the core of `kernel/`": 1797, "its boundary": 310}
-MOST_OF_A_PLAIN_RELEASE = 5835
+CEILINGS = {"the core of `kernel/`": 1493, "its boundary": 310}
+MOST_OF_A_PLAIN_RELEASE = 5531
 
 
 def files_of(patterns):

@@ -17,7 +17,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from psephos.kernel.budget import Budget
     from psephos.kernel.ledger import Ledger
-    from psephos.kernel.storage import Entry
+    from psephos.kernel.ledger_history import Entry
     from psephos.release.ask import Price
     from psephos.release.bundle import Bundle
     from psephos.release.forecast import Forecast, TableError

@@ -1,23 +1,20 @@
 """Privacy budgets: exact rationals in one of two currencies.
 
 *epsilon* is pure differential privacy, *rho* zero-concentrated differential privacy (zCDP). Floats
-are refused: 0.1 is not a tenth. Conversions between currencies are certified: computed in
-decimal arithmetic of 60 digits with correctly rounded exp and ln, and widened by far more than the
-arithmetic can be off.
+are refused: 0.1 is not a tenth. `conversion` leads from rho to epsilon at a delta.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from functools import total_ordering
 from typing import Any, Literal
 
 from psephos.errors import BudgetError
+from psephos.kernel import conversion
 
 Currency = Literal["epsilon", "rho"]
 Mechanism = Literal["noise", "exponential", "noisy minimum"]
@@ -27,11 +24,7 @@ RHO_OF_EPSILON: dict[Mechanism, Fraction] = {
     "noisy minimum": Fraction(1, 2),
 }
 """What a mechanism that is ε-DP costs in zCDP, as a multiple of ε²."""
-RHO_GRID = Fraction(1, 2**40)
 LARGEST_TERM = 10**300  # numerator or denominator of an amount that is charged
-_EXACT = Context(prec=60)
-_SLACK = Decimal("1e-40")
-_SMALLEST_LOG = Decimal(-10_000)  # a delta of 10^-4343; decimals end far below it
 _N = "[0-9]{1,300}"
 _WRITTEN = re.compile(rf"[+-]?({_N}/{_N}|({_N}([.][0-9]{{0,300}})?|[.]{_N})(e[+-]?[0-9]{{1,3}})?)")
 
@@ -85,7 +78,7 @@ class Budget:
         """
         if self.currency == "epsilon":
             return self
-        return Budget("epsilon", epsilon_bound(self.amount, exact(delta, "delta")))
+        return Budget("epsilon", conversion.epsilon_bound(self.amount, exact(delta, "delta")))
 
     def booked(self, currency: Currency, mechanism: Mechanism = "noise", draws: int = 1) -> Budget:
         """What a ledger of a currency books for a mechanism that spends this, evenly on its draws.
@@ -129,68 +122,7 @@ def epsilon_delta(eps: Any, delta: Any) -> Budget:
     >>> epsilon_delta("1", "1e-6")
     rho 13389833763/549755813888 (~0.024356)
     """
-    target, within = exact(eps, "epsilon"), exact(delta, "delta")
-    if within >= 1:
-        raise BudgetError(f"delta is a probability below 1, got {within}")
-    beyond = _least(lambda k: delta_bound(k * RHO_GRID, target) > within)
-    if beyond == 1:
-        raise BudgetError(f"(epsilon {target}, delta {within}) is less rho than the grid of 2^-40")
-    return Budget("rho", (beyond - 1) * RHO_GRID)
-
-
-def delta_bound(rho_amount: Fraction, eps: Fraction) -> Fraction:
-    """An upper bound on the delta at which rho-zCDP implies (eps, delta).
-
-    Every α > 1 gives one (Canonne, Kamath, Steinke 2020, Proposition 12):
-
-        δ ≤ exp((α - 1)(αρ - ε)) / (α - 1) · (1 - 1/α)^α
-    """
-    if rho_amount <= 0:
-        return Fraction(0)
-    # Any α is valid, so it may be found in floating point; the bound is then exact in α.
-    alpha = _order(float(rho_amount), float(eps))
-    a, ctx = _decimal(alpha), _EXACT
-    exponent = _decimal((alpha - 1) * (alpha * rho_amount - eps))
-    log_delta = ctx.subtract(exponent, ctx.ln(_decimal(alpha - 1)))
-    log_delta = ctx.add(log_delta, ctx.multiply(a, ctx.ln(_decimal(1 - 1 / alpha))))
-    log_delta = ctx.add(log_delta, ctx.multiply(_SLACK, ctx.add(a, abs(log_delta))))
-    if log_delta >= 0:
-        return Fraction(1)
-    return Fraction(ctx.exp(max(log_delta, _SMALLEST_LOG))) * (1 + Fraction(_SLACK))
-
-
-def epsilon_bound(rho_amount: Fraction, delta: Fraction) -> Fraction:
-    """The least epsilon on a grid of 2⁻²⁰ (rounded up) that rho-zCDP certifiably implies."""
-    if not 0 < delta < 1:
-        raise BudgetError(f"delta is a probability between 0 and 1, got {delta}")
-    step = Fraction(1, 2**20)
-    return step * _least(lambda k: delta_bound(rho_amount, k * step) <= delta)
-
-
-def _least(holds: Callable[[int], bool]) -> int:
-    """A k from 0 with holds(k) and, but for k = 0, not holds(k - 1)."""
-    low, high = -1, 1
-    while not holds(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
-
-
-def _order(r: float, e: float) -> Fraction:
-    """An α near the best: first by doubling, then finer around the winner."""
-
-    def log_delta(a: float) -> float:
-        return (a - 1) * (a * r - e) - math.log(a - 1) + a * math.log1p(-1 / a)
-
-    near = min((1 + 2.0**k for k in range(-20, 41)), key=log_delta) - 1
-    best = min((1 + near * 2 ** (k / 64) for k in range(-64, 65)), key=log_delta)
-    return max(Fraction(best).limit_denominator(10**6), 1 + Fraction(1, 10**6))
-
-
-def _decimal(x: Fraction) -> Decimal:
-    return _EXACT.divide(Decimal(x.numerator), Decimal(x.denominator))
+    return Budget("rho", conversion.rho_bound(exact(eps, "epsilon"), exact(delta, "delta")))
 
 
 def exact(amount: Any, what: str) -> Fraction:

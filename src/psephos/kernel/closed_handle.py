@@ -6,7 +6,7 @@ import copy
 from typing import Any, NoReturn
 
 from psephos.domain.domain import Domain
-from psephos.errors import RefusedError
+from psephos.errors import RefusedError, TooLargeError
 from psephos.kernel.lineage import Node
 from psephos.kernel.source import Cells
 from psephos.kernel.unit import Unit
@@ -46,3 +46,18 @@ class ClosedHandle:
     __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = __getstate__ = __replace__ = _closed
     __float__ = __int__ = __index__ = __lt__ = __gt__ = __le__ = __ge__ = _closed
     __array_ufunc__ = None
+
+
+def attribute_names(names: tuple[Any, ...]) -> tuple[str, ...]:
+    """Names of attributes, to the letter."""
+    if not all(type(name) is str for name in names):
+        raise RefusedError(f"attributes are named by text, got {[type(n).__name__ for n in names]}")
+    return names
+
+
+def check_cells(needed: int) -> None:
+    """Refuse what would hold too many numbers at once; sizes are public."""
+    if needed > CELLS_LIMIT:
+        remedy = "ask about fewer attributes in each block (marginals), or keep fewer columns"
+        text = f"this needs {needed:,} numbers at once, over the limit of {CELLS_LIMIT:,}; {remedy}"
+        raise TooLargeError(text, needed, CELLS_LIMIT)

@@ -49,8 +49,15 @@ from typing import NamedTuple, NoReturn
 from psephos.errors import BudgetError, BudgetExceededError, LedgerError, RefusedError, a_path
 from psephos.kernel import gate, storage
 from psephos.kernel.budget import Budget, exact
+from psephos.kernel.ledger_history import (
+    Anchor,
+    Entry,
+    check_chain,
+    check_totals,
+    entries_of,
+)
 from psephos.kernel.lineage import Branch, rise
-from psephos.kernel.storage import Anchor, Data, Entry, Record, entries_of, now
+from psephos.kernel.storage import Data, Record, now
 from psephos.kernel.unit import Unit
 
 Place = str | os.PathLike[str]
@@ -184,8 +191,8 @@ class Ledger:
         """
         with self._operation() as db:
             held = storage.fetch(db)
-            storage.check_chain(held)
-            storage.check_totals(db, held)
+            check_chain(held)
+            check_totals(held, storage.all_totals(db))
             entries = entries_of(held, self.budget.currency)
             spent = Budget(self.budget.currency, held[-1].spent)
             if spent > self.budget:
@@ -211,12 +218,15 @@ class Ledger:
             storage.upgrade(db)
             before, last = storage.fetch(db, "key = ?", key), storage.last(db)
             values = storage.kept(db, key)
-            entry = entries_of(before, self.budget.currency)[0] if before else None
-            if entry is not None and entry.fingerprint != charge.fingerprint:
-                other = f"another request, record {entry.number} (charge), {entry.label!r:.60}"
-                return LedgerError(f"key {key!r} belongs to {other}; ask with a new key")
-            if entry is not None and values is not None:
-                return Request(self, key, entry.snapshot, True, values)
+            if before:
+                with before[0].read() as first, before[-1].read() as latest:
+                    paid, label = first["fingerprint"], first["label"]
+                    rows = latest.get("snapshot", "")
+                if paid != charge.fingerprint:
+                    other = f"another request, {before[0]}, {label!r:.60}"
+                    return LedgerError(f"key {key!r} belongs to {other}; ask with a new key")
+                if values is not None:
+                    return Request(self, key, rows, True, values)
             amount = price.amount - _price_paid(before, charge)
             if amount <= 0:
                 return Request(self, key, charge.snapshot, True, None)
@@ -235,7 +245,7 @@ class Ledger:
             storage.append(db, Record.after(last, "charge", key, body | {"time": now()}))
             storage.set_totals(db, charge.snapshot, changed)
             CHARGED.append((self.dataset_id, booked))
-            return Request(self, key, charge.snapshot, entry is not None, None)
+            return Request(self, key, charge.snapshot, bool(before), None)
 
     @contextmanager
     def _operation(self, begin: str = "BEGIN") -> Iterator[sqlite3.Connection]:

@@ -32,7 +32,7 @@ Part = tuple[Integers, int | Integers]  # numerators, and their denominators or 
 BATCH = 2**17  # candidates at a time: in cache, yet many to a call
 SMALL = 2**45  # a rational of terms below this is drawn as it is
 WIDE = 2**62  # below this, the sum of two stays in int64
-MOST_STEPS = 256  # a coin takes more once in 256! times, unless entropy repeats itself
+MOST_COIN_STEPS = 256  # a coin takes more once in 256! times, unless entropy repeats itself
 
 
 def _entropy(size: int) -> bytes:
@@ -99,7 +99,7 @@ def _unit_flags(parts: tuple[Part, ...], size: int) -> Flags:
     """
     flags, live, k = np.ones(size, bool), np.arange(size), 1
     while live.size:
-        if k > MOST_STEPS:
+        if k > MOST_COIN_STEPS:
             raise RefusedError("the system's entropy repeats itself; no noise can be drawn from it")
         if k > 1:
             live = live[uniform_below(k, live.size) == 0]

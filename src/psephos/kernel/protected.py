@@ -12,19 +12,17 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 from operator import add
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.domain.predicate import Predicate
-from psephos.errors import MOST_IS_MISSING, BudgetError, RefusedError, ShapeError, TooLargeError
-from psephos.kernel import gate, sensitivity
+from psephos.errors import RefusedError, ShapeError
+from psephos.kernel import gate, grouped_tables, sensitivity
 from psephos.kernel.budget import Budget
-from psephos.kernel.closed_handle import CELLS_LIMIT, ClosedHandle
+from psephos.kernel.closed_handle import ClosedHandle, attribute_names, check_cells
 from psephos.kernel.lineage import Node
 from psephos.kernel.measurement import Measurement, noise_for, request_fingerprint
 from psephos.kernel.noise import Noise
@@ -37,8 +35,9 @@ from psephos.kernel.scores import (
     Score,
     UndercountedQueries,
     conjunction_requests,
+    search_requests,
 )
-from psephos.kernel.source import CellCounts, Cells, Conjunct, Names, group_sizes
+from psephos.kernel.source import Cells, Conjunct, Names
 from psephos.kernel.vault import Vault
 from psephos.matrix import Identity, Kron, Matrix, Partition, Sparse, is_total, total
 from psephos.matrix.combine import compose
@@ -66,7 +65,7 @@ class ProtectedTable(ClosedHandle):
 
     def keep(self, *names: str) -> ProtectedTable:
         """Some of the columns. Privacy: rows stay rows, so stability is 1."""
-        names = _texts(names)
+        names = attribute_names(names)
         node = self._node.step(f"keep {names}")
         return ProtectedTable(self._domain.project(names), self._vault, node, self._keep)
 
@@ -76,9 +75,9 @@ class ProtectedTable(ClosedHandle):
         Privacy: a row lies in exactly one part, so spending s on every part costs s
         (tests/kernel/test_lineage.py::test_parts_of_a_split_cost_their_maximum).
         """
-        (name,) = _texts((name,))
+        (name,) = attribute_names((name,))
         attribute = self._domain[name]
-        _check_cells(attribute.size**2)  # a mask for each part
+        check_cells(attribute.size**2)  # a mask for each part
         rest = [other for other in self._domain.names if other != name] or [name]
         domain = self._domain.project(rest)
         branch = self._node.split(f"split {name}")
@@ -98,22 +97,7 @@ class ProtectedTable(ClosedHandle):
         Privacy: one row more or less changes the count of one group: one row of the result leaves
         and another comes, so stability is 2 (tests/kernel/test_protected.py::test_group_by).
         """
-        if type(most) is not int or most < 1:
-            raise RefusedError(MOST_IS_MISSING)
-        *names, count = _texts((*names, count))  # type: ignore[assignment]
-        names = tuple(names)
-        if count in names:
-            raise RefusedError(f"{count!r} is grouped by; give the new attribute another name")
-        grouped = self._domain.project(names)
-        _check_cells(grouped.size * (most + 1))
-        vault, keep = self._vault, self._keep
-        domain = Domain((*names, count), (*grouped.attributes, Attribute.integers(0, most)))
-        node = self._node.step(f"group by {names} up to {most} as {count!r}", 2)
-
-        def groups() -> CellCounts:
-            return CellCounts(domain, group_sizes(vault.tables([names], keep)[0], most))
-
-        return ProtectedTable(domain, vault.over(domain, groups), node)
+        return ProtectedTable(*grouped_tables.table_of_groups(self, names, most, count))
 
     def persons(self, *names: str, **levels: str) -> ProtectedTable:
         """One row for each person and each combination of these attributes that their rows have.
@@ -127,30 +111,7 @@ class ProtectedTable(ClosedHandle):
         That counts all cells that a person is in, so no split may lie above
         (tests/kernel/test_persons.py).
         """
-        names, words = _texts(names), {_texts((each,))[0]: level for each, level in levels.items()}
-        rows, keep, unit = self._vault, self._keep, self._vault.unit
-        if unit.person is None or "persons" not in rows.row_abilities or not self._node.rowwise:
-            raise RefusedError(
-                "persons are counted in the rows of a source that names them, with a ledger whose "
-                "unit is person(column, max_rows=k), and before split, group_by and persons"
-            )
-        axes, attributes = [], []
-        for name in (*names, *words):
-            attribute = self._domain[name]
-            level = attribute.level(*_texts((words[name],))) if name in words else None
-            attributes.append(attribute if level is None else Attribute(level.labels))
-            groups = np.arange(attribute.size) if level is None else level.groups.astype(np.int64)
-            axes.append((name, groups, attributes[-1].size))
-        grouped = [name for name, *_ in axes] or ["person"]
-        domain = Domain(tuple(grouped), tuple(attributes) or (Attribute(("everyone",)),))
-        _check_cells(domain.size)
-        node = self._node.step(f"persons by {gate.fingerprint(domain, *axes)}")
-
-        def persons() -> CellCounts:
-            return CellCounts(domain, rows.table().persons(axes, keep))
-
-        vault = rows.over(domain, persons, unit.on_persons(domain.size))
-        return ProtectedTable(domain, vault, node)
+        return ProtectedTable(*grouped_tables.table_of_persons(self, names, levels))
 
     def parts(self, *by: str) -> ProtectedParts:
         """The table in declared parts, from large to small: `parts("state", "county")`.
@@ -158,7 +119,7 @@ class ProtectedTable(ClosedHandle):
         Every part of a level is asked the same, and no vector of all cells is held. Privacy:
         a row lies in one part of each level; see `psephos.kernel.parts`.
         """
-        by = _texts(by)
+        by = attribute_names(by)
         if "row_cells" not in self._vault.row_abilities:
             raise RefusedError("parts are counted in the rows of a source; ask before group_by")
         node = self._node.step(f"parts {by}")
@@ -306,7 +267,7 @@ class ProtectedVector(ClosedHandle):
         how far a row moves it; its mechanism says what the choice costs
         (tests/kernel/test_choose.py, tests/contracts/test_scores.py).
         """
-        return int(self._found(score, SCORES, "choose", spend, key)[0])
+        return int(search_requests.draw(self, score, SCORES, "choose", spend, key)[0])
 
     def partition(
         self, search: PrivateSearch, *, spend: Budget, key: str | None = None
@@ -324,7 +285,7 @@ class ProtectedVector(ClosedHandle):
         >>> vector.partition(ps.WholePartitions(lengths="all"), spend=ps.epsilon("2")).groups
         array([0, 0, 0, 1, 1, 1, 1])
         """
-        lengths = self._found(search, PARTITIONS, "partition", spend, key)
+        lengths = search_requests.draw(self, search, PARTITIONS, "partition", spend, key)
         return Partition(np.repeat(np.arange(lengths.size), lengths))
 
     def draw_queries(
@@ -342,26 +303,6 @@ class ProtectedVector(ClosedHandle):
             )
         return conjunction_requests.draw_queries(self, game, spend, key)
 
-    def _found(self, search: Any, known: Any, label: str, spend: Budget, key: str | None) -> Array:
-        if not any(type(search) is kind for kind in known):  # == is for its metaclass to answer
-            names = ", ".join(kind.__name__ for kind in known)
-            raise RefusedError(f"no rule to {label} by {type(search).__name__}; have {names}")
-        spend, price = self._vault.priced(spend, type(search).mechanism)
-        if spend.currency != "epsilon":
-            raise BudgetError(f"private searches are paid in epsilon, got {spend}")
-        # By its type: an instance may hold something else under that name.
-        admitted: PrivateSearch = type(search).admitted(search, self.size)
-        tables = admitted.tables(self.size)
-        self._check(Query.of([(table, 1) for table in tables]))
-        each = self._vault.unit.per_distance(spend, self._node.stability)
-
-        def draw() -> Array:
-            return admitted.draw(self._answers(tables), each, self._vault.draws)
-
-        mark = gate.fingerprint(label, self._node.path, *admitted.parts, spend)
-        _, result = self._vault.request(self._node, mark, price, key, label, draw)
-        return result
-
     def _admitted(self, matrix: Matrix) -> Matrix:
         admitted: Matrix = gate.admit(matrix, "matrix")
         self._check(Query.of(admitted))
@@ -377,7 +318,7 @@ class ProtectedVector(ClosedHandle):
             raise RefusedError("a block looks at over 64 attributes at once; ask about fewer")
         sizes = {name: self._domain[name].size for names in looked_at for name in names}
         cells = [math.prod([sizes[name] for name in names]) for names in looked_at]
-        _check_cells(max(rows, *cells))
+        check_cells(max(rows, *cells))
 
     def _looked_at(self, matrix: Matrix) -> tuple[Names, tuple[Matrix, ...]]:
         """The attributes whose counts decide the answers, and the factors over their cells.
@@ -439,13 +380,6 @@ class ProtectedVector(ClosedHandle):
         return f"ProtectedVector({cells} cells of {self._domain}; {self._vault.state()})"
 
 
-def _texts(names: tuple[Any, ...]) -> tuple[str, ...]:
-    """Names of attributes, to the letter."""
-    if not all(type(name) is str for name in names):
-        raise RefusedError(f"attributes are named by text, got {[type(n).__name__ for n in names]}")
-    return names
-
-
 def _joined(parts: list[Array]) -> Array:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -455,10 +389,3 @@ def _portions(sizes: list[int]) -> list[slice]:
     ends = np.searchsorted(np.cumsum(sizes), np.arange(PORTION, sum(sizes), PORTION), "right")
     edges = sorted({0, *ends.tolist(), len(sizes)})
     return [slice(start, end) for start, end in pairwise(edges)]
-
-
-def _check_cells(needed: int) -> None:
-    if needed > CELLS_LIMIT:
-        remedy = "ask about fewer attributes in each block (marginals), or keep fewer columns"
-        text = f"this needs {needed:,} numbers at once, over the limit of {CELLS_LIMIT:,}; {remedy}"
-        raise TooLargeError(text, needed, CELLS_LIMIT)

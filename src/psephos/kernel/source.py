@@ -145,14 +145,6 @@ def merged_names(domain: Domain) -> list[Names]:
     return [tuple(part for part, _ in each.parts) or (name,) for name, each in pairs]
 
 
-def group_sizes(sizes: Array, most: int) -> Array:
-    """The table that group_by makes: one row for each group, with its size cut at `most`."""
-    cut = np.minimum(sizes, most)
-    table = np.zeros((cut.size, most + 1), dtype=np.int64)
-    table[np.arange(cut.size), cut] = 1
-    return table
-
-
 def summed(cells: Array, domain: Domain, attributes: tuple[str, ...], keep: Cells) -> Array:
     """Counts over some attributes, of the cells that all of `keep` allow."""
     for conjunct in keep:

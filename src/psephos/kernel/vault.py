@@ -11,7 +11,6 @@ from functools import cache
 from threading import RLock
 from typing import Any
 
-from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.errors import (
     BudgetError,
@@ -72,20 +71,10 @@ class Vault:
 
     def tables(self, tables: Sequence[Names], keep: Cells) -> list[Array]:
         """Counts over sets of attributes, made together; asked for only after a charge."""
-        place = tuple(tables), _masks(keep)
-        return self._latest(place, lambda: self.table().counts(tables, keep))
+        place = tuple(tables), masks_of(keep)
+        return self.latest(place, lambda: self.table().counts(tables, keep))
 
-    def conjunctions(self, names: Names, queries: Conjunctions, name: str, keep: Cells) -> Array:
-        """In how many rows each conjunction holds; counted once, for all rounds of a game.
-
-        Conjunctions number the named attributes, which may be some of the table's, in any order.
-        """
-        axes = [self.domain.axis(each) for each in names]
-        here = queries if names == self.domain.names else queries.renumbered(axes)
-        place = names, name, _masks(keep)
-        return self._latest(place, lambda: [self.table().conjunctions(here, keep)])[0]
-
-    def _latest(self, place: Any, counts: Callable[[], list[Array]]) -> list[Array]:
+    def latest(self, place: Any, counts: Callable[[], list[Array]]) -> list[Array]:
         """Counts that were made before, or are made now; what is oldest is forgotten.
 
         Privacy: the rows never change, so counts of them do not grow old.
@@ -159,7 +148,8 @@ class Vault:
         return "Vault(closed)"
 
 
-def _masks(keep: Cells) -> tuple[Any, ...]:
+def masks_of(keep: Cells) -> tuple[Any, ...]:
+    """Names of conditions on rows, by their masks."""
     return tuple((c.names, key_of(c.mask)) for c in keep)
 
 

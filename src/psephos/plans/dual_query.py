@@ -38,7 +38,8 @@ from psephos.domain.conjunctions import Conjunctions
 from psephos.errors import BudgetError, WorkloadError, checked_whole, name_list
 from psephos.infer.estimate import Estimate
 from psephos.infer.records import RecordEstimate
-from psephos.kernel.budget import Budget, delta_bound, exact
+from psephos.kernel.budget import Budget, exact
+from psephos.kernel.conversion import delta_bound
 from psephos.kernel.unit import Unit
 from psephos.plans.best_response import (
     BestResponse,

@@ -25,7 +25,7 @@ from psephos.engines.folders import source_files
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, ReleaseError, SourceError
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.storage import Anchor
+from psephos.kernel.ledger_history import Anchor
 from psephos.owner.check import check
 from psephos.owner.report import CheckReport, Mismatch
 from psephos.owner.stand_in import is_copy

@@ -31,9 +31,9 @@ from psephos.infer.least_squares import edition_of, edition_words
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.ledger import Ledger
+from psephos.kernel.ledger_history import Anchor, Entry
 from psephos.kernel.lineage import root_name
 from psephos.kernel.measurement import Measurement, noise_for, pack, request_fingerprint
-from psephos.kernel.storage import Anchor, Entry
 from psephos.kernel.unit import Unit
 from psephos.release.files import read_integers, read_json, report_damage, write_json
 from psephos.release.formats.digits import MOST_DECIMALS

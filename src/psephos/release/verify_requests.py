@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.storage import Anchor
+from psephos.kernel.ledger_history import Anchor
 from psephos.release.bundle import Bundle
 from psephos.release.planned import PlannedRequest
 from psephos.release.request import Job

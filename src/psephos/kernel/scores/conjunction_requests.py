@@ -26,7 +26,7 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.closed_handle import ClosedHandle
 from psephos.kernel.measurement import noise_law
 from psephos.kernel.scores.dual_query import MOST_DRAWN_FROM, UndercountedQueries, whole_copy
-from psephos.kernel.vault import Vault
+from psephos.kernel.vault import Vault, masks_of
 from psephos.values import Array
 
 _last_games: WeakKeyDictionary[Vault, tuple[Domain, UndercountedQueries, str]] = WeakKeyDictionary()
@@ -46,7 +46,7 @@ def count_values(
     name = gate.fingerprint(queries.attributes, queries.values)
 
     def draw() -> Array:
-        true = vault.conjunctions(vector._domain.names, queries, name, vector._keep)
+        true = _counts(vector, queries, name)
         return sensitivity.exactly(add, true, vault.draws.noise(law, true.size))
 
     mark = gate.fingerprint("count values", node.path, name, spend)
@@ -71,14 +71,24 @@ def draw_queries(
     each = vault.unit.per_moved_row(spend, node.stability, rowwise=node.rowwise)
 
     def draw() -> Array:
-        names = vector._domain.names
-        counts = vault.conjunctions(names, admitted.queries, name, vector._keep)
-        return admitted.draw(counts, each, vault.draws)
+        return admitted.draw(_counts(vector, admitted.queries, name), each, vault.draws)
 
     mark = gate.fingerprint("draw queries", node.path, name, *admitted.parts, spend)
     _, result = vault.request(node, mark, price, key, "draw queries", draw)
     admitted.check_drawn(result)
     return result
+
+
+def _counts(vector: ClosedHandle, queries: Conjunctions, name: str) -> Array:
+    """In how many rows each conjunction holds; counted once, for all rounds of a game.
+
+    Conjunctions number the attributes of the vector, which may be some of the table's.
+    """
+    vault, names, keep = vector._vault, vector._domain.names, vector._keep
+    axes = [vault.domain.axis(each) for each in names]
+    here = queries if names == vault.domain.names else queries.renumbered(axes)
+    place = names, name, masks_of(keep)
+    return vault.latest(place, lambda: [vault.table().conjunctions(here, keep)])[0]
 
 
 def _admitted_game(
