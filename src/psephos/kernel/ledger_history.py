@@ -14,7 +14,7 @@ from typing import Any
 
 from psephos.errors import LedgerError
 from psephos.kernel.budget import Budget, Currency
-from psephos.kernel.lineage import ZERO, Branch, rise
+from psephos.kernel.lineage import Branch, rise
 from psephos.kernel.storage import Record, added
 
 
@@ -89,9 +89,10 @@ def entries_of(records: Sequence[Record], currency: Currency) -> list[Entry]:
                 for amount in ("price", "booked"):
                     body[amount] = Budget(currency, Fraction(body[amount]))
                 entry = Entry(record.number, record.key, record.link, **body)
-                before = entries.get(record.key, replace(entry, booked=Budget(currency, ZERO)))
-                latest = replace(before, price=entry.price, snapshot=entry.snapshot)
-                entries[record.key] = replace(latest, booked=before.booked + entry.booked)
+                if earlier := entries.get(record.key):
+                    latest = replace(earlier, price=entry.price, snapshot=entry.snapshot)
+                    entry = replace(latest, booked=earlier.booked + entry.booked)
+                entries[record.key] = entry
     return list(entries.values())
 
 
