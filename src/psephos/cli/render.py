@@ -79,6 +79,8 @@ def plain_plan(plan: Forecast, simulated: SimulatedError | None = None) -> dict[
         "queries": plan.job.workload.shape[0],
         "rmse": plan.rmse,
         "rmse_spread": plan.rmse_spread,
+        "above_limit": plan.above_limit,
+        "gaussian_rmse": plan.gaussian_rmse,
         "published": _plain_published(plan),
         "made_up": None if simulated is None else asdict(simulated),
         "expensive": plan.expensive.name,
@@ -416,6 +418,8 @@ def _notes(plan: Forecast) -> str:
         f"Intervals cover the privacy noise alone ({plan.widths.method}, {plan.widths.draws:,} "
         "draws).",
     ]
+    if (limit := _limit_words(plan)) is not None:
+        lines.append(limit)
     if _has_statistics(plan):
         lines.append(STATISTICS_NOTE)
     norm = plan.job.file.output.consistency
@@ -437,6 +441,22 @@ def _notes(plan: Forecast) -> str:
             f"one of all numbers has a standard error of {100 * plan.rmse_spread:.2g} % itself."
         )
     return "\n".join(lines)
+
+
+def _limit_words(plan: Forecast) -> str | None:
+    """How much better anybody could do, or what another guarantee would buy."""
+    if plan.above_limit is not None:
+        return (
+            f"The error is at most {max(100 * plan.above_limit, 0.01):.2g} % above the least that "
+            "any Gaussian mechanism can reach (declared zeros left out of account)."
+        )
+    if plan.gaussian_rmse is not None and plan.gaussian_rmse < plan.rmse:
+        return (
+            "Gaussian noise at delta 1e-6 would err by about "
+            f"{rows_text(plan.gaussian_rmse)} where Laplace noise errs by {rows_text(plan.rmse)}; "
+            'for that, write delta = "1e-6" beside epsilon under [budget].'
+        )
+    return None
 
 
 def _has_statistics(plan: Forecast) -> bool:

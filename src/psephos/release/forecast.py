@@ -16,7 +16,7 @@ from psephos.infer.consistency import check_programme
 from psephos.infer.intervals import Widths
 from psephos.infer.least_squares import block_answers
 from psephos.inverse.shifted import takes_steps
-from psephos.kernel.budget import Budget
+from psephos.kernel.budget import Budget, epsilon_delta
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
@@ -65,6 +65,8 @@ GROUPED_BYTES, BYTES_PER_GROUPED_CELL = 2**26, 2**9
 """What groups take in memory at a time, for each cell of the largest and whatever their size."""
 SMOOTH = 1000
 """Noise so many times as wide as at the file's budget has no steps to speak of."""
+OTHER_DELTA = "1e-6"
+"""The delta at which plans show what Gaussian noise would err by."""
 WIDEST = 1e15
 """Noise of up to this standard deviation fits into 64 bits, and into floats without loss."""
 
@@ -141,6 +143,36 @@ class Forecast:
             return 0.0
         workload = self.job.workload
         return self.strategy.error_spread(workload) / self.strategy.expected_error(workload) / 2
+
+    @cached_property
+    def above_limit(self) -> float | None:
+        """How far `rmse` is above the least of any Gaussian mechanism, at most, as a share of it.
+
+        None for Laplace noise, where no such limit is known; with past measurements, or for errors
+        beside sizes, which it leaves out of account; and for tables that are too large for it.
+        Declared zeros are left out of account too.
+        """
+        least = self._least_gaussian(self.budget) if self.budget.currency == "rho" else None
+        return None if least is None else max(0.0, self.rmse / least - 1)
+
+    @cached_property
+    def gaussian_rmse(self) -> float | None:
+        """About what Gaussian noise would err by at the same epsilon and a delta of 10⁻⁶."""
+        if self.budget.currency == "rho" or not self.budget.amount:
+            return None
+        return self._least_gaussian(epsilon_delta(self.budget.amount, OTHER_DELTA))
+
+    def _least_gaussian(self, budget: Budget) -> float | None:
+        """The least weighted error of any Gaussian mechanism, if it is known."""
+        if self.job.past or self.job.file.selection.error == "relative" or not budget.amount:
+            return None
+        workload, reach = self.job.workload, self.job.unit.distance
+        try:
+            limit = select.gaussian_limit(workload)
+        except TooLargeError:
+            return None
+        noise = reach**2 / (2 * float(budget.amount))
+        return math.sqrt(limit * noise / float(_weights(self.job).sum()))
 
     @property
     def expensive(self) -> TableError:

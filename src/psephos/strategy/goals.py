@@ -1,4 +1,4 @@
-"""Accuracy first: the least budget for an error, the smallest largest error, the SVD bound."""
+"""Accuracy first: the least budget for an error, and the smallest largest error."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.random import default_rng
 
-from psephos.errors import BudgetError, TooLargeError, WorkloadError
-from psephos.inverse.axis import DENSE_AXIS
+from psephos.errors import BudgetError, WorkloadError
 from psephos.kernel.budget import Budget
 from psephos.kernel.unit import Unit
-from psephos.matrix import Identity, Matrix, Ones, is_total
+from psephos.matrix import Identity, is_total
 from psephos.strategy.build import marginals_strategy, residual_strategy
 from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.gram_terms import GramTerms, is_identity
@@ -197,35 +196,6 @@ def _checked_targets(workload: Workload, targets: Any) -> Array:
     return goals
 
 
-def svd_bound(workload: Workload) -> float:
-    """(Σ singular values of W)²/N, which no strategy's error is below (Li and Miklau 2013).
-
-    For every strategy A with columns of L2 norm at most one, ‖WA⁺‖²_F is at least that. Columns of
-    L1 norm one have L2 norm at most one, so it holds for Laplace noise too, where it is loose. It
-    is exact for products, marginals, and anything with few cells.
-
-    >>> from psephos import Domain, Workload, identity, product
-    >>> svd_bound(Workload(Domain.of(age=10), [product(age=identity())]))
-    10.0
-    """
-    checked_selection(workload, NoiseKind.LAPLACE)
-    factors = [workload.factors(i) for i in range(len(workload.products))]
-    if len(factors) == 1:
-        weight = workload.products[0].weight
-        sums = [float(_singular_values(w).sum()) for w in factors[0]]
-        return (weight * math.prod(sums)) ** 2 / workload.domain.size
-    if all(_is_table(w) for each in factors for w in each):
-        return _marginal_bound(workload)
-    if workload.domain.size > DENSE_AXIS:
-        raise TooLargeError(
-            f"the SVD bound of several products that are not marginals needs all cells, and "
-            f"{workload.domain.size_text} are over the limit of {DENSE_AXIS:,}",
-            workload.domain.size,
-            DENSE_AXIS,
-        )
-    return float(_singular_values(workload.matrix).sum()) ** 2 / workload.domain.size
-
-
 def _least(enough: int, step: Fraction, reached: Callable[[Fraction], bool]) -> int:
     """The least number of steps that does, given one that does; those next to it come first."""
     gap = 1
@@ -239,35 +209,3 @@ def _least(enough: int, step: Fraction, reached: Callable[[Fraction], bool]) -> 
         else:
             low = middle
     return enough
-
-
-def _is_table(queries: Matrix) -> bool:
-    return isinstance(queries, Identity) or (isinstance(queries, Ones) and queries.m == 1)
-
-
-def _marginal_bound(workload: Workload) -> float:
-    """(Σ_S √(τ_S m_S))²/N, m_S the dimension of eigenspace S."""
-    shape = workload.domain.shape
-    total = math.fsum(
-        math.sqrt(trace * math.prod(float(shape[i] - 1) for i in axes))
-        for axes, trace in workload.closure_traces().items()
-    )
-    return total**2 / workload.domain.size
-
-
-def _singular_values(queries: Matrix) -> Array:
-    n = queries.shape[1]
-    if isinstance(queries, Identity):
-        return np.ones(n)
-    if isinstance(queries, Ones):
-        return np.array([math.sqrt(queries.m * n)])
-    if n > DENSE_AXIS:
-        raise TooLargeError(
-            f"the singular values of {queries} need a Gram of {n:,} x {n:,}, over the limit of "
-            f"{DENSE_AXIS:,} cells",
-            n,
-            DENSE_AXIS,
-        )
-    values = np.linalg.eigvalsh(queries.gram().dense(limit=n * n))
-    # The root of rounding dust is no dust: what may be zero counts as zero, and the bound holds.
-    return np.asarray(np.sqrt(np.where(values > values[-1] * n * 1e-15, values, 0)))

@@ -20,8 +20,9 @@ from psephos.strategy.fixed.baselines import workload_itself as workload
 from psephos.strategy.fixed.greedy_h import greedy_h
 from psephos.strategy.fixed.low_rank import low_rank
 from psephos.strategy.fixed.matrix_mechanism import matrix_mechanism
-from psephos.strategy.goals import least_budget, smallest_largest, svd_bound
+from psephos.strategy.goals import least_budget, smallest_largest
 from psephos.strategy.hdmm.search import SearchProgress, hdmm, search
+from psephos.strategy.limits import gaussian_limit, svd_bound
 from psephos.strategy.strategy import Rival, Strategy, load, save
 from psephos.values import digest
 from psephos.workload.workload import Workload
@@ -33,6 +34,7 @@ __all__ = [
     "budgeted",
     "cached",
     "datacube",
+    "gaussian_limit",
     "greedy_h",
     "h2",
     "hb",
