@@ -257,13 +257,37 @@ class _FactorsOfSums:
     """A stack of products of which each sums over most axes: factors are left for last.
 
     A factor of a long axis, ranges for instance, is quickly applied to a table of two attributes,
-    and slowly to all cells before these are summed.
+    and slowly to all cells before these are summed. Factors of many small tables are one sparse
+    matrix, since one product after the other takes longer than its numbers.
     """
 
     marginals: TableTree
     """Each set of axes that some products do not sum over."""
     factors: tuple[tuple[int, Kron | None], ...]
     """Of every product, its marginal and what is done to it."""
+
+    @cached_property
+    def matrices(self) -> tuple[sp.csr_array, sp.csr_array] | None:
+        """All factors from all marginals, and back; None where one by one is quicker."""
+        sizes = np.diff(self.marginals.starts)
+        entries = sum(
+            sizes[place] if factor is None else math.prod(factor.shape)
+            for place, factor in self.factors
+        )
+        if entries > min(SPARSE_ENTRIES, ENTRIES_PER_BRANCH * len(self.factors)):
+            return None
+        rows, columns, values, begin = [], [], [], 0
+        for place, factor in self.factors:
+            block = np.eye(sizes[place]) if factor is None else factor.dense(limit=entries)
+            row, column = block.nonzero()
+            rows.append(row + begin)
+            columns.append(column + self.marginals.starts[place])
+            values.append(block[row, column])
+            begin += block.shape[0]
+        coordinates = np.concatenate(rows), np.concatenate(columns)
+        shape = begin, self.marginals.size
+        matrix = sp.csr_array((np.concatenate(values, dtype=float), coordinates), shape=shape)
+        return matrix, sp.csr_array(matrix.T)
 
     @classmethod
     def of(cls, tree: TableTree) -> _FactorsOfSums | None:
@@ -287,6 +311,8 @@ class _FactorsOfSums:
     def apply(self, x: Array) -> Array:
         """A x."""
         tables, starts = self.marginals.apply(x), self.marginals.starts
+        if self.matrices is not None:
+            return np.asarray(self.matrices[0] @ tables)
         answers = []
         for place, factor in self.factors:
             table = tables[starts[place] : starts[place + 1]]
@@ -295,6 +321,8 @@ class _FactorsOfSums:
 
     def transpose(self, y: Array) -> Array:
         """Aᵀy, in memory of its own."""
+        if self.matrices is not None:
+            return self.marginals.transpose(np.asarray(self.matrices[1] @ y))
         tables, starts, begin = np.zeros(self.marginals.size), self.marginals.starts, 0
         for place, factor in self.factors:
             table = tables[starts[place] : starts[place + 1]]
