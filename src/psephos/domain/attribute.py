@@ -12,12 +12,7 @@ from typing import Any, TypeAlias, Union
 
 import numpy as np
 
-from psephos.domain.calendar import (
-    days_between,
-    groups_of_days,
-    is_run_of_days,
-    period_groups,
-)
+from psephos.domain.calendar import days_between, groups_of_days, period_groups
 from psephos.domain.values import (
     DECLARED_LIMIT,
     OTHER,
@@ -29,6 +24,7 @@ from psephos.domain.values import (
     groups_from,
     groups_of_width,
     interval_label,
+    is_run_of_days,
     named_groups,
     plain,
     shown_number,

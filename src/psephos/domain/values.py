@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from enum import Enum
 from typing import Any, Literal
 
@@ -184,6 +184,14 @@ def check_unknown(policy: str, values: Sequence[Any], binned: bool, merged: bool
             f"{str(OTHER)!r} is a declared value, and unknown = 'other' needs that label; "
             "rename the value, or write 'drop'"
         )
+
+
+def is_run_of_days(values: Sequence[Any]) -> bool:
+    """Are these days that follow each other?"""
+    if not values or not all(type(value) is date for value in values):
+        return False
+    numbers = [value.toordinal() for value in values]
+    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
 def plain(value: Any) -> Any:

@@ -33,7 +33,7 @@ from psephos.engines.csv_lines import (
     without_columns,
 )
 from psephos.engines.duckdb.arrow import BATCH_ROWS, COLUMNS_CHANGED, native_entry, native_kind
-from psephos.engines.duckdb.clean_text import quote
+from psephos.engines.duckdb.cells import quote
 from psephos.engines.duckdb.rows import connect
 from psephos.engines.protocol import Batches, Columns
 from psephos.errors import DomainError, SourceError

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow.fs import LocalFileSystem
 
 from psephos.engines.duckdb.arrow import BATCH_ROWS, COLUMNS_CHANGED, native_entry, native_kind
-from psephos.engines.duckdb.clean_text import quote
+from psephos.engines.duckdb.cells import quote
 from psephos.engines.files import PARQUET, TEXT, ParquetBatches, file_columns, file_state
 from psephos.engines.protocol import Batches, Columns
 from psephos.errors import DomainError, SourceError

@@ -16,6 +16,7 @@ from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
 from psephos.domain.values import Level
 from psephos.engines.bit_matrix import BitMatrix, rows_given
+from psephos.engines.cleaned import check_rules
 from psephos.engines.columns import column_problems, columns_of, needed_columns
 from psephos.engines.duckdb.cells import CellSql, double
 from psephos.engines.duckdb.reader import Reader
@@ -68,7 +69,7 @@ def check(
     person = None if cap is None or cap.column in problems else cap
     total = counted = None
     try:
-        reader.check_rules(domain, cap)
+        check_rules(reader.rules, domain, cap)
     except DomainError as error:
         findings.append(Mismatch("cleaning", "cleaning", "error", str(error)))
         return CheckReport(None, tuple(findings))
