@@ -97,7 +97,11 @@ OPTIONS = {
     "cleaning of entries": [
         *("domain/cleaning.py", "engines/cleaned.py", "engines/duckdb/clean_text.py"),
     ],
-    "frames, folders and Parquet": ["engines/frames.py", "engines/folders.py"],
+    "entries over several lines": ["engines/multiline_csv.py"],
+    "columns of Arrow types, which all but CSV files have": ["engines/duckdb/arrow_types.py"],
+    "frames, folders and Parquet": [
+        *("engines/frames.py", "engines/folders.py", "engines/parquet.py"),
+    ],
     "DuckDB files and connections": ["engines/databases.py"],
     "Postgres": ["engines/postgres.py"],
     "Spark": ["engines/spark.py", "kernel/parts/spark_*.py"],
@@ -111,7 +115,7 @@ OPTIONS = {
 }
 NO_REAL_DATA = ["kernel/simulate.py", "kernel/play_money.py"]
 CEILINGS = {"the core of `kernel/`": 1797, "its boundary": 310}
-MOST_OF_A_PLAIN_RELEASE = 5145
+MOST_OF_A_PLAIN_RELEASE = 4885
 
 
 def files_of(patterns):
@@ -187,7 +191,7 @@ def test_the_trusted_base_only_shrinks():
     assert sum(lines[name] for name in PLAIN) <= MOST_OF_A_PLAIN_RELEASE
 
 
-OPENERS = {"open_postgres", "is_database_url", "open_folder", "is_glob", "open_engine"}
+OPENERS = {"open_postgres", "is_database_url", "open_folder", "is_glob", "open_parquet"}
 """They look at what is given, and leave the path of a CSV to the next."""
 
 

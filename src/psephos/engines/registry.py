@@ -14,9 +14,10 @@ from typing import Any
 from psephos.engines.bit_matrix import BitMatrix, open_bits
 from psephos.engines.cleaned import CleanedSource
 from psephos.engines.duckdb.reader import UNCOUNTABLE, Reader, T
-from psephos.engines.files import open_file
+from psephos.engines.files import open_csv
 from psephos.engines.folders import open_dataset, open_folder
 from psephos.engines.frames import open_frame
+from psephos.engines.parquet import open_parquet
 from psephos.engines.postgres import open_postgres
 from psephos.engines.protocol import Engine
 from psephos.engines.spark import open_spark
@@ -40,7 +41,8 @@ def open_engine(data: Any) -> Engine | None:
 OPENERS: list[Opener] = [
     open_postgres,
     open_folder,
-    open_file,
+    open_parquet,
+    open_csv,
     open_frame,
     open_spark,
     open_dataset,

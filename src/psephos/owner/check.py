@@ -26,6 +26,7 @@ from psephos.engines.registry import as_source
 from psephos.errors import DomainError, name_list
 from psephos.kernel.source import Cells
 from psephos.kernel.unit import Cap
+from psephos.owner.broken_lines import broken_lines
 from psephos.owner.report import CheckReport, Mismatch, Severity
 from psephos.owner.suggestions import suggestions
 
@@ -169,7 +170,7 @@ def _lines(file: CsvFile) -> Iterator[Mismatch]:
     """The lines that are no rows, by what is wrong with them."""
     numbers: dict[str, int] = {}
     first: dict[str, list[str]] = {}
-    for number, trouble in file.broken_lines():
+    for number, trouble in broken_lines(file):
         numbers[trouble] = numbers.get(trouble, 0) + 1
         if numbers[trouble] <= LISTED_LINES:
             first.setdefault(trouble, []).append(f"{number:,}")
