@@ -14,8 +14,8 @@ import scipy.sparse as sp
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
+from psephos.domain.levels import interval_label, shown_number
 from psephos.domain.predicate import Predicate
-from psephos.domain.values import interval_label, shown_number
 from psephos.errors import WorkloadError, name_list
 from psephos.matrix import (
     AllRange,
