@@ -117,7 +117,7 @@ BEFORE_THE_GATE = ["domain/attribute.py", "domain/levels.py"]
 """They write schemas for people. The gate takes the fields, which `domain/declared.py` checks."""
 NO_REAL_DATA = ["kernel/simulate.py", "kernel/play_money.py"]
 CEILINGS = {"the core of `kernel/`": 1797, "its boundary": 310}
-MOST_OF_A_PLAIN_RELEASE = 4610
+MOST_OF_A_PLAIN_RELEASE = 4608
 
 
 def files_of(patterns):

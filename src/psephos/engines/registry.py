@@ -131,14 +131,10 @@ def in_one_state(source: Any) -> Iterator[Reader | BitMatrix]:
     try:
         yield held
     except BaseException:
-        _close(stack)
+        with suppress(Exception):  # what went wrong before is told
+            stack.close()
         raise
     _safely(stack.close)
-
-
-def _close(stack: ExitStack) -> None:
-    with suppress(Exception):  # what went wrong before is told
-        stack.close()
 
 
 def _safely(work: Callable[[], T]) -> T:
