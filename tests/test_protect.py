@@ -19,7 +19,8 @@ from psephos.kernel import noise
 from psephos.kernel.budget import epsilon, rho
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.unit import add_remove_row, person, substitute_row
-from psephos.protect import protect, simulate
+from psephos.protect import protect
+from psephos.without_ledger import simulate
 
 DOMAIN = ps.Domain.of(sex=["F", "M"], age=4)
 ROWS = [("F", 0), ("F", 3), ("M", 1), ("M", 1), ("M", 3), ("F", 3)]

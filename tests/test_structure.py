@@ -14,8 +14,8 @@ SRC = ROOT / "src" / "psephos"
 
 # A room may import itself and the rooms before it.
 ORDER = ["errors", "report", "variances", "values", "domain", "matrix", "inverse", "kernel"]
-ORDER += ["engines", "owner", "protect", "workload", "strategy", "infer", "plans", "synthesis"]
-ORDER += ["version", "release", "audit", "cli"]
+ORDER += ["engines", "owner", "protect", "without_ledger", "workload", "strategy", "infer", "plans"]
+ORDER += ["synthesis", "version", "release", "audit", "cli"]
 ROOMS = {
     "duckdb": {"workload", "engines"},
     "sqlglot": {"workload"},

@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from psephos.domain.cleaning import Cleaning
     from psephos.domain.conjunctions import Conjunctions
     from psephos.domain.domain import Domain
-    from psephos.domain.numbers import CellNumbers
     from psephos.domain.part_tree import PartTree
     from psephos.domain.predicate import Column, Predicate, col
     from psephos.domain.values import Level
-    from psephos.engines.registry import CleanedSource, cleaned
+    from psephos.engines.cleaned import CleanedSource, cleaned
     from psephos.errors import (
         BudgetError,
         BudgetExceededError,
@@ -73,7 +72,7 @@ if TYPE_CHECKING:
     from psephos.kernel.source import Conjunct
     from psephos.kernel.unit import Cap, Unit, add_remove_row, person, substitute_row
     from psephos.owner.report import CheckReport, Mismatch
-    from psephos.protect import check, protect, simulate
+    from psephos.protect import protect
     from psephos.release import spec
     from psephos.release.ask import Price, Reply, ask, price
     from psephos.release.bundle import Bundle
@@ -103,6 +102,7 @@ if TYPE_CHECKING:
     from psephos.synthesis.synthesize import Synthesis, synthesize
     from psephos.synthesis.table import SyntheticTable, TableGaps
     from psephos.variances import NoiseKind
+    from psephos.without_ledger import check, simulate
     from psephos.workload import census
     from psephos.workload.builders import (
         marginals,
@@ -111,6 +111,7 @@ if TYPE_CHECKING:
         range_product,
         relative,
     )
+    from psephos.workload.cell_numbers import CellNumbers
     from psephos.workload.product import Product, product
     from psephos.workload.queries import (
         QuerySet,
@@ -339,11 +340,10 @@ _NAMES_OF = {
     "psephos.domain.cleaning": "Cleaning",
     "psephos.domain.conjunctions": "Conjunctions",
     "psephos.domain.domain": "Domain",
-    "psephos.domain.numbers": "CellNumbers",
     "psephos.domain.part_tree": "PartTree",
     "psephos.domain.predicate": "Column Predicate col",
     "psephos.domain.values": "Level",
-    "psephos.engines.registry": "CleanedSource cleaned",
+    "psephos.engines.cleaned": "CleanedSource cleaned",
     "psephos.errors": (
         "BudgetError BudgetExceededError DomainError LedgerError PredicateError PsephosError "
         "RefusedError ReleaseError ShapeError SourceError SqlError TooLargeError "
@@ -379,7 +379,7 @@ _NAMES_OF = {
     "psephos.kernel.ledger_history": "Anchor Entry",
     "psephos.kernel.unit": "Cap Unit add_remove_row person substitute_row",
     "psephos.owner.report": "CheckReport Mismatch",
-    "psephos.protect": "check protect simulate",
+    "psephos.protect": "protect",
     "psephos.release.ask": "Price Reply ask price",
     "psephos.release.bundle": "Bundle",
     "psephos.release.change": "EditionChange change",
@@ -406,7 +406,9 @@ _NAMES_OF = {
     "psephos.synthesis.quality": "SyntheticQuality TableDistance",
     "psephos.synthesis.synthesize": "Synthesis synthesize",
     "psephos.synthesis.table": "SyntheticTable TableGaps",
+    "psephos.without_ledger": "check simulate",
     "psephos.workload.builders": "marginals prefix_product range_marginals range_product relative",
+    "psephos.workload.cell_numbers": "CellNumbers",
     "psephos.workload.product": "Product product",
     "psephos.workload.queries": (
         "QuerySet all_range groups identity identity_total level masks permuted predicates "

@@ -1,29 +1,21 @@
-"""Opening data: behind a ledger for real, or in a simulation on data that is not private."""
+"""Opening data behind a ledger."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from typing import Any
 
-import numpy as np
-
-import psephos.owner.check as owner
 from psephos.domain.domain import Domain, checked_edition
 from psephos.engines import as_source
 from psephos.engines.columns import columns_of
-from psephos.errors import BudgetError, DomainError, RefusedError, SourceError
+from psephos.errors import DomainError, RefusedError, SourceError
 from psephos.kernel import gate
-from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.scores.mechanisms import Draws
-from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.snapshot import Snapshot
-from psephos.kernel.unit import Unit
 from psephos.kernel.vault import Vault
-from psephos.owner.report import CheckReport
 
 
 def protect(
@@ -53,7 +45,7 @@ def protect(
         folder: where the rows are kept, as numbers of cells in files without a name, if not in
             memory; a folder that is the owner's alone
     """
-    _check_domain(domain)
+    check_domain(domain)
     edition = checked_edition(edition)
     if folder is not None and not os.path.isdir(folder):
         raise SourceError("the folder for the rows is not there; make it first")
@@ -89,65 +81,7 @@ def protect_again(table: ProtectedTable, domain: Domain, *, edition: str = "") -
     return ProtectedTable(schema, vault, Node(root_name(vault.schema, checked_edition(edition))))
 
 
-def check(
-    source: Any,
-    domain: Domain,
-    *,
-    unit: Unit | None = None,
-    max_rows_total: int | None = None,
-    left_out: Collection[str] = (),
-) -> CheckReport:
-    """The owner's private comparison of schema and data: all mismatches at once.
-
-    Its output holds what is in the data; it is marked PRIVATE and meant for the owner alone.
-
-    Args:
-        source: what `protect` takes
-        domain: the public schema
-        unit: whose presence will be protected
-        max_rows_total: a declared bound on the number of rows
-        left_out: columns whose undeclared entries are dropped on purpose, which is no error
-    """
-    _check_domain(domain)
-    if unit is not None and not isinstance(unit, Unit):
-        raise BudgetError(f"unit is written add_remove_row() or person(...), got {unit!r}")
-    if max_rows_total is not None and not _is_whole(max_rows_total):
-        raise DomainError(f"max_rows_total is a whole number from 0, got {max_rows_total!r}")
-    return owner.check(
-        source,
-        domain,
-        unit=unit,
-        max_rows_total=max_rows_total,
-        left_out=left_out,
-    )
-
-
-def simulate(
-    source: Any, domain: Domain, *, unit: Unit, budget: Budget, seed: int, edition: str = ""
-) -> ProtectedTable:
-    """The same handles over cell counts or a frame that is not private.
-
-    Measurements say "simulation" and cannot be released; noise is repeatable by the seed.
-    """
-    _check_domain(domain)
-    if not _is_whole(seed):
-        raise DomainError(f"seed is a whole number from 0, got {seed!r}")
-    array = isinstance(source, np.ndarray)
-    return simulation(
-        counted(source, domain) if array else as_source(source),
-        domain,
-        unit=unit,
-        budget=budget,
-        seed=seed,
-        edition=checked_edition(edition),
-    )
-
-
-def _is_whole(number: Any) -> bool:
-    whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
-    return bool(whole and number >= 0)
-
-
-def _check_domain(domain: Domain) -> None:
+def check_domain(domain: Domain) -> None:
+    """Refuse what is no schema."""
     if not isinstance(domain, Domain):
         raise DomainError(f"a Domain is needed, got {type(domain).__name__}; write Domain.of(...)")

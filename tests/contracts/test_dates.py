@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import psephos as ps
 from psephos.domain.attribute import Attribute
-from psephos.domain.calendar import PERIODS, is_run_of_days
+from psephos.domain.calendar import PERIODS
 from psephos.domain.domain import Domain
+from psephos.domain.values import is_run_of_days
 from psephos.engines import as_source
 from psephos.owner.check import check
 from tests.contracts.test_engines import ENGINES, SERVICES, every_engine

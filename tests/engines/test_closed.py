@@ -9,7 +9,7 @@ import pytest
 
 from psephos.domain.domain import Domain
 from psephos.engines import as_source
-from psephos.engines.files import file_columns
+from psephos.engines.parquet import parquet_columns
 from psephos.engines.row_store import RowStore
 
 DOMAIN = Domain.of(a=["x"], b=300)
@@ -20,7 +20,7 @@ def values(tmp_path):
     """All that an engine holds rows, counts or connections in, and the columns."""
     path = tmp_path / "people.parquet"
     pa.table(ROWS).to_pandas().to_parquet(path)  # with notes that tell the number of rows
-    yield file_columns(path)
+    yield parquet_columns(path)
     for source in (as_source(path), as_source(pa.table(ROWS))):
         for _ in range(3):
             source.count(DOMAIN, ("a",), (), None)

@@ -12,6 +12,7 @@ from psephos.engines import csv_lines
 from psephos.engines.duckdb.rows import connect
 from psephos.engines.files import CsvFile
 from psephos.errors import SourceError
+from psephos.owner.broken_lines import broken_lines
 
 ENDS = ["\n", "\r\n"]
 
@@ -165,13 +166,13 @@ def test_blocks_make_no_difference(tmp_path, monkeypatch):
     rows[100:100] = ['"', '1,"2"x,3', "", "1,2", "\ufeff,1,2"]
     path.write_text("n0,n1,n2\n" + "\n".join(rows))
     whole = read_safely(CsvFile(path), ["n0", "n1", "n2"])
-    broken = list(CsvFile(path).broken_lines())
+    broken = list(broken_lines(CsvFile(path)))
     assert whole.total() == 301
     assert [number for number, _ in broken] == [102, 103, 105]
     for size in (1, 7, 64, 1000):
         monkeypatch.setattr(csv_lines, "CSV_BLOCK_BYTES", size)
         assert read_safely(CsvFile(path), ["n0", "n1", "n2"]) == whole
-        assert list(CsvFile(path).broken_lines()) == broken
+        assert list(broken_lines(CsvFile(path))) == broken
 
 
 @pytest.mark.parametrize("length", [1_999_999, 2_000_000, 2_000_001, 5_000_000])
@@ -211,4 +212,4 @@ def test_what_lies_beyond_two_million_bytes_makes_no_difference(tmp_path, more):
     path.write_bytes(b"n0,n1\n" + b"." * more + b",y\n" + odd * 2 + padded + b"a,b\n")
     rows = read_safely(CsvFile(path), ["n0", "n1"])
     assert rows == {("." * more or None, "y"): 1, ("a", "b"): 1}
-    assert [number for number, _ in CsvFile(path).broken_lines()] == [3, 4, 5]
+    assert [number for number, _ in broken_lines(CsvFile(path))] == [3, 4, 5]

@@ -7,7 +7,6 @@ import pytest
 from psephos.domain.domain import Domain
 from psephos.engines import CsvFile, as_source
 from psephos.engines.csv_lines import csv_header
-from psephos.engines.files import file_columns
 from psephos.errors import DomainError, SourceError
 from psephos.kernel.source import Cap
 from psephos.owner.check import check
@@ -52,7 +51,7 @@ def test_the_separator_is_found_in_the_header(tmp_path, mark, name, end, start):
     ],
 )
 def test_headers(tmp_path, header, names):
-    assert file_columns(write(tmp_path, header + "\n1,2\n")).names == names
+    assert CsvFile(write(tmp_path, header + "\n1,2\n")).columns().names == names
 
 
 def test_rows_do_not_decide_how_a_file_is_read(tmp_path):
@@ -122,6 +121,8 @@ def test_lines_of_a_multiline_file_are_read_as_duckdb_does(tmp_path):
         said["1 rows hold an entry of several lines; has a stray quote joined lines?"] == "warning"
     )
     assert sum(level == "error" for level in said.values()) >= 4
+    more = "2 lines have more fields than the header and the last are ignored; put quotes around "
+    assert more + 'entries that hold a separator ("a, b")' in said
     well_formed = write(tmp_path, 'age,pet,name\n1,cat,"two\nlines"\n2,dog,x\n')
     assert check(CsvFile(well_formed, multiline=True), DOMAIN).ok
     assert as_source(CsvFile(well_formed, multiline=True)).count(DOMAIN, (), (), None) == 2

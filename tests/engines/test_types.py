@@ -12,7 +12,7 @@ import pytest
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.engines import as_source
-from psephos.engines.duckdb.arrow import native_kind
+from psephos.engines.duckdb.arrow_types import native_kind
 from psephos.errors import DomainError
 from psephos.kernel.unit import Cap, person
 from psephos.owner.check import check

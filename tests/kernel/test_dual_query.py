@@ -28,7 +28,8 @@ from psephos.kernel.scores.exponentials import falls_below, rounded_rate
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.simulate import SeededDraws
 from psephos.kernel.unit import add_remove_row, person, substitute_row
-from psephos.protect import protect, simulate
+from psephos.protect import protect
+from psephos.without_ledger import simulate
 
 DOMAIN = Domain.of(sex=["F", "M"], smokes=["no", "yes"], region=3)
 QUERIES = Conjunctions.every(DOMAIN, 2)

@@ -19,7 +19,8 @@ from psephos.kernel.scores import conjunction_requests
 from psephos.kernel.scores.conjunction_requests import value_queries
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.unit import add_remove_row, person, substitute_row
-from psephos.protect import protect, simulate
+from psephos.protect import protect
+from psephos.without_ledger import simulate
 
 DOMAIN = Domain.of(sex=["F", "M"], smokes=["no", "yes"], region=3)
 ROWS = "id,sex,smokes,region\n" + "".join(

@@ -1,4 +1,9 @@
-"""One column of the public schema: its declared values, labels, bins and levels."""
+"""One column of the public schema, as people write it and as it is shown to them.
+
+Privacy: what is written here decides nothing by itself. The gate makes the kernel's own attribute
+from its fields, which `declared` checks, and asks of it nothing that is in this file
+(tests/kernel/test_trusted_base.py).
+"""
 
 from __future__ import annotations
 
@@ -12,54 +17,26 @@ from typing import Any, TypeAlias, Union
 
 import numpy as np
 
-from psephos.domain.calendar import (
-    days_between,
-    groups_of_days,
-    is_run_of_days,
-    period_groups,
-)
-from psephos.domain.values import (
-    DECLARED_LIMIT,
-    OTHER,
-    Level,
-    Unknown,
+from psephos.domain.calendar import days_between, groups_of_days, period_groups
+from psephos.domain.declared import DeclaredValues, is_declarable
+from psephos.domain.levels import (
     check_nested,
-    check_unknown,
-    check_value,
     groups_from,
     groups_of_width,
     interval_label,
     named_groups,
-    plain,
     shown_number,
 )
-from psephos.errors import DomainError, name_list
+from psephos.domain.values import OTHER, Level, TupleValues, Unknown, is_run_of_days, plain
+from psephos.errors import DomainError
 from psephos.report.html import HtmlTable, notebook_html
-from psephos.values import Value, frozen
+from psephos.values import frozen
 
 Spec: TypeAlias = Union["Attribute", int, range, Sequence[Any], Mapping[Any, str]]
 
 
-@dataclass(frozen=True)
-class TupleValues(Sequence[Any]):
-    """The values of merged attributes, computed on demand: one tuple per combination."""
-
-    parts: tuple[Sequence[Any], ...]
-
-    def __len__(self) -> int:
-        return math.prod(len(part) for part in self.parts)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return tuple(self[i] for i in range(*index.indices(len(self))))
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        where = np.unravel_index(index % len(self), [len(part) for part in self.parts])
-        return tuple(part[int(i)] for part, i in zip(self.parts, where, strict=True))
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class Attribute(Value):
+class Attribute(DeclaredValues):
     """A column's declared values, in order, with labels for people and levels to group by.
 
     >>> Attribute.categories({"F": "Female", "M": "Male"})
@@ -72,63 +49,6 @@ class Attribute(Value):
     `unknown` is where entries go that are not declared, and missing ones unless None is declared;
     see `with_unknown`.
     """
-
-    values: Sequence[Any]
-    names: tuple[str, ...] | None = None
-    edges: tuple[float, ...] | None = None
-    levels: tuple[Level, ...] = ()
-    parts: tuple[tuple[str, Attribute], ...] = ()
-    unknown: Unknown = "drop"
-
-    def __post_init__(self) -> None:
-        try:
-            size = len(self.values)
-        except OverflowError:  # of a range that no machine can count through
-            raise DomainError("an attribute has too many values; declare fewer, or bins") from None
-        if size == 0:
-            raise DomainError("an attribute needs at least one value, got none")
-        check_unknown(self.unknown, self.values, self.edges is not None, bool(self.parts))
-        self._check_inside(size)
-        if isinstance(self.values, range | TupleValues):
-            self._check_names(self.names or ())
-            return
-        values = tuple(plain(value) for value in self.values)
-        object.__setattr__(self, "values", values)
-        for value in values:
-            check_value(value)
-        first: dict[Any, Any] = {}
-        for value in values:
-            if value in first:
-                raise DomainError(
-                    f"value {value!r} is declared twice (as {first[value]!r} and {value!r}); "
-                    "list each value once"
-                )
-            first[value] = value
-        self._check_names(self.names or [self.label(i) for i in range(len(values))])
-
-    def _check_inside(self, size: int) -> None:
-        """Refuse levels, bins and merged parts that do not fit the number of values."""
-        for level in self.levels:
-            if level.groups.size != size:
-                grouped = f"level {level.name!r} groups {level.groups.size} cells"
-                raise DomainError(f"{grouped}, and the attribute has {size}")
-        if self.edges is not None:
-            numbers = all(type(edge) is float or _is_whole(edge) for edge in self.edges)
-            bins = tuple(pairwise(self.edges)) if numbers else ()
-            rising = bins and all(low < high for low, high in bins)
-            if not rising or tuple(self.values[: len(bins)]) != bins:
-                raise DomainError("bins lie between edges, numbers that increase; use bins([...])")
-        if self.parts and math.prod(part.size for _, part in self.parts) != size:
-            raise DomainError(f"{size} values are not all combinations of the merged attributes")
-
-    def _check_names(self, names: Sequence[str]) -> None:
-        if self.names is not None and len(self.names) != len(self.values):
-            raise DomainError(
-                f"{len(self.values)} values but {len(self.names)} labels; give one each"
-            )
-        repeated = first_repeated(names)
-        if repeated is not None:
-            raise DomainError(f"label {repeated!r} is used twice; every cell needs its own label")
 
     @classmethod
     def of(cls, spec: Spec) -> Attribute:
@@ -183,7 +103,7 @@ class Attribute(Value):
         if len(marks) < 2:
             raise DomainError(f"bins need at least two edges, got {list(marks)}")
         for mark in marks:
-            whole = isinstance(mark, int) and _is_whole(int(mark))
+            whole = isinstance(mark, int) and is_declarable(int(mark))
             if isinstance(mark, bool) or not (whole or isinstance(mark, float)) or math.isnan(mark):
                 dated = isinstance(mark, date) or str(mark)[4:5] == "-"
                 remedy = '; dates are declared by Attribute.dates("1920-01-01", "2020-12-31")'
@@ -217,19 +137,6 @@ class Attribute(Value):
         return cls(days_between(first, last))
 
     @property
-    def size(self) -> int:
-        return len(self.values)
-
-    @property
-    def declared(self) -> Sequence[Any]:
-        """The values without the cell OTHER; whole numbers in a row as a range."""
-        values = self.values[:-1] if self.unknown == "other" else self.values
-        if self.unknown == "other" and values and {type(value) for value in values} == {int}:
-            row = range(values[0], values[0] + len(values))
-            return row if list(row) == list(values) else values
-        return values
-
-    @property
     def is_ordered(self) -> bool:
         """Do values follow each other on a line? (numbers, bins and dates)."""
         days = [value for value in self.values[:1] if type(value) is date]
@@ -245,65 +152,6 @@ class Attribute(Value):
         if isinstance(self.values, range | TupleValues):
             return ()
         return tuple(i for i, v in enumerate(self.values) if v is None or v is OTHER)
-
-    @property
-    def is_numeric(self) -> bool:
-        """Can values be compared with < ? (integers, numbers, bins; a missing cell aside)."""
-        if self.edges is not None or isinstance(self.values, range):
-            return True
-        kinds = {type(value) for value in self.values if value is not None and value is not OTHER}
-        return not self.parts and bool(kinds) and kinds <= {int, float}
-
-    def label(self, index: int) -> str:
-        """The label of one cell."""
-        if self.names is not None:
-            return self.names[index]
-        if self.parts:
-            value = np.unravel_index(index, [part.size for _, part in self.parts])
-            return ", ".join(
-                part.label(int(i)) for (_, part), i in zip(self.parts, value, strict=True)
-            )
-        value = self.values[index]
-        return "(missing)" if value is None else str(value)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(self.label(i) for i in range(self.size))
-
-    def index(self, value: Any) -> int:
-        """The cell of a value; a bin may be named by its label or by any number inside it."""
-        value = plain(value)
-        if isinstance(value, float) and value.is_integer() and isinstance(self.values, range):
-            value = int(value)  # a range looks for a float one by one
-        if self.edges is not None and isinstance(value, int | float):
-            where = int(np.searchsorted(self.edges, value, side="right")) - 1
-            if 0 <= where < len(self.edges) - 1:
-                return where
-        elif isinstance(self.values, range | TupleValues):
-            if value in self.values:
-                return self.values.index(value)
-        elif value in self._positions:
-            return self._positions[value]
-        if isinstance(value, str) and self.names is not None and value in self.names:
-            cell = self.names.index(value)
-            if self.values[cell] is not OTHER:
-                return cell
-        raise DomainError(f"no value {value!r}; have {self.some_values()}")
-
-    @cached_property
-    def _positions(self) -> dict[Any, int]:
-        return {value: i for i, value in enumerate(self.values)}
-
-    def level(self, name: str) -> Level:
-        """The level of that name."""
-        for level in self.levels:
-            if level.name == name:
-                return level
-        have = name_list(level.name for level in self.levels) or "none"
-        raise DomainError(
-            f"no level {name!r}; have {have}; declare it: levels = {{ {name} = [...] }} in a "
-            "release file, with_level in Python"
-        )
 
     def with_unknown(self, policy: Unknown) -> Attribute:
         """The same attribute, with another place for entries that are not declared.
@@ -326,12 +174,6 @@ class Attribute(Value):
         values = self.values if self.parts else (*self.values, OTHER)
         fields = {"values": values, "names": names, "levels": levels, "unknown": policy}
         return self._changed(self.representatives, **fields)
-
-    @property
-    def representatives(self) -> tuple[float, ...] | None:
-        """The declared number of every bin in sums and means; None for the middles."""
-        declared: tuple[float, ...] | None = self.__dict__.get("_representatives")
-        return declared
 
     def with_representatives(self, numbers: Sequence[float]) -> Attribute:
         """The same bins, each with the number that its rows count as in sums, means and quantiles.
@@ -364,15 +206,6 @@ class Attribute(Value):
         if representatives is not None:
             object.__setattr__(copy, "_representatives", representatives)
         return copy
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_representatives": self.representatives}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        representatives = state.get("_representatives")
-        super().__setstate__({k: v for k, v in state.items() if k != "_representatives"})
-        if representatives is not None:
-            object.__setattr__(self, "_representatives", representatives)
 
     def with_missing(self, label: str = "(missing)") -> Attribute:
         """The same attribute with a last cell for missing entries, under a label of its own.
@@ -447,17 +280,6 @@ class Attribute(Value):
             word = f"({word})"
         return word
 
-    def some_values(self) -> str:
-        """A short list of the values, for messages and tables."""
-        if isinstance(self.values, range) and self.values.step == 1 and self.size > 4:
-            return f"{self.values[0]} to {self.values[-1]}"
-        if self.size > 12 and is_run_of_days(self.declared):
-            return f"{self.declared[0]} to {self.declared[-1]}"
-        if self.size > 12:
-            shown = ", ".join(self.label(i) for i in range(12))
-            return f"{shown}, … ({self.size} in all)"
-        return ", ".join(self.labels)
-
     def _repr_html_(self) -> str:
         most = 50
         rows = [
@@ -487,17 +309,3 @@ class Attribute(Value):
         levels = f"; levels: {', '.join(self._level_names)}" if self.levels else ""
         policy = "" if self.unknown == "drop" else f"; unknown: {self.unknown}"
         return f"Attribute({kind}{levels}{policy})"
-
-
-def _is_whole(number: Any) -> bool:
-    return type(number) is int and abs(number) < DECLARED_LIMIT
-
-
-def first_repeated(names: Sequence[str]) -> str | None:
-    """The first name that is listed a second time, if one is."""
-    earlier = set()
-    for name in names:
-        if name in earlier:
-            return name
-        earlier.add(name)
-    return None

@@ -66,14 +66,6 @@ def days_between(first: Any, last: Any) -> tuple[date, ...]:
     return tuple(start + timedelta(days=i) for i in range(number))
 
 
-def is_run_of_days(values: Sequence[Any]) -> bool:
-    """Are these days that follow each other?"""
-    if not values or not all(type(value) is date for value in values):
-        return False
-    numbers = [value.toordinal() for value in values]
-    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-
-
 def period_groups(name: str, period: str, values: Sequence[Any]) -> Level:
     """A level of the weeks, months, quarters or years of some days.
 

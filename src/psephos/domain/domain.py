@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from psephos.domain.attribute import Attribute, Spec, TupleValues, first_repeated
+from psephos.domain.attribute import Attribute, Spec
+from psephos.domain.declared import first_repeated
+from psephos.domain.values import TupleValues
 from psephos.errors import DomainError, ShapeError, name_list
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array, Value

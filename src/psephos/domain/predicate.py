@@ -27,7 +27,8 @@ import numpy as np
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.domain.values import OTHER, interval_label, shown_number
+from psephos.domain.levels import interval_label, shown_number
+from psephos.domain.values import OTHER
 from psephos.errors import DomainError, PredicateError, PsephosError, TooLargeError
 from psephos.values import Array
 

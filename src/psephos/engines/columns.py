@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.engines.duckdb.arrow import type_problem
+from psephos.engines.duckdb.arrow_types import type_problem
 from psephos.engines.protocol import Columns
 from psephos.kernel.unit import Cap
 

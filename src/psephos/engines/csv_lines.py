@@ -33,23 +33,11 @@ HEADER_BYTES = 1 << 20
 LINE_BYTES = 2_000_000
 CSV_BLOCK_BYTES = 1 << 18  # what is made of a block to look at its lines stays in the cache
 TEXT_KIND = pa.large_string()
-FEW_FIELDS = "have fewer fields than the header and are left out; complete them"
-MANY_FIELDS = (
-    "have more fields than the header and are left out; put quotes around entries that hold a "
-    'separator ("a, b")'
-)
-NOT_UTF8 = "hold bytes that are not UTF-8 and are left out; save the file as UTF-8"
-OPEN_QUOTE = (
-    "hold a quoted entry that is not closed, or goes on after its closing quote, and are left out; "
-    'write a quote inside quotes twice ("5"" pipe"); if entries may go on over several lines, '
-    "write multiline = true beside the source"
-)
-OVER_2_MB = "are longer than 2 MB and are left out; look for an open quote"
 FIRST_BIT = np.uint64(1)
 
 
 class BrokenLineError(ValueError):
-    """A line that is no row; its words are what the owner hears of such lines."""
+    """A line that is no row; its text says which rule it breaks, and holds nothing of the line."""
 
 
 @dataclass(frozen=True)
@@ -94,16 +82,16 @@ class CsvHeader:
     def row(self, line: bytes) -> list[str | None]:
         """The entries of a line; one that is broken is refused."""
         if len(line) > LINE_BYTES:
-            raise BrokenLineError(OVER_2_MB)
+            raise BrokenLineError("over 2 MB")
         try:
             text = line.decode()
         except UnicodeDecodeError:
-            raise BrokenLineError(NOT_UTF8) from None
+            raise BrokenLineError("not UTF-8") from None
         fields: list[str | None] = [field or None for field in text.split(self.separator)]
         if '"' in text:
             fields = list(self._quoted_fields(text))
         if len(fields) != len(self.names):
-            raise BrokenLineError(FEW_FIELDS if len(fields) < len(self.names) else MANY_FIELDS)
+            raise BrokenLineError("few fields" if len(fields) < len(self.names) else "many fields")
         return fields
 
     def _quoted_fields(self, text: str) -> Iterator[str | None]:
@@ -111,7 +99,7 @@ class CsvHeader:
         while mark:
             field = self._field.match(text, place)
             if field is None:
-                raise BrokenLineError(OPEN_QUOTE)
+                raise BrokenLineError("open quote")
             quoted, plain, mark = field.groups()
             yield (plain or None) if quoted is None else quoted.replace('""', '"')
             place = field.end()
@@ -178,18 +166,6 @@ class CsvHeader:
                 quoted_strings_can_be_null=False,
             ),
         )
-
-    def broken_lines(self, path: Path) -> Iterator[tuple[int, str]]:
-        """The numbers of broken lines, from 1 for the header, and what is wrong with each."""
-        number = 2
-        for block in self.blocks(path):
-            if not self.is_regular(block):
-                for place, line in enumerate(self.lines(block)):
-                    try:
-                        _ = self.is_blank(line) or self.row(line)
-                    except BrokenLineError as error:
-                        yield number + place, str(error)
-            number += block.count(b"\n")
 
 
 def csv_header(path: Path, promised: str) -> CsvHeader:

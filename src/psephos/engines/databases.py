@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from psephos.engines.duckdb.arrow import BATCH_ROWS
-from psephos.engines.duckdb.clean_text import quote
+from psephos.engines.duckdb.cells import quote
 from psephos.engines.duckdb.rows import connect
 from psephos.engines.files import file_state
 from psephos.engines.frames import encoded

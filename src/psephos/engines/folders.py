@@ -19,9 +19,10 @@ from urllib.parse import unquote_to_bytes
 import pyarrow as pa
 from pyarrow.fs import LocalFileSystem
 
-from psephos.engines.duckdb.arrow import BATCH_ROWS, COLUMNS_CHANGED, native_entry, native_kind
-from psephos.engines.duckdb.clean_text import quote
-from psephos.engines.files import PARQUET, TEXT, ParquetBatches, file_columns, file_state
+from psephos.engines.duckdb.arrow import BATCH_ROWS, COLUMNS_CHANGED
+from psephos.engines.duckdb.cells import quote
+from psephos.engines.files import PARQUET, TEXT, file_state
+from psephos.engines.parquet import ParquetBatches, native_rows, parquet_columns, relation_of
 from psephos.engines.protocol import Batches, Columns
 from psephos.errors import DomainError, SourceError
 
@@ -106,28 +107,17 @@ class ParquetFolder:
         keys = self._keys(files[0])
         schema: Any = self.columns().types
         width = len(schema) - len(keys)
-        names = ", ".join(f"s{i}" for i in range(width))
-        paths = ", ".join(quote(str(file)) for file in files)
-        table = f"read_parquet([{paths}], hive_partitioning = false) AS s({names})"
-        if not places:
-            return table
-        inside = [i for i in places if i < width]
-        kinds = [native_kind(schema.field(i).type) for i in inside]
-        if inside:
-            columns = ", ".join(f"s{i}" for i in inside)
-            described = connection.execute(f"DESCRIBE SELECT {columns} FROM {table}").fetchall()
-            if kinds != [row[1] for row in described]:
-                return None
-        entries = [
-            f"{native_entry(f's{i}', str(kind))} AS c{i}"
-            for i, kind in zip(inside, kinds, strict=True)
-        ]
+        stored = pa.schema([schema.field(i) for i in range(width)])
+        rows = native_rows(connection, files, stored, [i for i in places if i < width])
+        if rows is None:
+            return None
+        table, entries = rows
         partitions = [self._entries(file) for file in files]
         for i in places:
             if i >= width:
                 texts = ", ".join(_sql_text(entry[i - width]) for entry in partitions)
                 entries.append(f"([{texts}]::VARCHAR[])[CAST(file_index AS BIGINT) + 1] AS c{i}")
-        return f"(SELECT {', '.join(entries)} FROM {table}) AS t"
+        return relation_of(table, entries)
 
     def _schema(self) -> Columns:
         files = self.files
@@ -151,7 +141,7 @@ class ParquetFolder:
 
     def _file_columns(self, file: Path) -> Columns:
         try:
-            return file_columns(file)
+            return parquet_columns(file)
         except SourceError:  # it names the file alone, which may be one of thousands
             inside = "" if self._keys(file) else f" ({file.relative_to(self._root)})"
         raise SourceError(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from psephos.engines.duckdb.arrow import reading
+from psephos.engines.duckdb.arrow_types import reading
 from psephos.engines.protocol import Columns
 from psephos.errors import DomainError
 

@@ -7,17 +7,17 @@ An engine joins by being given as `source`, or by an opener that makes one of wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
-from psephos.domain.cleaning import Cleaning
 from psephos.engines.bit_matrix import BitMatrix, open_bits
+from psephos.engines.cleaned import CleanedSource
 from psephos.engines.duckdb.reader import UNCOUNTABLE, Reader, T
-from psephos.engines.files import open_file
+from psephos.engines.files import open_csv
 from psephos.engines.folders import open_dataset, open_folder
 from psephos.engines.frames import open_frame
+from psephos.engines.parquet import open_parquet
 from psephos.engines.postgres import open_postgres
 from psephos.engines.protocol import Engine
 from psephos.engines.spark import open_spark
@@ -41,7 +41,8 @@ def open_engine(data: Any) -> Engine | None:
 OPENERS: list[Opener] = [
     open_postgres,
     open_folder,
-    open_file,
+    open_parquet,
+    open_csv,
     open_frame,
     open_spark,
     open_dataset,
@@ -130,14 +131,10 @@ def in_one_state(source: Any) -> Iterator[Reader | BitMatrix]:
     try:
         yield held
     except BaseException:
-        _close(stack)
+        with suppress(Exception):  # what went wrong before is told
+            stack.close()
         raise
     _safely(stack.close)
-
-
-def _close(stack: ExitStack) -> None:
-    with suppress(Exception):  # what went wrong before is told
-        stack.close()
 
 
 def _safely(work: Callable[[], T]) -> T:
@@ -150,43 +147,6 @@ def _safely(work: Callable[[], T]) -> T:
     except Exception:  # noqa: BLE001 - see above
         pass
     raise SourceError(UNCOUNTABLE)  # outside the handler, so that it has no context
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class CleanedSource:
-    """A source whose entries are cleaned as they are read, column by column; see `cleaned`."""
-
-    source: Any
-    rules: Mapping[str, Cleaning]
-
-    def __repr__(self) -> str:
-        return f"CleanedSource({', '.join(self.rules)})"
-
-
-def cleaned(source: Any, rules: Mapping[str, Cleaning]) -> CleanedSource:
-    """The same table with cleaned entries: it goes wherever a source does.
-
-    The ledger does not know by which rules a source was cleaned: where they change, say so with
-    another edition.
-
-    Args:
-        source: a path to a CSV or Parquet file, a frame, an Arrow table, an engine
-        rules: how the entries of a column are cleaned, by its name
-
-    >>> import pyarrow as pa
-    >>> from psephos.domain.domain import Domain
-    >>> table = pa.table({"status": ["Employed ", "EMP", "n/a"]})
-    >>> rule = Cleaning(trim=True, case="lower", aliases={"employed": ["emp"]}, nulls=["n/a"])
-    >>> domain = Domain.of(status=["employed", None])
-    >>> as_source(cleaned(table, {"status": rule})).count(domain, ("status",), (), None)
-    array([2, 1])
-    """
-    if isinstance(source, CleanedSource) or not isinstance(rules, Mapping):
-        raise DomainError('a source is cleaned once: cleaned(source, {"column": Cleaning(...)})')
-    strange = [name for name, rule in rules.items() if not isinstance(rule, Cleaning)]
-    if strange:
-        raise DomainError(f"the rule of {strange[0]!r} is written Cleaning(trim=True, ...)")
-    return CleanedSource(source, dict(rules))
 
 
 def _cleaned_reader(data: CleanedSource) -> Reader:

@@ -29,9 +29,9 @@ import scipy.sparse as sp
 
 import psephos.domain.predicate as pr
 import psephos.matrix as mx
-from psephos.domain.attribute import Attribute, TupleValues
+from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.domain.values import OTHER, Level
+from psephos.domain.values import OTHER, Level, TupleValues
 from psephos.errors import INSTEAD_OF, BudgetError, PsephosError, RefusedError, ShapeError
 from psephos.kernel import codec
 from psephos.kernel.budget import LARGEST_TERM, Budget

@@ -263,3 +263,13 @@ class DiscreteGaussian:
 
 
 Noise = DiscreteLaplace | DiscreteGaussian
+
+
+class NoiseDraws:
+    """Exact draws from the operating system's entropy; there is no seed."""
+
+    simulation = False
+
+    def noise(self, noise: Noise, size: int) -> Integers:
+        """Independent draws of the noise."""
+        return noise.draw(size)

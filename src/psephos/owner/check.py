@@ -16,6 +16,7 @@ from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
 from psephos.domain.values import Level
 from psephos.engines.bit_matrix import BitMatrix, rows_given
+from psephos.engines.cleaned import check_rules
 from psephos.engines.columns import column_problems, columns_of, needed_columns
 from psephos.engines.duckdb.cells import CellSql, double
 from psephos.engines.duckdb.reader import Reader
@@ -25,6 +26,7 @@ from psephos.engines.registry import as_source
 from psephos.errors import DomainError, name_list
 from psephos.kernel.source import Cells
 from psephos.kernel.unit import Cap
+from psephos.owner.broken_lines import broken_lines
 from psephos.owner.report import CheckReport, Mismatch, Severity
 from psephos.owner.suggestions import suggestions
 
@@ -68,7 +70,7 @@ def check(
     person = None if cap is None or cap.column in problems else cap
     total = counted = None
     try:
-        reader.check_rules(domain, cap)
+        check_rules(reader.rules, domain, cap)
     except DomainError as error:
         findings.append(Mismatch("cleaning", "cleaning", "error", str(error)))
         return CheckReport(None, tuple(findings))
@@ -168,7 +170,7 @@ def _lines(file: CsvFile) -> Iterator[Mismatch]:
     """The lines that are no rows, by what is wrong with them."""
     numbers: dict[str, int] = {}
     first: dict[str, list[str]] = {}
-    for number, trouble in file.broken_lines():
+    for number, trouble in broken_lines(file):
         numbers[trouble] = numbers.get(trouble, 0) + 1
         if numbers[trouble] <= LISTED_LINES:
             first.setdefault(trouble, []).append(f"{number:,}")

@@ -15,8 +15,8 @@ from datetime import date
 from difflib import get_close_matches
 
 from psephos.domain.attribute import Attribute
-from psephos.domain.calendar import is_run_of_days
 from psephos.domain.cleaning import BLANKS, Cleaning
+from psephos.domain.values import is_run_of_days
 from psephos.owner.report import Mismatch
 
 # fmt: off

@@ -19,10 +19,10 @@ from psephos.errors import PsephosError, WorkloadError
 from psephos.kernel.budget import Budget
 from psephos.kernel.unit import Unit
 from psephos.plans.registry import PLANS, run
-from psephos.protect import simulate
 from psephos.strategy import select
 from psephos.values import Array
 from psephos.variances import NoiseKind
+from psephos.without_ledger import simulate
 from psephos.workload.workload import Workload
 
 Told = Callable[[str], None]

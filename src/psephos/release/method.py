@@ -24,7 +24,6 @@ from psephos.infer.records import counted_answers
 from psephos.kernel.unit import add_remove_row
 from psephos.plans.registry import NamedPlan, named, run
 from psephos.plans.static import Static
-from psephos.protect import simulate
 from psephos.release.files import read_json, write_json
 from psephos.release.request import Job, stand_in_counts
 from psephos.release.selection import (
@@ -40,6 +39,7 @@ from psephos.release.synthetic_rows import table_of_codes
 from psephos.release.views import Views
 from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array, digest
+from psephos.without_ledger import simulate
 
 AUTO_PLANS = ("DAWA", "DAWA-Striped", "AHP", "AdaptiveGrid", "PrivBayes", "MWEM variant d")
 """What `auto` tries beside measuring the best strategy."""

@@ -12,7 +12,8 @@ import numpy as np
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.domain.values import Level, shown_number
+from psephos.domain.levels import shown_number
+from psephos.domain.values import Level
 from psephos.release.spec.columns import AttributeEntry
 from psephos.release.spec.entries import ReleaseFile
 from psephos.workload.query_sets import (

@@ -24,7 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from psephos.domain.attribute import Attribute, first_repeated
+from psephos.domain.attribute import Attribute
+from psephos.domain.declared import first_repeated
 from psephos.domain.domain import Domain
 from psephos.domain.predicate import In, IsNull, Or, Predicate
 from psephos.domain.values import OTHER

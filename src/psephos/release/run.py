@@ -26,7 +26,7 @@ from psephos.kernel.protected import ProtectedTable, ProtectedVector
 from psephos.kernel.replay import answered
 from psephos.plans.registry import run as run_plan
 from psephos.plans.static import Static
-from psephos.protect import protect, protect_again, simulate
+from psephos.protect import protect, protect_again
 from psephos.release.bundle import Bundle
 from psephos.release.forecast import Forecast, forecast_measured, forecast_paid
 from psephos.release.method import ReleaseMethod, method_of
@@ -68,6 +68,7 @@ from psephos.release.synthetic_rows import synthetic_rows
 from psephos.release.views import Views
 from psephos.release.write import write_bundle
 from psephos.strategy.strategy import Strategy
+from psephos.without_ledger import simulate
 
 Say = Callable[[str], None]
 REHEARSAL = "rehearsal"

@@ -18,7 +18,6 @@ from numpy.random import Generator, default_rng
 from psephos.infer.records import counted_answers
 from psephos.kernel.unit import add_remove_row
 from psephos.plans.static import Static
-from psephos.protect import simulate
 from psephos.release.forecast import Forecast, published_seconds
 from psephos.release.published_groups import grouped_answers
 from psephos.release.request import Job
@@ -26,6 +25,7 @@ from psephos.release.spec.tables import Impossible
 from psephos.release.synthetic_rows import table_of_codes
 from psephos.release.views import Views
 from psephos.values import Array
+from psephos.without_ledger import simulate
 
 MADE_UP_ROWS = 10_000
 """Rows that are made up where the release file does not say how many there are."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from psephos.domain.attribute import first_repeated
+from psephos.domain.declared import first_repeated
 from psephos.domain.domain import Domain
 from psephos.errors import DomainError, PsephosError, WorkloadError
 from psephos.kernel.query import MANTISSA

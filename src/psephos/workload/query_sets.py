@@ -14,9 +14,8 @@ import scipy.sparse as sp
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.domain.numbers import numbers_of
+from psephos.domain.levels import interval_label, shown_number
 from psephos.domain.predicate import Predicate
-from psephos.domain.values import interval_label, shown_number
 from psephos.errors import WorkloadError, name_list
 from psephos.matrix import (
     AllRange,
@@ -35,6 +34,7 @@ from psephos.matrix import (
 )
 from psephos.matrix import total as total_row
 from psephos.values import Array, Value
+from psephos.workload.cell_numbers import numbers_of
 
 MOST_LISTED = 1 << 18
 """The most ranges that are listed one by one, where some cells stand outside of the order."""

@@ -22,9 +22,9 @@ from typing import Any, Literal
 import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.domain.numbers import CellNumbers, numbers_of
 from psephos.errors import DomainError, WorkloadError, name_list
 from psephos.values import Array, Value, frozen
+from psephos.workload.cell_numbers import CellNumbers, numbers_of
 from psephos.workload.product import Product, checked_weight, factor_matrix, regroup
 from psephos.workload.queries import identity, level, masks, query_set, stacked
 from psephos.workload.query_sets import (

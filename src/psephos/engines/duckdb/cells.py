@@ -8,14 +8,12 @@ none), numbers, truth values, dates (by day), times; text and values of mixed ty
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
 from psephos.domain.attribute import Attribute
-from psephos.domain.calendar import is_run_of_days
-from psephos.domain.cleaning import Cleaning
-from psephos.engines.duckdb.clean_text import cleaned_entry, number_text, spelled
+from psephos.domain.values import is_run_of_days
 
 INTEGER_KINDS = frozenset(
     {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
@@ -66,12 +64,8 @@ class CellSql:
         return "" if self.lookup is None else on
 
 
-def cell_sql(
-    attribute: Attribute, column: str, kind: str, alias: str, rule: Cleaning | None = None
-) -> CellSql:
-    """The expressions for an attribute in a column of that type, cleaned by a rule if any."""
-    if rule:
-        return _cleaned(attribute, column, kind, alias, rule)
+def cell_sql(attribute: Attribute, column: str, kind: str, alias: str) -> CellSql:
+    """The expressions for an attribute in a column of that type."""
     declared = attribute.declared
     is_run = isinstance(declared, range) and declared.step == 1
     # A range may be long, so it is not listed.
@@ -105,31 +99,6 @@ def cell_sql(
     return CellSql(alias, column, value, number, match, cell, lookup)
 
 
-def _cleaned(attribute: Attribute, column: str, kind: str, alias: str, rule: Cleaning) -> CellSql:
-    """The expressions for what cleaning leaves of an entry, which is text.
-
-    Spellings of text join its lookup table; others are told apart one by one.
-    """
-    text, word, entry = f"{alias}_s", f"{alias}_w", f"{alias}_e"
-    cell = cell_sql(attribute, entry, "VARCHAR", alias)
-    lookup = cell.lookup
-    aliases: Sequence[tuple[str, Sequence[str]]] = rule.spellings
-    if lookup is not None and lookup.kind == "VARCHAR":
-        cells = dict(zip(lookup.keys, lookup.cells, strict=True))
-        for value, words in aliases:
-            cells |= {word: cells[value] for word in words if word not in cells}
-        lookup = Lookup("VARCHAR", tuple(cells), tuple(cells.values()), spelled(rule, "v"))
-        aliases = ()
-    decimal = rule.decimal if kind == "VARCHAR" else None
-    cleaned = cleaned_entry(rule, aliases, text, attribute.is_numeric)
-    steps = (
-        f"{spelled(rule, _text(column, kind))} AS {text}",
-        f"{cleaned if decimal is None else f'trim({cleaned})'} AS {word}",
-        f"{word if decimal is None else number_text(decimal, word)} AS {entry}",
-    )
-    return replace(cell, lookup=lookup, steps=steps)
-
-
 def _is_run(values: Sequence[Any], low: int, high: int) -> bool:
     """Whether these are the whole numbers from low to high, in order."""
     if isinstance(values, range):
@@ -159,7 +128,8 @@ def flat(cells: Sequence[str], sizes: Sequence[int]) -> str:
     return index
 
 
-def _text(column: str, kind: str) -> str:
+def text_of(column: str, kind: str) -> str:
+    """The entry as text."""
     return column if kind == "VARCHAR" else f"CAST({column} AS VARCHAR)"
 
 
@@ -167,7 +137,7 @@ def _number(column: str, kind: str) -> str:
     """The entry as a DOUBLE; NaN is no number, and 1e400 is infinite."""
     if kind in INTEGER_KINDS:
         return f"CAST({column} AS DOUBLE)"
-    number = column if kind == "DOUBLE" else f"TRY_CAST({_text(column, kind)} AS DOUBLE)"
+    number = column if kind == "DOUBLE" else f"TRY_CAST({text_of(column, kind)} AS DOUBLE)"
     return f"CASE WHEN NOT isnan({number}) THEN {number} END"
 
 
@@ -179,7 +149,7 @@ def _value(column: str, kind: str, target: str) -> str:
         return f"CAST({column} AS BIGINT)"
     if target == kind:
         return column
-    entry = column if target == "BIGINT" and kind == "DOUBLE" else _text(column, kind)
+    entry = column if target == "BIGINT" and kind == "DOUBLE" else text_of(column, kind)
     if target == "VARCHAR":
         return entry
     if target == "BOOLEAN":
@@ -237,3 +207,8 @@ def _whole(number: int) -> str:
 def double(number: float) -> str:
     """A DOUBLE, written without loss."""
     return f"CAST('{float(number)!r}' AS DOUBLE)"
+
+
+def quote(text: str) -> str:
+    """Text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"

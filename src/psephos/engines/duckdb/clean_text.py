@@ -7,8 +7,11 @@ values are told apart, then decimal marks are made points.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from psephos.domain.attribute import Attribute
 from psephos.domain.cleaning import BLANKS, Cleaning, DecimalMark
+from psephos.engines.duckdb.cells import CellSql, Lookup, cell_sql, quote, text_of
 
 ANY_BLANK = "[" + "".join(f"\\x{{{ord(blank):x}}}" for blank in BLANKS) + "]+"
 AROUND = f"\\A{ANY_BLANK}|{ANY_BLANK}\\z"
@@ -17,9 +20,31 @@ SETTING_OFF = " '\u2019\u00a0\u2009\u202f"
 """What sets off thousands in every country's numbers, beside the other of point and comma."""
 
 
-def quote(text: str) -> str:
-    """Text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
+def cleaned_cell_sql(
+    rule: Cleaning, attribute: Attribute, column: str, kind: str, alias: str
+) -> CellSql:
+    """The expressions of `cell_sql` for what cleaning leaves of an entry, which is text.
+
+    Spellings of text join its lookup table; others are told apart one by one.
+    """
+    text, word, entry = f"{alias}_s", f"{alias}_w", f"{alias}_e"
+    cell = cell_sql(attribute, entry, "VARCHAR", alias)
+    lookup = cell.lookup
+    aliases: Sequence[tuple[str, Sequence[str]]] = rule.spellings
+    if lookup is not None and lookup.kind == "VARCHAR":
+        cells = dict(zip(lookup.keys, lookup.cells, strict=True))
+        for value, words in aliases:
+            cells |= {word: cells[value] for word in words if word not in cells}
+        lookup = Lookup("VARCHAR", tuple(cells), tuple(cells.values()), spelled(rule, "v"))
+        aliases = ()
+    decimal = rule.decimal if kind == "VARCHAR" else None
+    cleaned = cleaned_entry(rule, aliases, text, attribute.is_numeric)
+    steps = (
+        f"{spelled(rule, text_of(column, kind))} AS {text}",
+        f"{cleaned if decimal is None else f'trim({cleaned})'} AS {word}",
+        f"{word if decimal is None else number_text(decimal, word)} AS {entry}",
+    )
+    return replace(cell, lookup=lookup, steps=steps)
 
 
 def spelled(rule: Cleaning, text: str) -> str:

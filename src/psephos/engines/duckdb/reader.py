@@ -16,7 +16,8 @@ import numpy as np
 
 from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
-from psephos.engines.columns import column_problems, columns_of, needed_columns
+from psephos.engines.cleaned import check_rules
+from psephos.engines.columns import column_problems, needed_columns
 from psephos.engines.duckdb.arrow import COLUMNS_CHANGED, Relation, arrow_relation
 from psephos.engines.duckdb.rows import Rows, connect, first_of_each
 from psephos.engines.protocol import Batches, Columns, Engine, NativeRelation
@@ -50,7 +51,7 @@ class Reader:
     With a `held` state all readings are of that state.
     """
 
-    __slots__ = ("_held", "_rules", "columns", "engine")
+    __slots__ = ("_held", "columns", "engine", "rules")
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Reader:
         self.engine = engine
         self.columns = _columns(engine) if held is None else held.columns
         self._held = held
-        self._rules = {name: rule for name, rule in (rules or {}).items() if rule}
+        self.rules = {name: rule for name, rule in (rules or {}).items() if rule}
 
     def check_columns(self, needed: tuple[str, ...]) -> None:
         """Refuses, before anything is charged, if one is missing, there twice or of no use."""
@@ -75,24 +76,8 @@ class Reader:
     def check_schema(self, domain: Domain, cap: Cap | None) -> None:
         """Refuses, before anything is charged, a schema that columns or rules do not fit."""
         self.check_columns(needed_columns(domain, cap))
-        self.check_rules(domain, cap)
-
-    def check_rules(self, domain: Domain, cap: Cap | None) -> None:
-        """Refuses rules that do not fit the declared values, and any for the column of persons.
-
-        Privacy: who is one person is fixed with the unit; persons are told apart by their ids as
-        they are written (tests/contracts/test_cleaning.py).
-        """
-        if cap is not None and cap.column in self._rules:
-            raise DomainError(
-                f"column {cap.column!r} names the person of a row and is never cleaned: who is one "
-                "person was fixed with the unit of privacy; take its cleaning rules out"
-            )
-        for name, attribute in columns_of(domain) if self._rules else ():
-            try:
-                self._rules.get(name, Cleaning()).check(attribute)
-            except DomainError as error:
-                raise DomainError(f"cleaning of {name!r}: {error}") from None
+        if self.rules:
+            check_rules(self.rules, domain, cap)
 
     row_abilities = frozenset({"row_cells", "persons"})
 
@@ -138,7 +123,7 @@ class Reader:
             return
         with self._opened() as held:
             try:
-                yield Reader(self.engine, self._rules, held=held)
+                yield Reader(self.engine, self.rules, held=held)
             finally:
                 held.has_ended.append(True)
 
@@ -151,7 +136,7 @@ class Reader:
         with ExitStack() as stack:
             held = stack.enter_context(self._opened()) if self._held is None else self._held
             held.check(self.engine)
-            yield OpenState(self.engine, self.columns.names, held.batches, self._rules)
+            yield OpenState(self.engine, self.columns.names, held.batches, self.rules)
             held.check(self.engine)
 
     @contextmanager

@@ -23,8 +23,8 @@ from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
 from psephos.engines.columns import columns_of
 from psephos.engines.duckdb.arrow import TIMES
-from psephos.engines.duckdb.cells import INTEGER_KINDS, CellSql, cell_sql, flat
-from psephos.engines.duckdb.clean_text import quote
+from psephos.engines.duckdb.cells import INTEGER_KINDS, CellSql, cell_sql, flat, quote
+from psephos.engines.duckdb.clean_text import cleaned_cell_sql
 from psephos.kernel.unit import Cap
 from psephos.values import Array
 
@@ -113,8 +113,9 @@ class Rows:
 
     def cell(self, name: str, attribute: Attribute, alias: str) -> CellSql:
         """The expressions of a column; its lookup table, if it has one, is made."""
-        column = self.column(name)
-        cell = cell_sql(attribute, column, self.kinds[column], alias, self.rules.get(name))
+        column, rule = self.column(name), self.rules.get(name)
+        how = (attribute, column, self.kinds[column], alias)
+        cell = cell_sql(*how) if rule is None else cleaned_cell_sql(rule, *how)
         if cell.lookup is not None:
             self.connection.execute(
                 # Grouped, so that no row joins twice even if DuckDB holds two keys for equal.

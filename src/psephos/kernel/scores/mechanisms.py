@@ -12,8 +12,7 @@ import numpy as np
 
 from psephos.errors import RefusedError
 from psephos.kernel.budget import Mechanism
-from psephos.kernel.noise import BATCH, DiscreteLaplace, Noise, exp_flags, uniform_below
-from psephos.values import Array
+from psephos.kernel.noise import BATCH, DiscreteLaplace, NoiseDraws, exp_flags, uniform_below
 
 
 def exponential(scores: Sequence[int], epsilon: Fraction, sensitivity: int) -> int:
@@ -66,14 +65,8 @@ MECHANISMS: dict[str, Callable[[Sequence[int], Fraction, int], int]] = {
 """How a candidate is drawn from scores, epsilon per unit of distance, and Δ."""
 
 
-class Draws:
-    """Exact draws from the operating system's entropy; there is no seed."""
-
-    simulation = False
-
-    def noise(self, noise: Noise, size: int) -> Array:
-        """Independent draws of the noise."""
-        return noise.draw(size)
+class Draws(NoiseDraws):
+    """Noise, and choices by scores."""
 
     def choice(self, scores: list[int], epsilon: Fraction, reach: int, mechanism: Mechanism) -> int:
         """The number of a candidate; the larger its score the likelier."""

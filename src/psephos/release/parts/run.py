@@ -20,7 +20,7 @@ from psephos.kernel.parts.measurement import PartMeasurement
 from psephos.kernel.parts.runners import Runner
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.replay import answered
-from psephos.protect import protect, simulate
+from psephos.protect import protect
 from psephos.release.parts.bundle import PartsBundle
 from psephos.release.parts.plan import REHEARSED_KEY, PartsForecast, forecast_parts, store_plan
 from psephos.release.parts.write import write_parts
@@ -36,6 +36,7 @@ from psephos.release.requests import receipt_of
 from psephos.release.rules_record import check_rules, record_rules
 from psephos.release.selection import selection_folder
 from psephos.release.synthetic_rows import synthetic_rows
+from psephos.without_ledger import simulate
 
 BYTES_PER_ROW = 60
 """Of a table of parts, about, as Parquet."""

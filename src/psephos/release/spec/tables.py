@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from psephos.domain.attribute import first_repeated
+from psephos.domain.declared import first_repeated
 from psephos.domain.domain import Domain
 from psephos.errors import PsephosError, ReleaseError, SqlError
 from psephos.kernel.source import Cells, Conjunct

@@ -16,9 +16,9 @@ from sqlglot import exp
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.domain.numbers import CellNumbers, numbers_of
 from psephos.errors import DomainError, SqlError, WorkloadError
 from psephos.values import Array, frozen
+from psephos.workload.cell_numbers import CellNumbers, numbers_of
 from psephos.workload.product import Product, product, regroup
 from psephos.workload.queries import QuerySet, groups, identity, level, masks
 from psephos.workload.sql.aggregates import Count

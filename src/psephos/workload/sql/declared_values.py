@@ -20,7 +20,8 @@ import numpy as np
 from sqlglot import exp
 
 from psephos.domain.attribute import Attribute
-from psephos.domain.values import OTHER, shown_number
+from psephos.domain.levels import shown_number
+from psephos.domain.values import OTHER
 from psephos.errors import SqlError, name_list
 from psephos.values import Array
 from psephos.workload.sql.columns import ColumnNames, ColumnSource

@@ -14,7 +14,8 @@ from itertools import pairwise
 import numpy as np
 
 from psephos.domain.attribute import Attribute
-from psephos.domain.values import OTHER, shown_number
+from psephos.domain.levels import shown_number
+from psephos.domain.values import OTHER
 from psephos.errors import DomainError
 from psephos.values import Array, Value, frozen
 
