@@ -104,8 +104,8 @@ OPTIONS = {
     "answers of records": ["kernel/replay.py", "kernel/recorded_ledger.py"],
 }
 NO_REAL_DATA = ["kernel/simulate.py", "kernel/play_money.py"]
-CEILINGS = {"the core of `kernel/`": 1846, "its boundary": 310}
-MOST_OF_A_PLAIN_RELEASE = 5884
+CEILINGS = {"the core of `kernel/`": 1869, "its boundary": 310}
+MOST_OF_A_PLAIN_RELEASE = 5973
 
 
 def files_of(patterns):

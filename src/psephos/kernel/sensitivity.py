@@ -28,7 +28,7 @@ from psephos.values import Array, largest
 
 SAFE = 1 << 62
 MOST_CASES = 4 * 10**6
-MOST_COLUMNS = 5 * 10**7
+MOST_CELLS_LISTED = 5 * 10**7
 MOST_RIVALS = 64
 PIECE = 1 << 16
 
@@ -72,7 +72,7 @@ def _of_kron(kron: mx.Kron, power: Norm) -> Array:
     """All products, in the order of a Kronecker product's columns."""
     sums = [columns(factor, power) for factor in kron.factors]
     if any(each.size > 1 for each in sums):
-        if kron.shape[1] > MOST_COLUMNS:
+        if kron.shape[1] > MOST_CELLS_LISTED:
             raise _too_large(kron.shape[1])
         sums = [_listed(factor, power) for factor in kron.factors]
     return reduce(lambda before, last: exactly(mul, before[:, None], last).ravel(), sums)
