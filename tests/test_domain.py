@@ -2,6 +2,7 @@ import math
 import pickle
 import re
 from decimal import Decimal
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -190,3 +191,28 @@ def test_very_many_attributes_are_shown_in_short():
     assert 7 not in domain
     with pytest.raises(DomainError, match="at least 1"):
         Domain.binary(0)
+
+
+def test_levels_may_be_given_in_any_order():
+    days = Attribute.dates("2020-01-01", "2021-12-31")
+    levels = ("year", "month", "quarter")
+    for order in permutations(levels):
+        attribute = days
+        for name in order:
+            attribute = attribute.with_level(name, name)
+        assert [level.name for level in attribute.levels] == ["month", "quarter", "year"]
+    with pytest.raises(DomainError, match=r"'quarter' cuts group .* of level 'week'"):
+        days.with_level("quarter", "quarter").with_level("week", "week")
+
+
+def test_coarse_values_keep_what_stands_apart_and_the_levels_that_fit():
+    age = Attribute.integers(0, 9).with_level("five", 5).with_missing("?").with_unknown("other")
+    coarse = age.coarsen(np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 3]))
+    assert coarse.labels == ("0–4", "5–9", "?", "(other)")
+    assert coarse.apart == (2, 3)
+    assert coarse.is_ordered
+    assert coarse.level("five").groups.tolist() == [0, 1, 2, 3]
+    names = Attribute.categories(list("abcd")).with_level("two", {"x": ["a", "b"], "y": ["c", "d"]})
+    mixed = names.coarsen(np.array([0, 1, 0, 1]))
+    assert (mixed.labels, mixed.levels, mixed.is_ordered) == (("a, c", "b, d"), (), False)
+    assert names.coarsen(np.arange(4)) is names

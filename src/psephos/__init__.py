@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from psephos.protect import protect
     from psephos.release import spec
     from psephos.release.ask import Price, Reply, ask, price
+    from psephos.release.asked_cells import AskedCells
     from psephos.release.bundle import Bundle
     from psephos.release.change import EditionChange, change
     from psephos.release.forecast import Forecast, RivalError, TableError
@@ -282,6 +283,7 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "choose_levels",
     "LevelPlan",
     "PartTables",
+    "AskedCells",
     "MeasuredRequest",
     "PlannedRequest",
     "PersonsRequest",
@@ -391,6 +393,7 @@ _NAMES_OF = {
     "psephos.release.planned": "PlannedRequest Retraced",
     "psephos.release.preflight": "check_release",
     "psephos.release.request": "Job",
+    "psephos.release.asked_cells": "AskedCells",
     "psephos.release.requests": "MeasuredRequest",
     "psephos.release.run": "rehearse release",
     "psephos.release.parts.bundle": "PartsBundle",

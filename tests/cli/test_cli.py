@@ -219,6 +219,38 @@ def test_ctrl_c_says_what_is_charged(folder, command, words, disguise, monkeypat
     assert words in told(command, folder, code=130)["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("command", "words"), [("release", "run the same command again"), ("plan", "nothing was")]
+)
+def test_too_little_memory_ends_in_a_sentence(folder, command, words, monkeypatch):
+    run("check", folder, "--create-ledger")
+
+    def full(workload, noise, **_):
+        raise MemoryError
+
+    monkeypatch.setattr("psephos.strategy.select.opt_product", full)
+    result = run(command, folder)
+    assert result.exit_code == 2
+    assert "not enough memory" in result.output
+    assert words in " ".join(result.output.split())
+    assert told(command, folder, code=2)["error"]["kind"] == "MemoryError"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_release_that_cannot_be_shown_is_there(folder, as_json, monkeypatch):
+    """What was paid for and written is no mistake because a terminal cannot have it."""
+    run("check", folder, "--create-ledger")
+
+    def broken(*_):
+        raise KeyError("unit")
+
+    monkeypatch.setattr("psephos.cli.render.made_up_words", broken)
+    result = run("release", folder, *["--json"] * as_json)
+    assert result.exit_code == 0
+    assert str(Job.read(folder).bundle.name) in result.output
+    assert run("verify", Job.read(folder).bundle).exit_code == 0
+
+
 def test_a_spent_budget_exits_with_3(folder):
     run("check", folder, "--create-ledger")
     run("release", folder)

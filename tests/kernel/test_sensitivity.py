@@ -1,5 +1,6 @@
 """Exact column sums for every matrix with a rule, and a refusal for everything else."""
 
+import contextlib
 from fractions import Fraction
 
 import numpy as np
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from psephos import matrix as mx
 from psephos.errors import RefusedError
 from psephos.kernel import gate
+from psephos.kernel import sensitivity as rules
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import (
     LARGEST,
     RULES,
+    _largest_sum,
     answers,
     columns,
     largest_entry,
@@ -283,3 +286,77 @@ def test_weights_have_a_short_form():
         Query(())
     with pytest.raises(RefusedError, match="share one width"):
         Query.of([(mx.Identity(2), 1), (mx.Identity(3), 1)])
+
+
+@st.composite
+def sums_over_grid(draw):
+    """Weights, and for each axis the numbers by which its values multiply every product."""
+    products, big = draw(st.integers(1, 4)), draw(st.sampled_from([1, 1, 2**40]))
+    number = st.integers(0, 4).map(lambda n: n * big)
+    axes = [
+        np.array(
+            draw(
+                st.lists(
+                    st.lists(number, min_size=products, max_size=products), min_size=2, max_size=5
+                )
+            )
+        ).T
+        for _ in range(draw(st.integers(1, 4)))
+    ]
+    weights = draw(st.lists(st.integers(0, 3), min_size=products, max_size=products))
+    return weights, axes
+
+
+def column_sums(weights, axes):
+    """The sum of every cell, in Python's integers."""
+    cells = np.array(weights, dtype=object)[:, None]
+    for axis in axes:
+        cells = (cells[:, :, None] * axis.astype(object)[:, None, :]).reshape(len(weights), -1)
+    return cells.sum(axis=0)
+
+
+@given(sums_over_grid())
+def test_largest_sums(terms):
+    assert _largest_sum(*terms) == column_sums(*terms).max()
+
+
+@given(terms=sums_over_grid(), most=st.integers(1, 40))
+def test_bounds_in_place_of_largest_sums_are_never_below_them(terms, most):
+    """Where cells are too many, noise is for a bound that is close, or nothing is measured."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules, "MOST_CASES", most)
+        exact = column_sums(*terms).max()
+        with contextlib.suppress(RefusedError):
+            assert exact <= _largest_sum(*terms) <= exact * 1.001
+
+
+def test_products_over_many_cells_need_no_vector():
+    """Of 10^15 cells the one with the largest values is not the largest of all."""
+    rng = np.random.default_rng(0)
+    sums = [rng.integers(1, 900, 1000) for _ in range(5)]
+    falling = mx.Stack((mx.Prefix(1000), mx.Partition(np.arange(1000) // 7)))
+    krons = [
+        mx.Kron(
+            tuple({i: mx.Diagonal(sums[i]), j: falling}.get(k, mx.total(1000)) for k in range(5))
+        )
+        for i in range(5)
+        for j in ((i + 1) % 5, (i + 2) % 5)
+    ]
+    for p in (1, 2):
+        found = sensitivity(admit_query(Query.of([(kron, 1) for kron in krons])), p)
+        fall = columns(falling, p)
+        cell = [int(np.argmax(each.astype(float) ** p)) for each in sums]
+        single = max(int(s.max()) ** p for s in sums)
+        lower = sum(
+            int(sums[i][cell[i]]) ** p * int(fall[cell[j]])
+            for i in range(5)
+            for j in ((i + 1) % 5, (i + 2) % 5)
+        )
+        assert lower <= found <= 10 * single * int(fall.max())
+
+
+def test_a_vector_of_columns_is_counted_before_it_is_made():
+    wide = mx.Kron((mx.Prefix(10**5), mx.Prefix(10**5)))
+    other = mx.Kron((mx.Prefix(10**4), mx.Prefix(10**6)))
+    with pytest.raises(RefusedError, match="10,000,000,000 cells; measure it in several requests"):
+        sensitivity(Query.of([(wide, 1), (other, 1)]), 1)

@@ -31,7 +31,7 @@ def test_a_file_says_domain_workload_budget_and_unit(tmp_path):
     assert [p.weight for p in job.workload.products] == [1, 2]
     assert job.budget == ps.epsilon("1/2")
     assert job.unit == ps.add_remove_row()
-    assert job.zeros.sum() == 6
+    assert job.whole.zeros.sum() == 6
 
 
 def test_numbers_with_a_point_are_exact():

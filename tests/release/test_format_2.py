@@ -44,7 +44,7 @@ def test_they_are_built_on(old):
     place = old / "third.toml"
     place.write_text(text + '\n[output]\nbundle = "third"\n')
     bundle = ps.release(place, unchecked=True)
-    assert bundle.manifest["format"] == 7
+    assert bundle.manifest["format"] == 8
     assert [request.name for request in bundle.job.past] == ["pets", "more pets"]
     assert ps.verify(bundle.path, ledger=old / "people.ledger").ok
 
@@ -83,7 +83,7 @@ def test_forgeries_are_found(old, file, change):
 
 def test_other_formats_are_told_by_version(old):
     place = old / "bundle" / "manifest.json"
-    for number in (1, 8):
+    for number in (1, 9):
         content = json.loads(place.read_text())
         place.write_text(json.dumps({**content, "format": number}))
         with pytest.raises(ps.ReleaseError, match=rf"has format {number}, .*from psephos 0\.3 on"):

@@ -37,7 +37,7 @@ def test_their_widths_are_those_of_their_time(old):
 def test_the_same_release_written_today_is_computed(old):
     (old / "bundle").rename(old / "before")
     bundle = ps.release(old / "release.toml", unchecked=True)
-    assert bundle.manifest["format"] == 7
+    assert bundle.manifest["format"] == 8
     assert bundle.manifest["interval"]["method"] == "computed"
     assert bundle.views.widths.per_query.max() == pytest.approx(49, abs=1e-6)
     assert ps.verify(bundle.path, ledger=old / "people.ledger").ok

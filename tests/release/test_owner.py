@@ -65,7 +65,7 @@ def test_zeros_that_together_leave_nothing_are_refused(folder):
             folder, text.replace("[\"age < 6 AND pet = 'horse'\"]", json.dumps(zeros))
         )
         if fits:
-            assert Job.read(place).zeros.sum() == 19 * 3
+            assert Job.read(place).whole.zeros.sum() == 19 * 3
         else:
             with pytest.raises(ps.ReleaseError, match="zeros: every row meets one of them"):
                 Job.read(place)

@@ -468,7 +468,7 @@ def test_a_csv_file_with_more_in_it_is_found(bundle):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('"format": 7, "format": 7', "a key is there twice"),
+        ('"format": 8, "format": 8', "a key is there twice"),
         ('"format": NaN', "NaN is no number"),
         ('"format": 1e999', "is no number of a release"),
         (f'"format": {"9" * 9999}', "a number has 9,999 digits"),
@@ -477,7 +477,7 @@ def test_a_csv_file_with_more_in_it_is_found(bundle):
 )
 def test_json_is_read_strictly(bundle, text, said):
     place = bundle.path / "manifest.json"
-    place.write_text(place.read_text().replace('"format": 7', text, 1))
+    place.write_text(place.read_text().replace('"format": 8', text, 1))
     with pytest.raises(ps.ReleaseError, match=said):
         verify(bundle.path)
 
@@ -516,7 +516,7 @@ def packed(place):
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("published/cells.parquet", many_rows, "has 20,000,000 rows, not 80"),
+        ("published/cells.parquet", many_rows, "has 20,000,000 rows, not 12"),
         ("requests/1/measurements.parquet", many_rows, "has 20,000,000 rows, not 12"),
         ("published/pets.parquet", one_text, "holds more than the release does"),
         ("published/pets.parquet", long_texts, "packed otherwise"),

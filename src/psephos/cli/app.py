@@ -531,10 +531,14 @@ def _show_release(
     from psephos.cli.render_parts import plain_parts, rich_parts
     from psephos.release.parts.bundle import PartsBundle
 
-    if isinstance(bundle, PartsBundle):
-        show(as_json, plain_parts(bundle, ledger), *rich_parts(bundle), text)
-    else:
-        _show_bundle(as_json, bundle, text, ledger)
+    try:
+        if isinstance(bundle, PartsBundle):
+            show(as_json, plain_parts(bundle, ledger), *rich_parts(bundle), text)
+        else:
+            _show_bundle(as_json, bundle, text, ledger)
+    except Exception:  # noqa: BLE001 - it was paid for and written; this is only for show
+        words = f"its tables are in the bundle and cannot be shown here\nbundle: {bundle.path}"
+        show(as_json, {"bundle": str(bundle.path)}, text, words)
 
 
 def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None = None) -> None:

@@ -23,6 +23,10 @@ EXIT_CODES: list[tuple[type[PsephosError], int]] = [
     (PsephosError, 2),
 ]
 STOPPED = "stopped; nothing was charged"
+OUT_OF_MEMORY = (
+    "there is not enough memory for this: ask about fewer attributes in one table, or coarser "
+    "levels, or go where more is free"
+)
 LINE_SECONDS = 2.0
 """Between two lines of progress, where there is no terminal."""
 INTERRUPTS: list[int] = []
@@ -46,6 +50,11 @@ def report_errors(as_json: bool, stopped: str = STOPPED) -> Iterator[None]:
         if isinstance(error, KeyboardInterrupt) or INTERRUPTS:
             complain(as_json, "Stopped", stopped)
             raise typer.Exit(130) from None
+        if isinstance(error, MemoryError):
+            complain(
+                as_json, "MemoryError", f"{OUT_OF_MEMORY}; {stopped.removeprefix('stopped; ')}"
+            )
+            raise typer.Exit(2) from None
         if not isinstance(error, PsephosError):
             raise
         code = next(code for kind, code in EXIT_CODES if isinstance(error, kind))

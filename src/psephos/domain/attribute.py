@@ -28,9 +28,9 @@ from psephos.domain.levels import (
     shown_number,
 )
 from psephos.domain.values import OTHER, Level, TupleValues, Unknown, is_run_of_days, plain
-from psephos.errors import DomainError
+from psephos.errors import DomainError, name_list
 from psephos.report.html import HtmlTable, notebook_html
-from psephos.values import frozen
+from psephos.values import Array, frozen
 
 Spec: TypeAlias = Union["Attribute", int, range, Sequence[Any], Mapping[Any, str]]
 
@@ -227,7 +227,7 @@ class Attribute(DeclaredValues):
     def with_level(
         self, name: str, groups: int | str | Sequence[Any] | Mapping[str, Sequence[Any]]
     ) -> Attribute:
-        """The same attribute with one more, coarser level.
+        """The same attribute with one more level; they are kept from fine to coarse, and nest.
 
         Args:
             name: what to call the level, e.g. "5-year group"
@@ -261,9 +261,62 @@ class Attribute(DeclaredValues):
             level = groups_of_days(name, list(groups), self.values)
         else:
             level = groups_from(name, groups, self.values, self.edges)
-        if self.levels:
-            check_nested(self.levels[-1], level)
-        return self._changed(self.representatives, levels=(*self.levels, level))
+        # Stable: levels with the same groups stay as they were given.
+        levels = sorted((*self.levels, level), key=lambda each: -np.unique(each.groups).size)
+        for fine, coarse in pairwise(levels):
+            check_nested(fine, coarse)
+        return self._changed(self.representatives, levels=tuple(levels))
+
+    def coarsen(self, groups: Array) -> Attribute:
+        """One value for each group of values; `groups` numbers them by their first values.
+
+        Levels stay if each of these groups lies in one of theirs. Entries are read by the attribute
+        itself: its coarse form is for what was counted.
+
+        >>> ages = Attribute.integers(0, 99).with_level("broad", [0, 20, 65])
+        >>> ages.coarsen(np.arange(100) // 5)
+        Attribute(20 integers 0–19; levels: broad)
+        >>> ages.coarsen(ages.level("broad").groups).labels
+        ('0–19', '20–64', '65–99')
+        """
+        numbers = np.asarray(groups)
+        first = np.unique(numbers, return_index=True)[1]
+        rising = bool((np.diff(first) > 0).all())
+        if numbers.shape != (self.size,) or numbers.max() != first.size - 1 or not rising:
+            raise DomainError(f"groups of {self.size} values are numbered 0, 1, … as they come")
+        if first.size == self.size:
+            return self
+        levels = tuple(
+            Level(level.name, level.groups[first], level.labels)
+            for level in self.levels
+            if (level.groups[first][numbers] == level.groups).all()
+        )
+        names = self._group_labels(numbers, levels)
+        sizes = np.bincount(numbers)
+        alone = {g: self.values[i] for i in self.apart if sizes[g := int(numbers[i])] == 1}
+        values = [alone.get(g, g if self.is_ordered else name) for g, name in enumerate(names)]
+        unknown: Unknown = "other" if values[-1] is OTHER else "drop"
+        plain_numbers = self.is_ordered and not alone
+        return Attribute(range(first.size) if plain_numbers else tuple(values), names,
+                         levels=levels, unknown=unknown)  # fmt: skip
+
+    def _group_labels(self, groups: Array, levels: tuple[Level, ...]) -> tuple[str, ...]:
+        """What groups of values are called: as those of a level, or else by their members."""
+        count = int(groups.max()) + 1
+        for level in levels:
+            labels = [level.labels[int(g)] for g in level.groups]
+            if len(set(labels)) == count:
+                return tuple(labels)
+        members = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
+        different: dict[str, int] = {}
+        for g, cells in enumerate(members):
+            label = (
+                f"{self.label(int(cells[0]))}–{self.label(int(cells[-1]))}"
+                if len(cells) > 1 and cells[-1] - cells[0] == len(cells) - 1
+                else name_list([self.label(int(i)) for i in cells[:4]], most=3)
+            )
+            different[label if label not in different else f"{label} (group {g})"] = g
+        return tuple(different)
 
     @property
     def total_label(self) -> str:

@@ -139,7 +139,29 @@ class Domain(Value):
         if not isinstance(names, Iterable):
             raise DomainError(f"project takes a list of attributes, got {names!r}")
         names = list(names)
-        return Domain(tuple(names), tuple(self[name] for name in names))
+        attributes = tuple(self[name] for name in names)
+        if self.origin is None or not any(attribute.parts for attribute in attributes):
+            return Domain(tuple(names), attributes)
+        parts = [
+            part for n, a in zip(names, attributes, strict=True) for part in a.parts or [(n, a)]
+        ]
+        columns = {part for part, _ in parts}
+        origin = self.origin.project([name for name in self.origin.names if name in columns])
+        return Domain(tuple(names), attributes, origin)
+
+    def coarsen(self, groups: Mapping[str, Array]) -> Domain:
+        """The domain with some attributes by groups of their values (`Attribute.coarsen`).
+
+        >>> Domain.of(age=range(100), sex=["F", "M"]).coarsen({"age": np.arange(100) // 50})
+        Domain(age: 2, sex: 2; 4 cells)
+        """
+        attributes = []
+        for name, attribute in zip(self.names, self.attributes, strict=True):
+            if name in groups and attribute.parts:
+                raise DomainError(f"{name!r} looks at columns together and stays as it is")
+            attributes.append(attribute.coarsen(groups[name]) if name in groups else attribute)
+        origin = self.origin and self.origin.coarsen(groups)
+        return Domain(self.names, tuple(attributes), origin)
 
     def index(self, cell: Mapping[str, Any]) -> int:
         """The number of the cell with these values (one for each attribute)."""

@@ -99,7 +99,7 @@ def check_nested(fine: Level, coarse: Level) -> None:
         over = name_list(coarse.labels[int(i)] for i in pairs[1][pairs[0] == group])
         raise DomainError(
             f"level {coarse.name!r} cuts group {label!r} of level {fine.name!r} "
-            f"(it lies in {over}); levels go from fine to coarse, "
+            f"(it lies in {over}); groups of levels lie inside each other, "
             "so start a group of both at the same value"
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -125,6 +125,20 @@ class RowStore:
                 kind = np.min_scalar_type(domain[name].size - 1)
                 columns.append(self._index(names, self._columns).astype(kind))
         return RowStore(domain, columns, self._begins)
+
+    def coarsen(self, domain: Domain, groups: Mapping[str, Array], keep: Cells) -> RowStore:
+        """See `psephos.kernel.source.CellTable`."""
+        check_masks(self._domain, keep)
+        inside = self._inside(self._columns, keep) if keep else slice(None)
+        columns = []
+        for name in domain.names:
+            column = self._columns[self._axes[name]][inside]
+            kind = np.min_scalar_type(domain[name].size - 1)
+            columns.append(groups[name].astype(kind)[column] if name in groups else column)
+        begins = self._begins
+        if begins is not None and keep:
+            begins = np.diff(np.cumsum(begins)[inside], prepend=0) > 0
+        return RowStore(domain, columns, begins)
 
     def persons(self, axes: Sequence[GroupedAxis], keep: Cells) -> Array:
         """See `psephos.kernel.source.CellTable`."""

@@ -69,6 +69,28 @@ class ProtectedTable(ClosedHandle):
         node = self._node.step(f"keep {names}")
         return ProtectedTable(self._domain.project(names), self._vault, node, self._keep)
 
+    def coarsen(self, **partitions: Partition) -> ProtectedTable:
+        """The table with attributes by groups of their values: `coarsen(age=Partition([0, 0, 1]))`.
+
+        Rows are counted by groups, so that no vector of the cells before is made.
+
+        Privacy: which group a row lies in is decided by the row alone and by public numbers, so
+        stability is 1. A person's rows in different cells may come to lie in one: tables of persons
+        are made of rows by groups, never the other way round (tests/kernel/test_coarsen.py).
+        """
+        rows, keep = self._vault, self._keep
+        if "row_cells" not in rows.row_abilities:
+            raise RefusedError("groups are counted in rows; coarsen before group_by and persons")
+        if not all(type(partition) is Partition for partition in partitions.values()):
+            raise RefusedError("coarsen takes a Partition for each attribute")
+        names = attribute_names(tuple(partitions))
+        admitted = [(name, gate.admit(partitions[name], "matrix")) for name in names]
+        groups = {self._domain.names[self._domain.axis(n)]: p.groups for n, p in admitted}
+        domain = self._domain.coarsen(groups)
+        vault = rows.over(domain, lambda: rows.table().coarsen(domain, groups, keep))
+        vault.row_abilities = rows.row_abilities
+        return ProtectedTable(domain, vault, self._node.step(coarsen_step(admitted)))
+
     def split(self, name: str) -> dict[str, ProtectedTable]:
         """One table for each value of an attribute, without that attribute.
 
@@ -378,6 +400,11 @@ class ProtectedVector(ClosedHandle):
     def __repr__(self) -> str:
         cells = f"{self.size:,}" if self._maps else self._domain.size_text
         return f"ProtectedVector({cells} cells of {self._domain}; {self._vault.state()})"
+
+
+def coarsen_step(partitions: Sequence[tuple[str, Matrix]]) -> str:
+    """What a lineage calls the step to groups of values."""
+    return f"coarsen {gate.fingerprint(*partitions)}"
 
 
 def _joined(parts: list[Array]) -> Array:

@@ -28,6 +28,8 @@ from psephos.values import Array, largest
 
 SAFE = 1 << 62
 MOST_CASES = 4 * 10**6
+MOST_CELLS_LISTED = 5 * 10**7
+MOST_RIVALS = 64
 PIECE = 1 << 16
 
 
@@ -70,6 +72,8 @@ def _of_kron(kron: mx.Kron, power: Norm) -> Array:
     """All products, in the order of a Kronecker product's columns."""
     sums = [columns(factor, power) for factor in kron.factors]
     if any(each.size > 1 for each in sums):
+        if kron.shape[1] > MOST_CELLS_LISTED:
+            raise _too_large(kron.shape[1])
         sums = [_listed(factor, power) for factor in kron.factors]
     return reduce(lambda before, last: exactly(mul, before[:, None], last).ravel(), sums)
 
@@ -197,23 +201,20 @@ def _largest(terms: list[Weighted], power: Norm) -> int:
     weight, matrix = terms[0]
     if len(terms) == 1 and type(matrix) is mx.Kron:
         return weight * math.prod(_largest(_terms(1, f, power), power) for f in matrix.factors)
-    if (on_grid := _largest_on_grid(terms, power)) is not None:
-        return on_grid
+    if {type(a) for _, a in terms} == {mx.Kron} and len({a.grid for _, a in terms}) == 1:  # type: ignore[attr-defined]
+        return _largest_on_grid(terms, power)
     sums = [exactly(mul, columns(matrix, power), _one(weight)) for weight, matrix in terms]
     return largest(_summed(sums))
 
 
-def _largest_on_grid(terms: list[Weighted], power: Norm) -> int | None:
-    """The same for products over one grid; None for others, or if too many cells differ.
+def _largest_on_grid(terms: list[Weighted], power: Norm) -> int:
+    """The same for products over one grid, from the column sums of their factors.
 
-    Cell (c₁, …, c_d) has the sum Σ_j w_j Π_i s_ij[c_i], with s_ij the column sums of factor i of
-    product j, which are 1 for a total. A product whose s_ij do not depend on the cell, such as a
-    marginal, adds one number to all of them. For the others cells with equal s_ij on an axis, in
-    all products j, are one case of that axis, and all combinations of cases are tried.
+    Cell (c₁, …, c_d) has the sum Σ_j w_j Π_i s_ij[c_i], with s_ij ≥ 0 the column sums of factor i
+    of product j, which are 1 for a total. Sums that all values of an axis share multiply the
+    weight; a product without others, such as a marginal, adds one number to all cells.
     """
-    if {type(a) for _, a in terms} != {mx.Kron} or len({a.grid for _, a in terms}) > 1:  # type: ignore[attr-defined]
-        return None
-    constant, varied = 0, []
+    constant, weights, varied = 0, [], []
     known: dict[int, Array] = {}  # the terms hold the factors, so no other gets their ids
     for weight, kron in terms:
         sums = {}
@@ -221,29 +222,114 @@ def _largest_on_grid(terms: list[Weighted], power: Norm) -> int | None:
             if id(factor) not in known:
                 known[id(factor)] = columns(factor, power)
             sums[i] = known[id(factor)]
-        if all(each.size == 1 for each in sums.values()):
-            constant += math.prod([int(each[0]) for each in sums.values()], start=weight)
+        weight *= math.prod([int(each[0]) for each in sums.values() if each.size == 1])
+        if different := {i: each for i, each in sums.items() if each.size > 1}:
+            weights.append(weight)
+            varied.append(different)
         else:
-            varied.append((weight, sums))
-    if not varied:
-        return constant
-    if any(each.dtype == object for _, sums in varied for each in sums.values()):
-        return None
-    cases = reduce(np.append, [_one(weight) for weight, _ in varied])[:, None]  # a row each
-    for axis, n in enumerate(terms[0][1].grid):  # type: ignore[attr-defined]
-        here = {id(sums[axis]): sums[axis] for _, sums in varied if axis in sums}
-        if not here:
-            continue
-        row = {key: number for number, key in enumerate(here, start=1)}
-        listed = [np.broadcast_to(each, n) for each in (_one(1), *here.values())]
-        distinct = np.unique(np.stack(listed), axis=1)
-        if cases.size * distinct.shape[1] > MOST_CASES:
-            return None
-        rows = [row[id(sums[axis])] if axis in sums else 0 for _, sums in varied]
-        on_axis = distinct[rows]
-        cases = exactly(mul, cases[:, :, None], on_axis[:, None, :]).reshape(len(varied), -1)
-    wide = largest(cases) * len(varied) >= SAFE
-    return constant + largest((cases.astype(object) if wide else cases).sum(axis=0))
+            constant += weight
+    axes = sorted({axis for sums in varied for axis in sums})
+    return constant + _largest_sum(weights, [_values(varied, axis) for axis in axes])
+
+
+def _values(varied: list[dict[int, Array]], axis: int) -> Array:
+    """The values of an axis that may lie in the largest sum: a column s_1[c], s_2[c], … each."""
+    here = {id(sums[axis]): sums[axis] for sums in varied if axis in sums}
+    row = {key: number for number, key in enumerate(here, start=1)}
+    different = dict.fromkeys(zip(*(each.tolist() for each in here.values()), strict=True))
+    kind = np.result_type(*here.values())
+    listed = _undominated(np.array([(1, *each) for each in different], dtype=kind).T)
+    return listed[[row[id(sums[axis])] if axis in sums else 0 for sums in varied]]
+
+
+def _largest_sum(weights: list[int], axes: list[Array]) -> int:
+    """The largest Σ_j w_j Π_i axes[i][j, c_i] over all c; else a bound at most 0.1 % above it.
+
+    One axis after the other: a column of `sums` holds w_j Π s_ij over the axes so far, for a choice
+    of values there. What is left out on the way is not needed for the largest sum:
+
+    1. Products with equal s_ij on all later axes grow alike from here on: they are added up.
+    2. A column that is nowhere above another stays so, whatever s_ij ≥ 0 it is multiplied by.
+    3. No choice of later values takes a column beyond Σ_j sums_j Π_later max_c s_ij, so one whose
+       bound is not above the sum at a cell is left out.
+
+    Columns are counted before they are made. If they are too many, the largest of these bounds is
+    no less than the largest sum, and noise for it is no less than what is needed; it is taken if it
+    is close to the sum at a cell (tests/kernel/test_sensitivity.py::test_largest_sums).
+    """
+    sums = reduce(np.append, map(_one, weights), np.zeros(0, dtype=np.int64))[:, None]
+    axes = _in_turn(axes)
+    best = _sum_at_a_cell(sums, axes)
+    while axes:
+        sums, axes = _added_up(sums, axes)
+        if sums.size * axes[0].shape[1] > MOST_CASES:
+            bound = largest(_bounds(sums, axes))
+            if 1000 * bound > 1001 * best:
+                raise _too_large(math.prod(each.shape[1] for each in axes))
+            return bound
+        sums = exactly(mul, sums[:, :, None], axes[0][:, None, :]).reshape(len(sums), -1)
+        axes = axes[1:]
+        sums = sums[:, _bounds(sums, axes) > best]
+        sums = _undominated(sums)
+    return max(best, largest(_totals(sums)))
+
+
+def _in_turn(axes: list[Array]) -> list[Array]:
+    """An order in which products end early: next is the axis that most of those begun vary on."""
+    order: list[Array] = []
+    begun = np.zeros(len(axes[0]) if axes else 0, dtype=bool)
+    varied = [(each != each[:, :1]).any(axis=1) for each in axes]
+    left = list(range(len(axes)))
+    while left:
+        i = min(left, key=lambda i: (-int((varied[i] & begun).sum()), axes[i].shape[1]))
+        begun |= varied[i]
+        left.remove(i)
+        order.append(axes[i])
+    return order
+
+
+def _sum_at_a_cell(sums: Array, axes: list[Array]) -> int:
+    """A large sum: of values that are taken one axis after the other, by the bound of the rest."""
+    for i, here in enumerate(axes):
+        sums = exactly(mul, sums, here)
+        sums = sums[:, [int(np.argmax(_bounds(sums, axes[i + 1 :])))]]
+    return largest(_totals(sums))
+
+
+def _bounds(sums: Array, later: list[Array]) -> Array:
+    """What no column's sum gets beyond on later axes."""
+    return _totals(reduce(partial(exactly, mul), [a.max(axis=1)[:, None] for a in later], sums))
+
+
+def _totals(sums: Array) -> Array:
+    wide = largest(sums) * len(sums) >= SAFE
+    return np.asarray((sums.astype(object) if wide else sums).sum(axis=0))
+
+
+def _added_up(sums: Array, later: list[Array]) -> tuple[Array, list[Array]]:
+    """Products that do not differ on later axes as one."""
+    alike: dict[Any, list[int]] = {}
+    for j in range(len(sums)):
+        alike.setdefault(tuple([tuple(each[j].tolist()) for each in later]), []).append(j)
+    first = [members[0] for members in alike.values()]
+    added = np.stack([_totals(sums[members]) for members in alike.values()])
+    return added, [each[first] for each in later]
+
+
+def _undominated(sums: Array) -> Array:
+    """The columns without those that are nowhere above one of the largest."""
+    sums = sums[:, np.argsort(-_totals(sums), kind="stable")]
+    place = 0
+    while place < min(sums.shape[1], MOST_RIVALS):
+        above = np.asarray((sums > sums[:, [place]]).any(axis=0))
+        above[: place + 1] = True
+        sums, place = sums[:, above], place + 1
+    return sums
+
+
+def _too_large(number: int) -> RefusedError:
+    what = f"how far a row moves this query would have to be looked for in {number:,} cells"
+    return RefusedError(f"{what}; measure it in several requests, or over fewer attributes")
 
 
 def answers(matrix: mx.Matrix, x: Array) -> Array:

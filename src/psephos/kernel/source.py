@@ -19,7 +19,7 @@ Whether taking fails depends on the schema and on the source being there, never 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -74,6 +74,9 @@ class CellTable(Protocol):
     def over(self, domain: Domain) -> CellTable:
         """The same rows over a domain of the same columns, merged or in another order."""
 
+    def coarsen(self, domain: Domain, groups: Mapping[str, Array], keep: Cells) -> CellTable:
+        """The rows that `keep` allows, over some attributes, of which some are seen by groups."""
+
     def row_cells(self, names: Names, keep: Cells) -> Array:
         """The cell of these attributes that each row lies in, as int64 that the caller may change.
 
@@ -124,6 +127,16 @@ class CellCounts:
         """See `CellTable`."""
         names = tuple(name for names in merged_names(domain) for name in names)
         return CellCounts(domain, self.counts([names], ())[0])
+
+    def coarsen(self, domain: Domain, groups: Mapping[str, Array], keep: Cells) -> CellCounts:
+        """See `CellTable`."""
+        (cells,) = self.counts([domain.names], keep)
+        for axis, name in enumerate(domain.names):
+            if name in groups:
+                together = np.zeros((domain.shape[axis], *np.delete(cells.shape, axis)), np.int64)
+                np.add.at(together, groups[name], np.moveaxis(cells, axis, 0))
+                cells = np.moveaxis(together, 0, axis)
+        return CellCounts(domain, cells)
 
     def row_cells(self, names: Names, keep: Cells) -> Array:
         """The cell of each row, as often as it is counted."""

@@ -23,9 +23,11 @@ import pyarrow as pa
 
 from psephos.domain.domain import Domain
 from psephos.errors import PsephosError, ReleaseError, SqlError, UnsupportedError
+from psephos.infer.joint_noise import JointNoise
 from psephos.infer.least_squares import over_merged_domain
 from psephos.infer.statistics import StatisticValues, joint_noise
 from psephos.kernel.budget import Budget
+from psephos.release.asked_cells import finer_words, over_cells, spread_evenly
 from psephos.release.bundle import Bundle
 from psephos.release.determined import missing_words
 from psephos.release.files import require_unchanged
@@ -164,7 +166,7 @@ def _read_question(
         text = f"{error}\nthis release counts persons in {names}, in the folder persons/"
         raise SqlError(text, error.sql, error.start, error.end) from None
     merged, blocks = merge_attributes(job.domain, tables)
-    measured = job.workload.domain
+    measured = job.questions.domain
     if merged == job.domain:
         return tables, measured, ()
     if merged != measured and measured != job.domain:
@@ -187,8 +189,8 @@ def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
     if workload.domain == bundle.job.workload.domain:
         return views
     past = [
-        replace(request, measurement=over_merged_domain(request.measurement, workload.domain))
-        for request in bundle.job.past
+        replace(request, measurement=over_merged_domain(known, workload.domain))
+        for request, known in zip(bundle.job.past, bundle.job.known, strict=True)
     ]
     job = replace(bundle.job, workload=workload, past=tuple(past))
     steps = tuple(over_merged_domain(step, workload.domain) for step in views.steps)
@@ -254,17 +256,21 @@ def ask(
         return _model_reply(bundle, workload, question)
     if bundle.method is not None:
         return _plan_reply(bundle, workload, question)
+    measured = over_cells(bundle.job.cells, workload)
+    if measured is None:
+        raise UnsupportedError(_missing(bundle, workload, ""))
     try:
-        views = _over(bundle, workload, draws)
-        answers = views.estimate.answer(workload)
+        views = _over(bundle, measured, draws)
+        answers = views.estimate.answer(measured)
     except UnsupportedError as error:
         raise UnsupportedError(_missing(bundle, workload, str(error))) from None
     if views.nearest is not None:
-        values = views.nearest.answer(workload).values
+        values = views.nearest.answer(measured).values
         return _without_errors(bundle, workload, values, NEAREST, question)
     if question.derived:
-        return _statistics_reply(views, workload, question, answers.values)
-    widths = views.widths_of(workload)
+        noise = joint_noise(views.estimate, measured)
+        return _statistics_reply(views, workload, question, answers.values, noise)
+    widths = views.widths_of(measured)
     if question.statistics:
         values = plain_values(question, workload, answers.values)
         half = widths.per_query
@@ -307,10 +313,13 @@ def _parts_reply(
 
 def _missing(bundle: Bundle, workload: Workload, reason: str) -> str:
     """What is not known about a question, and what it would cost to know."""
-    measured, estimate = bundle.job.workload, bundle.views.estimate
-    words = missing_words(estimate.form, measured.domain, workload) or [reason]
-    if workload.domain == measured.domain:
-        small = measured.domain.size <= PRICED_CELLS
+    measured, estimate, cells = bundle.job.workload, bundle.views.estimate, bundle.job.cells
+    words = finer_words(cells, workload)
+    if not words:
+        coarse = over_cells(cells, workload) or workload
+        words = missing_words(estimate.form, measured.domain, coarse) or [reason]
+    if workload.domain == bundle.job.questions.domain:
+        small = workload.domain.size <= PRICED_CELLS
         if small and max(measured.shape[0], workload.shape[0]) <= PRICED_QUERIES:
             width = max(1, math.ceil(2 * math.sqrt(estimate.variances(measured).max())))
             cost = price(bundle, workload, width, draws=PRICE_DRAWS).budget
@@ -322,9 +331,10 @@ def _missing(bundle: Bundle, workload: Workload, reason: str) -> str:
     return ". ".join(words)
 
 
-def _statistics_reply(views: Views, workload: Workload, question: Table, answers: Array) -> Reply:
+def _statistics_reply(
+    views: Views, workload: Workload, question: Table, answers: Array, noise: JointNoise
+) -> Reply:
     """Statistics with intervals."""
-    noise = joint_noise(views.estimate, workload)
     confidence = float(views.job.file.output.confidence)
     values = derived_values(question, workload, answers, noise, confidence)
     table = statistic_table(question, workload.domain, values, None, None, views.simulation)
@@ -393,10 +403,17 @@ def _model_reply(bundle: Bundle, workload: Workload, question: Table) -> Reply:
     if isinstance(bundle.views, PlanViews) and not bundle.views.has_cells:
         answers = _table_answers(bundle.views, workload)
     elif all_cells_fit(bundle.job):
-        cells = bundle.estimate.reshape(bundle.job.workload.domain.shape)
-        answers = workload.answer(cells)
+        shape, cells = bundle.job.workload.domain.shape, bundle.job.cells
+        measured = over_cells(cells, workload)
+        if measured is None:  # what was left out is there with one cell
+            measured = spread_evenly(cells, workload)
+            merged = (
+                measured.domain if workload.domain == cells.declared else measured.domain.origin
+            )
+            shape = (merged or measured.domain).shape
+        answers = measured.answer(bundle.estimate.reshape(shape))
     else:
-        answers = _group_answers(bundle, workload)
+        answers = _group_answers(bundle, over_cells(bundle.job.cells, workload) or workload)
     reply = _without_errors(bundle, workload, answers, MODEL, question)
     flags = pa.array([True] * reply.table.num_rows)
     place = reply.table.num_columns - bundle.simulation  # made-up numbers say so last
@@ -456,7 +473,10 @@ def price(
     workload = (
         question if isinstance(question, Workload) else question_workload(bundle, question, dialect)
     )
-    if workload.domain != bundle.job.workload.domain:
+    measured = over_cells(bundle.job.cells, workload)
+    job = bundle.job if measured is not None else bundle.job.whole
+    workload = workload if measured is None else measured
+    if workload.domain != job.workload.domain:
         raise ReleaseError(
             f"the question is about {workload.domain}, the measurements are of "
             f"{bundle.job.workload.domain}; what looks at several columns together (OR) is priced "
@@ -473,7 +493,7 @@ def price(
         )
     target = TargetEntry.model_validate({"plus_minus": half_width, "confidence": confidence})
     table = Table("ask", "ask", range(len(workload.products)), target)
-    alone = replace(bundle.job, workload=workload, tables=(table,), past=())
+    alone = replace(job, workload=workload, tables=(table,), past=())
     job = replace(alone, past=(*bundle.job.past, *bundle.requests))
 
     def search(_: Job, weighted: Workload) -> Strategy:

@@ -34,11 +34,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from psephos.errors import ReleaseError, a_path
+from psephos.errors import ReleaseError, UnsupportedError, a_path
 from psephos.infer.estimate import Answers
 from psephos.infer.group_cells import GroupCells
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
+from psephos.release.asked_cells import finer_words, over_cells
 from psephos.release.files import (
     CELLS_STEM,
     marked_name,
@@ -57,6 +58,7 @@ from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PlannedRequest, retrace
 from psephos.release.request import Job, column_titles, in_order, ordered_columns
 from psephos.release.requests import (
+    ASKED_FORMAT,
     ESTIMATE_FORMAT,
     ManifestShape,
     MeasuredRequest,
@@ -127,8 +129,16 @@ class Bundle:
             earlier = request_folders(self.manifest)[: self.manifest["builds_on"]]
             if sorted(file.builds_on) != sorted(earlier):
                 raise ReleaseError(f"{place} builds on other requests than lie in the bundle")
-            job = Job.alone(file, self.path, old=self.manifest["format"] < ESTIMATE_FORMAT)
-            requests = self._requests(job)[: len(earlier)]
+            number = self.manifest["format"]
+            job = Job.alone(
+                file, self.path, old=number < ESTIMATE_FORMAT, whole=number < ASKED_FORMAT
+            )
+            requests = self._requests(job)
+            if requests and requests[-1].cells.is_whole:
+                job = job.whole  # paid for by a version that measured all declared cells
+            elif requests and requests[-1].cells.domain != job.workload.domain:
+                raise ReleaseError(f"{place} asks about other cells than were measured")
+            requests = requests[: len(earlier)]
             check_edition(requests, self.path, file.edition)
             return replace(job, past=tuple(requests), prior=self._prior(job))
 
@@ -145,7 +155,7 @@ class Bundle:
     def _requests(self, job: Job) -> list[MeasuredRequest]:
         if self.method is not None:
             return []
-        return read_requests(self.path, self.manifest, job.workload.domain, job.unit)
+        return read_requests(self.path, self.manifest, job.questions.domain, job.unit)
 
     @property
     def method(self) -> ReleaseMethod | None:
@@ -350,6 +360,10 @@ class Bundle:
         """The answers of another workload over the same domain, free of charge."""
         if isinstance(self.views, PlanViews):
             return self.views.plan_answers(workload)
+        measured = over_cells(self.job.cells, workload)
+        if measured is None:
+            raise UnsupportedError(" ".join(finer_words(self.job.cells, workload)))
+        workload = measured
         if self.views.nearest is not None:
             return self.views.nearest.answer(workload)
         return self.views.estimate.answer(workload)

@@ -144,8 +144,8 @@ def _identity(request: Any) -> tuple[str, str]:
 
 def _labels(bundle: Bundle, table: Table) -> dict[str, list[str]]:
     if table.statistics:
-        return statistic_labels(table, bundle.job.workload.domain)
-    return table_labels(bundle.job.workload, table)
+        return statistic_labels(table, bundle.job.questions.domain)
+    return table_labels(bundle.job.questions, table)
 
 
 def _changed(old: Bundle, new: Bundle, table: Table, other: Table, confidence: float) -> pa.Table:

@@ -57,7 +57,7 @@ def compare_plans(
         seed: of the made-up rows and of the noise
         progress: told what is being done
     """
-    job = path if isinstance(path, Job) else Job.read(path)
+    job = (path if isinstance(path, Job) else Job.read(path)).whole
     domain = job.workload.domain
     if domain.size > SYNTHETIC_CELLS:
         raise ReleaseError(

@@ -121,7 +121,7 @@ class Forecast:
     @cached_property
     def groups(self) -> PublishedGroups | None:
         """Groups of published tables, where no vector of all cells fits."""
-        past = block_answers([request.measurement for request in self.job.past])
+        past = block_answers(self.job.known)
         blocks = [block.matrix for block in past]
         blocks += [block.matrix for block in self.strategy.query.blocks]
         return PublishedGroups.of(self.job, blocks)
@@ -334,7 +334,7 @@ def check_size(job: Job, strategy: Strategy, spend: Budget) -> None:
     """
     try:
         if job.file.output.consistency != "l2":
-            past = block_answers([request.measurement for request in job.past])
+            past = block_answers(job.known)
             measured = [block.matrix for block in past]
             measured += [block.matrix for block in strategy.query.blocks]
             check_programme(measured, job.workload.domain.shape)
@@ -381,9 +381,9 @@ def _table_error(
 
 def _number_words(job: Job, query: int) -> str:
     """The labels of a number, without those of totals: `region = North, age = 0–4`, or `total`."""
-    domain = job.workload.domain
+    domain = job.questions.domain
     words = []
-    for name, label in job.workload.label(query)[1].items():
+    for name, label in job.questions.label(query)[1].items():
         if label != domain[name].total_label:
             words.append(label if label.startswith(name) else f"{name} = {label}")
     return ", ".join(words) or "total"

@@ -48,7 +48,7 @@ def cross_tables(job: Job, table: Table, data: pa.Table) -> tuple[CrossTable, ..
         table: one of its tables
         data: the table in a view, as `Views.table` or `Bundle.table` gives it
     """
-    return lay_out(job.workload, table, data, column_titles(job))
+    return lay_out(job.questions, table, data, column_titles(job))
 
 
 def lay_out(

@@ -240,12 +240,13 @@ def plan_errors(
 def stand_in_answers(job: Job, stand_in: Array) -> tuple[int, Array]:
     """How many rows a stand-in has, and its answers: counts of all cells, or rows of codes."""
     if stand_in.ndim == 1:
-        return int(stand_in.sum()), job.workload.answer(stand_in)
-    domain, records = job.workload.domain, stand_in
+        return int(stand_in.sum()), job.workload.answer(stand_in.reshape(job.workload.domain.shape))
+    domain, records = job.questions.domain, stand_in
     if domain.origin is not None:  # some of its attributes are merged
         labelled = SyntheticTable(job.domain, stand_in).to_arrow()
         records = SyntheticTable.of_arrow(domain, labelled).records
-    return len(stand_in), counted_answers(domain, records, job.workload)
+    records = job.cells.records(records)
+    return len(stand_in), counted_answers(job.workload.domain, records, job.workload)
 
 
 def _with_total(job: Job, rows: int) -> Job:

@@ -21,8 +21,8 @@ from psephos.release.forecast import Forecast, TableError
 from psephos.release.labels import row_multiplicity
 from psephos.release.persons import PersonsRequest, persons_spend
 from psephos.release.request import Job, column_titles
-from psephos.release.requests import times_text
 from psephos.release.spec.entries import ReleaseFile, TableEntry, View
+from psephos.release.verification import times_text
 from psephos.release.views import Views
 from psephos.report.html import Cell, HtmlTable
 from psephos.report.numbers import amount, count_text, digits_for, upwards

@@ -153,7 +153,7 @@ def compare_stand_in(job: Job) -> None:
         return
     copied: bool | None = None
     try:
-        copied = is_copy(source, stand_in, job.workload.domain)
+        copied = is_copy(source, stand_in, job.questions.domain)
     except PsephosError:
         raise
     except Exception:  # noqa: BLE001 - an engine's words may hold an entry

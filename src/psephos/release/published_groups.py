@@ -121,14 +121,11 @@ class PublishedGroups:
         flags = np.zeros([attribute.size for _, attribute in parts], dtype=bool)
         for impossible in self.job.impossible:
             mask = np.ones(flags.shape, dtype=bool)
-            for conjunct in impossible.conjuncts:
-                (merged,) = conjunct.names
-                members = [n for n, _ in impossible.domain[merged].parts] or [merged]
+            for members, declared in impossible.grids():
                 if not set(members) <= set(names):
                     break
-                sizes = [flags.shape[names.index(n)] for n in members]
                 order = np.argsort([names.index(n) for n in members])
-                grid = conjunct.mask.reshape(sizes).transpose(order)
+                grid = self.job.cells.grid(members, declared).transpose(order)
                 shape = [n if names[k] in members else 1 for k, n in enumerate(flags.shape)]
                 mask &= grid.reshape(shape)
             else:

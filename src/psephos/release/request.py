@@ -32,13 +32,17 @@ from psephos.engines.columns import needed_columns
 from psephos.engines.duckdb.reader import Reader
 from psephos.engines.folders import source_files
 from psephos.engines.postgres import is_database_url
-from psephos.errors import PsephosError, ReleaseError, TooLargeError
+from psephos.engines.row_store import RowStore
+from psephos.errors import PsephosError, ReleaseError, TooLargeError, name_list
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
+from psephos.kernel.measurement import Measurement
+from psephos.kernel.source import CellCounts
 from psephos.kernel.unit import Unit
 from psephos.owner.check import check
 from psephos.plans.session import step_key
+from psephos.release.asked_cells import AskedCells, asked_cells
 from psephos.release.formats.names import table_files
 from psephos.release.old_words import old_labels, over_all_cells
 from psephos.release.parts.asked import check_asked, check_compiled, inner_domain
@@ -59,7 +63,6 @@ from psephos.release.spec.tables import (
     column_name,
     compile_tables,
     compile_zeros,
-    zero_cells,
 )
 from psephos.release.synthetic_method import method_entry, synthetic_choice
 from psephos.synthesis.method import SyntheticChoice
@@ -95,6 +98,8 @@ class Job:
     impossible: tuple[Impossible, ...] = ()
     prior: Array | None = None
     """The counts of a public table that the published view is drawn towards, if one is."""
+    reduction: tuple[Workload, AskedCells] | None = None
+    """The workload over all declared cells, and which of them are one in `workload`."""
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Job:
@@ -108,17 +113,20 @@ class Job:
         job = cls.alone(file, folder)
         requests: dict[str, MeasuredRequest] = {}
         for name in file.builds_on:
-            past = read_past(folder / name, job.workload.domain, job.unit, file.edition)
+            past = read_past(folder / name, job.questions.domain, job.unit, file.edition)
             requests |= {request.measurement.key: request for request in past}
         prior = stand_in_counts(job) if file.output.prior == "stand_in" else None
         return replace(job, past=tuple(requests.values()), prior=prior)
 
     @classmethod
-    def alone(cls, file: ReleaseFile, folder: Path, *, old: bool = False) -> Job:
+    def alone(
+        cls, file: ReleaseFile, folder: Path, *, old: bool = False, whole: bool = False
+    ) -> Job:
         """The job of a file's content without what it builds on.
 
         `old` is for bundles of released versions up to 0.2: their open bins have other labels, and
-        missing and undeclared entries had a place in every order.
+        missing and undeclared entries had a place in every order. `whole` is for releases that
+        measured all declared cells, as earlier versions did.
         """
         domain = old_labels(file.domain(), file) if old else file.domain()
         check_columns(domain)
@@ -140,16 +148,46 @@ class Job:
                     MOST_NUMBERS,
                 )
         impossible = compile_zeros(domain, file.zeros)
-        job = cls(file, folder, domain, workload, tuple(tables), (), impossible)
+        check_later(file, domain)
+        smaller, cells = asked_cells(workload, file, tables, impossible)
+        job = cls(
+            file, folder, domain, smaller, tuple(tables), (), impossible, None, (workload, cells)
+        )
+        job = job.whole if old or whole else job
         if (
             impossible
-            and domain.size <= NONNEGATIVE_CELLS
+            and job.workload.domain.size <= NONNEGATIVE_CELLS
             and job.zeros is not None
             and job.zeros.all()
         ):
             raise ReleaseError("zeros: every row meets one of them, so nothing could be published")
         _ = job.persons  # refused here, with their place, rather than later
         return job
+
+    @property
+    def questions(self) -> Workload:
+        """What is asked, over all declared cells."""
+        return self.workload if self.reduction is None else self.reduction[0]
+
+    @property
+    def cells(self) -> AskedCells:
+        """The cells that are measured."""
+        return (
+            AskedCells.whole(self.workload.domain) if self.reduction is None else self.reduction[1]
+        )
+
+    @property
+    def whole(self) -> Job:
+        """The same release where every declared cell is measured by itself."""
+        if self.cells.is_whole:
+            return self
+        job = replace(self, workload=self.questions, reduction=None, prior=None)
+        return job if self.prior is None else replace(job, prior=stand_in_counts(job))
+
+    @cached_property
+    def known(self) -> tuple[Measurement, ...]:
+        """The measurements of past releases, over the cells of the workload."""
+        return tuple(request.over(self.workload.domain) for request in self.past)
 
     @cached_property
     def tree(self) -> PartTree | None:
@@ -216,11 +254,10 @@ class Job:
         """The cells that no row can lie in, in the workload's order; None if there are none."""
         if not self.file.zeros:
             return None
-        if self.domain.size > MOST_MARKED_CELLS:
-            raise ReleaseError(
-                f"zeros: {self.domain.size_text} cells are too many to mark; leave `zeros` out"
-            )
-        return self.workload.domain.arrange(zero_cells(self.domain, self.impossible))
+        if self.workload.domain.size > MOST_MARKED_CELLS:
+            cells = self.workload.domain.size_text
+            raise ReleaseError(f"zeros: {cells} cells are too many to mark; leave `zeros` out")
+        return self.cells.zeros(self.impossible)
 
     @property
     def source(self) -> Any:
@@ -314,12 +351,14 @@ class Job:
             if t.target is not None
         ]
         spend = None if self.budget is None else (self.budget.currency, str(self.budget.amount))
-        questions = (self.domain, self.workload.domain, self.workload.products, spend, targets)
+        declared = self.questions
+        questions = (self.domain, declared.domain, declared.products, spend, targets)
         facts = (self.file.name, self.file.edition, str(self.unit), self.file.zeros)
         method = self.method
         plan = () if method.name == "measure" else (method.model_dump_json(), self.file.total)
         rules = [(name, repr(rule)) for name, rule in self.public_cleaning.items()]
         parts = [("by", self.file.by)] if self.file.by else []
+        parts += [("ask_later", self.file.ask_later)] if self.file.ask_later else []
         cleaning = [("cleaning", rules)] if rules else []
         return digest((*facts, *questions, *plan, *cleaning, *parts))
 
@@ -337,13 +376,35 @@ def stand_in_counts(job: Job) -> Array | None:
     place = job.folder / job.file.stand_in
     refuse_source(job, place)
     try:
-        counts = public_source(job, place).count(domain, domain.names, (), None)
+        counts = public_counts(job, place)
     except PsephosError as error:
         words = str(error).replace(" (in a release file, `source`)", "")
         raise ReleaseError(f"stand_in: {words}") from None
     if not counts.any():
         raise ReleaseError(f"stand_in: no row of {place.name} has a declared cell")
     return np.asarray(counts).reshape(-1)
+
+
+def public_counts(job: Job, place: Path) -> Array:
+    """How many rows of a public table lie in each cell that the job measures."""
+    source, domain = public_source(job, place), job.workload.domain
+    if job.cells.is_whole:
+        return np.asarray(source.count(domain, domain.names, (), None))
+    groups = {name: each.groups for name, each in job.cells.partitions.items()}
+    rows: RowStore | CellCounts
+    if isinstance(source, BitMatrix):
+        rows = CellCounts(job.domain, source.count(job.domain, job.domain.names, (), None))
+    else:
+        rows = source.take(job.domain, None)
+    rows = rows.over(job.questions.domain) if job.questions.domain != job.domain else rows
+    return np.asarray(rows.coarsen(domain, groups, ()).counts([domain.names], ())[0])
+
+
+def check_later(file: ReleaseFile, domain: Domain) -> None:
+    """Refuse names under ask_later that are not declared."""
+    for name in file.ask_later:
+        if name not in domain:
+            raise ReleaseError(f"ask_later: no attribute {name!r}; have {name_list(domain.names)}")
 
 
 def public_source(job: Job, place: Path) -> Reader | BitMatrix:
@@ -424,9 +485,9 @@ def ordered_columns(job: Job, table: Table) -> list[str]:
     """The attributes that a table asks about along their order, value by value."""
     sets_of: dict[str, list[QuerySet]] = {}
     for number in table.products:
-        for name, queries in job.workload.products[number].items:
+        for name, queries in job.questions.products[number].items:
             sets_of.setdefault(name, []).append(queries)
-    domain = job.workload.domain
+    domain = job.questions.domain
     return [
         name for name, sets in sets_of.items() if all(runs_along(q, domain[name]) for q in sets)
     ]
@@ -435,7 +496,7 @@ def ordered_columns(job: Job, table: Table) -> list[str]:
 def in_order(job: Job, table: Table, data: pa.Table) -> pa.Table:
     """A table without the rows that have no place on a curve: missing and undeclared entries."""
     for name in ordered_columns(job, table):
-        attribute, column = job.workload.domain[name], column_name(name)
+        attribute, column = job.questions.domain[name], column_name(name)
         if attribute.apart and column in data.column_names:
             apart = pa.array([attribute.label(cell) for cell in attribute.apart])
             data = data.filter(pc.invert(pc.is_in(data[column], apart)))

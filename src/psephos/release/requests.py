@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -28,13 +28,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from psephos.domain.domain import Domain
 from psephos.errors import ReleaseError
 from psephos.infer.least_squares import edition_of, edition_words
-from psephos.kernel import gate
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.ledger_history import Anchor, Entry
-from psephos.kernel.lineage import root_name
 from psephos.kernel.measurement import Measurement, noise_for, pack, request_fingerprint
 from psephos.kernel.unit import Unit
+from psephos.release.asked_cells import ASKED_FILE, AskedCells, measured_schema
 from psephos.release.files import read_integers, read_json, report_damage, write_json
 from psephos.release.formats.digits import MOST_DECIMALS
 from psephos.release.spec.entries import PublishedMethod, View
@@ -42,7 +41,7 @@ from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.synthesis.method import SyntheticMethod
 
-BUNDLE_FORMAT = 7
+BUNDLE_FORMAT = 8
 LATTICE_FORMAT = 4
 """From this format on, half-widths know the exact steps of noise."""
 ESTIMATE_FORMAT = 5
@@ -51,6 +50,8 @@ GROUPS_FORMAT = 6
 """From this format on, domains of too many cells are published in groups of tables."""
 METHOD_FORMAT = 7
 """From this format on, releases may be made by plans of several requests, and towards a prior."""
+ASKED_FORMAT = 8
+"""From this format on, releases measure cells that are asked about; a request says which."""
 OLDEST_FORMAT = 2
 REQUESTS_FOLDER = "requests"
 REQUEST_FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
@@ -70,28 +71,30 @@ class MeasuredRequest:
     spend: Budget
     measurement: Measurement
     receipt: dict[str, Any]
+    cells: AskedCells
+    """The cells that were measured."""
 
     @classmethod
     def open(
-        cls, folder: Path, facts: dict[str, Any], domain: Domain, unit: Unit
+        cls, folder: Path, facts: dict[str, Any], declared: Domain, unit: Unit
     ) -> MeasuredRequest:
         """The request in a folder, of which the manifest says these facts."""
         with report_damage(folder):
-            return cls._open(folder, facts, domain, unit)
+            return cls._open(folder, facts, AskedCells.read(folder / ASKED_FILE, declared), unit)
 
     @classmethod
     def _open(
-        cls, folder: Path, facts: dict[str, Any], domain: Domain, unit: Unit
+        cls, folder: Path, facts: dict[str, Any], cells: AskedCells, unit: Unit
     ) -> MeasuredRequest:
         spend = spend_of(facts)
         receipt = read_receipt(folder)
-        strategy = select.load(folder / "strategy.bin", domain)
+        strategy = select.load(folder / "strategy.bin", cells.domain)
         query = strategy.query
         values = read_integers(folder / "measurements.parquet", "value", query.shape[0])
         measurement = Measurement(
             dataset_id=receipt["dataset_id"],
             lineage=tuple(facts["lineage"]),
-            domain=domain,
+            domain=cells.domain,
             transform=None,
             query=query,
             values=values,
@@ -100,7 +103,7 @@ class MeasuredRequest:
             key=facts["key"],
             simulation=facts["simulation"],
         )
-        request = cls(facts["name"], strategy, spend, measurement, receipt)
+        request = cls(facts["name"], strategy, spend, measurement, receipt, cells)
         if request.edition != facts["edition"]:
             raise ReleaseError(
                 f"the manifest of {folder} is damaged: {facts['edition']!r} is not the edition "
@@ -113,9 +116,16 @@ class MeasuredRequest:
         select.save(self.strategy, folder / "strategy.bin")
         write_json(folder / "receipt.json", self.receipt)
         values = self.measurement.values
+        if not self.cells.is_whole:
+            (folder / ASKED_FILE).write_bytes(self.cells.to_bytes())
         wide = values.dtype == object
         column = pa.array([str(v) for v in values]) if wide else pa.array(values, type=pa.int64())
         pa.parquet.write_table(pa.table({"value": column}), folder / "measurements.parquet")
+
+    def over(self, domain: Domain) -> Measurement:
+        """What was measured, over its own cells or over all that were declared."""
+        same = self.measurement.domain == domain or self.cells.is_whole
+        return self.measurement if same else self.cells.lifted(self.measurement)
 
     def facts(self) -> dict[str, Any]:
         """What a manifest says of it."""
@@ -146,8 +156,7 @@ class MeasuredRequest:
             raise ReleaseError(f"the receipt of {self.name!r} is damaged") from None
 
     def _check_receipt(self, unit: Unit) -> None:
-        schema = gate.fingerprint(self.measurement.domain)
-        lineage = (root_name(schema, self.edition), "vectorise")
+        schema, lineage = self.cells.schema, self.cells.lineage(self.edition)
         if self.measurement.lineage != lineage:
             raise ReleaseError("the charge was made for another schema")
         fingerprint = request_fingerprint(lineage, self.strategy.query, self.spend)
@@ -207,11 +216,11 @@ def check_in_ledger(receipt: dict[str, Any], key: str, ledger: Ledger) -> None:
 
 
 def read_requests(
-    folder: Path, manifest: dict[str, Any], domain: Domain, unit: Unit
+    folder: Path, manifest: dict[str, Any], declared: Domain, unit: Unit
 ) -> list[MeasuredRequest]:
     """All requests of the bundle in a folder, in their order."""
     places = zip(request_folders(manifest), manifest["requests"], strict=True)
-    return [MeasuredRequest.open(folder / name, facts, domain, unit) for name, facts in places]
+    return [MeasuredRequest.open(folder / name, facts, declared, unit) for name, facts in places]
 
 
 def request_folders(manifest: dict[str, Any]) -> list[str]:
@@ -234,8 +243,8 @@ def read_past(folder: Path, domain: Domain, unit: Unit, edition: str) -> list[Me
             f"builds_on: {folder} was made by {manifest['method']['name']!r}, a plan that adapts "
             "to the data; only releases that measure a strategy can be built on"
         )
-    schema = gate.fingerprint(domain)
     newest = folder / request_folders(manifest)[-1]
+    schema = measured_schema(newest / ASKED_FILE, domain)
     if read_receipt(newest)["charge"].get("schema", schema) != schema:
         raise ReleaseError(
             f"builds_on: {folder} was measured under another schema, or with columns looked at "
@@ -302,14 +311,6 @@ def receipt_of(ledger: Ledger, key: str) -> dict[str, Any]:
         "charge": charge,
         "anchor": asdict(ledger.anchor()),
     }
-
-
-def times_text(receipts: Iterable[Mapping[str, Any]]) -> str:
-    """How often the rows behind some receipts were taken, where that is more than once."""
-    names = {receipt.get("charge", {}).get("snapshot", "") for receipt in receipts}
-    if len(names) <= 1:
-        return ""
-    return f"measured on rows that were taken {len(names)} times, and may differ between them"
 
 
 def spend_of(facts: dict[str, Any]) -> Budget:

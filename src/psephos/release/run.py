@@ -27,6 +27,7 @@ from psephos.kernel.replay import answered
 from psephos.plans.registry import run as run_plan
 from psephos.plans.static import Static
 from psephos.protect import protect, protect_again
+from psephos.release.asked_cells import AskedCells
 from psephos.release.bundle import Bundle
 from psephos.release.forecast import Forecast, forecast_measured, forecast_paid
 from psephos.release.method import ReleaseMethod, method_of
@@ -63,7 +64,12 @@ from psephos.release.preflight import (
 from psephos.release.request import Job
 from psephos.release.requests import MeasuredRequest, receipt_of
 from psephos.release.rules_record import check_rules, record_rules
-from psephos.release.selection import AUTO, selection_folder, store_request, stored_request
+from psephos.release.selection import (
+    AUTO,
+    selection_folder,
+    store_request,
+    stored_request,
+)
 from psephos.release.synthetic_rows import synthetic_rows
 from psephos.release.views import Views
 from psephos.release.write import write_bundle
@@ -124,6 +130,8 @@ def release(
     history = ledger.history()
     measured = {entry.key for entry in history}
     charged = job.key in measured
+    if charged and job.cells.schema not in {e.schema for e in history if e.key == job.key}:
+        job = job.whole  # earlier versions measured all declared cells
     check_ledger(job, ledger)
     check_rules(job, measured)
     if not charged:
@@ -152,7 +160,7 @@ def release(
             raise (_decided_anew(job, error) if job.method.name == AUTO else error) from None
         persons = _persons(job, data, ledger)
     requests = [
-        MeasuredRequest(job.file.name, *step, receipt_of(ledger, step.measurement.key))
+        MeasuredRequest(job.file.name, *step, receipt_of(ledger, step.measurement.key), job.cells)
         for step in steps
     ]
     return _written(forecast, requests, job.bundle, say, persons)
@@ -176,7 +184,8 @@ def _opened(
 
 def _tables(job: Job, data: ProtectedTable) -> ProtectedVector:
     """The cells that the tables of rows are asked of: attributes may be merged there."""
-    return protect_again(data, job.workload.domain, edition=job.file.edition).vectorise()
+    table = protect_again(data, job.questions.domain, edition=job.file.edition)
+    return job.cells.of(table).vectorise()
 
 
 def _persons(job: Job, data: ProtectedTable, ledger: Ledger) -> list[PersonsRequest]:
@@ -224,7 +233,7 @@ def rehearse(
         budget += request.spend.booked(currency)
     data = simulate(
         source,
-        job.workload.domain,
+        job.questions.domain,
         unit=job.unit,
         budget=budget,
         seed=seed,
@@ -233,16 +242,18 @@ def rehearse(
 
     receipt = _made_up(rows)
 
-    def rehearsed(name: str, strategy: Strategy, spend: Budget, key: str) -> list[MeasuredRequest]:
-        steps = Static(strategy).steps(data.vectorise(), spend=spend, key=key)
-        return [MeasuredRequest(name, *step, receipt) for step in steps]
+    def rehearsed(
+        name: str, strategy: Strategy, spend: Budget, key: str, cells: AskedCells
+    ) -> list[MeasuredRequest]:
+        steps = Static(strategy).steps(cells.of(data).vectorise(), spend=spend, key=key)
+        return [MeasuredRequest(name, *step, receipt, cells) for step in steps]
 
     # What past releases asked is asked of the made-up data too.
     past = [
-        rehearsed(request.name, request.strategy, request.spend, f"rehearsal of past {i + 1}")
-        for i, request in enumerate(job.past)
+        rehearsed(each.name, each.strategy, each.spend, f"rehearsal of past {i + 1}", each.cells)
+        for i, each in enumerate(job.past)
     ]
-    requests = rehearsed(job.file.name, forecast.strategy, forecast.budget, REHEARSAL)
+    requests = rehearsed(job.file.name, forecast.strategy, forecast.budget, REHEARSAL, job.cells)
     job = replace(job, past=tuple(request for steps in past for request in steps))
     persons = _rehearsed_persons(job, source, rows, seed)
     return _written(replace(forecast, job=job), requests, place, say, persons)

@@ -54,11 +54,13 @@ def simulated_error(forecast: Forecast, *, seed: int = 0) -> SimulatedError:
     else:
         columns = made_up_columns(job, rows, default_rng(seed))
         source = table_of_codes(job.domain, columns)
-        truth = counted_answers(job.workload.domain, columns, job.workload)
+        truth = counted_answers(job.workload.domain, job.cells.records(columns), job.workload)
     unit = job.unit if job.unit.cap is None else add_remove_row()
     spend = forecast.budget
-    data = simulate(source, job.workload.domain, unit=unit, budget=spend, seed=seed)
-    steps = Static(forecast.strategy).steps(data.vectorise(), spend=spend, key="made up")
+    domain = job.workload.domain if forecast.groups is None else job.questions.domain
+    data = simulate(source, domain, unit=unit, budget=spend, seed=seed)
+    table = data if forecast.groups is None else job.cells.of(data)
+    steps = Static(forecast.strategy).steps(table.vectorise(), spend=spend, key="made up")
     views = Views(job, tuple(step.measurement for step in steps))
     if forecast.groups is None:
         cells = views.solution.reshape(job.workload.domain.shape)

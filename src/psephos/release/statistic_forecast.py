@@ -13,10 +13,10 @@ import numpy as np
 
 from psephos.infer.joint_noise import JointNoise
 from psephos.infer.least_squares import block_answers
-from psephos.infer.records import counted_answers
 from psephos.inverse.choice import form_of, precision
 from psephos.kernel.measurement import noise_for
 from psephos.release.forecast import Forecast
+from psephos.release.method import stand_in_answers
 from psephos.release.plan_forecast import stand_in_of
 from psephos.release.statistics import derived_values, parts_of
 
@@ -44,11 +44,8 @@ def statistic_forecasts(forecast: Forecast) -> tuple[str, list[StatisticForecast
         return "", []
     words, rows_or_counts = stand_in_of(job)
     workload = job.workload
-    if rows_or_counts.ndim == 2:
-        truth = counted_answers(workload.domain, rows_or_counts, workload)
-    else:
-        truth = workload.answer(rows_or_counts.reshape(workload.domain.shape))
-    known = block_answers([request.measurement for request in job.past])
+    _, truth = stand_in_answers(job, rows_or_counts)
+    known = block_answers(job.known)
     blocks = [block.matrix for block in known]
     blocks += [block.matrix for block in forecast.strategy.query.blocks]
     noises = [block.noise for block in known]

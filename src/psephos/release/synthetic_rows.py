@@ -32,6 +32,7 @@ def synthetic_rows(job: Job, rows: int, seed: int) -> Any:
     if rows > SYNTHETIC_ROWS:
         raise ReleaseError(f"rows is at most {SYNTHETIC_ROWS:,} in a rehearsal, got {rows:,}")
     generator = default_rng(seed)
+    job = job.whole
     domain = job.workload.domain if job.tree is None else job.domain
     shares = [generator.dirichlet(np.ones(n)) for n in domain.shape]
     if domain.size > SYNTHETIC_CELLS or job.unit.cap is not None:

@@ -112,7 +112,7 @@ def widths_at(
     Past measurements count too; without a budget they alone do. Tables are given by the numbers of
     their products, and are those of the job when left out.
     """
-    known = block_answers([past.measurement for past in job.past]) if job.past else []
+    known = block_answers(job.known) if job.past else []
     blocks, noises = [each.matrix for each in known], [each.noise for each in known]
     if budget is not None:
         blocks += [block.matrix for block in strategy.query.blocks]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -83,3 +83,11 @@ def verification(
             checks.append(Check(name, False, f"cannot be read ({type(error).__name__})"))
     cannot = CANNOT if ledger is None else tuple(text for text in CANNOT if text != UNSIGNED)
     return Verification(str(Path(path)), tuple(checks), cannot)
+
+
+def times_text(receipts: Iterable[Mapping[str, Any]]) -> str:
+    """How often the rows behind some receipts were taken, where that is more than once."""
+    names = {receipt.get("charge", {}).get("snapshot", "") for receipt in receipts}
+    if len(names) <= 1:
+        return ""
+    return f"measured on rows that were taken {len(names)} times, and may differ between them"

@@ -29,6 +29,7 @@ from psephos.infer.consistency import ConsistentTables
 from psephos.infer.records import counted_answers
 from psephos.kernel.ledger import Ledger
 from psephos.plans.session import UNSPENT
+from psephos.release.asked_cells import ASKED_FILE
 from psephos.release.bundle import (
     CELLS_FILE,
     COORDINATES_FILE,
@@ -58,6 +59,7 @@ from psephos.release.requests import (
     OLDEST_FORMAT,
     REQUEST_FILES,
     REQUESTS_FOLDER,
+    MeasuredRequest,
     request_folders,
 )
 from psephos.release.selection import AUTO
@@ -164,6 +166,9 @@ def _expected(bundle: Bundle) -> Iterator[str]:
         yield COORDINATES_FILE
     job, old = bundle.job, bundle.manifest["format"] == OLDEST_FORMAT
     files = REQUEST_FILES if bundle.method is None else PLANNED_FILES
+    for folder, request in zip(request_folders(bundle.manifest), bundle.all_requests, strict=True):
+        if isinstance(request, MeasuredRequest) and not request.cells.is_whole:
+            yield f"{folder}/{ASKED_FILE}"
     for folder in request_folders(bundle.manifest):
         names = ("manifest.json", *files) if old and folder != "." else files
         yield from ((Path(folder) / name).as_posix() for name in names)

@@ -17,8 +17,8 @@ from psephos.kernel.ledger_history import Anchor
 from psephos.release.bundle import Bundle
 from psephos.release.planned import PlannedRequest
 from psephos.release.request import Job
-from psephos.release.requests import BUNDLE_FORMAT, check_in_ledger, times_text
-from psephos.release.verification import WrongError
+from psephos.release.requests import BUNDLE_FORMAT, check_in_ledger
+from psephos.release.verification import WrongError, times_text
 
 DATASET_FACTS = ("dataset", "dataset_id", "budget", "unit")
 """What the receipts of one release have in common."""

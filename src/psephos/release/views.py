@@ -105,7 +105,7 @@ class Views:
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
         """What the release builds on, then its own steps."""
-        return (*(request.measurement for request in self.job.past), *self.steps)
+        return (*self.job.known, *self.steps)
 
     @property
     def simulation(self) -> bool:
@@ -360,7 +360,7 @@ class Views:
             numbers = {"count": whole, "consistent": self.consistent[rows]}
         if self.has_errors:
             numbers |= self._errors(rows, numbers)
-        return marked(table_labels(self.job.workload, table), numbers, self.simulation)
+        return marked(table_labels(self.job.questions, table), numbers, self.simulation)
 
     def _statistic_table(self, table: Table, published: Array | None) -> pa.Table:
         """A table of sums, means and so on, in the consistent view or beside published numbers."""
@@ -370,7 +370,9 @@ class Views:
         if self.has_errors and not table.derived:
             stderr = self.stderr[table.rows(workload)]
         consistent = self.statistics[table.name]
-        return statistic_table(table, workload.domain, consistent, stderr, whole, self.simulation)
+        return statistic_table(
+            table, self.job.questions.domain, consistent, stderr, whole, self.simulation
+        )
 
     @cached_property
     def statistics(self) -> dict[str, StatisticValues]:
@@ -424,7 +426,7 @@ class Views:
         rows = table.rows(self.job.workload)
         whole = self.published if published is None else published
         gaps = whole[rows] - self.consistent[rows]
-        labels = table_labels(self.job.workload, table)
+        labels = table_labels(self.job.questions, table)
         labels.pop("part", None)
         by = [tuple(n for n, words in labels.items() if words[i] != TOTAL)
               for i in range(gaps.size)]  # fmt: skip

@@ -120,7 +120,7 @@ def relative(workload: Workload, guess: Mapping[str, Any] | None = None) -> Work
             if queries is None:
                 size *= float(spread.sum())
             else:
-                matrix = workload._factor(name, queries)
+                matrix = workload.factor(name, queries)
                 items.append((name, _divided(queries, matrix, attribute, spread)))
         products.append(Product(tuple(items), original.weight / size, original.title))
     return Workload(workload.domain, tuple(products))

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.errors import TooLargeError, name_list
+from psephos.errors import TooLargeError
 from psephos.matrix import Compose, Identity, Kron, Matrix, Partition, Sparse
 from psephos.matrix.base import first_appearance
 from psephos.matrix.columns import column_selection, select_columns
@@ -28,8 +29,12 @@ from psephos.values import Array, frozen
 from psephos.workload.product import Product
 from psephos.workload.queries import stacked
 from psephos.workload.query_sets import (
+    GroupQueries,
+    IdentityQueries,
+    LevelQueries,
     MaskQueries,
     MatrixQueries,
+    OrderedQueries,
     QueryLabels,
     QuerySet,
     SetLabels,
@@ -62,7 +67,7 @@ def merge_values(
         factors[name][id(matrix)] = matrix
     groups = {name: _groups(list(factors[name].values()), domain[name].size) for name in domain}
     first = {name: np.unique(groups[name], return_index=True)[1] for name in domain}
-    attributes = tuple(_merged_attribute(domain[name], groups[name]) for name in domain)
+    attributes = tuple(domain[name].coarsen(groups[name]) for name in domain)
     unmerged = all(first[name].size == domain[name].size for name in domain)
     merged = (
         list(products)
@@ -81,6 +86,69 @@ def merge_values(
     )
     maps = tuple(Identity(g.size) if g[-1] == g.size - 1 else Partition(g) for g in groups.values())
     return Domain(domain.names, attributes), merged, Kron(maps)
+
+
+def asked_groups(
+    domain: Domain,
+    products: Sequence[Product],
+    factor: Callable[[str, QuerySet], Matrix],
+    conditions: Mapping[str, Sequence[Array]],
+    whole: Collection[str],
+) -> dict[str, Array]:
+    """For each attribute that is asked about, the groups of values that nothing tells apart.
+
+    `conditions` are public vectors over the values of attributes that must not be mixed, such as
+    cells declared to be empty. Groups of an ordered attribute are runs of neighbours. Cells of
+    missing and undeclared entries stay by themselves; so do all values of attributes under `whole`,
+    of merged ones, and of those with queries along an order, whose matrices have closed forms.
+    """
+    sets: dict[str, dict[int, QuerySet]] = {name: {} for name in domain}
+    for original in products:
+        for name, queries in original.items:
+            if not isinstance(queries, TotalQueries):
+                sets[name][id(queries)] = queries
+    groups = {}
+    for name in domain:
+        attribute, query_sets = domain[name], list(sets[name].values())
+        if not query_sets and name not in conditions and name not in whole:
+            continue
+        if name in whole or attribute.parts or any(map(_along_order, query_sets)):
+            groups[name] = np.arange(attribute.size)
+            continue
+        alone = np.zeros(attribute.size, dtype=np.int64)
+        alone[list(attribute.apart)] = np.arange(1, len(attribute.apart) + 1)
+        marks = [alone, *(first_appearance(mark) for mark in conditions.get(name, ()))]
+        matrices = {id(m): m for m in (factor(name, queries) for queries in query_sets)}
+        joined = join_groups([*marks, *(m.column_groups() for m in matrices.values())])
+        if attribute.is_ordered:
+            joined = np.concatenate([[0], np.cumsum(np.diff(joined) != 0)])
+        groups[name] = joined
+    return groups
+
+
+def coarse_products(
+    domain: Domain,
+    products: Sequence[Product],
+    groups: Mapping[str, Array],
+    factor: Callable[[str, QuerySet], Matrix],
+) -> list[Product]:
+    """The same queries over groups of values that they do not tell apart, with their labels."""
+    first = {name: np.unique(each, return_index=True)[1] for name, each in groups.items()}
+    known: dict[tuple[str, int], QuerySet] = {}  # the products hold the query sets
+
+    def coarse(name: str, queries: QuerySet) -> QuerySet:
+        if (name, id(queries)) not in known:
+            matrix = factor(name, queries)
+            known[name, id(queries)] = _coarse_set(queries, domain[name], first[name], matrix)
+        return known[name, id(queries)]
+
+    return [
+        replace(
+            original,
+            items=tuple((n, coarse(n, queries)) for n, queries in original.items if n in first),
+        )
+        for original in products
+    ]
 
 
 def merge_cells(
@@ -239,22 +307,21 @@ def _different_columns(matrix: Matrix) -> tuple[Array, Array]:
     return active, matrix.column_groups()[active]
 
 
-def _merged_attribute(attribute: Attribute, groups: Array) -> Attribute:
-    """The attribute with one value for each group, labelled by the values in it."""
-    count = int(groups.max()) + 1
-    if count == attribute.size:
-        return attribute
-    order = np.argsort(groups, kind="stable")
-    ends = np.cumsum(np.bincount(groups))
-    labels: dict[str, int] = {}
-    for g, cells in enumerate(np.split(order, ends[:-1])):
-        label = (
-            f"{attribute.label(int(cells[0]))}–{attribute.label(int(cells[-1]))}"
-            if len(cells) > 1 and cells[-1] - cells[0] == len(cells) - 1
-            else name_list([attribute.label(int(i)) for i in cells], most=3)
-        )
-        labels[label if label not in labels else f"{label} (group {g})"] = g
-    return Attribute(tuple(range(count)), tuple(labels))
+def _along_order(queries: QuerySet) -> bool:
+    parts = queries.parts if isinstance(queries, StackedQueries) else (queries,)
+    return any(isinstance(part, OrderedQueries | IdentityQueries) for part in parts)
+
+
+def _coarse_set(queries: QuerySet, attribute: Attribute, first: Array, matrix: Matrix) -> QuerySet:
+    """As `_restricted`, with its kind where groups of values have it too."""
+    if first.size == attribute.size or isinstance(queries, LevelQueries | TotalQueries):
+        return queries
+    if isinstance(queries, GroupQueries):
+        return GroupQueries(queries.groups[first], queries.names)
+    if isinstance(queries, StackedQueries):
+        parts = [(part, part.matrix(attribute)) for part in queries.parts]
+        return StackedQueries(tuple(_coarse_set(q, attribute, first, m) for q, m in parts))
+    return _restricted(queries, attribute, first, matrix)
 
 
 def _restricted(queries: QuerySet, attribute: Attribute, first: Array, matrix: Matrix) -> QuerySet:

@@ -215,7 +215,7 @@ class Workload(Value):
     @cached_property
     def listed(self) -> ListedProducts:
         """The factors of all products, each matrix once and by a number."""
-        matrices = [self._factor(name, queries) for name, queries in self._items]
+        matrices = [self.factor(name, queries) for name, queries in self._items]
         axes = [self._axes[name] for name, _ in self._items]
         return ListedProducts(AxisTotals(self.domain.shape), matrices, axes, self._item_numbers[1])
 
@@ -250,7 +250,7 @@ class Workload(Value):
     def _factors(self) -> dict[tuple[str, QuerySet], Matrix]:
         return {}
 
-    def _factor(self, name: str, queries: QuerySet) -> Matrix:
+    def factor(self, name: str, queries: QuerySet) -> Matrix:
         """The matrix of a query set on an attribute, one object however many products share it."""
         factor = self._factors.get((name, queries))
         if factor is None:
@@ -272,7 +272,7 @@ class Workload(Value):
 
     def _set_sizes(self, product: Product) -> tuple[int, ...]:
         """The number of queries of each query set of a product."""
-        return tuple(self._factor(name, queries).shape[0] for name, queries in product.items)
+        return tuple(self.factor(name, queries).shape[0] for name, queries in product.items)
 
     @property
     def nbytes(self) -> int:
@@ -282,7 +282,7 @@ class Workload(Value):
     def _all_factors(self) -> Iterator[Matrix]:
         for product in self.products:
             for name, queries in product.items:
-                yield self._factor(name, queries)
+                yield self.factor(name, queries)
 
     def gram(self) -> Matrix:
         """WᵀW as a sum of Kronecker products."""
@@ -417,7 +417,7 @@ class Workload(Value):
         >>> Workload(domain, [product(age=ranges([(0, 17), (18, 64)]))]).reduce()
         Reduction(230 cells to 3)
         """
-        domain, products, partition = merge_values(self.domain, self.products, self._factor)
+        domain, products, partition = merge_values(self.domain, self.products, self.factor)
         return Reduction(Workload(domain, products), partition)
 
     def reduce_cells(self) -> Reduction:
@@ -477,7 +477,7 @@ class Workload(Value):
         for name, queries in self.products[i].items:
             if isinstance(queries, TotalQueries):
                 continue
-            several = self._factor(name, queries).shape[0] > 1
+            several = self.factor(name, queries).shape[0] > 1
             (by if several else where).append(
                 name if several else queries.label(self.domain[name], 0)
             )

@@ -88,7 +88,7 @@ class Cubes:
     @classmethod
     def of(cls, job: Job, table: Table | PersonsTable, titles: dict[str, str]) -> Cubes:
         """The cubes of a table of a release."""
-        workload = job.workload
+        workload = job.questions
         if isinstance(table, PersonsTable):
             pairs = zip(table.domain.names, table.domain.attributes, strict=True)
             lists, parts_of = [{name: list(each.labels) for name, each in pairs}], [""]

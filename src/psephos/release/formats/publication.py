@@ -53,12 +53,12 @@ class TableFiles:
 
     def read(self, table: Table, view: View) -> pa.Table:
         """A table as it was written: to every digit from Parquet, else from CSV."""
-        stem, domain = f"{view}/{self.stems[table.name]}", self.job.workload.domain
+        stem, domain = f"{view}/{self.stems[table.name]}", self.job.questions.domain
         if table.statistics:
             schema = statistic_schema(table, domain, view, self.simulation, self.errors)
             return self._read(stem, schema, statistic_count(table, domain))
         rows = table.rows(self.job.workload)
-        schema = table_schema(self.job.workload, table, view, self.simulation, self.errors)
+        schema = table_schema(self.job.questions, table, view, self.simulation, self.errors)
         return self._read(stem, schema, rows.stop - rows.start)
 
     def read_persons(self, table: PersonsTable) -> pa.Table:
@@ -100,7 +100,7 @@ class PublishedTable:
         if isinstance(self.table, PersonsTable):
             return self.table.domain.size
         if self.table.statistics:
-            return statistic_count(self.table, self.files.job.workload.domain)
+            return statistic_count(self.table, self.files.job.questions.domain)
         return sum(self.files.job.workload.query_counts[p] for p in self.table.products)
 
     @property

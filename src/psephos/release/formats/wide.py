@@ -29,7 +29,7 @@ class WideCsv:
     def files(self, publication: Publication) -> Iterator[str]:
         places = wide_files(publication.job)
         for _, table in _row_tables(publication):
-            yield from (places[name] for name in cross_names(publication.job.workload, table))
+            yield from (places[name] for name in cross_names(publication.job.questions, table))
 
     def write(self, publication: Publication, folder: Path) -> None:
         places = wide_files(publication.job)
@@ -48,5 +48,5 @@ def _row_tables(publication: Publication) -> Iterator[tuple[PublishedTable, Tabl
 
 def wide_files(job: Job) -> dict[str, str]:
     """Where each table lies in a bundle, by its name as it is laid out."""
-    names = [name for table in job.tables for name in cross_names(job.workload, table)]
+    names = [name for table in job.tables for name in cross_names(job.questions, table)]
     return {name: f"{WIDE_FOLDER}/{stem}.csv" for name, stem in table_files(names).items()}

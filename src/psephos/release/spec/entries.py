@@ -311,6 +311,11 @@ class ReleaseFile(FileEntry):
     builds_on: tuple[str, ...] = Field(
         (), description="bundles of the same data set, whose measurements count too"
     )
+    ask_later: tuple[str, ...] = Field(
+        (),
+        description="attributes of which every value is measured by itself, for later questions; "
+        "others by what the tables ask",
+    )
     zeros: tuple[str, ...] = Field(
         (), description='conditions in SQL that no row can meet, e.g. "age < 12 AND married = 1"'
     )

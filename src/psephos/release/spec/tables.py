@@ -135,12 +135,15 @@ class Impossible:
             if name in self.product.factors
         )
 
-    def cells(self, declared: Domain) -> Array:
-        """Which cells of the domain as declared meet it; one axis for each attribute."""
-        mask = np.ravel(self.product.matrix(self.domain).rmatvec(np.ones(1))) > 0
-        order = self.domain._axes_of_origin() or list(range(len(declared.names)))
-        shape = [declared.shape[axis] for axis in order]
-        return mask.reshape(shape).transpose(np.argsort(order))
+    def grids(self) -> list[tuple[list[str], Array]]:
+        """The same masks, each by the columns that it looks at, with an axis for each of them."""
+        grids = []
+        for conjunct in self.conjuncts:
+            (name,) = conjunct.names
+            parts = self.domain[name].parts or ((name, self.domain[name]),)
+            grid = conjunct.mask.reshape([attribute.size for _, attribute in parts])
+            grids.append(([column for column, _ in parts], grid))
+        return grids
 
     def __str__(self) -> str:
         return f"{self.place} {self.condition}"
@@ -187,14 +190,6 @@ def _check_target(entry: TableEntry, statistics: Sequence[Statistic]) -> None:
 def compile_zeros(domain: Domain, conditions: Sequence[str]) -> tuple[Impossible, ...]:
     """The conditions, compiled; what is no condition is refused, with its place in the file."""
     return tuple(_impossible(domain, f"zeros[{i}]", text) for i, text in enumerate(conditions, 1))
-
-
-def zero_cells(domain: Domain, impossible: Sequence[Impossible]) -> Array:
-    """Which cells no row can lie in; one axis for each attribute."""
-    zeros = np.zeros(domain.shape, dtype=bool)
-    for each in impossible:
-        zeros |= each.cells(domain)
-    return zeros
 
 
 def column_name(attribute: str) -> str:

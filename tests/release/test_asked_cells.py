@@ -1,0 +1,206 @@
+"""Only what is asked is measured: the same answers from fewer cells, and later questions."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import psephos as ps
+from psephos.errors import PsephosError, ReleaseError, UnsupportedError
+from psephos.matrix import Partition
+from psephos.release import run
+from psephos.release.asked_cells import ASKED_FILE, AskedCells
+from psephos.release.bundle import Bundle
+from psephos.release.forecast import forecast_measured
+from psephos.release.preflight import check_release, create_ledger, open_ledger
+from psephos.release.request import Job
+from psephos.release.run import release
+from psephos.release.verify import verify
+from tests.release.conftest import RELEASE, people, write_job
+
+MORE_COLUMNS = """
+[schema.born]
+dates = ["1924-01-01", "2024-12-31"]
+levels = { year = "year", month = "month" }
+
+[schema.income]
+bins = { first = 0, last = 400000, width = 1000, open = false }
+missing = "not stated"
+"""
+WIDE = RELEASE.replace("[[tables]]", MORE_COLUMNS + "\n[[tables]]", 1)
+ASKED = WIDE.replace(
+    "[selection]",
+    """[[tables]]
+name = "rich"
+sql = "SELECT COUNT(*) FROM people WHERE income >= 200000 OR income IS NULL"
+
+[[tables]]
+name = "years"
+rows = ["born.year"]
+
+[selection]""",
+)
+
+
+def wide_people(rows=600):
+    lines = people(rows).splitlines()
+    more = [
+        f"{line},{1930 + i % 90}-05-{1 + i % 28:02},{i * 700 % 400_000}"
+        for i, line in enumerate(lines[1:])
+    ]
+    return "\n".join([f"{lines[0]},born,income", *more]) + "\n"
+
+
+def ready(folder, text=RELEASE, data=None):
+    """A release file with a ledger, whose schema was compared with the data."""
+    place = write_job(folder, text, data)
+    create_ledger(Job.read(place))
+    assert check_release(Job.read(place)).ok
+    return place
+
+
+def job_of(folder, text):
+    return Job.read(write_job(folder, text, data=wide_people()))
+
+
+def whole_counts(job, generator):
+    return generator.integers(0, 9, job.questions.domain.shape)
+
+
+def over(cells, x):
+    """Counts of declared cells, added up in cells."""
+    for axis, name in reversed(list(enumerate(cells.declared.names))):
+        if name in cells.groups:
+            x = np.moveaxis(
+                np.apply_along_axis(Partition(cells.groups[name]).matvec, axis, x), 0, 0
+            )
+        else:
+            x = x.sum(axis=axis)
+    return x
+
+
+def test_columns_that_nobody_asks_about_cost_nothing(tmp_path):
+    plain, wide = job_of(tmp_path / "a", RELEASE), job_of(tmp_path / "b", WIDE)
+    assert wide.domain.size > 10**9
+    assert wide.workload.domain == plain.workload.domain
+    assert wide.workload.domain.shape == (3, 4)
+    assert forecast_measured(wide).strategy.query == forecast_measured(plain).strategy.query
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        'rows = ["age.broad"]\ncolumns = ["pet"]',
+        'queries = { age = "prefix", pet = "identity" }',
+        'rows = ["age.*"]\ntotals = true',
+        "sql = \"SELECT COUNT(*) FROM t WHERE age IN (1, 2, 17) AND pet <> 'cat'\"",
+        'sql = "SELECT pet, COUNT(*) FROM t WHERE age < 3 OR age > 15 GROUP BY pet"',
+        "sql = \"SELECT COUNT(*) FROM t WHERE age < 3 OR pet = 'cat'\"",
+        "sql = \"SELECT SUM(age) FROM t WHERE pet = 'dog'\"",
+        'sql = "SELECT pet, AVG(age) FROM t GROUP BY pet"',
+        'sql = "SELECT COUNT(*) FROM t"',
+        'builder = "marginals"\nup_to = 2',
+    ],
+)
+def test_cells_answer_as_declared_values_do(entry, tmp_path):
+    text = RELEASE[: RELEASE.index("[[tables]]")] + f'[[tables]]\nname = "t"\n{entry}\n'
+    job = job_of(tmp_path / "job", text)
+    x = whole_counts(job, np.random.default_rng(0))
+    np.testing.assert_allclose(
+        job.workload.answer(over(job.cells, x)), job.questions.answer(x), rtol=1e-12
+    )
+    assert [job.workload.label(i) for i in range(job.workload.shape[0])] == [
+        job.questions.label(i) for i in range(job.questions.shape[0])
+    ]
+    possible = np.ones(job.questions.domain.shape, dtype=np.int64)
+    empty = job.whole.zeros.reshape(job.questions.domain.shape)
+    sizes = over(job.cells, possible).ravel()
+    np.testing.assert_array_equal(over(job.cells, empty.astype(int)).ravel(), job.zeros * sizes)
+
+
+def test_a_release_over_cells_verifies_and_says_so_if_they_are_forged(tmp_path):
+    folder = ready(tmp_path / "job", ASKED, wide_people())
+    bundle = release(folder)
+    ledger = open_ledger(Job.read(folder))
+    assert verify(bundle.path, ledger=ledger).ok
+    place = bundle.path / "requests" / "1" / ASKED_FILE
+    assert AskedCells.read(place, bundle.job.questions.domain).domain == bundle.job.workload.domain
+    years = bundle.table("years", "published").to_pandas()
+    assert years["born"].tolist()[:2] == ["1924", "1925"]
+    held = place.read_bytes()
+    for forged in (b"", held[:-1], held.replace(b"age", b"agf")):
+        place.write_bytes(forged)
+        with pytest.raises(PsephosError, match="damaged"):
+            Bundle.open(bundle.path).requests  # noqa: B018 - reading it is what fails
+    place.unlink()
+    assert not verify(bundle.path).ok
+
+
+def test_finer_questions_say_what_would_have_told_them(tmp_path):
+    folder = ready(tmp_path / "job", ASKED, wide_people())
+    bundle = release(folder)
+    assert ps.ask(bundle, "SELECT COUNT(*) FROM t WHERE age < 12").table.num_rows == 1
+    with pytest.raises(UnsupportedError, match="age was measured by broad and not finer") as finer:
+        ps.ask(bundle, "SELECT COUNT(*) FROM t WHERE age < 3")
+    assert 'ask_later = ["age"]' in str(finer.value)
+    model = ps.ask(bundle, "SELECT COUNT(*) FROM t WHERE age < 3", model=True)
+    six = ps.ask(bundle, "SELECT COUNT(*) FROM t WHERE age < 6", model=True)
+    halves = [reply.table["count"][0].as_py() for reply in (model, six)]
+    assert halves[0] == pytest.approx(halves[1] / 2)
+    either = ps.ask(bundle, "SELECT COUNT(*) FROM t WHERE age < 3 OR pet = 'cat'", model=True)
+    assert either.table["count"][0].as_py() > halves[0]
+    mean = ps.ask(bundle, "SELECT pet, AVG(age) FROM t GROUP BY pet", model=True)
+    assert mean.table.num_rows == 4
+
+
+def test_attributes_under_ask_later_are_measured_value_by_value(tmp_path):
+    text = ASKED.replace('source = "people.csv"', 'source = "people.csv"\nask_later = ["age"]')
+    job = job_of(tmp_path / "job", text)
+    assert job.workload.domain["age"].size == 20
+    assert job.key != job_of(tmp_path / "other", ASKED).key
+    wrong = text.replace('ask_later = ["age"]', 'ask_later = ["agee"]')
+    with pytest.raises(ReleaseError, match="ask_later: no attribute 'agee'"):
+        job_of(tmp_path / "wrong", wrong)
+
+
+def test_what_was_paid_over_all_cells_is_written_without_a_second_charge(tmp_path, monkeypatch):
+    """An earlier version measured declared cells, and was cut short before the bundle."""
+    place = ready(tmp_path / "job")
+    job = Job.read(place)
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "read", classmethod(lambda cls, path: job.whole))
+        patch.setattr(run, "_written", lambda *_: None)
+        release(place)
+    paid = open_ledger(job).spent()
+    assert job.whole.key == job.key
+    bundle = release(place)
+    assert bundle.job.cells.is_whole
+    assert verify(bundle.path, ledger=open_ledger(job)).ok
+    assert open_ledger(job).spent() == paid
+    shutil.rmtree(bundle.path)
+    shutil.rmtree(place.parent / ".psephos")
+    assert release(place, unchecked=True).job.cells.is_whole  # the ledger says what was counted
+    assert open_ledger(job).spent() == paid
+
+
+def test_releases_build_on_coarser_cells(tmp_path):
+    first = release(ready(tmp_path / "job"))
+    text = RELEASE.replace('name = "pets"\ntitle', 'name = "ages"\nbuilds_on = ["bundle"]\ntitle')
+    text = (
+        text.replace('rows = ["age.broad"]', 'rows = ["age"]') + '\n[output]\nbundle = "second"\n'
+    )
+    second = release(write_job(tmp_path / "job", text), unchecked=True)
+    assert not second.job.past[0].cells.is_whole
+    assert second.job.cells.is_whole
+    assert verify(second.path).ok
+    assert verify(first.path).ok
+
+
+def test_a_stand_in_is_summed(tmp_path):
+    text = RELEASE.replace('source = "people.csv"', 'source = "people.csv"\nstand_in = "old.csv"')
+    place = write_job(tmp_path / "job", text + '\n[output]\nprior = "stand_in"\n')
+    (place.parent / "old.csv").write_text(people(900, seed=5))
+    job = Job.read(place)
+    assert job.prior.shape == (12,)
+    x = job.whole.prior.reshape(job.questions.domain.shape)
+    np.testing.assert_array_equal(job.prior, over(job.cells, x).ravel())
