@@ -17,12 +17,12 @@ import psephos as ps
 from benchmarks.measure import table
 from benchmarks.reconstruct import product, union
 from psephos.inverse.merged_cells import MergedForm
+from psephos.kernel.cell_counts import CellCounts
 from psephos.kernel.lineage import Node
 from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.query import Block
 from psephos.kernel.snapshot import Snapshot
-from psephos.kernel.source import CellCounts
 from psephos.kernel.unit import Cap
 from psephos.kernel.vault import Draws, Vault
 from psephos.matrix import Kron

@@ -14,9 +14,10 @@ from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.engines import BitMatrix, as_engine, as_source, bit_matrix
 from psephos.errors import BudgetError, DomainError, PsephosError, ShapeError, SourceError
+from psephos.kernel.cell_counts import CellCounts
 from psephos.kernel.grouped_tables import group_sizes
 from psephos.kernel.simulate import counted
-from psephos.kernel.source import CellCounts, Conjunct
+from psephos.kernel.source import Conjunct
 from psephos.kernel.unit import Cap
 from psephos.owner.check import check
 

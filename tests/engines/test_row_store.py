@@ -17,7 +17,8 @@ from psephos.engines.duckdb import reader
 from psephos.engines.duckdb.reader import OpenState
 from psephos.engines.row_store import RowStore
 from psephos.errors import SourceError
-from psephos.kernel.source import Cap, CellCounts, Conjunct
+from psephos.kernel.cell_counts import CellCounts
+from psephos.kernel.source import Cap, Conjunct
 
 DOMAIN = Domain.of(a=300, b=["x", "y"])
 ROWS = {"a": [299, 0, 7, 7, -1], "b": ["x", "y", "y", None, "x"], "who": [1, 1, 1, 2, 2]}

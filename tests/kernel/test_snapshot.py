@@ -12,8 +12,8 @@ import pytest
 import psephos as ps
 from psephos.engines.frames import ArrowTable
 from psephos.errors import RefusedError, SourceError
+from psephos.kernel.cell_counts import CellCounts
 from psephos.kernel.snapshot import Snapshot
-from psephos.kernel.source import CellCounts
 from psephos.protect import protect_again
 
 DOMAIN = ps.Domain.of(side=["a", "b", "c"], x=2)

@@ -85,6 +85,7 @@ PLAIN = {
             "engines/csv_lines.py",
             "engines/row_store.py",
             "engines/duckdb/*.py",
+            "kernel/cell_counts.py",
         ),
     ],
     "schemas": ["domain/*.py", "protect.py"],
@@ -119,8 +120,8 @@ OPTIONS = {
 BEFORE_THE_GATE = ["domain/attribute.py", "domain/levels.py"]
 """How people write schemas; the gate takes the fields, which `domain/declared.py` checks."""
 NO_REAL_DATA = ["kernel/simulate.py", "kernel/play_money.py"]
-CEILINGS = {"the core of `kernel/`": 1497, "its boundary": 310}
-MOST_OF_A_PLAIN_RELEASE = 4610
+CEILINGS = {"the core of `kernel/`": 1500, "its boundary": 310}
+MOST_OF_A_PLAIN_RELEASE = 4731
 
 
 def files_of(patterns):

@@ -17,7 +17,8 @@ from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
 from psephos.engines.row_store import RowStore
 from psephos.errors import DomainError
-from psephos.kernel.source import Cells, Names, check_masks
+from psephos.kernel.cell_counts import check_masks
+from psephos.kernel.source import Cells, Names
 from psephos.kernel.unit import Cap
 from psephos.values import Array
 

@@ -18,7 +18,8 @@ import numpy as np
 from psephos.domain.bits import column_counts
 from psephos.domain.conjunctions import Conjunctions
 from psephos.domain.domain import Domain
-from psephos.kernel.source import Cells, GroupedAxis, Names, check_masks, merged_names
+from psephos.kernel.cell_counts import check_masks, merged_names
+from psephos.kernel.source import Cells, GroupedAxis, Names
 from psephos.values import Array
 
 SLICE = 1 << 20

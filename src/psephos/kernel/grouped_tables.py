@@ -13,9 +13,9 @@ from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.errors import MOST_IS_MISSING, RefusedError
 from psephos.kernel import gate
+from psephos.kernel.cell_counts import CellCounts
 from psephos.kernel.closed_handle import ClosedHandle, attribute_names, check_cells
 from psephos.kernel.lineage import Node
-from psephos.kernel.source import CellCounts
 from psephos.kernel.vault import Vault
 from psephos.values import Array
 

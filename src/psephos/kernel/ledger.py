@@ -47,15 +47,9 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from psephos.errors import BudgetError, BudgetExceededError, LedgerError, RefusedError, a_path
-from psephos.kernel import gate, storage
+from psephos.kernel import gate, ledger_history, storage
 from psephos.kernel.budget import Budget, exact
-from psephos.kernel.ledger_history import (
-    Anchor,
-    Entry,
-    check_chain,
-    check_totals,
-    entries_of,
-)
+from psephos.kernel.ledger_history import Anchor, Entry
 from psephos.kernel.lineage import Branch, rise
 from psephos.kernel.storage import Data, Record, now
 from psephos.kernel.unit import Unit
@@ -171,7 +165,7 @@ class Ledger:
     def history(self) -> list[Entry]:
         """Every charge, in order."""
         with self._operation() as db:
-            return entries_of(storage.fetch(db), self.budget.currency)
+            return ledger_history.entries_of(storage.fetch(db), self.budget.currency)
 
     def anchor(self) -> Anchor:
         """How far the ledger has come; keep it elsewhere, and give it to `verify` later."""
@@ -191,9 +185,9 @@ class Ledger:
         """
         with self._operation() as db:
             held = storage.fetch(db)
-            check_chain(held)
-            check_totals(held, storage.all_totals(db))
-            entries = entries_of(held, self.budget.currency)
+            ledger_history.check_chain(held)
+            ledger_history.check_totals(held, storage.all_totals(db))
+            entries = ledger_history.entries_of(held, self.budget.currency)
             spent = Budget(self.budget.currency, held[-1].spent)
             if spent > self.budget:
                 raise LedgerError(f"{spent} was spent of {self.budget}")

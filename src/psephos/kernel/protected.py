@@ -187,10 +187,8 @@ class ProtectedVector(ClosedHandle):
         stability (tests/kernel/test_protected.py::test_scaled_masks_cost_their_scale).
         """
         copied = self._admitted(matrix)
-        stability = max(1, sensitivity.stability(copied))
-        return self._mapped(
-            copied, self._node.step(f"transform {gate.fingerprint(copied)}", stability)
-        )
+        name, stability = f"transform {gate.fingerprint(copied)}", sensitivity.stability(copied)
+        return self._mapped(copied, self._node.step(name, max(1, stability)))
 
     def reduce(self, partition: Partition) -> ProtectedVector:
         """Sums over groups of cells. Privacy: a cell lies in one group, so stability is 1."""

@@ -248,9 +248,8 @@ def _largest_sum(weights: list[int], axes: list[Array]) -> int:
     One axis after the other: a column of `sums` holds w_j Π s_ij over the axes so far, for a choice
     of values there. What is left out on the way is not needed for the largest sum:
 
-    1. Products with equal s_ij on all later axes grow alike from here on: they are added up.
-    2. A column that is nowhere above another stays so, whatever s_ij ≥ 0 it is multiplied by.
-    3. No choice of later values takes a column beyond Σ_j sums_j Π_later max_c s_ij, so one whose
+    1. A column that is nowhere above another stays so, whatever s_ij ≥ 0 it is multiplied by.
+    2. No choice of later values takes a column beyond Σ_j sums_j Π_later max_c s_ij, so one whose
        bound is not above the sum at a cell is left out.
 
     Columns are counted before they are made. If they are too many, the largest of these bounds is
@@ -258,10 +257,9 @@ def _largest_sum(weights: list[int], axes: list[Array]) -> int:
     is close to the sum at a cell (tests/kernel/test_sensitivity.py::test_largest_sums).
     """
     sums = reduce(np.append, map(_one, weights), np.zeros(0, dtype=np.int64))[:, None]
-    axes = _in_turn(axes)
+    axes = sorted(axes, key=lambda values: values.shape[1])
     best = _sum_at_a_cell(sums, axes)
     while axes:
-        sums, axes = _added_up(sums, axes)
         if sums.size * axes[0].shape[1] > MOST_CASES:
             bound = largest(_bounds(sums, axes))
             if 1000 * bound > 1001 * best:
@@ -269,23 +267,8 @@ def _largest_sum(weights: list[int], axes: list[Array]) -> int:
             return bound
         sums = exactly(mul, sums[:, :, None], axes[0][:, None, :]).reshape(len(sums), -1)
         axes = axes[1:]
-        sums = sums[:, _bounds(sums, axes) > best]
-        sums = _undominated(sums)
+        sums = _undominated(sums[:, _bounds(sums, axes) > best])
     return max(best, largest(_totals(sums)))
-
-
-def _in_turn(axes: list[Array]) -> list[Array]:
-    """An order in which products end early: next is the axis that most of those begun vary on."""
-    order: list[Array] = []
-    begun = np.zeros(len(axes[0]) if axes else 0, dtype=bool)
-    varied = [(each != each[:, :1]).any(axis=1) for each in axes]
-    left = list(range(len(axes)))
-    while left:
-        i = min(left, key=lambda i: (-int((varied[i] & begun).sum()), axes[i].shape[1]))
-        begun |= varied[i]
-        left.remove(i)
-        order.append(axes[i])
-    return order
 
 
 def _sum_at_a_cell(sums: Array, axes: list[Array]) -> int:
@@ -304,16 +287,6 @@ def _bounds(sums: Array, later: list[Array]) -> Array:
 def _totals(sums: Array) -> Array:
     wide = largest(sums) * len(sums) >= SAFE
     return np.asarray((sums.astype(object) if wide else sums).sum(axis=0))
-
-
-def _added_up(sums: Array, later: list[Array]) -> tuple[Array, list[Array]]:
-    """Products that do not differ on later axes as one."""
-    alike: dict[Any, list[int]] = {}
-    for j in range(len(sums)):
-        alike.setdefault(tuple([tuple(each[j].tolist()) for each in later]), []).append(j)
-    first = [members[0] for members in alike.values()]
-    added = np.stack([_totals(sums[members]) for members in alike.values()])
-    return added, [each[first] for each in later]
 
 
 def _undominated(sums: Array) -> Array:

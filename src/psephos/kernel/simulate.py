@@ -17,13 +17,14 @@ from psephos.domain.domain import Domain
 from psephos.errors import DomainError
 from psephos.kernel import gate
 from psephos.kernel.budget import Budget, Mechanism
+from psephos.kernel.cell_counts import CellCounts
 from psephos.kernel.lineage import Node, root_name
 from psephos.kernel.noise import DiscreteLaplace, Noise
 from psephos.kernel.play_money import PlayMoney
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.kernel.snapshot import Snapshot
-from psephos.kernel.source import CellCounts, Source
+from psephos.kernel.source import Source
 from psephos.kernel.unit import Cap, Unit
 from psephos.kernel.vault import Vault
 from psephos.values import Array

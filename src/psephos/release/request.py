@@ -36,9 +36,9 @@ from psephos.engines.row_store import RowStore
 from psephos.errors import PsephosError, ReleaseError, TooLargeError, name_list
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget
+from psephos.kernel.cell_counts import CellCounts
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import Measurement
-from psephos.kernel.source import CellCounts
 from psephos.kernel.unit import Unit
 from psephos.owner.check import check
 from psephos.plans.session import step_key

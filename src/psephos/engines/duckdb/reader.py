@@ -23,7 +23,8 @@ from psephos.engines.duckdb.rows import Rows, connect, first_of_each
 from psephos.engines.protocol import Batches, Columns, Engine, NativeRelation
 from psephos.engines.row_store import RowStore
 from psephos.errors import DomainError, PsephosError, SourceError
-from psephos.kernel.source import CellCounts, Cells, Names
+from psephos.kernel.cell_counts import CellCounts
+from psephos.kernel.source import Cells, Names
 from psephos.kernel.unit import Cap
 from psephos.values import Array
 
