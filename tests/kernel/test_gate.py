@@ -134,7 +134,6 @@ def terms(name, *fields):
     [
         b"",
         b"psephos\x01",
-        b"another\x01" + codec.encode(1)[8:],
         codec.encode(1)[:-1],
         codec.encode(1) + b"x",
         codec.encode(1).replace(b"\x00\x01\x01", b"\x00\x02\x00\x01"),  # longer than it need be
@@ -166,6 +165,11 @@ def terms(name, *fields):
 def test_other_bytes_are_refused(data):
     with pytest.raises(PsephosError):
         from_bytes(data)
+
+
+def test_bytes_of_another_version_are_named_as_such():
+    with pytest.raises(RefusedError, match="no file of psephos, or one of another version"):
+        from_bytes(b"another\x01" + codec.encode(1)[8:])
 
 
 def test_flags_are_bytes_of_0_or_1():
