@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -209,3 +210,25 @@ def test_rooms_of_the_kernel_have_short_files():
     for room in ("scores", "parts"):
         for path in (SRC / "kernel" / room).glob("*.py"):
             assert code_lines(path) <= 125, path
+
+
+def test_every_branch_of_the_kernel_is_tested_and_no_test_runs_twice():
+    """What the first command of `make test` runs, the second leaves out, and nothing else."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    text = (ROOT / "Makefile").read_text()
+    (paths,) = re.findall(r"^KERNEL := (.*)$", text, re.MULTILINE)
+    (both,) = re.findall(r"^define run_tests\n\t(.*)\n\t(.*)\nendef$", text, re.MULTILINE)
+    common = "CI=$(1) OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(2) "
+    assert both[0] == common + "--cov=psephos.kernel $(KERNEL)"
+    assert both[1] == common + "$(KERNEL:%=--ignore=%)"
+    assert len(re.findall(r"^\t\$\(call run_tests,", text, re.MULTILINE)) == 2  # test, test-all
+    tested = settings["pytest"]["ini_options"]["testpaths"]
+    for path in paths.split():
+        assert (ROOT / path).exists(), path
+        assert Path(path).parts[0] in tested, path
+    coverage = settings["coverage"]
+    assert coverage["run"]["branch"]
+    assert coverage["report"]["fail_under"] == 100
+    assert "omit" not in coverage["run"] | coverage["report"]
+    for path in (SRC / "kernel").rglob("*.py"):
+        assert "pragma: no" not in path.read_text(), path

@@ -80,6 +80,17 @@ def test_what_has_no_meaning_is_refused(make, words):
     assert words in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("part", "value"), [("_numerator", 0.5), ("_denominator", 0), ("_denominator", -3)]
+)
+def test_fractions_forged_by_hand_are_refused(part, value):
+    """Their type is right, and what they hold is no fraction of whole numbers."""
+    forged = Fraction(1, 3)
+    setattr(forged, part, value)
+    with pytest.raises(BudgetError, match="not a finite number"):
+        b.exact(forged, "epsilon")
+
+
 @pytest.mark.parametrize("eps", ["0.01", "0.1", "1", "3", "10"])
 @pytest.mark.parametrize("delta", ["0.3", "1e-3", "1e-6", "1e-12"])
 def test_converted_rho_is_certified_and_nearly_the_largest(eps, delta):

@@ -131,6 +131,8 @@ def test_requests_that_have_no_rule():
             WorstApproximated(mx.Identity(4), np.full(4, 2**63, dtype=np.uint64)),
             spend=epsilon("1"),
         )
+    with pytest.raises(ShapeError, match="the vector has 4 cells, the matrix 5 columns"):
+        v.choose(WorstApproximated(mx.Identity(5), [0, 0, 0, 0]), spend=epsilon("1"))
     with pytest.raises(RefusedError, match="zero"):
         v.choose(WorstApproximated(mx.Dense([[0, 0, 0, 0]]), [0, 0, 0, 0]), spend=epsilon("1"))
     with pytest.raises(BudgetError, match="paid in epsilon"):

@@ -22,6 +22,8 @@ from psephos.errors import (
 )
 from psephos.kernel.budget import epsilon, rho
 from psephos.kernel.ledger import Ledger
+from psephos.kernel.recorded_ledger import RecordedLedger, RequestRecord
+from psephos.kernel.replay import replayed
 from psephos.kernel.scores import UndercountedQueries
 from psephos.kernel.scores.dual_query import LARGEST_SCORE, _drawn, _weights
 from psephos.kernel.scores.exponentials import falls_below, rounded_rate
@@ -322,6 +324,8 @@ def liar(name, field):
         liar("queries", "all of them"),
         liar("records", RECORDS.astype(float)),
         liar("records", RECORDS[:0]),
+        liar("records", [[0, 1, 2], [1, 1]]),
+        liar("records", Likeness),
         liar("records", RECORDS[:, :2]),
         liar("records", RECORDS - 1),
         liar("records", RECORDS + 1),
@@ -344,6 +348,23 @@ def test_strange_rounds_are_refused_before_a_charge(people, game):
     with pytest.raises((RefusedError, ShapeError, DomainError, ps.WorkloadError)):
         table.vectorise().draw_queries(game, spend=epsilon("1"), key="round 2")
     assert ledger.remaining() == rho("1")
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [np.zeros(7, np.int64), np.zeros(9, np.int64), np.full(8, 2 * len(QUERIES)), np.full(8, -1)],
+)
+def test_records_of_another_game_are_refused(numbers):
+    """Whoever verifies a release reads what others have stored."""
+    book = RecordedLedger(add_remove_row(), rho("1"), "people", [RequestRecord(None, "k", numbers)])
+    vector = replayed(DOMAIN, book).vectorise()
+    with pytest.raises(RefusedError, match="not 8 numbers of these queries"):
+        vector.draw_queries(GAME, spend=epsilon("1"), key="k")
+
+
+def test_a_round_that_nobody_admitted_has_no_scores():
+    with pytest.raises(RefusedError, match="as the kernel has admitted it"):
+        GAME.scores(np.zeros(len(QUERIES), np.int64))
 
 
 def test_a_neighbour_at_zero_is_drawn_from_like_any_other(tmp_path):

@@ -167,6 +167,18 @@ def test_other_bytes_are_refused(data):
         from_bytes(data)
 
 
+def test_bytes_of_another_version_are_named_as_such():
+    with pytest.raises(RefusedError, match="no file of psephos, or one of another version"):
+        from_bytes(b"another\x01" + codec.encode(1)[8:])
+
+
+def test_flags_are_bytes_of_0_or_1():
+    data = to_bytes(np.array([True, False]))
+    assert from_bytes(data).tolist() == [True, False]
+    with pytest.raises(RefusedError, match="no plain value can be read"):
+        from_bytes(data[:-2] + b"\x02\x00")
+
+
 def test_a_term_that_nobody_needs_is_refused():
     one, two = to_bytes(mx.Identity(3)), to_bytes(mx.Identity(4))
     head, body = one[:8], one[12:]
@@ -196,6 +208,25 @@ def test_limits_are_told_in_words():
         nested = (nested,)
     with pytest.raises(RefusedError):
         from_bytes(codec.encode(nested))
+
+
+def test_tuples_that_lie_in_tuples_too_deeply_are_refused():
+    nested = 1
+    for _ in range(gate.DEEPEST_TUPLE + 1):
+        nested = (nested,)
+    assert from_bytes(to_bytes(nested)) == nested
+    with pytest.raises(RefusedError, match="too deeply"):
+        to_bytes((nested,))
+
+
+def test_matrices_without_a_part_or_without_an_end_are_refused():
+    """Frozen values can be forged by hand."""
+    hollow, endless = mx.Scaled(2, mx.Prefix(3)), mx.Scaled(2, mx.Prefix(3))
+    object.__delattr__(hollow, "base")
+    object.__setattr__(endless, "base", endless)
+    for forged in (hollow, endless):
+        with pytest.raises(RefusedError, match="this Scaled is endless, or a part is gone"):
+            gate.admit(forged, "matrix")
 
 
 def test_arrays_of_another_byte_order_are_the_same_numbers():

@@ -403,6 +403,17 @@ def test_history(ledger):
     assert len({one.link, two.link}) == 2
 
 
+def test_what_a_key_and_its_steps_have_paid_is_summed(ledger):
+    prices = {"r": "1/10", "r step 1": "1/20", "r step 2": "1/40", "r stepped": "1/8", "rs": "1/16"}
+    for key, price in (prices | {" step 1": "1/32"}).items():
+        charge(ledger, price, key)
+    charge(ledger, "1/100")  # under a name of its own
+    assert ledger.paid("r") == epsilon("7/40")
+    assert ledger.paid("r step 2") == epsilon("1/40")
+    for key in ("", "q", "r step"):
+        assert ledger.paid(key).amount == 0
+
+
 def test_records_hold_only_what_was_asked(ledger):
     ask(ledger, "k", b"secret values")
     with closing(sqlite3.connect(ledger.path)) as db:

@@ -347,6 +347,30 @@ def test_a_fork_inside_an_operation_ends_the_child(ledger, capfd):
     ledger.verify()
 
 
+@pytest.mark.parametrize("operations", [0, 1, 2])
+def test_only_a_fork_outside_of_all_operations_goes_on(operations, monkeypatch, capfd):
+    """What a child does first, done here, with the turns that its parent's thread had."""
+
+    class Ended(BaseException):
+        pass
+
+    def end(code):
+        raise Ended(code)
+
+    turn = threading.RLock()
+    monkeypatch.setattr(storage, "TURN", turn)
+    monkeypatch.setattr(storage.os, "_exit", end)
+    for _ in range(operations + 1):  # the fork has a turn of its own
+        turn.acquire()
+    if operations:
+        with pytest.raises(Ended, match="1"):
+            storage._in_child()
+        assert "forked in the middle of a ledger's operation" in capfd.readouterr().err
+    else:
+        storage._in_child()
+    assert not turn._is_owned()
+
+
 def test_a_fork_waits_for_the_operation_under_way(ledger):
     entered, leave = threading.Event(), threading.Event()
 

@@ -3,6 +3,8 @@
 Workers and drivers are killed for real; both are processes that these tests start themselves.
 """
 
+import errno
+import io
 import os
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import textwrap
 import threading
 import time
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -18,10 +21,14 @@ import pytest
 
 import psephos as ps
 from psephos.errors import LedgerError, SourceError
-from psephos.kernel.parts import law, runners, seal
+from psephos.kernel import gate
+from psephos.kernel.noise import DiscreteLaplace
+from psephos.kernel.parts import law, runners, seal, task
 from psephos.kernel.parts.runners import InProcess, Processes
-from psephos.kernel.parts.task import perform
-from psephos.kernel.parts.worker import start_worker
+from psephos.kernel.parts.seal import PartReceipt
+from psephos.kernel.parts.task import PartJob, PartTask, perform
+from psephos.kernel.parts.worker import receive, reply_to, send, start_worker, work
+from psephos.kernel.query import Query
 from psephos.kernel.scores.mechanisms import Draws
 from psephos.matrix import Identity
 
@@ -84,10 +91,10 @@ class Stumbling:
     left_behind: list = field(default_factory=list)
 
     def run(self, job, tasks):
-        for task in tasks:
+        for each in tasks:
             if len(self.left_behind) < self.times:
-                self.left_behind.append(perform(job, task, Draws()))
-            yield perform(job, task, Draws())
+                self.left_behind.append(perform(job, each, Draws()))
+            yield perform(job, each, Draws())
 
 
 def test_files_of_failed_attempts_are_swept_and_cannot_be_read(place, monkeypatch):
@@ -283,6 +290,90 @@ def test_file_sizes_tell_nothing(place):
     measured(place)
     sizes = {path.stat().st_size for path in (place / "parts").iterdir()}
     assert sizes == {4 * 3 * 8 + 16}
+
+
+def exact_job(place):
+    """A job whose noise is nearly always zero, and a task of two parts with three rows."""
+    laws = ((DiscreteLaplace(Fraction(1, 100)),),)
+    job = PartJob(Query.of(Identity(3)), laws, str(place / "parts"), "census")
+    return job, PartTask(0, 4, 6, 0, np.array([0, 5, 5]))
+
+
+def conversation(*messages):
+    """What a worker replies to these messages, as it would in its own process."""
+    asked, replies = io.BytesIO(), io.BytesIO()
+    for message in messages:
+        send(asked, message)
+    asked.seek(0)
+    work(asked, replies)
+    replies.seek(0)
+    return list(iter(lambda: receive(replies), None))
+
+
+def test_a_worker_replies_with_a_receipt_for_each_task(place):
+    job, given = exact_job(place)
+    replies = conversation(job.to_bytes(), given.to_bytes(), given.to_bytes())
+    receipts = [PartReceipt(*gate.from_bytes(reply)[1:]) for reply in replies]
+    assert len({receipt.key for receipt in receipts}) == 2
+    for receipt in receipts:
+        assert receipt[:3] == (0, 4, 6)
+        answers = seal.opened(receipt, job.folder, 3)
+        assert answers.tolist() == [[1, 0, 0], [0, 0, 2]]
+
+
+def test_a_worker_without_a_whole_job_replies_nothing(place):
+    assert conversation() == []
+    job, _ = exact_job(place)
+    cut = io.BytesIO((10).to_bytes(8, "big") + b"a job")
+    work(cut, replies := io.BytesIO())
+    assert replies.getvalue() == b""
+    assert conversation(job.to_bytes()) == []
+    assert not sealed_files(place)
+
+
+@pytest.mark.parametrize(
+    ("error", "reply"),
+    [
+        (OSError(errno.ENOSPC, "a path"), "full"),
+        (OSError(errno.EDQUOT, "a path"), "full"),
+        (OSError(errno.EIO, "a path"), "failed"),
+        (ValueError("an entry"), "failed"),
+        (MemoryError(), "failed"),
+    ],
+)
+def test_a_worker_says_nothing_of_what_failed(place, monkeypatch, error, reply):
+    def failing(*_):
+        raise error
+
+    monkeypatch.setattr(task, "sealed", failing)
+    job, given = exact_job(place)
+    assert reply_to(job, given.to_bytes()) == (reply,)
+
+
+def test_a_full_disk_of_a_worker_is_told_at_once(place, monkeypatch):
+    replies = []
+    monkeypatch.setattr(runners._Worker, "_reply", lambda *_: replies.append(1) or ("full",))
+    with pytest.raises(SourceError, match="the disk is full"):
+        measured(place, Processes(1))
+    assert len(replies) == 1  # trying again would not help
+    assert spent(place) == ps.epsilon("1")
+
+
+def test_a_worker_that_cannot_be_written_to_is_started_anew(place, monkeypatch):
+    """Its pipe is closed before the first task reaches it."""
+    started = []
+
+    def start():
+        started.append(start_worker())
+        if len(started) == 1:
+            started[0].kill()
+            started[0].wait()
+        return started[-1]
+
+    monkeypatch.setattr(runners, "start_worker", start)
+    is_whole(measured(place, Processes(1)), place)
+    assert len(started) == 2
+    assert all(worker.returncode is not None for worker in started)
 
 
 def test_a_worker_ends_with_its_driver():

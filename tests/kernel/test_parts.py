@@ -11,14 +11,19 @@ from hypothesis import given
 
 import psephos as ps
 from psephos.domain.part_tree import PartTree
-from psephos.errors import LedgerError, RefusedError, ShapeError
+from psephos.errors import LedgerError, RefusedError, ShapeError, TooLargeError
 from psephos.kernel.gate import to_bytes
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.parts import law
+from psephos.kernel.parts.admission import admitted_runner
 from psephos.kernel.parts.law import level_weights, part_noise
-from psephos.kernel.parts.runners import Processes
+from psephos.kernel.parts.runners import InProcess, Processes
 from psephos.kernel.parts.seal import manifest, receipts_of
+from psephos.kernel.parts.task import PartJob
 from psephos.kernel.query import Query
+from psephos.kernel.replay import NoSource
+from psephos.kernel.scores.mechanisms import Draws
+from psephos.kernel.simulate import SeededDraws, simulation
 from psephos.kernel.unit import add_remove_row, person
 from psephos.matrix import Dense, Identity, Kron, Partition, Prefix, total
 
@@ -216,6 +221,85 @@ def test_refusals_come_before_the_charge(tmp_path):
     with pytest.raises(RefusedError, match="before group_by"):
         table.group_by("county", most=3).parts("county")
     assert ledger.spent().amount == 0
+
+
+def endless(cells, budget="1"):
+    """Four parts of so many cells each, without any data."""
+    unit, budget = add_remove_row(), ps.epsilon(budget)
+    whole = ps.Domain.of(part=4, x=range(cells))
+    return simulation(NoSource(), whole, unit=unit, budget=budget, seed=0)
+
+
+def test_more_cells_than_can_be_numbered_are_refused():
+    assert endless(1 << 58).parts("part").domain.size == 1 << 58
+    with pytest.raises(TooLargeError, match="is too much to number; declare fewer parts") as error:
+        endless((1 << 58) + 1).parts("part")
+    assert (error.value.entries, error.value.limit) == ((1 << 60) + 4, 1 << 60)
+
+
+def test_parts_with_more_cells_than_fit_at_once_are_refused_before_the_charge(tmp_path):
+    table = endless(10**9 + 1)
+    asked = {"weights": [0, 1], "spend": ps.epsilon("1"), "folder": tmp_path, "key": "a"}
+    with pytest.raises(TooLargeError, match=r"1,000,000,001 cells .* cut it into smaller ones"):
+        table.parts("part").measure(total(10**9 + 1), **asked)
+    assert "epsilon 1 left of epsilon 1" in repr(table)
+
+
+def test_a_budget_is_checked_without_a_charge(tmp_path):
+    table, ledger = protected(tmp_path, budget="2")
+    parts = table.parts("state", "county")
+    parts.check_budget(ps.epsilon("2"))
+    with pytest.raises(ps.BudgetExceededError, match="this costs epsilon 3; epsilon 2 remains"):
+        parts.check_budget(ps.epsilon("3"))
+    assert ledger.spent().amount == 0
+    asked = {"weights": [0, 0, 1], "folder": tmp_path, "key": "census"}
+    parts.measure(QUERY, spend=ps.epsilon("3/2"), **asked)
+    parts.check_budget(ps.epsilon("2"), key="census")
+    with pytest.raises(ps.BudgetExceededError):
+        parts.check_budget(ps.epsilon("2"), key="other")
+
+
+def test_levels_that_were_not_measured_have_no_answers(tmp_path):
+    parts = simulated(np.ones(24, dtype=int)).parts("state", "county")
+    asked = {"weights": [1, 0, 2], "spend": ps.epsilon("1"), "folder": tmp_path, "key": "a"}
+    measurement = parts.measure(QUERY, **asked)
+    assert measurement.measured == (0, 2)
+    assert list(measurement.answers(1)) == []
+    with pytest.raises(RefusedError, match="level 'state' has no answers of these parts"):
+        measurement.answers_of(1, 0, 3)
+
+
+class Looking(Processes):
+    """A subclass could look at tasks in its own `run`."""
+
+
+def test_only_runners_of_the_kernel_perform_tasks():
+    draws, seeded = Draws(), SeededDraws(np.random.default_rng(0))
+    given = Processes(3)
+    assert admitted_runner(given, 1, draws) == given
+    assert admitted_runner(given, 1, draws) is not given
+    assert type(admitted_runner(None, 1, draws)) is InProcess
+    assert type(admitted_runner(None, 1 << 26, draws)) is Processes
+    assert admitted_runner(given, 1, seeded) == InProcess(seeded)
+    for strange in (Looking(1), object()):
+        with pytest.raises(RefusedError, match=r"no rule to perform tasks by \w+; have Processes"):
+            admitted_runner(strange, 1, draws)
+
+
+@pytest.mark.parametrize("number", [-1, True, 2.0, "2"])
+def test_a_number_of_processes_is_a_whole_number(number):
+    with pytest.raises(RefusedError, match="a number of processes is a whole number"):
+        Processes(number)
+
+
+@pytest.mark.parametrize("spend", [ps.epsilon("1/3"), ps.rho("1/7")])
+def test_jobs_come_back_from_their_bytes(spend):
+    tree = PartTree.of(domain(), ("state", "county"))
+    noise = part_noise(QUERY, level_weights([1, 0, "1/2"], tree), spend, add_remove_row(), 1)
+    job = PartJob(QUERY, noise, "/a/folder", "prefix")
+    again = PartJob.from_bytes(job.to_bytes())
+    assert again[1:] == job[1:]
+    assert to_bytes(again.query) == to_bytes(QUERY)
 
 
 def test_a_manifest_that_misses_a_run_is_refused(tmp_path):

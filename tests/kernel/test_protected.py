@@ -18,6 +18,7 @@ from psephos.kernel.budget import epsilon, rho
 from psephos.kernel.query import Query
 from psephos.kernel.scores.worst_approximated import WorstApproximated
 from psephos.kernel.simulate import counted, simulation
+from psephos.kernel.source import Conjunct
 from psephos.kernel.unit import add_remove_row, person, substitute_row
 
 DOMAIN = ps.Domain.of(sex=["F", "M"], age=6, region=3)
@@ -466,3 +467,78 @@ def test_what_a_fork_took_along_is_not_answered(monkeypatch):
     monkeypatch.setattr("psephos.kernel.vault.process", lambda: next(numbers))
     with pytest.raises(RefusedError, match="forked in the middle"):
         table.noisy_count(spend=epsilon("1"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [lambda table: table.keep(1), lambda table: table.split(None), lambda t: t.parts(b"sex")],
+)
+def test_attributes_are_named_by_text(name):
+    with pytest.raises(RefusedError, match="attributes are named by text, got"):
+        name(data())
+
+
+def test_a_budget_is_checked_without_a_charge():
+    vector = data(budget=epsilon("1")).vectorise()
+    vector.check_budget(epsilon("1"))
+    vector.noisy_count(spend=epsilon("3/4"), key="a")
+    vector.check_budget(epsilon("1/4"))
+    for key in (None, "a"):  # a simulation stores nothing, so nothing is free under a key
+        with pytest.raises(BudgetExceededError, match=r"1/4 \(~0.25\) remains"):
+            vector.check_budget(epsilon("1/2"), key=key)
+    assert spent(vector) == Fraction(3, 4)
+
+
+def test_products_on_another_grid_are_measured_like_any_matrix():
+    """36 cells are 6 times 6 as well, and that is not the grid of the attributes."""
+    matrix = mx.Kron((mx.Prefix(6), mx.total(6)))
+    noisy = data().vectorise().measure(matrix, spend=epsilon("1"))
+    assert noisy.values.tolist() == np.cumsum(COUNTS.reshape(6, 6).sum(axis=1)).tolist()
+
+
+@pytest.mark.parametrize(
+    "counts", [np.ones(35, int), np.ones(36), np.full(36, -1), np.ones(36, bool)]
+)
+def test_simulated_counts_are_whole_numbers_for_each_cell(counts):
+    with pytest.raises(ps.DomainError, match="simulate needs 36 whole counts, none negative"):
+        counted(counts, DOMAIN)
+
+
+def test_masks_of_another_shape_count_nothing():
+    """numpy would repeat them over the cells that they do not speak of."""
+    with pytest.raises(ShapeError, match="needs 2 axes, got 1"):
+        Conjunct(("sex", "age"), [True, False])
+    cells = counted(COUNTS, DOMAIN).take(DOMAIN, None)
+    assert cells.counts([()], (Conjunct(("sex",), [True, False]),))[0] == COUNTS[:18].sum()
+    with pytest.raises(ShapeError, match=r"a mask over \('sex',\) has shape \(1,\)"):
+        cells.counts([()], (Conjunct(("sex",), [True]),))
+
+
+@pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt, SystemExit])
+def test_an_interruption_says_nothing_of_the_data(kind):
+    table = data()
+
+    class Interrupted(Silent):
+        def noise(self, noise, size):
+            raise kind("words with an entry")
+
+    table._vault.draws = Interrupted()
+    with pytest.raises(kind) as error:
+        table.noisy_count(spend=epsilon("1"))
+    assert error.value.args == ()
+    assert error.value.__context__ is None
+    assert spent(table) == 1
+
+
+def test_a_handle_says_so_when_its_ledger_is_gone(tmp_path):
+    place, rows = tmp_path / "people.ledger", tmp_path / "people.csv"
+    rows.write_text("sex\nF\n")
+    ps.Ledger.create(place, dataset="people", unit=add_remove_row(), budget=epsilon("1"))
+    table = ps.protect(rows, ps.Domain.of(sex=["F", "M"]), ledger=place)
+    assert "epsilon 1 left of epsilon 1" in repr(table)
+    noisy = table.noisy_count(spend=epsilon("1/2"))
+    assert not noisy.simulation
+    noisy.require_release()
+    place.unlink()
+    assert "cannot be opened" in repr(table)
+    assert str(tmp_path) not in repr(table)

@@ -101,6 +101,14 @@ def test_there_are_no_counts_behind_it(paid):
         vector._vault.table()
 
 
+def test_what_was_paid_for_is_within_the_budget(paid):
+    vector = handle(*paid)
+    for key in ("a", None):
+        vector.check_budget(ps.epsilon("3"), key=key)
+    with pytest.raises(ps.BudgetExceededError):
+        vector.check_budget(ps.epsilon("7"), key="a")
+
+
 def test_simulations_say_so():
     records = [RequestRecord(None, "a", np.arange(8))]
     book = RecordedLedger(ROW, EPSILON, "simulation", records)

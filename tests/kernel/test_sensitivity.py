@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from psephos import matrix as mx
@@ -79,6 +79,32 @@ def test_queries_take_the_largest_weighted_column(data):
                 sensitivity(query, p)
         else:
             assert sensitivity(admit_query(query), p) == max(exact)
+
+
+GRID_FACTORS = {
+    "each": mx.Identity,
+    "total": mx.total,
+    "prefixes": mx.Prefix,
+    "some": lambda n: mx.Dense([[2, *[0] * (n - 1)], [-1] * n]),
+}
+GRID_PRODUCTS = st.lists(
+    st.tuples(*[st.sampled_from(list(GRID_FACTORS))] * 3), min_size=1, max_size=4
+)
+
+
+@given(products=GRID_PRODUCTS, p=st.sampled_from([1, 2]))
+@example(products=[("each", "total", "each"), ("total", "each", "total")], p=2)  # marginals
+@example(products=[("prefixes", "total", "each"), ("some", "total", "total")], p=1)
+def test_products_on_one_grid_are_summed_cell_by_cell(products, p):
+    blocks = [
+        (
+            mx.Kron(tuple(GRID_FACTORS[name](n) for name, n in zip(names, (2, 3, 4), strict=True))),
+            weight,
+        )
+        for names, weight in zip(products, (1, Fraction(3, 2), 5, 2), strict=False)
+    ]
+    sums = sum(float(w) * (np.abs(matrix.dense()) ** p).sum(axis=0) for matrix, w in blocks)
+    assert sensitivity(admit_query(Query.of(blocks)), p) == sums.max()
 
 
 def test_every_rule_is_tried():

@@ -174,6 +174,47 @@ def test_a_fork_while_rows_are_taken(asks):
     assert snapshot.name == name
 
 
+class Resumed(Source):
+    """Its rows are taken on in another process, or around a request that took rows itself."""
+
+    def take(self, domain, cap, folder=None):
+        self.meanwhile()
+        return super().take(domain, cap, folder)
+
+
+def test_rows_that_were_taken_across_a_fork_are_dropped(monkeypatch):
+    """As the child sees it, but here."""
+    source = Resumed([1, 2], [3, 4])
+    snapshot = Snapshot(source, None, None)
+    name, there = snapshot.name, (0, 0)
+    source.meanwhile = lambda: monkeypatch.setattr("psephos.kernel.snapshot.process", lambda: there)
+    with pytest.raises(RefusedError, match="forked in the middle"):
+        snapshot.table()
+    source.meanwhile = lambda: None
+    assert snapshot.name != name
+    assert snapshot.table().cells.tolist() == [3, 4]
+
+
+def test_rows_that_were_taken_around_others_are_dropped(monkeypatch):
+    source = Resumed([1, 2], [3, 4])
+    snapshot = Snapshot(source, None, None)
+    name, here = snapshot.name, ["the parent"]
+    monkeypatch.setattr("psephos.kernel.snapshot.process", lambda: here[0])
+    name = snapshot.name
+
+    def ask():
+        source.meanwhile = lambda: None
+        here[0] = "the child"
+        assert snapshot.name != name
+        assert snapshot.table().cells.tolist() == [1, 2]
+        here[0] = "the parent"
+
+    source.meanwhile = ask
+    with pytest.raises(RefusedError, match="forked in the middle"):
+        snapshot.table()
+    assert snapshot.table().cells.tolist() == [1, 2]
+
+
 def test_a_second_handle_is_made_of_the_first_as_it_was_opened(tmp_path):
     """Made of a derived one it would forget the way to it, and with it the stability."""
     table, _ = opened(tmp_path, rows("a"))

@@ -23,6 +23,9 @@ place, short_runs = faults.place, faults.short_runs
 SAFE = {"spark.speculation": "false", "spark.io.encryption.enabled": "true"}
 
 
+is_session = spark_session.is_session
+
+
 @pytest.fixture(autouse=True)
 def sessions():
     """Stand-ins are taken for sessions of pyspark."""
@@ -218,6 +221,23 @@ def test_sessions_are_started_with_what_is_asked_of_them(pyspark, master, here):
     assert settings["spark.master"] == (master or "local[*,4]")
     assert (settings.get("spark.driver.bindAddress") == "127.0.0.1") == here
     assert (os.environ["PYSPARK_PYTHON"] == sys.executable) == here
+
+
+def test_only_sessions_of_pyspark_itself_are_given_tasks(monkeypatch):
+    class SparkSession:
+        pass
+
+    class Likeness(SparkSession):
+        pass
+
+    package = SimpleNamespace(SparkSession=SparkSession)
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__spec__=True))
+    monkeypatch.setitem(sys.modules, "pyspark.sql", package)
+    assert is_session(SparkSession())
+    for other in (Likeness(), Executors(), None):
+        assert not is_session(other)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert not is_session(SparkSession())  # there is no package that it could be of
 
 
 def test_an_active_session_is_taken_if_it_is_the_one_that_was_named(pyspark):

@@ -149,7 +149,9 @@ class _Writer:
 
 def decode(data: bytes) -> Any:
     """The plain value in bytes; `gate.from_bytes` compares it with what `encode` makes of it."""
-    reader = _Reader(memoryview(data))
+    if data[: len(MAGIC)] != MAGIC:
+        raise RefusedError("this is no file of psephos, or one of another version")
+    reader = _Reader(memoryview(data), len(MAGIC))
     try:
         return reader.whole()
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError):
@@ -159,13 +161,11 @@ def decode(data: bytes) -> Any:
 @dataclass
 class _Reader:
     data: memoryview
-    at: int = 0
+    at: int
     terms: list[Term] = field(default_factory=list)
 
     def whole(self) -> Any:
         """Terms and the value made of them."""
-        if bytes(self.bytes(len(MAGIC))) != MAGIC:
-            raise RefusedError("this is no file of psephos, or one of another version")
         for _ in range(self.size()):
             name = str(self.bytes(self.size()), "utf-8")
             self.terms.append(Term(name, self.items(0)))

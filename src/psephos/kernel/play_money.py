@@ -17,7 +17,6 @@ class PlayRequest:
     """A request that nobody will replay."""
 
     key: str
-    replay = False
     values = None
 
     def _store(self, data: bytes | memoryview) -> bytes | memoryview:

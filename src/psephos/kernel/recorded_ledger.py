@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from psephos.errors import RefusedError
 from psephos.kernel.budget import Budget
@@ -29,10 +29,6 @@ class RecordedAnswer:
 
     key: str
     values: bytes | memoryview
-    replay = True
-
-    def _store(self, data: bytes | memoryview) -> NoReturn:
-        raise RefusedError("a record is not written again")
 
 
 @dataclass

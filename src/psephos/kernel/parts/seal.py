@@ -118,9 +118,8 @@ def sweep(receipts: Iterable[PartReceipt], folder: str, prefix: str) -> None:
 
 def settle(folder: str) -> None:
     """Put the names of new files on disk, so that a manifest never names one that is lost."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

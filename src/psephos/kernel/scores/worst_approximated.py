@@ -40,7 +40,7 @@ class WorstApproximated:
     mechanism: ClassVar[Mechanism] = "exponential"
 
     def admitted(self, cells: int) -> WorstApproximated:
-        """The same from the kernel's own parts; what is no score over so many cells is refused."""
+        """The same from the kernel's own parts; an estimate of other cells is refused."""
         queries: Matrix = gate.admit(self.queries, "matrix")
         try:
             estimate = np.array(self.estimate)  # a copy, and no subclass
@@ -50,10 +50,6 @@ class WorstApproximated:
         if estimate.shape != (cells,) or not whole:
             shown = f"{estimate.dtype} of shape {estimate.shape}"
             raise ShapeError(f"the estimate must be {cells:,} whole 64-bit numbers, got {shown}")
-        if queries.shape[1] != cells:
-            raise ShapeError(
-                f"the vector has {cells:,} cells, the matrix {queries.shape[1]:,} columns"
-            )
         admitted = WorstApproximated(queries, estimate.astype(np.int64))
         if admitted.sensitivity == 0:
             raise RefusedError("all queries are zero; there is nothing to choose by")
