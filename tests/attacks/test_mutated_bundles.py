@@ -74,10 +74,10 @@ def kept(honest):
             questions[id(domain)] = read_sql(domain, sql, dialect=dialect)
         return questions[id(domain)]
 
-    def job_of(file, folder, *, old=False):
-        key = (file.model_dump_json(), old)
+    def job_of(file, folder, **versions):
+        key = (file.model_dump_json(), *versions.items())
         if key not in jobs:
-            jobs[key] = make_job(file, folder, old=old)
+            jobs[key] = make_job(file, folder, **versions)
         return jobs[key]
 
     def views_of(job, steps, bundle_format, claim):
@@ -126,7 +126,7 @@ def read_in_all_ways(path, honest):
         lambda: tables(path),
         lambda: Bundle.open(path)._repr_html_(),
         lambda: ps.ask(path, "SELECT pet, COUNT(*) FROM people GROUP BY pet", draws=99),
-        lambda: read_past(path, job.workload.domain, job.unit, ""),
+        lambda: read_past(path, job.questions.domain, job.unit, ""),
     )
     for way in ways:
         with suppress(ps.PsephosError):

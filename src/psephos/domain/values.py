@@ -2,7 +2,7 @@
 
 A declared value is text, a number, a date, None for missing entries, or OTHER, the cell that takes
 all entries that are not declared. A level is a coarser view of an attribute: each cell belongs to
-one group, and levels go from fine to coarse, so that groups nest.
+one group, and groups nest: an attribute has its levels from fine to coarse.
 """
 
 from __future__ import annotations
