@@ -81,3 +81,10 @@ def test_no_more_cells_than_there_is_memory_for(many):
     heavy = HeavyCells.of(tree, np.ones(tree.size))
     assert heavy is not None
     assert heavy.most == 60 // (20 * many)  # entries of a column at most
+
+
+def test_columns_as_long_as_all_cells_leave_no_room_for_any():
+    """Else all cells were taken where there was room for none."""
+    factors = tuple(mx.Dense(np.arange(1, n * n + n + 1).reshape(n + 1, n)) for n in (4, 5))
+    tree = TableTree.of([mx.Kron(factors)], (4, 5))
+    assert HeavyCells.of(tree, tree.repeated([1.0])) is None

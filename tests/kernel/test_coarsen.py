@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import psephos as ps
 from psephos import matrix as mx
 from psephos.domain.domain import Domain
+from psephos.engines.bit_matrix import BitMatrix
 from psephos.errors import DomainError, RefusedError
 from psephos.kernel.budget import epsilon
 from psephos.kernel.simulate import counted, simulation
@@ -194,3 +195,14 @@ def test_a_release_knows_the_way_by_the_same_name():
     lifted = cells.lifted(measured)
     assert lifted.domain == DOMAIN
     assert (lifted.query.blocks[0].matrix @ cube().ravel() == measured.values).all()
+
+
+def test_some_columns_of_a_matrix_are_counted_without_groups():
+    matrix = np.array([[1, 0, 1], [1, 1, 0], [0, 1, 1], [1, 1, 1]])
+    options = {"unit": add_remove_row(), "budget": epsilon("1000"), "seed": 0}
+    table = ps.simulate(BitMatrix.of(matrix), Domain.of(a=2, b=2, c=2), **options)
+    table._vault.draws = Silent()
+    some = table.where(ps.col("a") == 1).keep("b", "c").coarsen()
+    assert counts(some).tolist() == [[0, 1], [1, 1]]
+    with pytest.raises(RefusedError, match="coarsen before"):
+        table.coarsen(a=mx.Partition([0, 0]))

@@ -6,7 +6,7 @@ that is neither has no cell, so its row is dropped, as everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,6 +133,12 @@ class BitTable:
         """See `psephos.kernel.source.CellTable`."""
         q.check(self._domain)
         return self._among(keep).counts(q)
+
+    def coarsen(self, domain: Domain, groups: Mapping[str, Array], keep: Cells) -> BitTable:
+        """See `psephos.kernel.source.CellTable`: some of the attributes, each with both values."""
+        if groups:
+            raise DomainError("the two values of a column of a matrix are not taken together")
+        return BitTable(self._domain, self._among(keep))
 
     def _among(self, keep: Cells) -> PackedRows:
         """The rows that count, of those that all of `keep` allow."""

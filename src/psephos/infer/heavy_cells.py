@@ -45,7 +45,7 @@ class HeavyCells:
 
     @classmethod
     def of(cls, tree: TableTree, variances: Array) -> HeavyCells | None:
-        """None where factors are too large to be written out."""
+        """None where factors, or the columns of a single cell, are too large to be written out."""
         factors = {factor for block in tree.blocks for factor in block}
         if any(math.prod(factor.shape) > WRITTEN_ENTRIES for factor in factors):
             return None
@@ -57,7 +57,7 @@ class HeavyCells:
             for block, start in zip(columns, tree.starts, strict=False)
         )
         most = min(math.isqrt(tree.cells), tree.cells // max(entries, 1))
-        return cls(tree, columns, precision, most)
+        return cls(tree, columns, precision, most) if most else None
 
     def guide(
         self, x: Array, strength: float, diagonal: Array, ridge: Array

@@ -79,7 +79,7 @@ class ProtectedTable(ClosedHandle):
         are made of rows by groups, never the other way round (tests/kernel/test_coarsen.py).
         """
         rows, keep = self._vault, self._keep
-        if "row_cells" not in rows.row_abilities:
+        if partitions and "row_cells" not in rows.row_abilities:
             raise RefusedError("groups are counted in rows; coarsen before group_by and persons")
         if not all(type(partition) is Partition for partition in partitions.values()):
             raise RefusedError("coarsen takes a Partition for each attribute")
