@@ -115,9 +115,8 @@ def test_unasked_columns_change_nothing(tmp_path, seed):
     write_release(tmp_path, seed, rows=10)
     place = tmp_path / "release.toml"
     before = ps.plan(place)
-    text = place.read_text().replace("[[tables]]", "[schema.born]\n{}\n[[tables]]", 1)
-    lines = column(default_rng(0), "born", "day")[0]
-    place.write_text(text.format("\n".join(lines)) if "{}" in text else text)
+    born = "\n".join(["[schema.born]", *column(default_rng(0), "born", "day")[0], "[[tables]]"])
+    place.write_text(place.read_text().replace("[[tables]]", born, 1))
     after = ps.plan(place)
     assert after.strategy.query == before.strategy.query
     assert after.rmse == before.rmse
