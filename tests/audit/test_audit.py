@@ -194,6 +194,7 @@ def test_choices_that_tell_too_much(monkeypatch, place):
     assert not all(f.ok for f in check_choices(place, 0.0, ALPHA))
 
 
+@pytest.mark.slow
 def test_partitions_that_tell_too_much(monkeypatch, place):
     assert all(f.ok for f in check_partitions(place, 0.0, ALPHA))
     with monkeypatch.context() as broken:

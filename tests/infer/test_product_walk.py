@@ -120,6 +120,7 @@ def test_a_product_has_the_same_risk(monkeypatch):
     assert_allclose(again.vector, fit.vector, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "budget"), [(30_000, "1/50"), (3_000, "1"), (3_000, "50")])
 def test_ranges_over_a_plane_come_out_closer_than_least_squares(monkeypatch, rows, budget):
     monkeypatch.setattr(product_walk, "SLAB_CELLS", 1)

@@ -136,6 +136,7 @@ def test_a_release_over_cells_verifies_and_says_so_if_they_are_forged(tmp_path):
     assert not verify(bundle.path).ok
 
 
+@pytest.mark.slow
 def test_finer_questions_say_what_would_have_told_them(tmp_path):
     folder = ready(tmp_path / "job", ASKED, wide_people())
     bundle = release(folder)

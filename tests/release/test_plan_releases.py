@@ -410,6 +410,7 @@ def test_a_lost_decision_is_told_from_a_new_request(tmp_path, monkeypatch):
     assert ledger.spent() == spent
 
 
+@pytest.mark.slow
 def test_auto_takes_the_plan_that_is_closest_on_the_stand_in(tmp_path):
     text = LINE.replace("[0, 31]", "[0, 255]").replace("epsilon = 0.5", "epsilon = 0.05")
     job = Job.read(with_stand_in(tmp_path / "job", text, [100] * 5000))

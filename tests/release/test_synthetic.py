@@ -276,6 +276,7 @@ ps.release(sys.argv[1])
 """
 
 
+@pytest.mark.slow
 def test_killed_between_rounds_it_goes_on_with_the_same_records(game, tmp_path):
     text = (game[0]).read_text()
     place = ready(tmp_path / "job", text=text)

@@ -27,6 +27,7 @@ NOISES = list(NoiseKind)
 # ---- domains larger than any vector -----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_product_is_scored_beyond_any_vector():
     """The error of a product is a product: four lines alike, though 4.3e9 cells in all."""
     line = ps.Workload(ps.Domain.of(a=256), [ps.product(a=ps.prefix())])

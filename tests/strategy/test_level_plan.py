@@ -84,6 +84,7 @@ def test_never_worse_than_equal_weights_or_the_smallest_parts_alone(tree, noise,
     assert alone.error == pytest.approx(errors["smallest parts alone"])
 
 
+@pytest.mark.slow
 @given(tree=part_trees(), noise=NOISES)
 def test_no_level_pays_for_another(tree, noise):
     tables = PartTables.same(tree, CELLS)

@@ -191,6 +191,7 @@ def test_symmetric_traces():
     assert {s: pytest.approx(tau) for s, tau in traces.items()} == other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "least"), [(10, 1.49), (4, 2.71), (2, 6.11)])
 def test_covers_beat_the_closure_over_fifty_attributes(n, least):
     traces = symmetric_traces(50, n, 3)

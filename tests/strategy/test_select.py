@@ -147,6 +147,7 @@ def test_sf1_beats_the_paper_by_a_product_alone():
     assert 0 <= strategy.rounding_loss < 1e-3
 
 
+@pytest.mark.slow
 def test_long_attributes_get_trees():
     n = 1 << 20
     workload = ps.Workload(ps.Domain.of(x=n), [ps.product(x=ps.all_range())])
