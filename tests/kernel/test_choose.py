@@ -197,3 +197,8 @@ def test_tables_that_have_no_rule(candidates, guesses):
 def test_draws_go_on_until_a_candidate_is_kept():
     """Of 5,000 candidates all but one are hopeless, and a first batch has 16."""
     assert exponential([0] * 5000 + [10**6], Fraction(1), 1) == 5000
+
+
+def test_a_winner_that_is_seldom_proposed_is_waited_for():
+    scores = [0] * 999 + [10**6]
+    assert {exponential(scores, Fraction(1), 1) for _ in range(5)} == {999}
