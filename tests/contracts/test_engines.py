@@ -317,6 +317,7 @@ def from_tables(source, conjunctions, keep, cap):
     return counts
 
 
+@pytest.mark.slow
 @every_engine
 @settings(max_examples=12)
 @given(rows=tables(), request=requests(), conjunctions=asked(), cost=st.sampled_from([0, 100]))

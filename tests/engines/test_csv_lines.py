@@ -122,6 +122,7 @@ def test_any_bytes_are_read_by_the_rule(shape, body):
         assert read(folder, header, body, width) == reference_rows(body, ",", width)
 
 
+@pytest.mark.slow
 @given(
     shape=shapes,
     rows=st.lists(regular, min_size=1, max_size=30),

@@ -430,6 +430,7 @@ def test_steps_towards_answers_come_nearer_to_those_of_least_squares():
     assert distances[2] <= 1.2 * distances[3]
 
 
+@pytest.mark.slow
 def test_steps_towards_answers_are_closer_than_least_squares_and_can_be_taken_again():
     errors = []
     for seed in range(3):

@@ -14,6 +14,7 @@ from psephos.owner.stand_in import MOST_COINS, TRIED, _bound, are_alike, is_copy
 SHAPES = [(50.0, 20), (50.0, 2000), (3.0, 200), (0.3, 5000), (0.001, 100_000), (3000.0, 500)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "cells"), SHAPES)
 @pytest.mark.parametrize("times", [1, 1.5, 20, 1000])
 def test_independent_tables_pass(rate, cells, times):

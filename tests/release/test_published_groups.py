@@ -163,6 +163,7 @@ def test_the_gap_is_what_the_tables_show(rehearsed):
     assert gap["numbers"] == 3 + 2 + 3 + 1
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(
     shape=st.lists(st.integers(2, 4), min_size=3, max_size=4),

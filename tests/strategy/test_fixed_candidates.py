@@ -41,6 +41,7 @@ def errors_of(workload, noise):
     return errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", NoiseKind)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_search_never_loses_to_what_is_written_down(name, noise):

@@ -50,6 +50,7 @@ def dense_level_errors(plan):
     return errors
 
 
+@pytest.mark.slow
 @given(tree=part_trees(most_levels=2, most_children=3), noise=NOISES, data=st.data())
 def test_errors_are_exact(tree, noise, data):
     levels = len(tree.names)

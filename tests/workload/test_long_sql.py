@@ -23,6 +23,7 @@ def mask(domain, condition):
     return np.array([answers(cell)[0] for cell in np.eye(domain.size)]).astype(bool)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "condition",
     [
@@ -85,6 +86,7 @@ def conditions(draw, depth=4):
     return f" {kind.upper()} ".join(f"({text})" for text, _ in parts), joined
 
 
+@pytest.mark.slow
 @given(pair=conditions())
 @settings(deadline=None)
 def test_nested_conditions_mean_what_they_say(pair):
