@@ -8,7 +8,7 @@ locals_of_errors.install()
 
 slow_machine = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=slow_machine)
-for name, examples in (("true", 24), ("thorough", 120)):  # make test, make test-all
+for name, examples in (("true", 12), ("thorough", 120)):  # make test, make test-all
     settings.register_profile(
         name,
         max_examples=examples,

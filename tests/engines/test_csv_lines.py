@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from psephos.engines import csv_lines
@@ -110,7 +110,6 @@ regular = st.lists(
 shapes = st.tuples(st.integers(1, 3), st.sampled_from(ENDS))
 
 
-@settings(max_examples=200)
 @given(shape=shapes, body=bodies.map(b"".join))
 @example(shape=(1, "\n"), body=b"\n\n")
 @example(shape=(2, "\n"), body=b"1,2,\n1,2,,\n3,4")

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from psephos.domain.attribute import Attribute
@@ -231,7 +231,6 @@ def keeps(draw, domain):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=30)
 @given(data=st.data())
 def test_every_source_counts_as_the_rules_say(kind, folder, data):
     domain, rows = data.draw(tables())
@@ -246,7 +245,6 @@ def test_every_source_counts_as_the_rules_say(kind, folder, data):
 
 
 @given(data=st.data())
-@settings(max_examples=20)
 def test_order_of_rows_and_way_of_adding_do_not_matter(folder, data):
     domain, rows = data.draw(tables())
     cap = Cap("who", 1)
@@ -261,7 +259,6 @@ def test_order_of_rows_and_way_of_adding_do_not_matter(folder, data):
 
 
 @given(data=st.data())
-@settings(max_examples=20)
 def test_a_person_moves_only_their_own_rows(folder, data):
     domain, rows = data.draw(tables())
     most = data.draw(st.integers(1, 2))

@@ -33,6 +33,7 @@ def test_what_a_few_ranges_leave_open_is_filled_evenly():
     assert_allclose(fit.vector, 1000, atol=1)
 
 
+@pytest.mark.slow
 def test_of_least_norm_no_cell_is_negative_and_the_fit_is_best():
     """The ranges say 0-7 hold everything: 8-11 are empty, the rest follows from the overlap."""
     counts = np.repeat([500, 100, 0], 4)

@@ -312,6 +312,7 @@ def test_the_mean_of_what_is_positive():
 # ---- risk --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_estimated_risk_is_unbiased():
     counts = np.array([60, 3, 0, 0, 5, 40, 0, 1, 0, 0, 25, 9])
     query = Query.of([(BLOCKS[0], 1), (BLOCKS[1], 2)])
@@ -418,6 +419,7 @@ def many_ranges(seed: int) -> tuple[LeastSquares, ps.Workload, np.ndarray]:
     return least_squares(data.vectorise().measure(strategy.query, spend=spend)), workload, counts
 
 
+@pytest.mark.slow
 def test_steps_towards_answers_come_nearer_to_those_of_least_squares():
     estimate, workload, _ = many_ranges(1)
     plain = estimate.answer(workload).values

@@ -101,6 +101,7 @@ def test_steps_towards_asked_answers_are_those_by_theta(monkeypatch, seed, asked
         assert np.sqrt(np.mean(apart**2) / problem.variance) <= 0.03
 
 
+@pytest.mark.slow
 def test_a_product_has_the_same_risk(monkeypatch):
     monkeypatch.setattr(product_guides, "GUIDED_AXIS", 1)  # as above
     for module in (bregman, entropy):

@@ -211,6 +211,7 @@ QUESTIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda q: q.kind)
 @pytest.mark.parametrize("rows", [3, 60])
 @pytest.mark.parametrize(

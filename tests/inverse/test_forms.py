@@ -17,6 +17,7 @@ from psephos.inverse.product import ProductForm
 SHAPE = (3, 4)
 
 
+@pytest.mark.slow
 def test_unlike_products_over_too_many_cells_are_estimated_and_say_so(monkeypatch):
     monkeypatch.setattr(choice, "DENSE_CELLS", 1)
     monkeypatch.setattr(classes, "CLASS_ENTRIES", 1)

@@ -118,6 +118,7 @@ def test_cells_answer_as_declared_values_do(entry, tmp_path):
     np.testing.assert_array_equal(over(job.cells, empty.astype(int)).ravel(), job.zeros * sizes)
 
 
+@pytest.mark.slow
 def test_a_release_over_cells_verifies_and_says_so_if_they_are_forged(tmp_path):
     folder = ready(tmp_path / "job", ASKED, wide_people())
     bundle = release(folder)
