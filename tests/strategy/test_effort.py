@@ -66,3 +66,12 @@ def test_effort_is_a_number_of_seconds(effort):
 def test_the_same_strategy_on_any_number_of_cores():
     one, two = (ps.select.hdmm(mixed_release(), restarts=2, cores=cores) for cores in (1, 2))
     assert one.query == two.query
+
+
+def test_a_start_ends_when_it_takes_longer_than_its_share():
+    domain = ps.Domain.of(a=120, b=40)
+    ranges, every = ps.all_range(), ps.identity()
+    workload = ps.Workload(domain, [ps.product(a=ranges, b=every), ps.product(b=ranges)])
+    strategy = ps.select.hdmm(workload, "gaussian", effort=1e-3, restarts=1)
+    identity = ps.select.identity(workload, "gaussian")
+    assert strategy.expected_error(workload) <= identity.expected_error(workload)

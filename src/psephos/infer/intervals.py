@@ -167,14 +167,21 @@ class NoiseInAnswers:
 
     def batches(self, draws: int) -> Iterator[list[Array]]:
         """The noise in the answers of every product, some draws at a time."""
-        numbers = self.form.work + sum(self.rows) + self.workload.shape[0]
-        size = max(1, min(draws, SIMULATION_BATCH // numbers)) if self.form.exact else 1
-        for start in range(0, draws, size):
-            many = min(size, draws - start)
-            pairs = zip(self.noises, self.rows, strict=True)
-            yield self.answers(
-                [self.generator.noise(e, m * many).reshape(m, many) for e, m in pairs]
-            )
+        others = sum(self.rows) + self.workload.shape[0]
+        size = max(1, min(draws, SIMULATION_BATCH // (self.form.work + others)))
+        fitted = max(size, SIMULATION_BATCH // (self.form.work_of_column + others) // size * size)
+        if not self.form.exact:
+            size = fitted = 1
+        for start in range(0, draws, fitted):
+            end = min(draws, start + fitted)
+            # Drawn in pieces of what one column takes alone, so that the same seed gives the same.
+            pieces = [self._noise(min(size, end - i)) for i in range(start, end, size)]
+            yield self.answers([np.concatenate(each, axis=1) for each in zip(*pieces, strict=True)])
+
+    def _noise(self, draws: int) -> list[Array]:
+        """Noise of every block, a column for each draw."""
+        pairs = zip(self.noises, self.rows, strict=True)
+        return [self.generator.noise(e, m * draws).reshape(m, draws) for e, m in pairs]
 
     def sizes(self, draws: int) -> Array:
         """The size of the noise in every answer, a row for each."""
@@ -191,10 +198,7 @@ class NoiseInAnswers:
 
     def draw(self, draws: int) -> Array:
         """The noise of every measured number, a row for each."""
-        pairs = zip(self.noises, self.rows, strict=True)
-        return np.concatenate(
-            [self.generator.noise(e, m * draws).reshape(m, draws) for e, m in pairs]
-        )
+        return np.concatenate(self._noise(draws))
 
     def fourth_powers(self, effects: Array) -> Array:
         """Σ (effect · deviation)⁴ of every answer: its noise is the more normal, the less it is."""

@@ -26,8 +26,10 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpocon, dpotrf
 from scipy.sparse.csgraph import connected_components
 
-from psephos.errors import TooLargeError
-from psephos.matrix import Identity, Matrix, is_total
+from psephos.errors import TooLargeError, UnsupportedError
+from psephos.matrix import Identity, Matrix
+from psephos.matrix.columns import select_columns
+from psephos.matrix.combine import join_groups
 from psephos.values import Array
 
 LONGEST_CLASS_AXIS = 2048
@@ -143,17 +145,73 @@ def axis_classes(factors: tuple[Matrix, ...]) -> AxisClasses:
             n,
             LONGEST_CLASS_AXIS,
         )
-    if len(factors) <= 2 and all(isinstance(f, Identity) or is_total(f) for f in factors):
-        return _with_blocks(factors, _mean_and_rest(factors, n))
-    grams = [_even_gram(factor) for factor in factors]
+    return _with_blocks(factors, _merged_classes(factors, n))
+
+
+def _merged_classes(factors: Sequence[Matrix], n: int) -> list[Array]:
+    """The vectors of every class: those within groups of values, then those of the groups.
+
+    Groups hold the values that no factor but the identity distinguishes. What sums to zero in each
+    of them is seen by the identity alone, so it is one class, in a basis of few numbers; on what
+    is constant in each of them the factors are those of fewer cells.
+    """
+    others = [factor for factor in factors if not isinstance(factor, Identity)]
+    if not others:
+        return [np.eye(n)[:, :, None]]
+    groups = join_groups([_column_groups(factor) for factor in others])
+    sizes = np.bincount(groups)
+    if sizes.size == n:
+        return _finest_classes([_even_gram(factor) for factor in factors])
+    first = np.unique(groups, return_index=True)[1]
+    grams = [
+        np.eye(sizes.size)
+        if isinstance(factor, Identity)
+        else _even_gram(select_columns(factor, first), np.sqrt(sizes))
+        for factor in factors
+    ]
+    small = [np.ones((1, 1, 1))] if sizes.size == 1 else _finest_classes(grams)
+    classes = [(v / np.sqrt(sizes)[:, None, None])[groups] for v in small]
+    if len(others) < len(factors):
+        classes.append(_zero_sums(groups)[:, :, None])
+    return classes
+
+
+def _column_groups(factor: Matrix) -> Array:
+    """Equal columns share a number; all are different where a matrix does not know."""
+    try:
+        return factor.column_groups()
+    except UnsupportedError:
+        return np.arange(factor.shape[1])
+
+
+def _finest_classes(grams: Sequence[Array]) -> list[Array]:
     root = common_root(np.asarray(sum(grams)))
     scaled = [root.T @ gram @ root for gram in grams]
     classes = min(
-        (_classes(scaled, seed) for seed in range(1 if len(factors) < 3 else 2)),
+        (_classes(scaled, seed) for seed in range(1 if len(grams) < 3 else 2)),
         key=lambda each: sum(v.shape[2] ** 3 for v in each),
     )
-    vectors = [np.tensordot(root, v, axes=1) for v in classes]
-    return _with_blocks(factors, vectors)
+    return [np.tensordot(root, v, axes=1) for v in classes]
+
+
+def _zero_sums(groups: Array) -> Array:
+    """An orthonormal basis of what sums to zero in every group: halves of halves of its values.
+
+    >>> (2 * _zero_sums(np.array([0, 0, 1]))).round(3).ravel().tolist()
+    [1.414, -1.414, 0.0]
+    """
+    columns = []
+    waiting = [np.flatnonzero(groups == k) for k in range(int(groups.max()) + 1)]
+    while waiting:
+        values = waiting.pop()
+        if values.size > 1:
+            left, right = np.split(values, [values.size // 2])
+            column = np.zeros(groups.size)
+            column[left] = np.sqrt(right.size / (left.size * values.size))
+            column[right] = -np.sqrt(left.size / (right.size * values.size))
+            columns.append(column)
+            waiting += [left, right]
+    return np.stack(columns, axis=1)
 
 
 def common_eigenvectors(a: Matrix, b: Matrix) -> tuple[Array, Array, Array]:
@@ -194,26 +252,13 @@ def _without_dust(entries: Array) -> Array:
     return np.where(np.abs(entries) > NOTHING * largest, entries, 0.0)
 
 
-def _even_gram(a: Matrix) -> Array:
-    """AᵀA, scaled to diagonal entries of one on average."""
+def _even_gram(a: Matrix, weights: Array | None = None) -> Array:
+    """AᵀA, its columns times weights if there are any, scaled to a diagonal of one on average."""
     n = a.shape[1]
     gram = a.gram().dense(limit=n * n)
+    if weights is not None:
+        gram = weights[:, None] * gram * weights
     return np.asarray(gram / (float(np.trace(gram)) / n or 1.0))
-
-
-def _mean_and_rest(factors: Sequence[Matrix], n: int) -> list[Array]:
-    """Classes of every value and the total: the direction of ones, and all that sums to zero."""
-    if n == 1:
-        return [np.ones((1, 1, 1))]
-    if all(is_total(f) for f in factors):
-        return [np.full((n, 1, 1), n**-0.5)]
-    if not any(is_total(f) for f in factors):
-        return [np.eye(n)[:, :, None]]
-    # A reflection that takes the first unit vector to the direction of ones.
-    w = np.full(n, n**-0.5)
-    w[0] -= 1
-    basis = np.eye(n) - np.outer(w, w) * (2 / (w @ w))
-    return [basis[:, :1, None], basis[:, 1:, None]]
 
 
 def _classes(scaled: Sequence[Array], seed: int) -> list[Array]:

@@ -22,12 +22,13 @@ from functools import cached_property
 from itertools import product
 
 import numpy as np
+import scipy.sparse as sp
 
 from psephos.errors import ShapeError, TooLargeError
 from psephos.inverse.axis import SPAN_TOLERANCE, lies_in
 from psephos.inverse.axis_classes import LONGEST_CLASS_AXIS, AxisClasses, Section, axis_classes
 from psephos.inverse.form import Factors, Form, multiply
-from psephos.matrix import Dense, Identity, Kron, Matrix, is_total
+from psephos.matrix import Dense, Identity, Kron, Matrix, Sparse, is_total
 from psephos.values import Array
 
 CLASS_ENTRIES = 20_000_000
@@ -44,6 +45,8 @@ CELLS_OF_VECTOR = 500_000_000
 """The most cells of which an estimate is written out."""
 GATHERED_NUMBERS = 1 << 24
 """Numbers of inverse blocks that are held at a time, a block for each copy."""
+SPARSE_SHARE = 1 / 16
+"""Below this share of numbers that are not zero, a sparse product takes less time than a dense."""
 KEPT_IMAGE = 4_000_000
 """The most numbers of what queries make of an axis that are kept for the next time."""
 Combination = tuple[int, ...]
@@ -80,7 +83,7 @@ class Classes(Form):
     # ---- errors --------------------------------------------------------------------------------
 
     def traces(self, products: Sequence[Factors]) -> Array:
-        known: dict[tuple[int, int], Array] = {}
+        known: dict[tuple[int, int], tuple[Matrix, Array]] = {}
         out = np.empty(len(products))
         for j, factors in enumerate(products):
             out[j] = _contract(self.inverse, self._gram_blocks(factors, known))
@@ -90,14 +93,15 @@ class Classes(Form):
         return float(self.traces([factors])[0])
 
     def _gram_blocks(
-        self, factors: Factors, known: dict[tuple[int, int], Array] | None = None
+        self, factors: Factors, known: dict[tuple[int, int], tuple[Matrix, Array]] | None = None
     ) -> list[Array]:
+        """What queries see of every axis; `known` holds them, so that no other gets their id."""
         known = {} if known is None else known
         blocks = []
         for i, (axis, w) in enumerate(zip(self.axes, self._queries(factors), strict=True)):
             if (i, id(w)) not in known:
-                known[i, id(w)] = axis.gram_blocks(w)
-            blocks.append(known[i, id(w)])
+                known[i, id(w)] = w, axis.gram_blocks(w)
+            blocks.append(known[i, id(w)][1])
         return blocks
 
     def _queries(self, factors: Factors) -> Factors:
@@ -156,7 +160,7 @@ class Classes(Form):
         ):
             visible = self._visible(which)
             maps = tuple(
-                Dense(np.ascontiguousarray(factor.matmat(_columns(axis, seen)).T))
+                _map(np.ascontiguousarray(factor.matmat(_columns(axis, seen)).T))
                 for axis, factor, seen in zip(
                     self.axes, self._queries(block.factors), visible, strict=True
                 )
@@ -190,11 +194,7 @@ class Classes(Form):
         places = np.zeros(1, dtype=np.int64)
         for section in sections:
             places = np.add.outer(places * section.classes, section.class_of_copy).ravel()
-        flat = blocks.reshape(-1, b, b)
-        step = max(1, GATHERED_NUMBERS // (b * b))
-        for start in range(0, len(vectors), step):
-            part = slice(start, start + step)
-            vectors[part] = flat[places[part]] @ vectors[part]
+        _multiply_blocks(blocks.reshape(-1, b, b), places, vectors)
         back = np.argsort(order)
         return vectors.reshape(tensor.shape).transpose(back).reshape(image.shape)
 
@@ -233,9 +233,39 @@ class Classes(Form):
         answers = sum(block.shape[0] for block in self.blocks)
         return int(2 * sum(sizes) + self.inverse.size + 2 * answers)
 
+    @property
+    def work_of_column(self) -> int:
+        return int(self.work - self.inverse.size)
+
     def _sections(self) -> Iterator[tuple[Section, ...]]:
         for combination in seen_combinations(self.axes, self.which):
             yield tuple(axis.sections[s] for axis, s in zip(self.axes, combination, strict=True))
+
+
+def _map(numbers: Array) -> Matrix:
+    """A map from or to coordinates: most have few numbers where an axis is long."""
+    sparse = np.count_nonzero(numbers) < SPARSE_SHARE * numbers.size
+    return Sparse(sp.csr_array(numbers)) if sparse else Dense(numbers)
+
+
+def _multiply_blocks(blocks: Array, places: Array, vectors: Array) -> None:
+    """Multiplies every one of the vectors, in place, by the block that is at its place.
+
+    Copies of one block are one matrix product; blocks of one copy each are taken many at a time.
+    """
+    copies, b, draws = vectors.shape
+    if copies >= 2 * len(blocks):
+        order = np.argsort(places, kind="stable")
+        ends = np.searchsorted(places[order], np.arange(len(blocks) + 1))
+        for block, start, stop in zip(blocks, ends[:-1], ends[1:], strict=True):
+            some = order[start:stop]
+            columns = vectors[some].transpose(1, 0, 2).reshape(b, -1)
+            vectors[some] = (block @ columns).reshape(b, -1, draws).transpose(1, 0, 2)
+        return
+    step = max(1, GATHERED_NUMBERS // (b * b))
+    for first in range(0, copies, step):
+        part = slice(first, first + step)
+        vectors[part] = blocks[places[part]] @ vectors[part]
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +279,7 @@ class QueryImage:
     """Held, so that no other gets its id."""
     visible: list[int]
     """The sections of which the queries see anything."""
-    map: Dense
+    map: Matrix
     rest: Matrix
 
     @classmethod
@@ -260,7 +290,7 @@ class QueryImage:
         image = axis.vectors if by_cells else probe
         columns = [image[:, axis.sections[s].columns] for s in visible]
         rest = queries if by_cells else Identity(queries.shape[0])
-        return cls(queries, visible, Dense(np.concatenate(columns, axis=1)), rest)
+        return cls(queries, visible, _map(np.concatenate(columns, axis=1)), rest)
 
 
 @dataclass(frozen=True, eq=False)

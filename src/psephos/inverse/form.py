@@ -129,6 +129,11 @@ class Form(ABC):
         """About how many numbers one fit goes through."""
 
     @property
+    def work_of_column(self) -> int:
+        """Of these, the numbers that each further column of values takes: not the form's own."""
+        return self.work
+
+    @property
     def sampling_work(self) -> int:
         """About how many numbers estimates of traces go through; none where they are exact."""
         return 0

@@ -30,5 +30,21 @@ class Deadline:
         """Let it pass now, in whatever thread it is looked at."""
         self.end = -math.inf
 
+    def within(self, seconds: float) -> Deadline:
+        """This one, or so much processor time of the calling thread, whichever passes first."""
+        return _Allotment(self, time.thread_time() + seconds)
+
+
+class _Allotment(Deadline):
+    """What one thread may take of a search: its own processor time, up to the end of the whole."""
+
+    def __init__(self, whole: Deadline, end: float) -> None:
+        super().__init__(end)
+        self.whole = whole
+
+    @property
+    def passed(self) -> bool:
+        return time.thread_time() > self.end or self.whole.passed
+
 
 NEVER = Deadline()

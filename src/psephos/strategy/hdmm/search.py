@@ -5,15 +5,17 @@ into the integers that would be measured and scored by their exact error; Identi
 itself, wavelets and trees are among them wherever they are scored in a moment.
 
 First every operator gets one start, the quick ones first; then those that came near the best get
-further ones, until they bring no gain or the effort is used up. Effort is counted in operations
-that the sizes of the problem tell, not by the clock, so that a search ends at the same place on any
-machine. A time limit or an interrupt cuts it short at any time, and it gives the best so far.
+further ones, until they bring no gain or the effort is used up. Effort is predicted from the sizes
+of the problem, so that a search ends at the same place on any machine; only one that takes more of
+the processor than was predicted is ended by its time. A time limit or an interrupt cuts it short
+at any time, and it gives the best so far.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 
 EFFORT = 10.0
 """Seconds, about, that a search may take on an ordinary core unless its caller says otherwise."""
+START_SHARE = 0.5
+"""Of the effort, what one start may take of the processor, whatever was predicted of it."""
 IDLE_STARTS = 5
 """An operator gets no more starts after so many without a gain."""
 HOPELESS = 1.3
@@ -74,13 +78,14 @@ def hdmm(
         workload: what is asked
         noise: "laplace" (pure differential privacy) or "gaussian" (zCDP)
         restarts: the most random starts of each operator; fewer once starts bring no gain
-        seed: the same seed gives the same strategy, unless the time limit cuts the search short
+        seed: the same seed gives the same strategy, unless the time limit or the effort cuts the
+            search short
         time_limit: seconds after which the best so far is returned
         cores: starts that run at a time; all cores if left out
         progress: True for a bar on stderr if that is a terminal ("always" if not, too), or a
             function, called with what was tried and how much better than Identity the best is
-        effort: how long to search, in seconds of an ordinary core, counted and not measured; None
-            for as long as starts bring a gain
+        effort: how long to search, in seconds of an ordinary core, predicted and not measured
+            unless it takes longer; None for as long as starts bring a gain
         interruptible: end at Ctrl-C with the best so far
 
     >>> from psephos import Domain, Workload, product, prefix
@@ -242,15 +247,19 @@ class _Candidates:
         self, runs: list[_Run], effort: float | None, deadline: Deadline, workers: int
     ) -> bool:
         """One start of every operator, then more of those that came near; True if time is up."""
-        problem, spent = self.problem, 0.0
+        problem, spent, taken = self.problem, 0.0, 0.0
         self.watch.begins(len(runs))
 
         def start(run: _Run, number: int) -> float | None:
             """The least error of one start; None if there is nothing to find."""
-            rng = default_rng(run.seeds[number])
-            candidates = run.operator.search(problem, rng, deadline)
+            nonlocal taken
+            rng, begun = default_rng(run.seeds[number]), time.thread_time()
+            within = deadline if effort is None else deadline.within(START_SHARE * effort)
+            candidates = run.operator.search(problem, rng, within)
             order = run.operator.number, number
             errors = [self.offer(c, *order, step) for step, c in enumerate(candidates)]
+            with self.lock:
+                taken += time.thread_time() - begun
             return min(errors, default=None)
 
         def turn(run: _Run, count: int, pool: ThreadPoolExecutor) -> bool:
@@ -264,7 +273,7 @@ class _Candidates:
             return deadline.passed
 
         def affordable(run: _Run, count: int) -> bool:
-            return effort is None or spent + run.seconds * count <= effort
+            return effort is None or max(taken, spent + run.seconds * count) <= effort
 
         # One thread of BLAS for each start: many small products gain nothing from more.
         with threadpool_limits(1 if workers > 1 else None), _pool(workers) as pool:

@@ -1,0 +1,83 @@
+"""Common classes of the factors of an axis, and what they are used for."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from psephos.inverse.axis_classes import axis_classes
+from psephos.inverse.classes import Classes
+from psephos.matrix import Dense, Identity, Kron, Partition, Stack, total
+
+
+@st.composite
+def axis_factors(draw):
+    """Levels of an attribute, in which values may or may not be distinguished, and masks."""
+    n = draw(st.integers(2, 9))
+    kinds = draw(st.lists(st.sampled_from("itpm"), min_size=1, max_size=4, unique=True))
+    factors = []
+    for kind in kinds:
+        if kind == "i":
+            factors.append(Identity(n))
+        elif kind == "t":
+            factors.append(total(n))
+        elif kind == "p":
+            numbers = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+            factors.append(Partition(np.unique(numbers, return_inverse=True)[1]))
+        else:
+            bits = draw(st.lists(st.integers(0, 1), min_size=2 * n, max_size=2 * n))
+            factors.append(Dense(np.array([*bits, *[1] * n], dtype=float).reshape(3, n)))
+    return tuple(factors)
+
+
+@given(factors=axis_factors())
+def test_factors_fall_apart_into_their_blocks(factors):
+    classes = axis_classes(factors)
+    for factor, entries in zip(factors, classes.blocks, strict=True):
+        gram = classes.vectors.T @ factor.gram().dense() @ classes.vectors
+        expected = np.zeros_like(gram)
+        for section in classes.sections:
+            b = section.size
+            blocks = entries[section.entries].reshape(-1, b, b)
+            for copy, k in enumerate(section.class_of_copy):
+                start = section.columns.start + copy * b
+                expected[start : start + b, start : start + b] = blocks[k]
+        assert_allclose(gram, expected, atol=1e-7)
+    seen = np.concatenate([factor.dense() for factor in factors])
+    assert np.linalg.matrix_rank(classes.vectors) == np.linalg.matrix_rank(seen)
+
+
+@given(factors=axis_factors())
+def test_many_columns_are_fitted_as_each_by_itself(factors):
+    shape = (factors[0].shape[1], 3)
+    blocks = [Kron((f, Identity(3))) for f in factors] + [Kron((f, total(3))) for f in factors]
+    form = Classes.of(blocks, [1.0 + i for i in range(len(blocks))], shape)
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=(block.shape[0], 5)) for block in blocks]
+    weights = np.sqrt([1.0 + i for i in range(len(blocks))])
+    stacked = np.concatenate([w * b.dense() for w, b in zip(weights, blocks, strict=True)])
+    right = np.concatenate([w * v for w, v in zip(weights, values, strict=True)])
+    expected = np.linalg.lstsq(stacked, right, rcond=1e-10)[0]
+    for block in blocks:
+        together = form.fit(values).answers(block.factors)
+        assert_allclose(together, block.dense() @ expected, atol=1e-7)
+
+
+def test_a_long_axis_has_few_numbers():
+    vectors = axis_classes((Identity(512), total(512))).vectors
+    assert_allclose(vectors.T @ vectors, np.eye(512), atol=1e-12)
+    assert np.count_nonzero(vectors) <= 512 * (math.log2(512) + 1)
+
+
+def test_products_that_share_no_matrix_are_not_taken_for_each_other():
+    """An attribute of one cell goes with its neighbour in a matrix that is made anew each time."""
+    blocks = [
+        Kron((Dense(np.array([[1.0], [0.0]])), Stack((Identity(5), total(5))))),
+        Kron((Dense(np.array([[2.0], [0.0]])), Partition([0, 1, 2, 0, 1]))),
+    ]
+    form = Classes.of(blocks, [1.0, 1.0], (1, 5))
+    products = [block.factors for block in blocks] * 20
+    assert form.traces(products) == pytest.approx([form.trace(each) for each in products])
