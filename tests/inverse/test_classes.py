@@ -81,3 +81,19 @@ def test_products_that_share_no_matrix_are_not_taken_for_each_other():
     form = Classes.of(blocks, [1.0, 1.0], (1, 5))
     products = [block.factors for block in blocks] * 20
     assert form.traces(products) == pytest.approx([form.trace(each) for each in products])
+
+
+@given(factors=axis_factors(), held=st.sampled_from([1, 1 << 23]))
+def test_variances_are_those_of_least_squares(factors, held):
+    shape = (factors[0].shape[1], 3)
+    blocks = [Kron((f, Identity(3))) for f in factors] + [Kron((f, total(3))) for f in factors]
+    precisions = [1.0 + i for i in range(len(blocks))]
+    form = Classes.of(blocks, precisions, shape)
+    x = sum(p * b.dense().T @ b.dense() for p, b in zip(precisions, blocks, strict=True))
+    inverse = np.linalg.pinv(x, rcond=1e-10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("psephos.inverse.axis_classes.HELD_SQUARES", held)
+        for block in blocks:
+            w = block.dense()
+            expected = np.einsum("qi,ij,qj->q", w, inverse, w)
+            assert_allclose(form.variances(block.factors), expected, atol=1e-9)

@@ -15,7 +15,7 @@ block, so the result is right however little structure there is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby
@@ -110,17 +110,19 @@ class AxisClasses:
 
     def query_blocks(self, queries: Matrix) -> Array:
         """The same for each query by itself: a row of entries for every row of W."""
+        return np.concatenate(list(self.query_blocks_in_turn(queries)))
+
+    def query_blocks_in_turn(self, queries: Matrix) -> Iterator[Array]:
+        """The rows of `query_blocks`, some at a time."""
         seen = queries.matmat(self.vectors)
-        rows = np.empty((len(seen), self.entries))
         width = max(s.size * (s.columns.stop - s.columns.start) for s in self.sections)
         step = max(1, HELD_SQUARES // width)
         for start in range(0, len(seen), step):
-            part = slice(start, start + step)
-            for s in self.sections:
-                rows[part, s.entries] = self._by_class(
-                    s, seen[part, s.columns], seen[part, s.columns]
-                )
-        return _without_dust(rows)
+            some = seen[start : start + step]
+            blocks = [
+                self._by_class(s, some[:, s.columns], some[:, s.columns]) for s in self.sections
+            ]
+            yield _without_dust(np.concatenate(blocks, axis=1))
 
     def unit_blocks(self) -> Array:
         """The entries of unit blocks."""

@@ -110,9 +110,12 @@ class Classes(Form):
 
     def variances(self, factors: Factors) -> Array:
         factors = self._queries(factors)
-        pairs = zip(self.axes, factors, strict=True)
-        entries = max(w.shape[0] * max(axis.entries, w.shape[1]) for axis, w in pairs)
-        if entries > VARIANCE_ENTRIES:
+        needs = [w.shape[0] * axis.entries for axis, w in zip(self.axes, factors, strict=True)]
+        last = int(np.argmax(needs))  # the rows of this axis come last, some at a time
+        others = [need for i, need in enumerate(needs) if i != last]
+        rows = [self.axes[i].entries if i == last else w.shape[0] for i, w in enumerate(factors)]
+        seen = factors[last].shape[0] * factors[last].shape[1]
+        if (entries := max(*others, math.prod(rows), seen, 0)) > VARIANCE_ENTRIES:
             raise TooLargeError(
                 f"the variances of {[w.shape[0] for w in factors]} queries by attribute need "
                 f"{entries:,} numbers, over the limit of {VARIANCE_ENTRIES:,}; ask for "
@@ -120,9 +123,15 @@ class Classes(Form):
                 entries,
                 VARIANCE_ENTRIES,
             )
-        pairs = zip(self.axes, factors, strict=True)
-        squares = tuple(Dense(axis.query_blocks(w)) for axis, w in pairs)
-        return Kron(squares).matvec(self.inverse.ravel())
+        squares = tuple(
+            Identity(axis.entries) if i == last else Dense(axis.query_blocks(w))
+            for i, (axis, w) in enumerate(zip(self.axes, factors, strict=True))
+        )
+        inner = np.moveaxis(Kron(squares).matvec(self.inverse.ravel()).reshape(rows), last, 0)
+        flat = inner.reshape(len(inner), -1)
+        parts = self.axes[last].query_blocks_in_turn(factors[last])
+        variances = np.concatenate([part @ flat for part in parts])
+        return np.moveaxis(variances.reshape(-1, *inner.shape[1:]), 0, last).ravel()
 
     def covers(self, factors: Factors) -> bool:
         seen = self._gram_blocks(factors)
