@@ -348,6 +348,19 @@ def test_names_are_found_as_sql_finds_them():
         compile_sql(twins, 'SELECT COUNT(*) FROM t GROUP BY "SEX"')
 
 
+def test_columns_named_as_keywords_need_no_quotes_where_nothing_else_can_stand():
+    domain = Domain.of({"union": ["a", "b"], "order": ["x", "y"], "age": Attribute.integers(0, 5)})
+    where = 'WHERE "union" = \'a\' OR age > 3 GROUP BY "order" ORDER BY "order"'
+    quoted = f'SELECT "order", COUNT(*) FROM t {where}'
+    plain = quoted.replace('"', "")
+    labels = [Workload(*compile_sql(domain, sql)).label(1)[1] for sql in (quoted, plain)]
+    assert labels[0] == labels[1]
+    matrices = [Workload(*compile_sql(domain, sql)).matrix.dense() for sql in (quoted, plain)]
+    np.testing.assert_array_equal(*matrices)
+    with pytest.raises(SqlError, match="UNION of queries"):
+        compile_sql(domain, "SELECT COUNT(*) FROM t UNION SELECT COUNT(*) FROM t")
+
+
 def test_levels_that_tie_are_told_apart_by_their_attribute():
     coarse = Attribute.integers(0, 9).with_level("half", [0, 5])
     domain = Domain.of(a=coarse, b=coarse)

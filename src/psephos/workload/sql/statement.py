@@ -86,10 +86,10 @@ def read_statements(text: str, dialect: str, columns: ColumnNames) -> Iterator[S
         if first < end:
             sql = text[tokens[first].start : tokens[end - 1].end + 1]
             check_parentheses(tokens[first:end], sql)
-            yield _statement(_parse(sql, reader, dialect), sql, dialect, columns)
+            yield _statement(_parse(sql, reader, dialect, columns), sql, dialect, columns)
 
 
-def _parse(sql: str, reader: Dialect, dialect: str) -> exp.Select:
+def _parse(sql: str, reader: Dialect, dialect: str, columns: ColumnNames) -> exp.Select:
     word = re.match(r"\W|\w+", sql)
     head = word.group() if word else sql
     if head.upper() not in ("SELECT", "WITH", "FROM", "("):
@@ -102,7 +102,9 @@ def _parse(sql: str, reader: Dialect, dialect: str) -> exp.Select:
     try:
         tree = reader.parser().parse(reader.tokenize(sql), sql)[0]
     except SqlglotError as error:
-        raise unreadable(error, sql, dialect) from None
+        tree = _with_columns_named_as_keywords(sql, reader, columns)
+        if tree is None:
+            raise unreadable(error, sql, dialect) from None
     if tree is not None:
         check_depth(tree, sql)
     if isinstance(tree, exp.SetOperation):
@@ -120,6 +122,21 @@ def _parse(sql: str, reader: Dialect, dialect: str) -> exp.Select:
         plain.update_positions(national)
         national.replace(plain)
     return tree
+
+
+def _with_columns_named_as_keywords(
+    sql: str, reader: Dialect, columns: ColumnNames
+) -> exp.Expr | None:
+    """A statement in which columns such as `union` stand without quotes; None if it is not one."""
+    tokens = reader.tokenize(sql)
+    for token in tokens:
+        keyword = token.token_type not in (TokenType.VAR, TokenType.STRING, TokenType.NUMBER)
+        if keyword and columns.sources(token.text, quoted=True):
+            token.token_type = TokenType.IDENTIFIER
+    try:
+        return reader.parser().parse(tokens, sql)[0]
+    except SqlglotError:
+        return None
 
 
 def _statement(select: exp.Select, sql: str, dialect: str, columns: ColumnNames) -> Statement:
