@@ -54,8 +54,6 @@ REVISIONS = 2
 """How often parts are chosen once more for the strategies that they led to."""
 VARIATION_GAIN = 1e-4
 """The relative gain for which parts are left out or taken in once more."""
-UNEVEN_CELLS = 10_000_000
-"""The most cells of a domain on which Gaussian factors are part of a union."""
 FREED_GROUPS = 12
 """An attribute gets a strategy late only if its levels have no more groups than this."""
 LATE_GAIN = 1e-4
@@ -148,13 +146,8 @@ class _LevelSearch:
         return not axis.is_plain(last) and self._fits(axis)
 
     def _fits(self, axis: LevelAxis) -> bool:
-        """Can an axis have a strategy?
-
-        The columns of a Gaussian factor come out uneven in whole numbers, and the sensitivity of a
-        union of them is the largest over all cells, which must not be too many.
-        """
-        few = self.noise is NoiseKind.LAPLACE or self.terms.size <= UNEVEN_CELLS
-        return few and 1 < axis.n <= LONGEST_AXIS[self.noise]
+        """Can an axis have a strategy?"""
+        return 1 < axis.n <= LONGEST_AXIS[self.noise]
 
     def _level(self, axis: LevelAxis, k: int) -> AxisOption:
         groups = axis.options[k]
@@ -205,6 +198,11 @@ class _LevelSearch:
     ) -> tuple[LevelUnion, Array, Sequence[Factor]]:
         """The parts that are worth something, and their shares, from many starts."""
         blocks = union.at(factors)
+        if self.noise is NoiseKind.GAUSSIAN:  # convex: other starts end where this one does
+            start = np.ones(len(union.parts)) if known is None else known
+            shares, _ = blocks.shares(np.maximum(start, 1e-6)[None], deadline=self.deadline)
+            numbers = union.notable(shares[0])
+            return union.only(numbers), shares[0][numbers], factors
         work = blocks.grid.work + 2 * len(union.parts) * math.prod(blocks.grid.shape)
         count = int(np.clip(SHARE_WORK / work, 3, SHARE_STARTS))
         size = (count, len(union.parts))
@@ -217,7 +215,7 @@ class _LevelSearch:
             starts[2] = known
         shares, errors = blocks.shares(np.maximum(starts, 1e-6), deadline=self.deadline)
         best, least = shares[errors.argmin()], errors.min()
-        while not self.late and self.noise is NoiseKind.LAPLACE:
+        while not self.late:
             shares, errors = blocks.shares(_variations(best, count), deadline=self.deadline)
             if errors.min() > least * (1 - VARIATION_GAIN):
                 break

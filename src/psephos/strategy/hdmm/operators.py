@@ -402,13 +402,13 @@ def _is_product(problem: SelectionProblem) -> bool:
 def _is_settled(problem: SelectionProblem) -> bool:
     """Does one start of OPT_⊗ end where others would?
 
-    Under Gaussian noise a product is convex; ranges and prefixes of long lines differ by 0.3 %.
+    Ranges and prefixes of long lines differ by 0.3 %.
     """
     if len(problem.reduction.workload.products) > 1:
         return False
     (factors,) = problem.terms.factors
     long = [LineQueries.of(w) is not None for w in factors if w.shape[1] > LONG_LINE]
-    return problem.noise is NoiseKind.GAUSSIAN or (bool(long) and all(long))
+    return bool(long) and all(long)
 
 
 # ---- how long a start takes -----------------------------------------------------------------

@@ -28,7 +28,13 @@ import numpy as np
 from numpy.random import SeedSequence, default_rng
 from threadpoolctl import threadpool_limits
 
-from psephos.errors import TooLargeError, UnsupportedError, WorkloadError, checked_whole
+from psephos.errors import (
+    RefusedError,
+    TooLargeError,
+    UnsupportedError,
+    WorkloadError,
+    checked_whole,
+)
 from psephos.matrix.columns import gram_diagonal
 from psephos.strategy.deadline import Deadline
 from psephos.strategy.factors import NoiseName, checked_selection
@@ -37,6 +43,7 @@ from psephos.strategy.hdmm import operators
 from psephos.strategy.hdmm.fixed_candidates import fixed_candidates
 from psephos.strategy.hdmm.operators import Candidate, Operator, SelectionProblem
 from psephos.strategy.strategy import Rival, Strategy
+from psephos.variances import NoiseKind
 from psephos.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -160,7 +167,9 @@ class _Run:
         self.operator = operator
         self.seconds = operator.seconds(problem)
         seeds = SeedSequence([seed, operator.number])
-        self.seeds = seeds.spawn(operator.starts(problem, restarts))
+        # Under Gaussian noise errors are convex in shares and in each factor: starts end alike.
+        once = problem.noise is NoiseKind.GAUSSIAN
+        self.seeds = seeds.spawn(1 if once else operator.starts(problem, restarts))
         self.least = math.inf
         self.begun = self.idle = 0
 
@@ -229,10 +238,8 @@ class _Candidates:
                     estimate = strategy.expected_error(self.problem.workload)
                     spread = strategy.error_spread(self.problem.workload)
                     error = min(error, estimate + 2 * spread)
-        except (
-            UnsupportedError,
-            TooLargeError,
-        ):  # rounded away, or without an inverse of this size
+        except (UnsupportedError, TooLargeError, RefusedError):
+            # Rounded away, without an inverse of this size, or of a sensitivity that is not found.
             return math.inf
         usable = strategy.is_reconstructible
         with self.lock:
