@@ -294,9 +294,10 @@ class Attribute(DeclaredValues):
         names = self._group_labels(numbers, levels)
         sizes = np.bincount(numbers)
         alone = {g: self.values[i] for i in self.apart if sizes[g := int(numbers[i])] == 1}
-        values = [alone.get(g, g if self.is_ordered else name) for g, name in enumerate(names)]
+        ordered = self.is_ordered
+        values = [alone.get(g, g if ordered else name) for g, name in enumerate(names)]
         unknown: Unknown = "other" if values[-1] is OTHER else "drop"
-        plain_numbers = self.is_ordered and not alone
+        plain_numbers = ordered and not alone
         return Attribute(range(first.size) if plain_numbers else tuple(values), names,
                          levels=levels, unknown=unknown)  # fmt: skip
 
@@ -318,7 +319,7 @@ class Attribute(DeclaredValues):
             different[label if label not in different else f"{label} (group {g})"] = g
         return tuple(different)
 
-    @property
+    @cached_property
     def total_label(self) -> str:
         """The label of all values together: "total", unless a value or a group is called so.
 

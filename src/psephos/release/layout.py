@@ -185,10 +185,12 @@ class _PartOfTable:
         data = _distinct(data, self._varying(data))
         names = self._varying(data)
         axes = [self._axis(each, data) for each in self._ordered(names)]
+        alike = [each for each in label_columns(data) if each not in names and each != PART]
+        words = {each: str(data[each][0]) for each in alike}
         fixed = tuple(
-            (self._title(each, self._queries(each)), str(data[each][0]))
-            for each in label_columns(data)
-            if each not in names and each != PART and not self._is_total(each, str(data[each][0]))
+            (self._title(each, self._queries(each)), word)
+            for each, word in words.items()
+            if word not in self._total_labels(each)
         )
         down, across = self._sides(axes)
         return laid_out(name, title, data, (down, across), value=value, fixed=fixed, part=part)
@@ -265,9 +267,10 @@ class _PartOfTable:
         pairs = [pair for name, pair in self._all_queries() if column_name(name) == column]
         return [(a, q) for a, q in pairs if not isinstance(q, TotalQueries)]
 
-    def _is_total(self, column: str, label: str) -> bool:
+    def _total_labels(self, column: str) -> set[str]:
+        """The labels of all values of a column together."""
         pairs = [pair for name, pair in self._all_queries() if column_name(name) == column]
-        return label in ({attribute.total_label for attribute, _ in pairs} or {TOTAL})
+        return {attribute.total_label for attribute, _ in pairs} or {TOTAL}
 
     def _title(self, column: str, pairs: Sequence[tuple[Attribute, QuerySet]]) -> str:
         """What the column is called: a level by its name, an expression by its alias."""
@@ -292,7 +295,7 @@ class _PartOfTable:
         for attribute, queries in pairs[:1]:
             for label, path in _paths(attribute, queries):
                 ranks[label], depths[label] = path, len(path) - 1
-        totals = {label for label in labels if self._is_total(column, label)}
+        totals = self._total_labels(column) & set(labels)
         if not set(labels) - totals <= set(ranks):
             ranks, depths = {}, {}
         shift = min((depths.get(label, 0) for label in set(labels) - totals), default=0)
