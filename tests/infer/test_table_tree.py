@@ -20,11 +20,11 @@ FACTORS = (
 PRODUCTS = st.tuples(*map(st.sampled_from, FACTORS)).map(mx.Kron)
 
 
-@pytest.fixture(params=["branches", "walked", "sums", "one matrix", "levels"], autouse=True)
+@pytest.fixture(params=["branches", "walked", "sums", "runs", "one matrix", "levels"], autouse=True)
 def way(request):
     """All ways to compute: along the branches, by sums first, and by the stack written out."""
     with pytest.MonkeyPatch.context() as patch:
-        entries = 0 if request.param in ("branches", "walked", "sums") else 1 << 20
+        entries = 1 << 20 if request.param in ("one matrix", "levels") else 0
         patch.setattr(psephos.infer.table_tree, "SPARSE_ENTRIES", entries)
         small = np.inf if request.param == "sums" else 0.0
         patch.setattr(psephos.infer.table_tree, "SMALL_SUMS", small)
@@ -33,7 +33,8 @@ def way(request):
         # A matrix more costs far more than entries, or far less.
         calls = -10_000 if request.param == "levels" else 10_000
         patch.setattr(psephos.infer.written_levels, "CALL_ENTRIES", calls)
-        patch.setattr(psephos.infer.table_tree, "ENTRIES_PER_BRANCH", 1 << 20)
+        branch = 0 if request.param in ("branches", "walked", "sums") else 1 << 20
+        patch.setattr(psephos.infer.table_tree, "ENTRIES_PER_BRANCH", branch)
         yield request.param
 
 
@@ -74,10 +75,17 @@ def test_squares_have_squared_entries(blocks, x):
 
 def test_factors_of_small_tables_are_left_for_last(way):
     tree = TableTree.of([mx.Kron((mx.Prefix(3), mx.Ones(1, 4), mx.Identity(2)))] * 2, SHAPE)
-    assert (tree._sums is not None) == (way == "sums")
-    assert (
-        TableTree.of([mx.Kron((mx.Identity(3), mx.Ones(1, 4), mx.Ones(1, 2)))], SHAPE)._sums is None
-    )
+    if way == "sums":
+        assert tree._sums is not None
+        assert tree._sums.marginals.shape == (4, 3, 2)
+    elif way != "runs":
+        assert (tree._sums is None) == (way in ("branches", "walked"))
+
+
+def test_tables_of_short_axes_are_summed_over_runs_of_them_first(way):
+    tree = TableTree.of([mx.Kron((mx.Identity(3), mx.Ones(1, 4), mx.Identity(2)))], SHAPE)
+    runs = None if tree._sums is None else tree._sums.marginals.shape
+    assert runs == (None if way in ("branches", "walked", "sums") else (4, 6))
 
 
 SIDES = st.integers(1, 4).flatmap(

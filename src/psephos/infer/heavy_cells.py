@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from psephos.infer.table_tree import TableTree
-from psephos.matrix import Matrix
+from psephos.matrix import Matrix, is_total
 from psephos.values import Array
 
 WRITTEN_ENTRIES = 1 << 22
@@ -35,8 +35,8 @@ class HeavyCells:
     """The columns of a stack of products, for as many cells as there is memory for."""
 
     tree: TableTree
-    columns: tuple[tuple[_Columns, ...], ...]
-    """Of every block, for every axis."""
+    columns: tuple[tuple[tuple[int, _Columns], ...], ...]
+    """Of every block, for every axis that it does not sum over."""
     precision: float
     """At least Σ_j a_ji²/σ_j² of any cell i."""
     most: int
@@ -50,10 +50,13 @@ class HeavyCells:
         if any(math.prod(factor.shape) > WRITTEN_ENTRIES for factor in factors):
             return None
         known = {factor: _Columns.of(factor) for factor in factors}
-        columns = tuple(tuple(known[factor] for factor in block) for block in tree.blocks)
-        entries = sum(math.prod(axis.entries for axis in block) for block in columns)
+        columns = tuple(
+            tuple((i, known[factor]) for i, factor in enumerate(block) if not is_total(factor))
+            for block in tree.blocks
+        )
+        entries = sum(math.prod(axis.entries for _, axis in block) for block in columns)
         precision = math.fsum(
-            math.prod(axis.largest_square for axis in block) / float(variances[start])
+            math.prod(axis.largest_square for _, axis in block) / float(variances[start])
             for block, start in zip(columns, tree.starts, strict=False)
         )
         most = min(math.isqrt(tree.cells), tree.cells // max(entries, 1))
@@ -96,9 +99,9 @@ class HeavyCells:
         for start, block in zip(self.tree.starts, self.columns, strict=False):
             row = np.zeros((cells.size, 1), dtype=np.int64)
             entry = np.ones((cells.size, 1))
-            for axis, place in zip(block, places, strict=True):
-                row = row[:, :, None] * axis.height + axis.rows[place][:, None, :]
-                entry = entry[:, :, None] * axis.values[place][:, None, :]
+            for i, axis in block:
+                row = row[:, :, None] * axis.height + axis.rows[places[i]][:, None, :]
+                entry = entry[:, :, None] * axis.values[places[i]][:, None, :]
                 row, entry = row.reshape(cells.size, -1), entry.reshape(cells.size, -1)
             rows.append(row + start)
             entries.append(entry)

@@ -18,6 +18,7 @@ starts, from a fixed seed, are averaged; they, and those of moved y, are made si
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,6 +43,8 @@ MOMENTUM, SQUARES = 0.9, 0.99
 """Shares that means of the derivative and of its square keep at every step."""
 LEAST_SLOPE = 1e-8
 """Derivatives below this share of the largest move nothing."""
+BATCH_NUMBERS = 1 << 16
+"""Numbers of products that are worked out at once: as many as stay in the cache."""
 MOST_CLASS_NUMBERS = 200_000
 """The most noisy answers that classes are fitted to."""
 
@@ -107,14 +110,16 @@ def fit_classes(
 
 
 @dataclass(frozen=True, eq=False)
-class _ClassBlock:
-    """Noisy answers of one product: the axes that it looks at, and its factors there."""
+class _ClassBlocks:
+    """Noisy answers of products that have the same factors, along different axes."""
 
-    axes: tuple[int, ...]
+    axes: tuple[tuple[int, ...], ...]
+    """Of each product, those that it looks at."""
     factors: tuple[Matrix, ...]
     values: Array
-    """(copies, answers)."""
-    precision: float
+    """(products and their copies, answers)."""
+    precisions: Array
+    """(products and their copies, 1, 1)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,19 +127,34 @@ class _ClassProblem:
     """½ Σ (Ax - y)²/σ² of several copies at once, in the logarithms of shares."""
 
     shape: tuple[int, ...]
-    blocks: tuple[_ClassBlock, ...]
+    blocks: tuple[_ClassBlocks, ...]
     totals: Array
 
     @classmethod
     def of(cls, tree: TableTree, values: Array, variances: Array, totals: Array) -> _ClassProblem:
-        blocks = []
+        alike: dict[tuple[Matrix, ...], list[tuple[tuple[int, ...], int]]] = defaultdict(list)
         for b, factors in enumerate(tree.blocks):
-            begin, end = tree.starts[b : b + 2]
             axes = tuple(i for i, factor in enumerate(factors) if not is_total(factor))
             if axes:  # the total is held
-                some = tuple(factors[i] for i in axes)
-                precision = 1 / float(variances[begin])
-                blocks.append(_ClassBlock(axes, some, values[:, begin:end], precision))
+                alike[tuple(factors[i] for i in axes)].append((axes, b))
+        blocks = []
+        for factors, products in alike.items():
+            numbers = CLASSES * len(values) * tree.rows[products[0][1]]
+            size = max(1, BATCH_NUMBERS // numbers)
+            for begin in range(0, len(products), size):
+                batch = products[begin : begin + size]
+                starts = [tree.starts[b : b + 2] for _, b in batch]
+                precisions = np.repeat(
+                    [1 / float(variances[start]) for start, _ in starts], len(values)
+                )
+                blocks.append(
+                    _ClassBlocks(
+                        tuple(axes for axes, _ in batch),
+                        factors,
+                        np.concatenate([values[:, start:end] for start, end in starts]),
+                        precisions[:, None, None],
+                    )
+                )
         return cls(tree.shape, tuple(blocks), totals)
 
     def classes(self, point: Array) -> tuple[Array, list[Array]]:
@@ -150,23 +170,27 @@ class _ClassProblem:
         by_share = np.zeros_like(shares)
         weights = (shares * self.totals[:, None])[:, :, None]
         for block in self.blocks:
+            count, columns = len(block.axes), list(zip(*block.axes, strict=True))
+            each_weights = np.tile(weights, (count, 1, 1))
             answers = [
-                _apply(factor, tables[i])
-                for i, factor in zip(block.axes, block.factors, strict=True)
+                _apply(factor, np.concatenate([tables[i] for i in along]))
+                for along, factor in zip(columns, block.factors, strict=True)
             ]
             middle = len(answers) // 2
             halves = answers[:middle], answers[middle:]
             first, second = (_joint(half) for half in halves)
             if first.ndim < 3:
                 first = np.ones((*second.shape[:2], 1))
-            rest = np.matmul((first * weights).swapaxes(1, 2), second)
+            rest = np.matmul((first * each_weights).swapaxes(1, 2), second)
             rest -= block.values.reshape(rest.shape)
-            rest *= block.precision
+            rest *= block.precisions
             moves = np.matmul(second, rest.swapaxes(1, 2)), np.matmul(first, rest)
-            by_share += (moves[1] * second).sum(axis=2)
+            by_share += (moves[1] * second).sum(axis=2).reshape(count, *shares.shape).sum(axis=0)
             slopes = [*_partial(moves[0], halves[0]), *_partial(moves[1], halves[1])]
-            for i, factor, move in zip(block.axes, block.factors, slopes, strict=True):
-                by_table[i] += _apply_t(factor, move * weights)
+            for axes, factor, move in zip(columns, block.factors, slopes, strict=True):
+                parts = np.split(_apply_t(factor, move * each_weights), count)
+                for i, part in zip(axes, parts, strict=True):
+                    by_table[i] += part
         by_share *= self.totals[:, None]
         parts = [_in_logarithms(t, move) for t, move in zip(tables, by_table, strict=True)]
         return np.concatenate([*parts, _in_logarithms(shares, by_share)[:, :, None]], axis=2)

@@ -186,6 +186,7 @@ class _RoundedTables:
         places = np.unravel_index(cells, self.tree.shape)
         known: dict[tuple[tuple[int, Matrix], ...], Array] = {}
         result = np.zeros((cells.size, cells.size))
+        counts: dict[float, Array] = {}
         for factors, weight in zip(self.tree.blocks, self.weights, strict=True):
             copies, product = weight, np.ones(1, dtype=bool)
             begin: tuple[tuple[int, Matrix], ...] = ()
@@ -200,7 +201,14 @@ class _RoundedTables:
                         known[alone] = self._inner_products(factor, places[axis])
                     known[begin] = product * known[alone] if last else known[alone]
                 product = known[begin]
-            result += product if copies == 1 else copies * product.astype(float)
+            if product.dtype != bool:
+                result += copies * product
+                continue
+            if copies not in counts:  # how many tables of this weight have two cells in one
+                counts[copies] = np.zeros(result.shape, dtype=np.int32)
+            counts[copies] += product
+        for copies, several in counts.items():
+            result += copies * several
         return result
 
     def _inner_products(self, factor: Matrix, places: Array) -> Array:

@@ -25,15 +25,15 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
+from functools import cached_property, reduce
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from psephos.errors import UnsupportedError
-from psephos.infer.written_levels import SPARSE_ENTRIES, WrittenLevels
+from psephos.infer.written_levels import SPARSE_ENTRIES, Entries, WrittenLevels
 from psephos.inverse.form import Factors
 from psephos.matrix import Dense, Identity, Kron, Matrix, Ones, is_total
 from psephos.matrix.core import totals
@@ -168,7 +168,7 @@ class TableTree:
     @cached_property
     def _levels(self) -> WrittenLevels | None:
         """The stack written out; None where the tree is quicker."""
-        most = min(SPARSE_ENTRIES, ENTRIES_PER_BRANCH * self._root.branch_count)
+        most = min(SPARSE_ENTRIES, self.branch_entries)
         return WrittenLevels.of(self.blocks, self.shape, most)
 
     @cached_property
@@ -179,6 +179,11 @@ class TableTree:
     @cached_property
     def _product(self) -> Kron:
         return Kron(self.blocks[0])
+
+    @property
+    def branch_entries(self) -> int:
+        """What all branches take, in entries of a sparse matrix."""
+        return ENTRIES_PER_BRANCH * self._root.branch_count
 
     @cached_property
     def _root(self) -> _Node:
@@ -259,54 +264,85 @@ class _FactorsOfSums:
     A factor of a long axis, ranges for instance, is quickly applied to a table of two attributes,
     and slowly to all cells before these are summed. Factors of many small tables are one sparse
     matrix, since one product after the other takes longer than its numbers.
+
+    Many tables of short axes share sums over runs of these, and those over longer runs: with eight
+    runs of two axes each, 56 tables of three runs stand for all 560 of three axes.
     """
 
     marginals: TableTree
-    """Each set of axes that some products do not sum over."""
+    """Each set of runs of axes that some products do not sum over."""
     factors: tuple[tuple[int, Kron | None], ...]
     """Of every product, its marginal and what is done to it."""
+
+    @classmethod
+    def of(cls, tree: TableTree) -> _FactorsOfSums | None:
+        """None where the tree is as quick, or marginals are not small."""
+        if tree.whole:
+            return None
+        single = cls._over_runs(tree, 1)
+        worked = sum(factor.shape[1] for _, factor in single.factors if factor is not None)
+        if 0 < worked <= SMALL_SUMS * tree.cells:
+            return single
+        shortest = min(n * m for n, m in pairwise(tree.shape))
+        several = cls._over_runs(tree, shortest)
+        return several if several.cost < tree.branch_entries else None
+
+    @classmethod
+    def _over_runs(cls, tree: TableTree, most: int) -> _FactorsOfSums:
+        """With runs of neighbouring axes of at most so many cells, or of one axis."""
+        runs = _runs(tree.shape, most)
+        sets = [
+            tuple(k for k, run in enumerate(runs) if not all(is_total(block[i]) for i in run))
+            for block in tree.blocks
+        ]
+        places = {table: place for place, table in enumerate(dict.fromkeys(sets))}
+        factors = []
+        for table, block in zip(sets, tree.blocks, strict=True):
+            some = tuple(block[i] for k in table for i in runs[k])
+            plain = all(isinstance(factor, Identity) for factor in some)
+            factors.append((places[table], None if plain else Kron(some)))
+        shape = tuple(math.prod(tree.shape[i] for i in run) for run in runs)
+        blocks = [
+            tuple(Identity(n) if k in table else Ones(1, n) for k, n in enumerate(shape))
+            for table in places
+        ]
+        order = tuple(range(len(shape)))  # never asked for
+        return cls(TableTree(shape, order, tuple(blocks)), tuple(factors))
+
+    @cached_property
+    def entries(self) -> int:
+        """How many entries all factors have as one sparse matrix, or a few more."""
+        return sum(
+            self.marginals.rows[place]
+            if factor is None
+            else math.prod(
+                f.n if isinstance(f, Identity) else math.prod(f.shape) for f in factor.factors
+            )
+            for place, factor in self.factors
+        )
+
+    @property
+    def cost(self) -> int:
+        """What a product takes with the sparse matrix, in entries of one."""
+        return self.marginals.branch_entries + self.marginals.size + self.entries
 
     @cached_property
     def matrices(self) -> tuple[sp.csr_array, sp.csr_array] | None:
         """All factors from all marginals, and back; None where one by one is quicker."""
-        sizes = np.diff(self.marginals.starts)
-        entries = sum(
-            sizes[place] if factor is None else math.prod(factor.shape)
-            for place, factor in self.factors
-        )
-        if entries > min(SPARSE_ENTRIES, ENTRIES_PER_BRANCH * len(self.factors)):
+        if self.entries > ENTRIES_PER_BRANCH * len(self.factors):
             return None
         rows, columns, values, begin = [], [], [], 0
         for place, factor in self.factors:
-            block = np.eye(sizes[place]) if factor is None else factor.dense(limit=entries)
-            row, column = block.nonzero()
-            rows.append(row + begin)
-            columns.append(column + self.marginals.starts[place])
-            values.append(block[row, column])
+            some = (Identity(self.marginals.rows[place]),) if factor is None else factor.factors
+            block = reduce(Entries.kron, map(Entries.of, some))
+            rows.append(block.rows + begin)
+            columns.append(block.columns + self.marginals.starts[place])
+            values.append(block.values)
             begin += block.shape[0]
         coordinates = np.concatenate(rows), np.concatenate(columns)
         shape = begin, self.marginals.size
-        matrix = sp.csr_array((np.concatenate(values, dtype=float), coordinates), shape=shape)
+        matrix = sp.csr_array((np.concatenate(values), coordinates), shape=shape)
         return matrix, sp.csr_array(matrix.T)
-
-    @classmethod
-    def of(cls, tree: TableTree) -> _FactorsOfSums | None:
-        """None where there is nothing to do but to sum, or marginals are not small."""
-        axes = [tuple(i for i, f in enumerate(block) if not is_total(f)) for block in tree.blocks]
-        places = {table: place for place, table in enumerate(dict.fromkeys(axes))}
-        factors = []
-        for table, block in zip(axes, tree.blocks, strict=True):
-            plain = all(isinstance(block[i], Identity) for i in table)
-            product = None if plain else Kron(tuple(block[i] for i in table))
-            factors.append((places[table], product))
-        worked = sum(factor.shape[1] for _, factor in factors if factor is not None)
-        if tree.whole or not 0 < worked <= SMALL_SUMS * tree.cells:
-            return None
-        blocks = [
-            tuple(Identity(n) if i in table else Ones(1, n) for i, n in enumerate(tree.shape))
-            for table in places
-        ]
-        return cls(TableTree(tree.shape, tree.order, tuple(blocks)), tuple(factors))
 
     def apply(self, x: Array) -> Array:
         """A x."""
@@ -331,6 +367,21 @@ class _FactorsOfSums:
             table += part if factor is None else factor.rmatvec(part)
             begin += size
         return self.marginals.transpose(tables)
+
+
+def _runs(shape: Sequence[int], most: int) -> list[list[int]]:
+    """Neighbouring axes together, as long as they have at most so many cells.
+
+    >>> _runs((9, 2, 2, 2), 4)
+    [[0], [1, 2], [3]]
+    """
+    runs: list[list[int]] = []
+    for i, n in enumerate(shape):
+        if runs and n * math.prod(shape[j] for j in runs[-1]) <= most:
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    return runs
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,7 +57,7 @@ class WrittenLevels:
         family = _Family(
             tuple(shape),
             tuple(tuple(numbers[factor] for factor in factors) for factors in blocks),
-            tuple(_Entries.of(factor) for factor in numbers),
+            tuple(Entries.of(factor) for factor in numbers),
         )
         last = len(shape)
         costs = {
@@ -91,7 +91,7 @@ class _Family:
 
     shape: tuple[int, ...]
     blocks: tuple[tuple[int, ...], ...]
-    factors: tuple[_Entries, ...]
+    factors: tuple[Entries, ...]
 
     @cached_property
     def _rows(self) -> Array:
@@ -139,9 +139,9 @@ class _Family:
         for b in self._targets(end):
             head = self.blocks[b]
             middle = [self.factors[f] for f in head[begin:end]]
-            outer = [_Entries.identity(int(self._rows[b, begin])), _Entries.identity(after)]
+            outer = [Entries.identity(int(self._rows[b, begin])), Entries.identity(after)]
             several = [each for each in (outer[0], *middle, outer[1]) if each.shape != (1, 1)]
-            part = reduce(_Entries.kron, several or middle)
+            part = reduce(Entries.kron, several or middle)
             parts.append((start + part.rows, columns[head[:begin]] + part.columns, part.values))
             start += int(self._rows[b, end]) * after
         rows, places, values = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -150,7 +150,7 @@ class _Family:
 
 
 @dataclass(frozen=True, eq=False)
-class _Entries:
+class Entries:
     """The entries of a matrix that are not zero, and where they stand."""
 
     shape: tuple[int, int]
@@ -159,21 +159,21 @@ class _Entries:
     values: Array
 
     @classmethod
-    def of(cls, factor: Matrix) -> _Entries:
+    def of(cls, factor: Matrix) -> Entries:
         if isinstance(factor, Identity):
             return cls.identity(factor.n)
-        array = factor.dense(limit=SPARSE_ENTRIES)
+        array = factor.dense()
         rows, columns = np.nonzero(array)
         return cls(factor.shape, rows, columns, array[rows, columns].astype(float))
 
     @classmethod
-    def identity(cls, n: int) -> _Entries:
+    def identity(cls, n: int) -> Entries:
         places = np.arange(n)
         return cls((n, n), places, places, np.ones(n))
 
-    def kron(self, other: _Entries) -> _Entries:
+    def kron(self, other: Entries) -> Entries:
         rows, columns = (self.shape[axis] * other.shape[axis] for axis in (0, 1))
-        return _Entries(
+        return Entries(
             (rows, columns),
             np.add.outer(self.rows * other.shape[0], other.rows).ravel(),
             np.add.outer(self.columns * other.shape[1], other.columns).ravel(),
