@@ -413,7 +413,7 @@ def _model_reply(bundle: Bundle, workload: Workload, question: Table) -> Reply:
             shape = (merged or measured.domain).shape
         answers = measured.answer(bundle.estimate.reshape(shape))
     else:
-        answers = _group_answers(bundle, over_cells(bundle.job.cells, workload) or workload)
+        answers = _group_answers(bundle, workload)
     reply = _without_errors(bundle, workload, answers, MODEL, question)
     flags = pa.array([True] * reply.table.num_rows)
     place = reply.table.num_columns - bundle.simulation  # made-up numbers say so last
@@ -422,16 +422,18 @@ def _model_reply(bundle: Bundle, workload: Workload, question: Table) -> Reply:
 
 def _group_answers(bundle: Bundle, workload: Workload) -> Array:
     """Answers from groups of tables: each product looks at attributes of one group."""
-    if workload.domain != bundle.job.workload.domain or "published" not in bundle.manifest["views"]:
+    declared, held = bundle.job.cells.declared, bundle.job.cells.groups
+    if workload.domain != declared or "published" not in bundle.manifest["views"]:
         raise UnsupportedError(
             f"there is no model of {bundle.job.workload.domain.size_text} cells, and no group of "
             "tables that tells this; ask without --model, with conditions joined by AND"
         )
+    measured = over_cells(bundle.job.cells, workload) or spread_evenly(bundle.job.cells, workload)
     cells = bundle.group_estimates
     groups, answers = cells.grouping.groups, []
-    for product in workload.products:
+    for product in measured.products:
         names = [n for n, queries in product.items if not isinstance(queries, TotalQueries)]
-        axes = {workload.domain.axis(name) for name in names}
+        axes = {bundle.job.workload.domain.axis(name) for name in names if name in held}
         holding = (g for g, group in enumerate(groups) if axes <= set(group.axes))
         group = next(holding, None)
         if group is None:
@@ -439,8 +441,12 @@ def _group_answers(bundle: Bundle, workload: Workload) -> Array:
                 f"no group of published tables holds {', '.join(names)} together, and there is no "
                 "model of all cells; ask about fewer attributes at a time, or without --model"
             )
-        domain = workload.domain.project(cells.grouping.names(groups[group].axes))
-        answers.append(Workload(domain, [product]).answer(cells.grid(group)))
+        inside = cells.grouping.names(groups[group].axes)
+        # What was left out has one cell, if it is there.
+        domain = measured.domain.project(
+            [n for n in measured.domain if n in inside or n not in held]
+        )
+        answers.append(Workload(domain, [product]).answer(cells.grid(group).reshape(domain.shape)))
     return np.concatenate(answers)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.random import Generator
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
@@ -103,6 +104,10 @@ class AskedCells:
         """Is every declared cell one of them?"""
         return not self.partitions and len(self.groups) == len(self.declared)
 
+    def sizes_of(self, domain: Domain) -> list[Array]:
+        """How many declared values each value has, of the cells' attributes or some of them."""
+        return [np.bincount(self.groups[name]) for name in domain]
+
     @cached_property
     def first(self) -> dict[str, Array]:
         """The first declared value of each group."""
@@ -150,6 +155,18 @@ class AskedCells:
     def records(self, records: Array) -> Array:
         """Rows of declared codes, as rows of codes of these cells."""
         columns = [self.groups[n][records[:, self.declared.axis(n)]] for n in self.groups]
+        return np.stack(columns, axis=1)
+
+    def drawn_values(self, records: Array, generator: Generator) -> Array:
+        """Rows of codes of these cells, as rows of declared codes: each of a cell's as likely."""
+        columns = []
+        for name, size in zip(self.declared.names, self.declared.shape, strict=True):
+            groups, codes = np.zeros(size, dtype=np.int64), np.zeros(len(records), dtype=np.int64)
+            if name in self.groups:
+                groups, codes = self.groups[name], records[:, self.domain.axis(name)]
+            sizes, members = np.bincount(groups), np.argsort(groups, kind="stable")
+            first = np.cumsum(sizes) - sizes
+            columns.append(members[first[codes] + generator.integers(sizes[codes])])
         return np.stack(columns, axis=1)
 
     def zeros(self, impossible: Sequence[Impossible]) -> Array:
@@ -314,10 +331,10 @@ def spread_evenly(cells: AskedCells, workload: Workload) -> Workload:
         rows = Compose((workload.factor(name, queries), Sparse(spread)))
         return MatrixQueries(rows, SetLabels(queries, workload.domain[name]))
 
-    products = [
-        replace(each, items=tuple((name, shared(name, q)) for name, q in each.items))
-        for each in workload.products
-    ]
+    products = []
+    for each in workload.products:
+        items = [(n, q) for n, q in each.items if not isinstance(q, TotalQueries)]
+        products.append(replace(each, items=tuple((n, shared(n, q)) for n, q in items)))
     return Workload(domain, products)
 
 
