@@ -203,6 +203,66 @@ def test_releases_build_on_coarser_cells(tmp_path):
     assert verify(first.path).ok
 
 
+MORE = (
+    ASKED.replace('name = "pets"\ntitle', 'name = "more"\nbuilds_on = ["bundle"]\ntitle')
+    .replace('rows = ["age.broad"]', 'rows = ["age"]')
+    .replace('rows = ["born.year"]', 'rows = ["pet"]')
+    + '\n[output]\nbundle = "second"\n'
+)
+ALONE = MORE.replace('builds_on = ["bundle"]\n', "")
+
+
+@pytest.mark.slow
+def test_cells_of_past_and_present_are_joined_and_nothing_is_paid_twice(tmp_path):
+    def write(text):
+        return write_job(tmp_path / "job", text, wide_people())
+
+    first = release(ready(tmp_path / "job", ASKED, wide_people()))
+    assert first.job.workload.domain.shape == (3, 4, 101, 3)
+    second = release(write(MORE), unchecked=True)
+    job = second.job
+    assert job.workload.domain.shape == (20, 4, 101, 3)
+    assert job.past[0].cells.domain == first.job.workload.domain
+    ledger = open_ledger(Job.read(tmp_path / "job"))
+    assert verify(second.path, ledger=ledger).ok
+    assert ps.price(first, "SELECT COUNT(*) FROM t WHERE age < 3", 9).budget.amount
+    paid = ledger.spent()
+    shutil.rmtree(second.path)
+    alone = release(write(ALONE), unchecked=True)  # over the cells that were counted
+    assert alone.job.workload.domain == job.workload.domain
+    assert verify(alone.path).ok
+    shutil.rmtree(alone.path)
+    assert release(write(MORE), unchecked=True).job.past
+    assert ledger.spent() == paid
+    other = [
+        text.replace('"more"', '"other"').replace('"second"', '"other"') for text in (ALONE, MORE)
+    ]
+    shutil.rmtree(release(write(other[0]), unchecked=True).path)
+    paid = ledger.spent()
+    with pytest.raises(ReleaseError, match="leave builds_on out"):
+        release(write(other[1]), unchecked=True)
+    assert ledger.spent() == paid
+
+
+def test_a_measurement_of_coarse_cells_is_one_of_finer_ones():
+    declared = ps.Domain.of(a=6, b=4, c=3)
+    first = AskedCells(declared, {"a": np.array([0, 0, 0, 1, 1, 1])})
+    second = AskedCells(declared, {"a": np.array([0, 0, 1, 1, 2, 2]), "c": np.array([0, 1, 1])})
+    joined = first.joined([second])
+    assert joined.domain.shape == (4, 2)
+    assert joined.refines(first)
+    assert joined.refines(second)
+    assert not second.refines(first)
+    counts = np.arange(72)
+    unit, spend = ps.add_remove_row(), ps.rho(10**9)
+    data = ps.simulate(counts, declared, unit=unit, budget=spend, seed=0)
+    some = first.of(data).vectorise().measure(ps.matrix.Identity(2), spend=ps.rho(10**8))
+    lifted = first.lifted(some, joined)
+    assert lifted.lineage == joined.lineage("")
+    x = over(joined, counts.reshape(6, 4, 3)).ravel()
+    np.testing.assert_array_equal(lifted.query.blocks[0].matrix @ x, some.values)
+
+
 def test_a_stand_in_is_summed(tmp_path):
     text = RELEASE.replace('source = "people.csv"', 'source = "people.csv"\nstand_in = "old.csv"')
     place = write_job(tmp_path / "job", text + '\n[output]\nprior = "stand_in"\n')
@@ -251,7 +311,9 @@ def test_estimates_of_asked_cells_are_those_of_declared_cells_added_up(seed):
     y, total = over(cells, x).ravel(), float(x.sum())
     data = ps.simulate(y, cells.domain, unit=ps.add_remove_row(), budget=ps.rho(1), seed=seed)
     coarse = data.vectorise().measure(asked.query, spend=ps.rho("0.05"))
-    estimates = [least_squares(m) for m in (coarse, cells.lifted(coarse))]
+    estimates = [
+        least_squares(m) for m in (coarse, cells.lifted(coarse, AskedCells.whole(cells.declared)))
+    ]
     empty = over(cells, zeros.astype(int)).ravel() > 0
     sizes = cells.sizes_of(cells.domain)
 
@@ -273,7 +335,12 @@ def test_estimates_of_asked_cells_are_those_of_declared_cells_added_up(seed):
     start, wide = np.where(empty, 0, counts_of(sizes)), np.where(zeros, 0.0, 1.0).ravel()
     agree(
         multiplicative_weights(coarse, total=total, passes=3, start=start),
-        multiplicative_weights(cells.lifted(coarse), total=total, passes=3, start=wide),
+        multiplicative_weights(
+            cells.lifted(coarse, AskedCells.whole(cells.declared)),
+            total=total,
+            passes=3,
+            start=wide,
+        ),
     )
 
 

@@ -27,7 +27,7 @@ from psephos.infer.joint_noise import JointNoise
 from psephos.infer.least_squares import over_merged_domain
 from psephos.infer.statistics import StatisticValues, joint_noise
 from psephos.kernel.budget import Budget
-from psephos.release.asked_cells import finer_words, over_cells, spread_evenly
+from psephos.release.asked_cells import AskedCells, finer_words, over_cells, spread_evenly
 from psephos.release.bundle import Bundle
 from psephos.release.determined import missing_words
 from psephos.release.files import require_unchanged
@@ -54,6 +54,7 @@ from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.query_sets import TotalQueries
+from psephos.workload.reduction import asked_groups
 from psephos.workload.sql import (
     CountTable,
     merge_attributes,
@@ -189,7 +190,11 @@ def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
     if workload.domain == bundle.job.workload.domain:
         return views
     past = [
-        replace(request, measurement=over_merged_domain(known, workload.domain))
+        replace(
+            request,
+            measurement=over_merged_domain(known, workload.domain),
+            cells=bundle.job.cells,
+        )
         for request, known in zip(bundle.job.past, bundle.job.known, strict=True)
     ]
     job = replace(bundle.job, workload=workload, past=tuple(past))
@@ -479,8 +484,11 @@ def price(
     workload = (
         question if isinstance(question, Workload) else question_workload(bundle, question, dialect)
     )
-    measured = over_cells(bundle.job.cells, workload)
-    job = bundle.job if measured is not None else bundle.job.whole
+    job, declared = bundle.job, bundle.job.cells.declared
+    if workload.domain == declared:
+        groups = asked_groups(declared, workload.products, workload.factor, {}, ())
+        job = job.over(job.cells.joined([AskedCells(declared, groups)]))
+    measured = over_cells(job.cells, workload)
     workload = workload if measured is None else measured
     if workload.domain != job.workload.domain:
         raise ReleaseError(
