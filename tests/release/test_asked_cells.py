@@ -7,6 +7,10 @@ import pytest
 
 import psephos as ps
 from psephos.errors import PsephosError, ReleaseError, UnsupportedError
+from psephos.infer.entropy import maximum_entropy
+from psephos.infer.least_squares import least_squares
+from psephos.infer.multiplicative_weights import multiplicative_weights
+from psephos.infer.nonnegative import nonnegative
 from psephos.matrix import Partition
 from psephos.release import run
 from psephos.release.asked_cells import ASKED_FILE, AskedCells
@@ -16,6 +20,7 @@ from psephos.release.preflight import check_release, create_ledger, open_ledger
 from psephos.release.request import Job
 from psephos.release.run import release
 from psephos.release.verify import verify
+from psephos.workload.reduction import asked_groups, coarse_products
 from tests.release.conftest import RELEASE, people, write_job
 
 MORE_COLUMNS = """
@@ -198,6 +203,66 @@ def test_releases_build_on_coarser_cells(tmp_path):
     assert verify(first.path).ok
 
 
+MORE = (
+    ASKED.replace('name = "pets"\ntitle', 'name = "more"\nbuilds_on = ["bundle"]\ntitle')
+    .replace('rows = ["age.broad"]', 'rows = ["age"]')
+    .replace('rows = ["born.year"]', 'rows = ["pet"]')
+    + '\n[output]\nbundle = "second"\n'
+)
+ALONE = MORE.replace('builds_on = ["bundle"]\n', "")
+
+
+@pytest.mark.slow
+def test_cells_of_past_and_present_are_joined_and_nothing_is_paid_twice(tmp_path):
+    def write(text):
+        return write_job(tmp_path / "job", text, wide_people())
+
+    first = release(ready(tmp_path / "job", ASKED, wide_people()))
+    assert first.job.workload.domain.shape == (3, 4, 101, 3)
+    second = release(write(MORE), unchecked=True)
+    job = second.job
+    assert job.workload.domain.shape == (20, 4, 101, 3)
+    assert job.past[0].cells.domain == first.job.workload.domain
+    ledger = open_ledger(Job.read(tmp_path / "job"))
+    assert verify(second.path, ledger=ledger).ok
+    assert ps.price(first, "SELECT COUNT(*) FROM t WHERE age < 3", 9).budget.amount
+    paid = ledger.spent()
+    shutil.rmtree(second.path)
+    alone = release(write(ALONE), unchecked=True)  # over the cells that were counted
+    assert alone.job.workload.domain == job.workload.domain
+    assert verify(alone.path).ok
+    shutil.rmtree(alone.path)
+    assert release(write(MORE), unchecked=True).job.past
+    assert ledger.spent() == paid
+    other = [
+        text.replace('"more"', '"other"').replace('"second"', '"other"') for text in (ALONE, MORE)
+    ]
+    shutil.rmtree(release(write(other[0]), unchecked=True).path)
+    paid = ledger.spent()
+    with pytest.raises(ReleaseError, match="leave builds_on out"):
+        release(write(other[1]), unchecked=True)
+    assert ledger.spent() == paid
+
+
+def test_a_measurement_of_coarse_cells_is_one_of_finer_ones():
+    declared = ps.Domain.of(a=6, b=4, c=3)
+    first = AskedCells(declared, {"a": np.array([0, 0, 0, 1, 1, 1])})
+    second = AskedCells(declared, {"a": np.array([0, 0, 1, 1, 2, 2]), "c": np.array([0, 1, 1])})
+    joined = first.joined([second])
+    assert joined.domain.shape == (4, 2)
+    assert joined.refines(first)
+    assert joined.refines(second)
+    assert not second.refines(first)
+    counts = np.arange(72)
+    unit, spend = ps.add_remove_row(), ps.rho(10**9)
+    data = ps.simulate(counts, declared, unit=unit, budget=spend, seed=0)
+    some = first.of(data).vectorise().measure(ps.matrix.Identity(2), spend=ps.rho(10**8))
+    lifted = first.lifted(some, joined)
+    assert lifted.lineage == joined.lineage("")
+    x = over(joined, counts.reshape(6, 4, 3)).ravel()
+    np.testing.assert_array_equal(lifted.query.blocks[0].matrix @ x, some.values)
+
+
 def test_a_stand_in_is_summed(tmp_path):
     text = RELEASE.replace('source = "people.csv"', 'source = "people.csv"\nstand_in = "old.csv"')
     place = write_job(tmp_path / "job", text + '\n[output]\nprior = "stand_in"\n')
@@ -206,3 +271,91 @@ def test_a_stand_in_is_summed(tmp_path):
     assert job.prior.shape == (12,)
     x = job.whole.prior.reshape(job.questions.domain.shape)
     np.testing.assert_array_equal(job.prior, over(job.cells, x).ravel())
+
+
+def random_questions(generator):
+    """Questions over declared values, the same over asked cells, these, and where no row can be."""
+    shape = generator.integers(3, 9, 3)
+    names = [tuple(f"v{i}" for i in range(n)) for n in shape]
+    declared = ps.Domain(tuple("abc"), tuple(ps.Attribute(each) for each in names))
+    products = []
+    for _ in range(generator.integers(1, 4)):
+        items = {}
+        for name, n in zip("abc", shape, strict=True):
+            masks = ps.masks(generator.integers(0, 2, (2, n)))
+            _, groups = np.unique(generator.integers(0, 3, n), return_inverse=True)
+            choices = [
+                ps.total(),
+                masks,
+                ps.stacked(ps.total(), masks),
+                ps.groups(groups, [f"g{g}" for g in range(groups.max() + 1)]),
+            ]
+            items[name] = choices[generator.integers(len(choices))]
+        products.append(ps.product(**items))
+    questions = ps.Workload(declared, products)
+    empty = [generator.integers(0, 2, n) for n in shape[:2]]
+    zeros = np.broadcast_to((empty[0][:, None] * empty[1] > 0)[:, :, None], shape)
+    conditions = {"a": [empty[0]], "b": [empty[1]]}
+    groups = asked_groups(declared, questions.products, questions.factor, conditions, ())
+    cells = AskedCells(declared, groups)
+    products = coarse_products(declared, questions.products, groups, questions.factor)
+    return questions, ps.Workload(cells.domain, products), cells, zeros
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_estimates_of_asked_cells_are_those_of_declared_cells_added_up(seed):
+    """Every asked cell stands for as many declared cells as rows can lie in."""
+    generator = np.random.default_rng(seed)
+    questions, asked, cells, zeros = random_questions(generator)
+    x = np.where(zeros, 0, generator.integers(0, 30, zeros.shape))
+    y, total = over(cells, x).ravel(), float(x.sum())
+    data = ps.simulate(y, cells.domain, unit=ps.add_remove_row(), budget=ps.rho(1), seed=seed)
+    coarse = data.vectorise().measure(asked.query, spend=ps.rho("0.05"))
+    estimates = [
+        least_squares(m) for m in (coarse, cells.lifted(coarse, AskedCells.whole(cells.declared)))
+    ]
+    empty = over(cells, zeros.astype(int)).ravel() > 0
+    sizes = cells.sizes_of(cells.domain)
+
+    def agree(made, made_declared):
+        wide = over(cells, made_declared.vector.reshape(zeros.shape)).ravel()
+        np.testing.assert_allclose(made.vector, wide, atol=1e-6)
+
+    known = (
+        {"zeros": empty, "total": total, "sizes": sizes},
+        {"zeros": zeros.ravel(), "total": total},
+    )
+    for extra in ({}, {"steps": 3}):
+        pairs = zip(estimates, (asked, questions), known, strict=True)
+        agree(*(maximum_entropy(e, w, **limits, **extra) for e, w, limits in pairs))
+    priors = [{**limits, "prior": p} for limits, p in zip(known, (y, x.ravel()), strict=True)]
+    pairs = zip(estimates, (asked, questions), priors, strict=True)
+    agree(*(maximum_entropy(e, w, **limits) for e, w, limits in pairs))
+    agree(*(nonnegative(e, **limits) for e, limits in zip(estimates, known, strict=True)))
+    start, wide = np.where(empty, 0, counts_of(sizes)), np.where(zeros, 0.0, 1.0).ravel()
+    agree(
+        multiplicative_weights(coarse, total=total, passes=3, start=start),
+        multiplicative_weights(
+            cells.lifted(coarse, AskedCells.whole(cells.declared)),
+            total=total,
+            passes=3,
+            start=wide,
+        ),
+    )
+
+
+def counts_of(sizes):
+    cells = np.ones(1)
+    for each in sizes:
+        cells = np.multiply.outer(cells, each).ravel()
+    return cells
+
+
+def test_sizes_are_one_number_for_each_value():
+    domain = ps.Domain.of(a=2, b=2)
+    data = ps.simulate(np.ones(4, int), domain, unit=ps.add_remove_row(), budget=ps.rho(1), seed=0)
+    W = ps.marginals(domain, k=1)
+    estimate = least_squares(data.vectorise().measure(W.query, spend=ps.rho(1)))
+    for wrong in ([np.ones(2)], [np.ones(2), np.ones(3)], [np.ones(2), np.zeros(2)]):
+        with pytest.raises(ps.ShapeError, match="sizes are numbers from 1"):
+            maximum_entropy(estimate, W, sizes=wrong)

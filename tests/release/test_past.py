@@ -330,7 +330,7 @@ def test_what_is_bought_is_no_more_than_is_needed(pair, wanted):
     offer = price(first, question_workload(first, question), wanted * 10)
     if offer.budget.amount == 0:
         return
-    job = first.job
+    job = first.job.whole
     target = TargetEntry.model_validate({"plus_minus": wanted * 10})
     table = Table("ask", "ask", range(1), target)
     job = replace(

@@ -22,7 +22,7 @@ steps are counted, never timed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -79,6 +79,7 @@ def maximum_entropy(
     classes: bool | None = None,
     in_answers: bool = False,
     claim: EntropyClaim | None = None,
+    sizes: Sequence[Array] | None = None,
     progress: Report | None = None,
 ) -> MaximumEntropy:
     """Cells x ≥ 0 that add up to a total, between a prior and the best fit of all measurements.
@@ -98,6 +99,8 @@ def maximum_entropy(
         in_answers: whether steps go towards the asked answers of least squares in place of the
             measurements, if these determine them. One product over many cells is always fitted so.
         claim: what another machine chose by the same rule, which settles near ties
+        sizes: for each attribute, how many declared values each of its values stands for: what
+            nothing measured distinguishes is spread evenly over declared cells
         progress: told the number of each step and its estimated mean squared error
 
     >>> import psephos as ps
@@ -119,7 +122,7 @@ def maximum_entropy(
     Workload.require(workload, estimate.domain)
     zeros = None if zeros is None else check_zeros(zeros, cells)
     prior = None if prior is None else check_prior(prior, cells)
-    measured = MeasuredCells.of(estimate)
+    measured = MeasuredCells.of(estimate, sizes)
     probes = measured.probes()
     product = ProductProblem.of(measured, probes, workload)
     product = product and (product.in_answers() or product)

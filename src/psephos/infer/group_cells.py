@@ -81,11 +81,12 @@ class GroupCells:
 
 
 def agreeing(
-    cells: GroupCells, zeros: Sequence[Array | None], claim: int | None = None
+    cells: GroupCells, possible: Sequence[Array | None], claim: int | None = None
 ) -> tuple[GroupCells, int]:
     """Cells whose shared tables agree, and the sweeps that it took.
 
-    `zeros` says for each group where no row can be. A claimed number of sweeps is believed where
+    `possible` says for each group how many possible cells each of its cells stands for, None where
+    each for as many. A claimed number of sweeps is believed where
     the last digits of floats decide whether tables agree.
     """
     for sweep in range(AGREEMENT_SWEEPS):
@@ -96,8 +97,7 @@ def agreeing(
             mean = flat.mean(axis=0)
             largest = max(largest, float(np.abs(flat - mean).max()))
             for g, margin in zip(members, margins, strict=True):
-                room = None if zeros[g] is None else ~np.asarray(zeros[g])
-                x = scaled(cells.grid(g), margin, mean.reshape(margin.shape), room)
+                x = scaled(cells.grid(g), margin, mean.reshape(margin.shape), possible[g])
                 cells = cells.replaced(g, x)
         slack = 0.0 if claim is None else math.copysign(NEAR_TIE, sweep + 1 - claim)
         if largest <= SMALL_DIFFERENCE * (1 + slack):
@@ -105,10 +105,10 @@ def agreeing(
     return cells, AGREEMENT_SWEEPS
 
 
-def scaled(grid: Array, margin: Array, target: Array, room: Array | None) -> Array:
+def scaled(grid: Array, margin: Array, target: Array, possible: Array | None) -> Array:
     """Cells in proportion to a grid, with another table along some axes.
 
-    Where the grid has nothing to scale, the target is spread evenly over the cells that have room.
+    Where the grid has nothing to scale, the target is spread evenly over the possible cells.
 
     >>> grid = np.array([[1.0, 3.0], [0.0, 0.0]])
     >>> scaled(grid, np.array([[4.0], [0.0]]), np.array([[2.0], [2.0]]), None)
@@ -117,7 +117,8 @@ def scaled(grid: Array, margin: Array, target: Array, room: Array | None) -> Arr
     x = grid * np.divide(target, margin, out=np.zeros(margin.shape), where=margin > 0)
     missing = np.where(margin > 0, 0.0, target)
     if missing.any():
-        space = np.ones(grid.shape) if room is None else room.reshape(grid.shape).astype(float)
+        space = np.ones(grid.size) if possible is None else possible.astype(float)
+        space = space.reshape(grid.shape)
         axes = tuple(k for k, n in enumerate(margin.shape) if n == 1)
         spaces = space.sum(axis=axes, keepdims=True)
         x = x + space * np.divide(missing, spaces, out=np.zeros(spaces.shape), where=spaces > 0)

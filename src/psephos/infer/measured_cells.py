@@ -8,6 +8,7 @@ fixed seed: they are public, and the same on every machine.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,7 @@ from numpy.random import default_rng
 
 from psephos.infer.asked_risk import AskedRisk, compact
 from psephos.infer.least_squares import LeastSquares
-from psephos.infer.normal_equations import merged_cells
+from psephos.infer.normal_equations import declared_cells, merged_cells, sizes_by_axis
 from psephos.infer.table_tree import TableTree
 from psephos.inverse.form import Factors, Fitted, Form
 from psephos.inverse.merged_cells import FittedGroups, MergedForm, Merging
@@ -71,10 +72,13 @@ class MeasuredCells:
     tree: TableTree
     values: Array
     variances: Array
+    sizes: tuple[Array, ...]
+    """For every axis of the domain, how many declared values each of its values stands for."""
 
     @classmethod
-    def of(cls, estimate: LeastSquares) -> MeasuredCells:
-        """All measurements of an estimate."""
+    def of(cls, estimate: LeastSquares, sizes: Sequence[Array] | None = None) -> MeasuredCells:
+        """All measurements of an estimate; without sizes every value stands for itself."""
+        axes = sizes_by_axis(sizes, estimate.domain.shape)
         answers = estimate.blocks
         blocks = [each.matrix for each in answers]
         form, fitted, shape = estimate.form, estimate.fitted, estimate.domain.shape
@@ -87,7 +91,7 @@ class MeasuredCells:
         values = [tree.arrange_answers(b, a.values.astype(float)) for b, a in enumerate(answers)]
         variances = tree.repeated([max(a.variance, LEAST_VARIANCE) for a in answers])
         y = np.concatenate(values)
-        return cls(shape, form, fitted, tuple(mergings), tree, y, variances)
+        return cls(shape, form, fitted, tuple(mergings), tree, y, variances, axes)
 
     def without_numbers(self) -> MeasuredCells:
         """The same cells, when nothing is left to do with the noisy numbers."""
@@ -102,12 +106,15 @@ class MeasuredCells:
             groups = coarser if groups is None else coarser[groups]
         return groups
 
+    @property
+    def declared_cells(self) -> Array | None:
+        """How many declared cells each cell of the domain stands for; None if all for as many."""
+        return declared_cells(self.sizes)
+
     @cached_property
     def axis_sizes(self) -> list[Array]:
-        """Of every axis, how many values of the domain each of its merged values has."""
-        if not self.mergings:
-            return [np.ones(n) for n in self.shape]
-        sizes: list[Array] = [np.ones(g.size) for g in self.mergings[0].groups]
+        """Of every axis, how many declared values each of its merged values has."""
+        sizes = list(self.sizes)
         for merging in self.mergings:
             if len(sizes) > len(merging.groups):  # one axis stands for all cells from here on
                 sizes = [Kron(tuple(map(Diagonal, sizes))).matvec(np.ones(merging.groups[0].size))]

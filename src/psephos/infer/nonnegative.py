@@ -36,7 +36,7 @@ from psephos.infer.estimate import Answers, answers_of_cells
 from psephos.infer.expanded import check_total
 from psephos.infer.interior_point import interior_point
 from psephos.infer.least_squares import LeastSquares, common_domain
-from psephos.infer.normal_equations import NormalEquations
+from psephos.infer.normal_equations import NormalEquations, sizes_by_axis
 from psephos.infer.splitting import Region, Split, floors_of, gap_of, split
 from psephos.kernel.measurement import Measurement
 from psephos.matrix import Ones
@@ -62,6 +62,7 @@ def nonnegative(
     zeros: Array | None = None,
     hold_total: bool = False,
     total: float | None = None,
+    sizes: Sequence[Array] | None = None,
 ) -> NonNegative:
     """The cells x ≥ 0, zero where `zeros` says so, that are nearest to an estimate.
 
@@ -69,9 +70,10 @@ def nonnegative(
     the estimate. If the estimate has no negative cell it is the answer.
 
     Measurements need not determine all cells. Cells that no measurement tells apart share evenly
-    what their sum gets, but for those that `zeros` excludes. Where more is left open than that,
-    several tables fit equally well, and one of them is returned; which one is not promised. Then
-    the total may be open too, and `total` should be given.
+    what their sum gets, but for those that `zeros` excludes. With `sizes`, how many declared values
+    each value of each attribute stands for, they share it in proportion to their declared cells.
+    Where more is left open than that, several tables fit equally well, and one of them is returned;
+    which one is not promised. Then the total may be open too, and `total` should be given.
 
     Raising what lies below zero makes totals too large, by more the more cells are empty. With
     `hold_total` cells add up to the estimate's total, which is unbiased, where measurements tell
@@ -105,14 +107,15 @@ def nonnegative(
         )
     total = check_total(total)
     zeros = None if zeros is None else check_zeros(zeros, cells)
+    axes = None if sizes is None else sizes_by_axis(sizes, estimate.domain.shape)
     if workload is None:
         normal = NormalEquations.of(estimate)
     else:
-        normal = NormalEquations.of_workload(estimate, workload)
+        normal = NormalEquations.of_workload(estimate, workload, axes)
     held = _total(estimate) if total is None and hold_total else total
     region = Region(~normal.merged_zeros(zeros), None if held is None else float(held))
     fit = _nearest(normal, region, in_workload=workload is not None)
-    vector = normal.spread(fit.cells, zeros)
+    vector = normal.spread(fit.cells, zeros, axes)
     return NonNegative(estimate.domain, vector, estimate.simulation, fit.steps, fit.gap)
 
 

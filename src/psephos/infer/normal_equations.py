@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import default_rng
 
+from psephos.errors import ShapeError
 from psephos.infer.least_squares import LeastSquares, block_answers
 from psephos.infer.slab_product import SLAB_CELLS, SlabProduct
 from psephos.inverse.choice import precision
@@ -166,14 +167,16 @@ class NormalEquations:
         return cls(*several, shape, apply, target, solution, noise, groups)
 
     @classmethod
-    def of_workload(cls, estimate: LeastSquares, workload: Workload) -> NormalEquations:
+    def of_workload(
+        cls, estimate: LeastSquares, workload: Workload, sizes: Sequence[Array] | None = None
+    ) -> NormalEquations:
         """The same with G = WᵀW in place of X: distances are those of the workload's answers."""
         Workload.require(workload, estimate.domain)
         workload.check_covered(estimate.form)
 
         def cells() -> Array:
             base = cls.of(estimate)
-            return base.spread(base.solution(), None)
+            return base.spread(base.solution(), None, sizes)
 
         products = [workload.factors(i) for i in range(len(workload.products))]
         squares = [float(product.weight) ** 2 for product in workload.products]
@@ -261,14 +264,15 @@ class NormalEquations:
             return zeros
         return np.asarray(np.bincount(self.groups[~zeros], minlength=self.target.size) == 0)
 
-    def spread(self, x: Array, zeros: Array | None) -> Array:
-        """An even share of its merged cell for every cell that is not zero."""
+    def spread(self, x: Array, zeros: Array | None, sizes: Sequence[Array] | None = None) -> Array:
+        """An even share of its merged cell for every declared cell that is not zero."""
         if self.groups is None:
             return x
-        live = np.ones(self.groups.size, dtype=bool) if zeros is None else ~zeros
-        members = np.bincount(self.groups[live], minlength=x.size)
-        share = np.divide(x, members, out=np.zeros_like(x), where=members > 0)
-        return np.where(live, share[self.groups], 0.0)
+        possible = possible_cells(sizes or (), zeros)
+        members = np.ones(self.groups.size) if possible is None else possible
+        sums = np.bincount(self.groups, members, minlength=x.size)
+        share = np.divide(x, sums, out=np.zeros_like(x), where=sums > 0)
+        return members * share[self.groups]
 
 
 def weighted_diagonal(blocks: Sequence[Matrix], weights: Sequence[float]) -> Array:
@@ -277,6 +281,36 @@ def weighted_diagonal(blocks: Sequence[Matrix], weights: Sequence[float]) -> Arr
     for block, c in zip(blocks, weights, strict=True):
         diagonal += c * gram_diagonal(block)
     return diagonal
+
+
+def sizes_by_axis(sizes: Sequence[Array] | None, shape: tuple[int, ...]) -> tuple[Array, ...]:
+    """How many declared values each value of each attribute stands for; one, if not given."""
+    if sizes is None:
+        return tuple(np.ones(n) for n in shape)
+    axes = tuple(np.asarray(each, dtype=float) for each in sizes)
+    if tuple(each.shape for each in axes) != tuple((n,) for n in shape) or any(
+        not (each >= 1).all() for each in axes
+    ):
+        raise ShapeError(f"sizes are numbers from 1 for each value of attributes of {shape} values")
+    return axes
+
+
+def declared_cells(sizes: Sequence[Array]) -> Array | None:
+    """How many declared cells each cell stands for; None if all for as many."""
+    if all((each == each[0]).all() for each in sizes):
+        return None
+    cells: Array = np.ones(1)
+    for each in sizes:
+        cells = np.multiply.outer(cells, each).ravel()
+    return cells
+
+
+def possible_cells(sizes: Sequence[Array], zeros: Array | None) -> Array | None:
+    """The same without cells that no row can lie in."""
+    cells = declared_cells(sizes)
+    if zeros is None:
+        return cells
+    return np.where(zeros, 0.0, 1.0 if cells is None else cells)
 
 
 def merged_cells(merging: Merging) -> Array:

@@ -81,8 +81,9 @@ class PriorModel:
                 cells = np.multiply.outer(cells, table).ravel()
             slopes = [np.concatenate([rows[j] for _, rows in tables]) for j in range(len(probes))]
         else:
-            uniform = UNIFORM_SHARE / given.size
-            cells = (1 - UNIFORM_SHARE) * (given / given.sum()) + uniform
+            base = measured.declared_cells
+            even = 1 / given.size if base is None else base / base.sum()
+            cells = (1 - UNIFORM_SHARE) * (given / given.sum()) + UNIFORM_SHARE * even
         cells, shares = _merged(measured, cells, zeros, even=given is None)
         count, moves = _total(measured, probes, cells, total)
         theta = np.broadcast_to(0.0, tree.size)
@@ -162,11 +163,16 @@ def _merged(
 ) -> tuple[Array, Array | None]:
     """The prior of merged cells in the order of the tree, and every cell's share of its own.
 
-    An even prior is one of merged cells, the same for all cells of one; others are of all cells.
+    An even prior is one of merged cells, the same for all declared cells of one; others are of all
+    cells.
     """
     groups, shares = measured.groups, None
     if groups is not None:
-        wide = (cells / np.bincount(groups))[groups] if even else cells
+        wide = cells
+        if even:
+            base = measured.declared_cells
+            wide = (cells / np.bincount(groups, base))[groups]
+            wide = wide if base is None else wide * base
         wide = wide if zeros is None else np.where(zeros, 0.0, wide)
         cells = np.bincount(groups, wide, minlength=math.prod(measured.shape))
         for start in range(0, wide.size, SHARED_CELLS):  # all at once would be a vector more

@@ -27,7 +27,7 @@ from psephos.infer.joint_noise import JointNoise
 from psephos.infer.least_squares import over_merged_domain
 from psephos.infer.statistics import StatisticValues, joint_noise
 from psephos.kernel.budget import Budget
-from psephos.release.asked_cells import finer_words, over_cells, spread_evenly
+from psephos.release.asked_cells import AskedCells, finer_words, over_cells, spread_evenly
 from psephos.release.bundle import Bundle
 from psephos.release.determined import missing_words
 from psephos.release.files import require_unchanged
@@ -54,6 +54,7 @@ from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.query_sets import TotalQueries
+from psephos.workload.reduction import asked_groups
 from psephos.workload.sql import (
     CountTable,
     merge_attributes,
@@ -189,7 +190,11 @@ def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
     if workload.domain == bundle.job.workload.domain:
         return views
     past = [
-        replace(request, measurement=over_merged_domain(known, workload.domain))
+        replace(
+            request,
+            measurement=over_merged_domain(known, workload.domain),
+            cells=bundle.job.cells,
+        )
         for request, known in zip(bundle.job.past, bundle.job.known, strict=True)
     ]
     job = replace(bundle.job, workload=workload, past=tuple(past))
@@ -413,7 +418,7 @@ def _model_reply(bundle: Bundle, workload: Workload, question: Table) -> Reply:
             shape = (merged or measured.domain).shape
         answers = measured.answer(bundle.estimate.reshape(shape))
     else:
-        answers = _group_answers(bundle, over_cells(bundle.job.cells, workload) or workload)
+        answers = _group_answers(bundle, workload)
     reply = _without_errors(bundle, workload, answers, MODEL, question)
     flags = pa.array([True] * reply.table.num_rows)
     place = reply.table.num_columns - bundle.simulation  # made-up numbers say so last
@@ -422,16 +427,18 @@ def _model_reply(bundle: Bundle, workload: Workload, question: Table) -> Reply:
 
 def _group_answers(bundle: Bundle, workload: Workload) -> Array:
     """Answers from groups of tables: each product looks at attributes of one group."""
-    if workload.domain != bundle.job.workload.domain or "published" not in bundle.manifest["views"]:
+    declared, held = bundle.job.cells.declared, bundle.job.cells.groups
+    if workload.domain != declared or "published" not in bundle.manifest["views"]:
         raise UnsupportedError(
             f"there is no model of {bundle.job.workload.domain.size_text} cells, and no group of "
             "tables that tells this; ask without --model, with conditions joined by AND"
         )
+    measured = over_cells(bundle.job.cells, workload) or spread_evenly(bundle.job.cells, workload)
     cells = bundle.group_estimates
     groups, answers = cells.grouping.groups, []
-    for product in workload.products:
+    for product in measured.products:
         names = [n for n, queries in product.items if not isinstance(queries, TotalQueries)]
-        axes = {workload.domain.axis(name) for name in names}
+        axes = {bundle.job.workload.domain.axis(name) for name in names if name in held}
         holding = (g for g, group in enumerate(groups) if axes <= set(group.axes))
         group = next(holding, None)
         if group is None:
@@ -439,8 +446,12 @@ def _group_answers(bundle: Bundle, workload: Workload) -> Array:
                 f"no group of published tables holds {', '.join(names)} together, and there is no "
                 "model of all cells; ask about fewer attributes at a time, or without --model"
             )
-        domain = workload.domain.project(cells.grouping.names(groups[group].axes))
-        answers.append(Workload(domain, [product]).answer(cells.grid(group)))
+        inside = cells.grouping.names(groups[group].axes)
+        # What was left out has one cell, if it is there.
+        domain = measured.domain.project(
+            [n for n in measured.domain if n in inside or n not in held]
+        )
+        answers.append(Workload(domain, [product]).answer(cells.grid(group).reshape(domain.shape)))
     return np.concatenate(answers)
 
 
@@ -473,8 +484,11 @@ def price(
     workload = (
         question if isinstance(question, Workload) else question_workload(bundle, question, dialect)
     )
-    measured = over_cells(bundle.job.cells, workload)
-    job = bundle.job if measured is not None else bundle.job.whole
+    job, declared = bundle.job, bundle.job.cells.declared
+    if workload.domain == declared:
+        groups = asked_groups(declared, workload.products, workload.factor, {}, ())
+        job = job.over(job.cells.joined([AskedCells(declared, groups)]))
+    measured = over_cells(job.cells, workload)
     workload = workload if measured is None else measured
     if workload.domain != job.workload.domain:
         raise ReleaseError(

@@ -5,19 +5,21 @@ apart are one cell, and an attribute that nobody asks about is left out. Answers
 of fewer cells (Zhang et al. 2020, section 8), so that declared and unasked columns cost nothing.
 
 Whole stay attributes under `ask_later`, and all attributes of releases that make up rows, are in
-parts, build on others, or follow a plan: widths of cells matter to many plans, and what others
-measured may be finer. What is measured so is charged under the name of the declared questions.
+parts, or follow a plan: widths of cells matter to many plans. The cells of a release that builds on
+others are the common refinement of all their cells. What is measured so is charged under the name
+of the declared questions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.random import Generator
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
@@ -27,13 +29,14 @@ from psephos.errors import (
     ReleaseError,
     name_list,
 )
+from psephos.infer.least_squares import edition_of
 from psephos.kernel import gate
 from psephos.kernel.lineage import root_name
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedTable, coarsen_step
 from psephos.kernel.query import Block, Query
 from psephos.matrix import Compose, Identity, Kron, Matrix, Partition, Sparse, is_total, total
-from psephos.matrix.combine import compose
+from psephos.matrix.combine import compose, join_groups
 from psephos.release.files import read_bytes
 from psephos.release.spec.entries import ReleaseFile
 from psephos.release.spec.tables import Impossible, Table
@@ -103,6 +106,10 @@ class AskedCells:
         """Is every declared cell one of them?"""
         return not self.partitions and len(self.groups) == len(self.declared)
 
+    def sizes_of(self, domain: Domain) -> list[Array]:
+        """How many declared values each value has, of the cells' attributes or some of them."""
+        return [np.bincount(self.groups[name]) for name in domain]
+
     @cached_property
     def first(self) -> dict[str, Array]:
         """The first declared value of each group."""
@@ -114,24 +121,46 @@ class AskedCells:
 
     def lineage(self, edition: str) -> tuple[str, ...]:
         """What the kernel calls the way from the rows to the vector of these cells."""
-        steps = [root_name(gate.fingerprint(self.declared), edition)]
-        if not self.is_whole:
-            steps += [f"keep {tuple(self.groups)}", coarsen_step(tuple(self.partitions.items()))]
-        return (*steps, "vectorise")
+        root = root_name(gate.fingerprint(self.declared), edition)
+        if self.is_whole:
+            return (root, "vectorise")
+        coarse = coarsen_step(tuple(self.partitions.items()))
+        return (root, f"keep {tuple(self.groups)}", coarse, "vectorise")
 
     @property
     def schema(self) -> str:
         """By which name the ledger knows the table that is counted."""
         return gate.fingerprint(self.domain)
 
-    def lifted(self, measurement: Measurement) -> Measurement:
-        """A measurement of these cells as one of all declared cells."""
+    def joined(self, others: Iterable[AskedCells]) -> AskedCells:
+        """The coarsest cells that distinguish all that these and others do."""
+        groups, several = {}, (self, *others)
+        for name in self.declared:
+            some = [each.groups[name] for each in several if name in each.groups]
+            if some:
+                groups[name] = join_groups(some)
+        return AskedCells(self.declared, groups)
+
+    def is_same(self, other: AskedCells) -> bool:
+        """Are they the same cells?"""
+        return list(self.groups) == list(other.groups) and all(
+            np.array_equal(each, other.groups[name]) for name, each in self.groups.items()
+        )
+
+    def refines(self, other: AskedCells) -> bool:
+        """Does every cell of others consist of some of these?"""
+        return self.is_same(self.joined([other]))
+
+    def lifted(self, measurement: Measurement, finer: AskedCells) -> Measurement:
+        """A measurement of these cells as one of finer ones."""
         maps: list[Matrix] = []
-        for name, n in zip(self.declared.names, self.declared.shape, strict=True):
-            merged = self.partitions.get(name)
-            whole = Identity(n) if name in self.groups else total(n)
-            maps.append(whole if merged is None else merged)
-        axes = [axis for axis, name in enumerate(self.declared) if name in self.groups]
+        for name, n in zip(finer.domain.names, finer.domain.shape, strict=True):
+            if name not in self.groups:
+                maps.append(total(n))
+                continue
+            groups = self.groups[name][finer.first[name]]
+            maps.append(Identity(n) if groups.max() + 1 == n else Partition(groups))
+        axes = [axis for axis, name in enumerate(finer.domain) if name in self.groups]
 
         def lift(matrix: Matrix) -> Matrix:
             factors = matrix.factors if isinstance(matrix, Kron) else (matrix,)
@@ -143,13 +172,32 @@ class AskedCells:
             return Kron(tuple(lifted))
 
         blocks = [Block(lift(block.matrix), block.weight) for block in measurement.query.blocks]
-        lineage = (measurement.lineage[0], measurement.lineage[-1])
-        query = Query(tuple(blocks))
-        return replace(measurement, domain=self.declared, query=query, lineage=lineage)
+        query, lineage = Query(tuple(blocks)), finer.lineage(edition_of(measurement))
+        return replace(measurement, domain=finer.domain, query=query, lineage=lineage)
+
+    def over(self, questions: Workload) -> Workload:
+        """Questions over declared values that distinguish no values of a cell, over the cells."""
+        if self.is_whole:
+            return questions
+        declared, factor = questions.domain, questions.factor
+        products = coarse_products(declared, questions.products, self.groups, factor)
+        return Workload(self.domain, products)
 
     def records(self, records: Array) -> Array:
         """Rows of declared codes, as rows of codes of these cells."""
         columns = [self.groups[n][records[:, self.declared.axis(n)]] for n in self.groups]
+        return np.stack(columns, axis=1)
+
+    def drawn_values(self, records: Array, generator: Generator) -> Array:
+        """Rows of codes of these cells, as rows of declared codes: each of a cell's as likely."""
+        columns = []
+        for name, size in zip(self.declared.names, self.declared.shape, strict=True):
+            groups, codes = np.zeros(size, dtype=np.int64), np.zeros(len(records), dtype=np.int64)
+            if name in self.groups:
+                groups, codes = self.groups[name], records[:, self.domain.axis(name)]
+            sizes, members = np.bincount(groups), np.argsort(groups, kind="stable")
+            first = np.cumsum(sizes) - sizes
+            columns.append(members[first[codes] + generator.integers(sizes[codes])])
         return np.stack(columns, axis=1)
 
     def zeros(self, impossible: Sequence[Impossible]) -> Array:
@@ -186,29 +234,25 @@ def asked_cells(
     file: ReleaseFile,
     tables: Sequence[Table],
     impossible: Sequence[Impossible],
-) -> tuple[Workload, AskedCells]:
-    """What a release file asks, over the cells that it asks about, and these cells."""
+) -> AskedCells:
+    """The cells that the questions of a release file are about."""
     plan = file.method.name != "measure" or file.synthetic is not None
-    if plan or file.by or file.builds_on:
-        return questions, AskedCells.whole(questions.domain)
+    if plan or file.by:
+        return AskedCells.whole(questions.domain)
     groups = asked_groups(
         questions.domain,
         questions.products,
         questions.factor,
-        _told_apart(questions.domain, impossible),
+        _condition_marks(questions.domain, impossible),
         {*file.ask_later, *_of_statistics(tables)},
     )
     if not groups:  # the number of all rows alone is asked for
         name = min(questions.domain, key=lambda each: questions.domain[each].size)
         groups = {name: np.zeros(questions.domain[name].size, dtype=np.int64)}
-    cells = AskedCells(questions.domain, groups)
-    if cells.is_whole:
-        return questions, cells
-    products = coarse_products(questions.domain, questions.products, groups, questions.factor)
-    return Workload(cells.domain, products), cells
+    return AskedCells(questions.domain, groups)
 
 
-def _told_apart(domain: Domain, impossible: Sequence[Impossible]) -> dict[str, list[Array]]:
+def _condition_marks(domain: Domain, impossible: Sequence[Impossible]) -> dict[str, list[Array]]:
     """For each attribute of a condition, vectors that differ where the condition does."""
     marks: dict[str, list[Array]] = {}
     for each in impossible:
@@ -314,10 +358,10 @@ def spread_evenly(cells: AskedCells, workload: Workload) -> Workload:
         rows = Compose((workload.factor(name, queries), Sparse(spread)))
         return MatrixQueries(rows, SetLabels(queries, workload.domain[name]))
 
-    products = [
-        replace(each, items=tuple((name, shared(name, q)) for name, q in each.items))
-        for each in workload.products
-    ]
+    products = []
+    for each in workload.products:
+        items = [(n, q) for n, q in each.items if not isinstance(q, TotalQueries)]
+        products.append(replace(each, items=tuple((n, shared(n, q)) for n, q in items)))
     return Workload(domain, products)
 
 

@@ -58,7 +58,6 @@ from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PlannedRequest, retrace
 from psephos.release.request import Job, column_titles, in_order, ordered_columns
 from psephos.release.requests import (
-    ASKED_FORMAT,
     ESTIMATE_FORMAT,
     ManifestShape,
     MeasuredRequest,
@@ -130,17 +129,16 @@ class Bundle:
             if sorted(file.builds_on) != sorted(earlier):
                 raise ReleaseError(f"{place} builds on other requests than lie in the bundle")
             number = self.manifest["format"]
-            job = Job.alone(
-                file, self.path, old=number < ESTIMATE_FORMAT, whole=number < ASKED_FORMAT
-            )
+            job = Job.alone(file, self.path, old=number < ESTIMATE_FORMAT)
             requests = self._requests(job)
-            if requests and requests[-1].cells.is_whole:
-                job = job.whole  # paid for by a version that measured all declared cells
-            elif requests and requests[-1].cells.domain != job.workload.domain:
-                raise ReleaseError(f"{place} asks about other cells than were measured")
-            requests = requests[: len(earlier)]
-            check_edition(requests, self.path, file.edition)
-            return replace(job, past=tuple(requests), prior=self._prior(job))
+            past = requests[: len(earlier)]
+            if requests:  # they may be finer than is asked now: of another version, or another past
+                measured = requests[-1].cells
+                if not measured.refines(job.cells.joined(each.cells for each in past)):
+                    raise ReleaseError(f"{place} asks about other cells than were measured")
+                job = job.over(measured)
+            check_edition(past, self.path, file.edition)
+            return replace(job, past=tuple(past), prior=self._prior(job))
 
     def _prior(self, job: Job) -> Array | None:
         """The public table that the published view is drawn towards, if it is as it was."""

@@ -18,7 +18,7 @@ Where a vector of all cells does not fit, the rule is applied to each group of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -75,8 +75,9 @@ class PublishedRule:
     ) -> MaximumEntropy | NonNegative:
         """The cells before they are rounded; what a manifest claims of them settles near ties."""
         zeros, total = job.zeros, job.file.total
+        sizes = job.cells.sizes_of(job.workload.domain)
         if self.method != "entropy":
-            return self.fit_tables(job.workload, estimate, zeros, total)
+            return self.fit_tables(job.workload, estimate, zeros, total, sizes)
         return maximum_entropy(
             estimate,
             job.workload,
@@ -85,6 +86,7 @@ class PublishedRule:
             prior=job.prior,
             in_answers=share_of_ranges(job.workload) > MOST_RANGES,
             claim=_entropy_claim(claim),
+            sizes=sizes,
         )
 
     def fit_tables(
@@ -93,14 +95,15 @@ class PublishedRule:
         estimate: LeastSquares,
         zeros: Array | None,
         total: float | None,
+        sizes: Sequence[Array],
         claim: Mapping[str, Any] | None = None,
     ) -> MaximumEntropy | NonNegative:
         """The same for some tables, over the domain of their own attributes."""
+        limits: dict[str, Any] = {"zeros": zeros, "total": total, "sizes": sizes}
         if self.method == "entropy":
-            limits: dict[str, Any] = {"zeros": zeros, "total": total}
             stated = _entropy_claim(claim)
             return maximum_entropy(estimate, workload, **limits, classes=False, claim=stated)
-        return nonnegative(estimate, workload=workload, zeros=zeros, hold_total=True, total=total)
+        return nonnegative(estimate, workload=workload, hold_total=True, **limits)
 
     def facts(self, job: Job, fit: MaximumEntropy | NonNegative) -> dict[str, Any]:
         """What the manifest says of an estimate."""

@@ -25,6 +25,7 @@ import numpy as np
 from psephos.infer.group_cells import GroupCells, agreeing
 from psephos.infer.least_squares import LeastSquares
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
+from psephos.infer.normal_equations import possible_cells
 from psephos.infer.some_attributes import of_attributes, tells
 from psephos.infer.table_groups import Grouping, TableGroup
 from psephos.matrix import Matrix, Ones
@@ -159,15 +160,17 @@ class PublishedGroups:
         total = self.total(estimate, claim.get("total"))
         claims = dict(enumerate(claim.get("groups", ())))
         zeros = [self.zeros(g) for g in range(len(self.rules))]
-        fits = []
+        fits, room = [], []
         for g, rule in enumerate(self.rules):
             if progress is not None:
                 progress(f"published numbers: group {g + 1} of {len(self.rules)}")
             workload = self.grouping.inner(g)
             small = of_attributes(estimate, workload.domain.names)
-            fits.append(rule.fit_tables(workload, small, zeros[g], total, claims.get(g)))
+            sizes = self.job.cells.sizes_of(workload.domain)
+            fits.append(rule.fit_tables(workload, small, zeros[g], total, sizes, claims.get(g)))
+            room.append(possible_cells(sizes, zeros[g]))
         vectors = tuple(fit.vector for fit in fits)
-        cells, sweeps = agreeing(GroupCells(self.grouping, vectors), zeros, claim.get("sweeps"))
+        cells, sweeps = agreeing(GroupCells(self.grouping, vectors), room, claim.get("sweeps"))
         steps_and_gaps = tuple((fit.steps, fit.gap) for fit in fits)
         return GroupedFit(cells, total, steps_and_gaps, sweeps)
 

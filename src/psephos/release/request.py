@@ -115,18 +115,16 @@ class Job:
         for name in file.builds_on:
             past = read_past(folder / name, job.questions.domain, job.unit, file.edition)
             requests |= {request.measurement.key: request for request in past}
+        job = job.over(job.cells.joined(request.cells for request in requests.values()))
         prior = stand_in_counts(job) if file.output.prior == "stand_in" else None
         return replace(job, past=tuple(requests.values()), prior=prior)
 
     @classmethod
-    def alone(
-        cls, file: ReleaseFile, folder: Path, *, old: bool = False, whole: bool = False
-    ) -> Job:
+    def alone(cls, file: ReleaseFile, folder: Path, *, old: bool = False) -> Job:
         """The job of a file's content without what it builds on.
 
         `old` is for bundles of released versions up to 0.2: their open bins have other labels, and
-        missing and undeclared entries had a place in every order. `whole` is for releases that
-        measured all declared cells, as earlier versions did.
+        missing and undeclared entries had a place in every order.
         """
         domain = old_labels(file.domain(), file) if old else file.domain()
         check_columns(domain)
@@ -149,11 +147,8 @@ class Job:
                 )
         impossible = compile_zeros(domain, file.zeros)
         check_later(file, domain)
-        smaller, cells = asked_cells(workload, file, tables, impossible)
-        job = cls(
-            file, folder, domain, smaller, tuple(tables), (), impossible, None, (workload, cells)
-        )
-        job = job.whole if old or whole else job
+        job = cls(file, folder, domain, workload, tuple(tables), impossible=impossible)
+        job = job if old else job.over(asked_cells(workload, file, tables, impossible))
         if (
             impossible
             and job.workload.domain.size <= NONNEGATIVE_CELLS
@@ -176,18 +171,23 @@ class Job:
             AskedCells.whole(self.workload.domain) if self.reduction is None else self.reduction[1]
         )
 
+    def over(self, cells: AskedCells) -> Job:
+        """The same release where other cells are measured, fine enough for its questions."""
+        if cells.is_same(self.cells):
+            return self
+        reduction = (self.questions, cells)
+        job = replace(self, workload=cells.over(self.questions), reduction=reduction, prior=None)
+        return job if self.prior is None else replace(job, prior=stand_in_counts(job))
+
     @property
     def whole(self) -> Job:
         """The same release where every declared cell is measured by itself."""
-        if self.cells.is_whole:
-            return self
-        job = replace(self, workload=self.questions, reduction=None, prior=None)
-        return job if self.prior is None else replace(job, prior=stand_in_counts(job))
+        return self.over(AskedCells.whole(self.questions.domain))
 
     @cached_property
     def known(self) -> tuple[Measurement, ...]:
         """The measurements of past releases, over the cells of the workload."""
-        return tuple(request.over(self.workload.domain) for request in self.past)
+        return tuple(request.over(self.cells) for request in self.past)
 
     @cached_property
     def tree(self) -> PartTree | None:

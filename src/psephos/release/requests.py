@@ -50,8 +50,6 @@ GROUPS_FORMAT = 6
 """From this format on, domains of too many cells are published in groups of tables."""
 METHOD_FORMAT = 7
 """From this format on, releases may be made by plans of several requests, and towards a prior."""
-ASKED_FORMAT = 8
-"""From this format on, releases measure cells that are asked about; a request says which."""
 OLDEST_FORMAT = 2
 REQUESTS_FOLDER = "requests"
 REQUEST_FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
@@ -122,10 +120,10 @@ class MeasuredRequest:
         column = pa.array([str(v) for v in values]) if wide else pa.array(values, type=pa.int64())
         pa.parquet.write_table(pa.table({"value": column}), folder / "measurements.parquet")
 
-    def over(self, domain: Domain) -> Measurement:
-        """What was measured, over its own cells or over all that were declared."""
-        same = self.measurement.domain == domain or self.cells.is_whole
-        return self.measurement if same else self.cells.lifted(self.measurement)
+    def over(self, cells: AskedCells) -> Measurement:
+        """What was measured, over its own cells or finer ones."""
+        same = self.cells.is_same(cells)
+        return self.measurement if same else self.cells.lifted(self.measurement, cells)
 
     def facts(self) -> dict[str, Any]:
         """What a manifest says of it."""

@@ -68,6 +68,7 @@ from psephos.release.selection import (
     AUTO,
     selection_folder,
     store_request,
+    stored_cells,
     stored_request,
 )
 from psephos.release.synthetic_rows import synthetic_rows
@@ -130,8 +131,8 @@ def release(
     history = ledger.history()
     measured = {entry.key for entry in history}
     charged = job.key in measured
-    if charged and job.cells.schema not in {e.schema for e in history if e.key == job.key}:
-        job = job.whole  # earlier versions measured all declared cells
+    if charged:
+        job = _over_cells_counted(job, {entry.schema for entry in history if entry.key == job.key})
     check_ledger(job, ledger)
     check_rules(job, measured)
     if not charged:
@@ -164,6 +165,19 @@ def release(
         for step in steps
     ]
     return _written(forecast, requests, job.bundle, say, persons)
+
+
+def _over_cells_counted(job: Job, schemas: Collection[str]) -> Job:
+    """The job over the cells that were charged for: maybe all of them, or finer ones for a past."""
+    for cells in (job.cells, stored_cells(job), job.whole.cells):
+        if cells is not None and cells.schema in schemas and cells.refines(job.cells):
+            return job.over(cells)
+    if not job.past:
+        return job.whole
+    raise ReleaseError(
+        "builds_on: this release was paid for over coarser cells than the releases that it builds "
+        "on; leave builds_on out, or give it another name, which is charged. Nothing was charged"
+    )
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 from psephos.errors import PsephosError, ReleaseError, WorkloadError
 from psephos.kernel.budget import Budget
 from psephos.plans.registry import PLANS, NamedPlan
+from psephos.release.asked_cells import AskedCells
 from psephos.release.files import read_json, write_json
 from psephos.release.request import Job, stand_in_counts
 from psephos.release.requests import spend_of
@@ -115,6 +116,16 @@ def store_request(job: Job, strategy: Strategy, spend: Budget) -> None:
     except WorkloadError as error:
         raise ReleaseError(f"{error}; {ELSEWHERE}") from None
     write_json(place.with_suffix(".spend"), {"spend": [spend.currency, str(spend.amount)]})
+    place.with_suffix(".cells").write_bytes(job.cells.to_bytes())
+
+
+def stored_cells(job: Job) -> AskedCells | None:
+    """The cells that a request measures which was charged; None if they are not stored here."""
+    place = selection_folder(job) / f"{job.request[:32]}.cells"
+    try:
+        return AskedCells.read(place, job.questions.domain) if place.exists() else None
+    except UNREADABLE:
+        return None
 
 
 def stored_request(job: Job) -> tuple[Strategy, Budget] | None:

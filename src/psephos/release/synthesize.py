@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from psephos.errors import ReleaseError, checked_whole
@@ -47,4 +48,13 @@ def rows_from(bundle: Bundle, rows: int | None = None) -> MadeUpRows:
         table = sample(bundle.group_estimates, generator=generator, rows=rows or total)
     else:
         table = written_out(bundle.job, views.cells, bundle.estimate, bundle.simulation, rows)
-    return MadeUpRows(table, views.quality_of(table))
+    return MadeUpRows(_of_declared_values(bundle, table), views.quality_of(table))
+
+
+def _of_declared_values(bundle: Bundle, table: SyntheticTable) -> SyntheticTable:
+    """Rows of asked cells, each with one of its cell's declared values, all as likely."""
+    cells = bundle.job.cells
+    if cells.is_whole:
+        return table
+    records = cells.drawn_values(table.records, public_generator(bundle.job))
+    return replace(table, domain=cells.declared, records=records)
