@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 import psephos as ps
 from psephos.infer.agreeing_tables import AgreeingTables
 from psephos.infer.asked_risk import AskedRisk
-from psephos.infer.few_numbers import AnswerPairs, UnionTables
+from psephos.infer.few_numbers import WrittenCurvature
 from psephos.infer.measured_cells import MeasuredCells
 from psephos.infer.prior_model import PriorModel
 from psephos.infer.table_tree import TableTree
@@ -45,7 +45,6 @@ def test_tables_are_projected_onto_those_that_agree(sets, seed):
 def test_other_blocks_have_no_such_projection():
     tree = TableTree.of([marginal((0,)), Kron((Ones(1, 3), Prefix(4), Ones(1, 2)))], SHAPE)
     assert AgreeingTables.of(tree, np.ones(tree.size)) is None
-    assert UnionTables.of(tree) is None
     single = TableTree.of([marginal((0, 1))], SHAPE)
     assert AgreeingTables.of(single, np.ones(single.size)) is None
 
@@ -58,9 +57,9 @@ def test_the_curvature_of_few_numbers_is_written_out(sets, other, seed):
     tree = TableTree.of(blocks, SHAPE)
     w = np.random.default_rng(seed).random(tree.cells)
     a = dense(tree)
-    assert_allclose(AnswerPairs.of(tree).weighted(w), (a * w) @ a.T, atol=1e-12)
-    if not other:
-        assert_allclose(UnionTables.of(tree).weighted(w), (a * w) @ a.T, atol=1e-12)
+    assert_allclose(WrittenCurvature.of(tree).at(w), (a * w) @ a.T, atol=1e-12)
+    together = TableTree.of(blocks, SHAPE, whole=True)
+    assert_allclose(WrittenCurvature.of(together).at(w), (dense(together) * w) @ dense(together).T)
 
 
 @settings(max_examples=15)

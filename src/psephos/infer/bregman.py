@@ -51,7 +51,7 @@ from functools import cached_property
 import numpy as np
 
 from psephos.infer.agreeing_tables import AgreeingTables
-from psephos.infer.few_numbers import AnswerPairs, Factored, UnionTables, WrittenPairs
+from psephos.infer.few_numbers import Factored, WrittenCurvature
 from psephos.infer.heavy_cells import HeavyCells
 from psephos.infer.normal_equations import guided_gradients
 from psephos.infer.table_tree import TableTree
@@ -157,9 +157,9 @@ class EntropyProblem:
         return image
 
     @cached_property
-    def pairs(self) -> WrittenPairs | None:
-        """Pairs of numbers, where these are few."""
-        return UnionTables.of(self.tree) or AnswerPairs.of(self.tree)
+    def written(self) -> WrittenCurvature | None:
+        """H written out, where numbers are few."""
+        return WrittenCurvature.of(self.tree)
 
     @cached_property
     def consistent(self) -> AgreeingTables | None:
@@ -173,11 +173,13 @@ class EntropyProblem:
 
     def factor(self, point: ExponentialPoint, strength: float) -> Factored | None:
         """The factor of H + λ; None where numbers are many."""
-        return None if self.pairs is None else self.factored(self.pairs, point, strength)
+        return None if self.written is None else self.factored(self.written, point, strength)
 
-    def factored(self, pairs: WrittenPairs, point: ExponentialPoint, strength: float) -> Factored:
-        """The same from the pairs of few numbers."""
-        curvature = pairs.upper(point.x)
+    def factored(
+        self, written: WrittenCurvature, point: ExponentialPoint, strength: float
+    ) -> Factored:
+        """The same for few numbers."""
+        curvature = written.at(point.x)
         curvature -= np.outer(point.answers, point.answers / self.total)
         return Factored.of(curvature, self.ridge(strength))
 

@@ -1,148 +1,137 @@
 """Entropy steps for few measured numbers: their curvature is written out and factored.
 
 Steps towards noisy answers need solutions of (H + λ) v = r, H = A (diag(x) - xxᵀ/T) Aᵀ, for slowly
-changing x and falling λ. Up to a thousand numbers, H is one sum over pairs of entries of A that lie
-in the same cell, and a Cholesky factor of it takes a millisecond or ten: it gives derivatives of
-the estimate along many probes at once, and guides the conjugate gradients of the next step.
+changing x and falling λ. Up to a thousand numbers, H is written out from small marginals of x, and
+a Cholesky factor of it takes a millisecond or ten: it gives derivatives of the estimate along many
+probes at once, and guides the conjugate gradients of the next step.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.blas import dsymm
 
 from psephos.infer.table_tree import TableTree, places
-from psephos.matrix import Identity, Ones
+from psephos.infer.written_levels import Entries
+from psephos.matrix import Identity, Ones, is_total
 from psephos.values import Array
 
 FEW_NUMBERS = 1000
 """The most numbers whose curvature is factored."""
-MOST_PAIRS = 1 << 22
-"""The most pairs of entries in the same cell."""
-FEW_UNION_CELLS = 1 << 20
-"""So many cells of all unions of two tables are few; else as many as there are cells."""
+FEW_STEPS = 1 << 24
+"""The most multiplications, or cells of marginals, that writing a curvature out may take."""
 FACTOR_DUST = 1e-13
 """What floats may leave of zero, as a share of the largest number."""
 
 
 @dataclass(frozen=True, eq=False)
-class AnswerPairs:
-    """All pairs of numbers that count the same cell: A diag(w) Aᵀ by one sum over them."""
+class WrittenCurvature:
+    """A diag(w) Aᵀ, where numbers are few: A = F M, M the marginals that blocks are made from.
 
-    numbers: int
-    places: Array
-    """Of each pair and cell, where in the matrix it counts; (numbers + 1)² is left out."""
-    products: Array | None
-    """The products of both entries; None where all are 1."""
+    Cells of the marginals over attributes S and T meet in the cells of the marginal over S ∪ T, so
+    that M diag(w) Mᵀ is a sparse matrix of sums of w.
+    """
 
-    @classmethod
-    def of(cls, tree: TableTree) -> AnswerPairs | None:
-        """None where there are too many.
-
-        >>> from psephos.matrix import Identity, Kron, Ones
-        >>> tree = TableTree.of([Kron((Identity(2), Ones(1, 2)))], (2, 2))
-        >>> AnswerPairs.of(tree).weighted(np.array([1.0, 2, 3, 4]))
-        array([[3., 0.],
-               [0., 7.]])
-        """
-        m, stack = tree.size, tree.written
-        if m > FEW_NUMBERS or stack is None:
-            return None
-        counts = np.diff(stack.indptr)
-        most = int(counts.max())
-        if most * (most + 1) // 2 * tree.cells > MOST_PAIRS:
-            return None
-        rows, entries = np.full((most, tree.cells), m), np.zeros((most, tree.cells))
-        cells = np.repeat(np.arange(tree.cells), counts)
-        places = np.arange(stack.nnz) - np.repeat(stack.indptr[:-1], counts)
-        rows[places, cells], entries[places, cells] = stack.indices, stack.data
-        first, second = np.triu_indices(most)
-        low, high = np.minimum(rows[first], rows[second]), np.maximum(rows[first], rows[second])
-        products = None if (entries == 1).all() else entries[first] * entries[second]
-        return cls(m, (low * (m + 1) + high).ravel(), products)
-
-    def weighted(self, w: Array) -> Array:
-        """A diag(w) Aᵀ."""
-        return _mirrored(self.upper(w))
-
-    def upper(self, w: Array) -> Array:
-        """Its entries on and above the diagonal."""
-        pairs = self.places.size // w.size
-        weights = np.tile(w, pairs) if self.products is None else (self.products * w).ravel()
-        m = self.numbers
-        sums = np.bincount(self.places, weights, (m + 1) ** 2).reshape(m + 1, m + 1)
-        return np.ascontiguousarray(sums[:m, :m])
-
-
-@dataclass(frozen=True, eq=False)
-class UnionTables:
-    """The same where numbers are marginals: S and T meet in the cells of the marginal S ∪ T."""
-
-    numbers: int
     unions: TableTree
-    places: Array
-    """Where in the matrix each entry stands."""
+    """The marginals in which two of M meet."""
     sources: Array
-    """The cell of a union that it is."""
+    """The cell of a union that every entry of M diag(w) Mᵀ is, on and above the diagonal."""
+    halves: Array
+    """½ for entries on the diagonal, else 1."""
+    columns: Array
+    ends: Array
+    """Where these entries stand: the columns of each row, one row after the other."""
+    factors: sp.csr_array
+    """F."""
 
     @classmethod
-    def of(cls, tree: TableTree) -> UnionTables | None:
-        """None where numbers are too many, or no marginals.
+    def of(cls, tree: TableTree) -> WrittenCurvature | None:
+        """None where numbers are many, or their curvature takes long to write.
 
         >>> from psephos.matrix import Identity, Kron, Ones
         >>> pair = [Kron((Identity(2), Ones(1, 2))), Kron((Ones(1, 2), Identity(2)))]
-        >>> UnionTables.of(TableTree.of(pair, (2, 2))).weighted(np.array([1.0, 2, 3, 4]))
+        >>> WrittenCurvature.of(TableTree.of(pair, (2, 2))).at(np.array([1.0, 2, 3, 4]))
         array([[3., 0., 1., 2.],
                [0., 7., 3., 4.],
                [1., 3., 4., 0.],
                [2., 4., 0., 6.]])
         """
-        m, sets, shape = tree.size, tree.marginals, tree.shape
-        if m > FEW_NUMBERS or sets is None:
-            return None
-        numbers = list(enumerate(sets))
-        pairs = [(s, a, t, b) for s, a in numbers for t, b in numbers if s <= t]
-        meet = [tuple(sorted({*a, *b})) for _, a, _, b in pairs]
-        unions = sorted(set(meet))
-        totals, each = [Ones(1, n) for n in shape], [Identity(n) for n in shape]
+        shape = tree.shape
         blocks = [
+            tuple((i, factor) for i, factor in enumerate(block) if not is_total(factor))
+            for block in tree.blocks
+        ]
+        entries = max(math.prod(factor.shape) for block in tree.blocks for factor in block)
+        if tree.size > FEW_NUMBERS or entries > FEW_STEPS:
+            return None
+        sets = [tuple(i for i, _ in block) for block in blocks]
+        tables = sorted(set(sets))
+        meetings = {(s, t): tuple(sorted({*s, *t})) for s in tables for t in tables if s <= t}
+        sizes = {axes: math.prod(shape[i] for i in axes) for axes in (*tables, *meetings.values())}
+        if sum(sizes[axes] for axes in meetings.values()) > FEW_STEPS:
+            return None
+        unions = sorted(set(meetings.values()))
+        totals, each = [Ones(1, n) for n in shape], [Identity(n) for n in shape]
+        kept = [
             tuple(each[i] if i in axes else totals[i] for i in range(len(shape))) for axes in unions
         ]
-        union_tree = TableTree(shape, tree.order, tuple(blocks))
-        if union_tree.size > max(FEW_UNION_CELLS, tree.cells):
+        union_tree = TableTree(shape, tree.order, tuple(kept))
+        begins = dict(zip(unions, union_tree.starts, strict=False))
+        offsets = list(accumulate((sizes[table] for table in tables), initial=0))
+        starts = dict(zip(tables, offsets, strict=False))
+        where = [
+            (
+                starts[s] + places(shape, axes, s),
+                starts[t] + places(shape, axes, t),
+                begins[axes] + np.arange(sizes[axes]),
+            )
+            for (s, t), axes in meetings.items()
+        ]
+        rows, columns, sources = (np.concatenate(part) for part in zip(*where, strict=True))
+        factors = _factors(blocks, tree.rows, [starts[axes] for axes in sets], offsets[-1])
+        if _steps(factors, rows, columns) > FEW_STEPS:
             return None
-        starts = dict(zip(unions, union_tree.starts, strict=False))
-        where, sources = [], []
-        for (s, a, t, b), axes in zip(pairs, meet, strict=True):
-            rows = tree.starts[s] + places(shape, axes, a)
-            columns = tree.starts[t] + places(shape, axes, b)
-            where.append(rows * m + columns)
-            sources.append(starts[axes] + np.arange(rows.size))
-        return cls(m, union_tree, np.concatenate(where), np.concatenate(sources))
+        order = np.lexsort((columns, rows))
+        ends = np.searchsorted(rows[order], np.arange(offsets[-1] + 1))
+        halves = np.where(rows == columns, 0.5, 1.0)
+        return cls(union_tree, sources[order], halves[order], columns[order], ends, factors)
 
-    def weighted(self, w: Array) -> Array:
+    def at(self, w: Array) -> Array:
         """A diag(w) Aᵀ."""
-        return _mirrored(self.upper(w))
-
-    def upper(self, w: Array) -> Array:
-        """Its entries on and above the diagonal."""
-        matrix = np.zeros((self.numbers, self.numbers))
-        matrix.reshape(-1)[self.places] = self.unions.apply(w)[self.sources]
-        return matrix
+        entries = self.unions.apply(w)[self.sources] * self.halves
+        size = self.factors.shape[1]
+        half = sp.csr_array((entries, self.columns, self.ends), shape=(size, size))
+        upper = (self.factors @ (half @ self.factors.T)).toarray()
+        return np.asarray(upper + upper.T)
 
 
-def _mirrored(upper: Array) -> Array:
-    """A symmetric matrix from its entries on and above the diagonal."""
-    matrix = upper + upper.T
-    np.fill_diagonal(matrix, upper.diagonal())
-    return matrix
+def _factors(
+    blocks: list[tuple[tuple[int, Any], ...]], rows: tuple[int, ...], starts: list[int], size: int
+) -> sp.csr_array:
+    """F: what each block does to its marginal, which begins at a start among all of them."""
+    parts = []
+    begin = 0
+    for block, height, start in zip(blocks, rows, starts, strict=True):
+        part = reduce(Entries.kron, (Entries.of(f) for _, f in block), Entries.identity(1))
+        parts.append((part.rows + begin, part.columns + start, part.values))
+        begin += height
+    places_of, columns, values = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return sp.csr_array((values, (places_of, columns)), shape=(begin, size))
 
 
-WrittenPairs = AnswerPairs | UnionTables
+def _steps(factors: sp.csr_array, rows: Array, columns: Array) -> float:
+    """At most so many multiplications make F (M diag(w) Mᵀ) Fᵀ."""
+    counts = np.bincount(factors.indices, minlength=factors.shape[1])
+    first = np.bincount(rows, counts[columns], factors.shape[1])
+    return float(first.sum() + counts @ np.minimum(first, factors.shape[0]))
 
 
 @dataclass(frozen=True, eq=False)

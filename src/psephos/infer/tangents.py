@@ -25,7 +25,7 @@ import numpy as np
 
 from psephos.infer.asked_risk import AskedRisk
 from psephos.infer.bregman import EntropyProblem, ExponentialPoint
-from psephos.infer.few_numbers import Factored, WrittenPairs
+from psephos.infer.few_numbers import Factored, WrittenCurvature
 from psephos.infer.table_tree import TableTree
 from psephos.values import Array
 
@@ -48,8 +48,9 @@ class Tangents:
 
     def step(self, problem: EntropyProblem, point: ExponentialPoint, strength: float) -> Tangents:
         """The derivatives after one step more, which ended at this point."""
-        several = tuple(each.step(problem, point, strength) for each in self.several)
-        return replace(self, several=several, near=problem.factor(point, strength))
+        near = problem.factor(point, strength)
+        several = tuple(each.step(problem, point, strength, near) for each in self.several)
+        return replace(self, several=several, near=near)
 
     def passed(self, problem: EntropyProblem, point: ExponentialPoint) -> tuple[float, float]:
         """What share of the noise in the asked numbers is let through; degrees of freedom."""
@@ -109,14 +110,20 @@ class Tangent:
         change += self.prior.cells()
         return _reweighted(change, problem, point, self.total)
 
-    def step(self, problem: EntropyProblem, point: ExponentialPoint, strength: float) -> Tangent:
+    def step(
+        self,
+        problem: EntropyProblem,
+        point: ExponentialPoint,
+        strength: float,
+        near: Factored | None = None,
+    ) -> Tangent:
         """The derivative after one step more, which ended at this point."""
         change = _reweighted(self.prior.cells(), problem, point, self.total)
         rest = self.values - problem.tree.apply(change)
         del change  # a vector of cells less while the system is solved
         rest -= problem.curvature(point, self.theta)
         # (H + λ)(dθ_k - dθ_{k-1}) = dy - b - H dθ_{k-1}
-        move = problem.solve(point, strength, rest, TANGENT_SHARE)
+        move = problem.solve(point, strength, rest, TANGENT_SHARE, near)
         return replace(self, theta=self.theta + move)
 
 
@@ -144,7 +151,7 @@ class FewTangents:
     """Θ so far."""
     images: Array
     """HΘ where the last step ended."""
-    pairs: WrittenPairs
+    written: WrittenCurvature
     near: Factored
     """H + λ where the last step ended."""
 
@@ -153,10 +160,10 @@ class FewTangents:
         cls, problem: EntropyProblem, tangents: Sequence[Tangent], risk: AskedRisk
     ) -> FewTangents | None:
         """None where numbers are many, or do not tell what the prior and the questions are."""
-        pairs, tree = problem.pairs, problem.tree
-        if pairs is None or any(isinstance(each.prior, CellMove) for each in tangents):
+        written, tree = problem.written, problem.tree
+        if written is None or any(isinstance(each.prior, CellMove) for each in tangents):
             return None
-        gram = pairs.upper(np.ones(tree.cells))
+        gram = written.at(np.ones(tree.cells))
         ridge = np.full(tree.size, RIDGE * float(gram.trace()) / tree.size)
         inverse = Factored.of(gram, ridge)
 
@@ -173,14 +180,14 @@ class FewTangents:
             return None
         values = np.column_stack([tangent.values for tangent in tangents])
         totals = np.array([tangent.total for tangent in tangents])
-        near = problem.factored(pairs, problem.start(), problem.first_strength())
-        return cls(risk, values, totals, queries, moves, near.image(moves), pairs, near)
+        near = problem.factored(written, problem.start(), problem.first_strength())
+        return cls(risk, values, totals, queries, moves, near.image(moves), written, near)
 
     def step(
         self, problem: EntropyProblem, point: ExponentialPoint, strength: float
     ) -> FewTangents:
         """The derivatives after one step more, which ended at this point."""
-        near = problem.factored(self.pairs, point, strength)
+        near = problem.factored(self.written, point, strength)
         images = near.image(self.theta)
         rest = self.values - np.outer(point.answers, self.totals / problem.total)
         rest -= images
