@@ -1,8 +1,8 @@
-"""The cells that a release measures: groups of declared values that nothing it asks tells apart.
+"""The cells that a release measures: groups of declared values that nothing it asks distinguishes.
 
-Values of an attribute that no table, level, range, condition, statistic or declared zero tells
-apart are one cell, and an attribute that nobody asks about is left out. Answers are the same sums
-of fewer cells (Zhang et al. 2020, section 8), so that declared and unasked columns cost nothing.
+Values of an attribute that no table, level, range, condition, statistic or declared zero
+distinguishes are one cell; an attribute that nobody asks about is left out. Answers are the same
+sums of fewer cells (Zhang et al. 2020, section 8), so declared and unasked columns cost nothing.
 
 Whole stay attributes under `ask_later`, and all attributes of releases that make up rows, are in
 parts, or follow a plan: widths of cells matter to many plans. The cells of a release that builds on
@@ -39,10 +39,9 @@ from psephos.matrix import Compose, Identity, Kron, Matrix, Partition, Sparse, i
 from psephos.matrix.combine import compose, join_groups
 from psephos.release.files import read_bytes
 from psephos.release.spec.entries import ReleaseFile
-from psephos.release.spec.tables import Impossible, Table
+from psephos.release.spec.tables import Impossible
 from psephos.values import Array
 from psephos.workload.query_sets import (
-    LevelQueries,
     MatrixQueries,
     QuerySet,
     SetLabels,
@@ -230,10 +229,7 @@ def measured_schema(place: Path, declared: Domain) -> str:
 
 
 def asked_cells(
-    questions: Workload,
-    file: ReleaseFile,
-    tables: Sequence[Table],
-    impossible: Sequence[Impossible],
+    questions: Workload, file: ReleaseFile, impossible: Sequence[Impossible]
 ) -> AskedCells:
     """The cells that the questions of a release file are about."""
     plan = file.method.name != "measure" or file.synthetic is not None
@@ -244,7 +240,7 @@ def asked_cells(
         questions.products,
         questions.factor,
         _condition_marks(questions.domain, impossible),
-        {*file.ask_later, *_of_statistics(tables)},
+        file.ask_later,
     )
     if not groups:  # the number of all rows alone is asked for
         name = min(questions.domain, key=lambda each: questions.domain[each].size)
@@ -266,17 +262,6 @@ def _condition_marks(domain: Domain, impossible: Sequence[Impossible]) -> dict[s
     return marks
 
 
-def _of_statistics(tables: Sequence[Table]) -> set[str]:
-    """Attributes of statistics: their numbers, and what is grouped by otherwise than by levels."""
-    names = set()
-    for statistic in (each for table in tables for each in table.statistics):
-        names |= {statistic.of, statistic.axis}
-        for product in (statistic.groups, *statistic.products):
-            sets = product.factors.items()
-            names |= {n for n, q in sets if not isinstance(q, LevelQueries | TotalQueries)}
-    return names
-
-
 def over_cells(cells: AskedCells, workload: Workload) -> Workload | None:
     """Questions over declared values, or some of them merged, over the cells; None if finer."""
     if cells.is_whole or workload.domain == cells.domain:
@@ -295,7 +280,7 @@ def over_cells(cells: AskedCells, workload: Workload) -> Workload | None:
 
 
 def finer_attributes(cells: AskedCells, workload: Workload) -> list[str]:
-    """The attributes on which a question tells values apart that are one cell."""
+    """The attributes on which a question distinguishes values that are one cell."""
     finer = []
     different = workload.different_factors()
     for axis, (name, attribute) in enumerate(
@@ -316,7 +301,7 @@ def finer_attributes(cells: AskedCells, workload: Workload) -> list[str]:
 
 
 def finer_words(cells: AskedCells, workload: Workload) -> list[str]:
-    """What is not told of a question because values are one cell, and how they would not be."""
+    """What is not known of a question because values are one cell, and how it would be."""
     if cells.is_whole or workload.domain == cells.domain:
         return []
     words = []
