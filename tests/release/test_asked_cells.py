@@ -153,6 +153,8 @@ def test_finer_questions_say_what_would_have_told_them(tmp_path):
     with pytest.raises(UnsupportedError, match="age was measured by broad and not finer") as finer:
         ps.ask(bundle, "SELECT COUNT(*) FROM t WHERE age < 3")
     assert 'ask_later = ["age"]' in str(finer.value)
+    with pytest.raises(UnsupportedError, match=r'ask_later = \["age"\] in'):
+        ps.ask(bundle, "SELECT COUNT(*) FROM t WHERE age < 3 OR pet = 'cat'")  # pet is measured
     model = ps.ask(bundle, "SELECT COUNT(*) FROM t WHERE age < 3", model=True)
     six = ps.ask(bundle, "SELECT COUNT(*) FROM t WHERE age < 6", model=True)
     halves = [reply.table["count"][0].as_py() for reply in (model, six)]

@@ -21,7 +21,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.random import Generator
 
-from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.errors import (
     DomainError,
@@ -35,7 +34,7 @@ from psephos.kernel.lineage import root_name
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedTable, coarsen_step
 from psephos.kernel.query import Block, Query
-from psephos.matrix import Compose, Identity, Kron, Matrix, Partition, Sparse, is_total, total
+from psephos.matrix import Compose, Identity, Kron, Matrix, Partition, Sparse, total
 from psephos.matrix.combine import compose, join_groups
 from psephos.release.files import read_bytes
 from psephos.release.spec.entries import ReleaseFile
@@ -273,7 +272,7 @@ def over_cells(cells: AskedCells, workload: Workload) -> Workload | None:
         if name in cells.groups:
             groups[name] = cells.groups[name]
         elif attribute.parts:
-            groups[name] = _joint_groups(cells.groups, attribute)
+            groups[name] = _joint_groups({n: cells.groups[n] for n, _ in attribute.parts})
             domain = domain.merge([part for part, _ in attribute.parts], name)
     products = coarse_products(workload.domain, workload.products, groups, workload.factor)
     return Workload(domain, products)
@@ -282,21 +281,16 @@ def over_cells(cells: AskedCells, workload: Workload) -> Workload | None:
 def finer_attributes(cells: AskedCells, workload: Workload) -> list[str]:
     """The attributes on which a question distinguishes values that are one cell."""
     finer = []
-    different = workload.different_factors()
-    for axis, (name, attribute) in enumerate(
-        zip(workload.domain.names, workload.domain.attributes, strict=True)
-    ):
-        lost = [part for part, _ in attribute.parts if part not in cells.groups]
-        if name not in cells.groups and not attribute.parts:
-            if not all(is_total(matrix) for matrix in different[axis]):
-                finer.append(name)
-        elif name not in cells.groups and lost:
-            finer += lost
-        else:
-            groups = cells.groups.get(name)
-            groups = _joint_groups(cells.groups, attribute) if groups is None else groups
-            if not all(_is_constant(matrix, groups) for matrix in different[axis]):
-                finer += [part for part, _ in attribute.parts] or [name]
+    pairs = zip(workload.domain.names, workload.domain.attributes, strict=True)
+    for (name, attribute), matrices in zip(pairs, workload.different_factors(), strict=True):
+        merged = name not in cells.groups and attribute.parts
+        parts = attribute.parts if merged else ((name, attribute),)
+        for part, inner in parts:
+            lost = merged and part not in cells.groups
+            groups = {each: np.arange(other.size) for each, other in parts}
+            groups[part] = cells.groups.get(part, np.zeros(inner.size, dtype=np.int64))
+            if lost or not all(_is_constant(each, _joint_groups(groups)) for each in matrices):
+                finer.append(part)
     return finer
 
 
@@ -334,7 +328,7 @@ def spread_evenly(cells: AskedCells, workload: Workload) -> Workload:
     domain = cells.declared.coarsen({n: g for n, g in every.items() if g.max() + 1 < g.size})
     for name, attribute in zip(workload.domain.names, workload.domain.attributes, strict=True):
         if name not in every:
-            every[name] = _joint_groups(every, attribute)
+            every[name] = _joint_groups({n: every[n] for n, _ in attribute.parts})
             domain = domain.merge([part for part, _ in attribute.parts], name)
 
     def shared(name: str, queries: QuerySet) -> QuerySet:
@@ -350,11 +344,11 @@ def spread_evenly(cells: AskedCells, workload: Workload) -> Workload:
     return Workload(domain, products)
 
 
-def _joint_groups(groups: Mapping[str, Array], merged: Attribute) -> Array:
-    """The groups of combinations of declared values."""
+def _joint_groups(groups: Mapping[str, Array]) -> Array:
+    """The groups of combinations of declared values of some attributes."""
     joint: Array = np.zeros(1, dtype=np.int64)
-    for name, _ in merged.parts:
-        joint = (joint[:, None] * (int(groups[name].max()) + 1) + groups[name]).ravel()
+    for each in groups.values():
+        joint = (joint[:, None] * (int(each.max()) + 1) + each).ravel()
     return joint
 
 
