@@ -143,8 +143,6 @@ def test_a_release_over_cells_verifies_and_says_so_if_they_are_forged(tmp_path):
             Bundle.open(bundle.path).requests  # noqa: B018 - reading it is what fails
     place.unlink()
     assert not verify(bundle.path).ok
-    with pytest.raises(ReleaseError, match=r"there is no .*asked\.bin"):
-        Bundle.open(bundle.path).requests  # noqa: B018
 
 
 @pytest.mark.slow

@@ -60,10 +60,10 @@ class DeclaredValues(Value):
             check_value(value)
         if len(set(values)) < size:
             again = first_repeated(values)
-            raise DomainError(
-                f"value {again!r} is declared twice (as {values[values.index(again)]!r} and "
-                f"{again!r}); list each value once"
+            twice = (
+                f"{again!r} is declared twice (as {values[values.index(again)]!r} and {again!r})"
             )
+            raise DomainError(f"value {twice}; list each value once")
         self._check_names(self.names or (tuple(map(str, values)) if plain_kinds else self.labels))
 
     def _check_inside(self, size: int) -> None:
@@ -86,8 +86,7 @@ class DeclaredValues(Value):
             raise DomainError(
                 f"{len(self.values)} values but {len(self.names)} labels; give one each"
             )
-        repeated = first_repeated(names)
-        if repeated is not None:
+        if (repeated := first_repeated(names)) is not None:
             raise DomainError(f"label {repeated!r} is used twice; every cell needs its own label")
 
     @property
@@ -196,9 +195,7 @@ def is_declarable(number: Any) -> bool:
 
 def first_repeated(names: Sequence[Any]) -> Any:
     """The first name that is listed a second time; None if none is."""
-    if len(set(names)) == len(names):
-        return None
-    earlier: set[Any] = set()
+    earlier = set()
     for name in names:
         if name in earlier:
             return name

@@ -217,11 +217,7 @@ def read_requests(
     folder: Path, manifest: dict[str, Any], declared: Domain, unit: Unit
 ) -> list[MeasuredRequest]:
     """All requests of the bundle in a folder, in their order."""
-    places = list(zip(request_folders(manifest), manifest["requests"], strict=True))
-    for name, _ in places:
-        asked = f"{name}/{ASKED_FILE}"
-        if asked in manifest["files"] and not (folder / asked).exists():
-            raise ReleaseError(f"there is no {folder / asked}; get the bundle again")
+    places = zip(request_folders(manifest), manifest["requests"], strict=True)
     return [MeasuredRequest.open(folder / name, facts, declared, unit) for name, facts in places]
 
 
