@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import fields
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -62,7 +64,7 @@ def key_of(value: Any) -> Any:
         content = hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=32)
         return ("array", value.shape, value.dtype.str, content.digest())
     if isinstance(value, tuple):
-        return tuple(key_of(item) for item in value)
+        return value if _is_plain(value) else tuple(key_of(item) for item in value)
     if isinstance(value, bool | float):  # True == 1 == 1.0, but they are different values
         return (type(value).__name__, value)
     return value
@@ -115,5 +117,11 @@ def _plain(value: Any, known: dict[int, Any]) -> Any:
     if isinstance(value, np.ndarray):
         return key_of(value)
     if isinstance(value, tuple | list):
-        return tuple(_plain(item, known) for item in value)
+        plain = _is_plain(value)
+        return tuple(value) if plain else tuple(_plain(item, known) for item in value)
     return value
+
+
+def _is_plain(values: Sequence[Any]) -> bool:
+    """Is each a text, a whole number or a day, and its own key? A schema may list many."""
+    return {type(value) for value in values} <= {str, int, date}

@@ -12,13 +12,14 @@ from psephos.infer.least_squares import least_squares
 from psephos.infer.multiplicative_weights import multiplicative_weights
 from psephos.infer.nonnegative import nonnegative
 from psephos.matrix import Partition
-from psephos.release import run
+from psephos.release import published, run
 from psephos.release.asked_cells import ASKED_FILE, AskedCells
 from psephos.release.bundle import Bundle
 from psephos.release.forecast import forecast_measured
 from psephos.release.preflight import check_release, create_ledger, open_ledger
 from psephos.release.request import Job
 from psephos.release.run import release
+from psephos.release.synthesize import rows_from
 from psephos.release.verify import verify
 from psephos.workload.reduction import asked_groups, coarse_products
 from tests.release.conftest import RELEASE, people, write_job
@@ -103,6 +104,8 @@ def test_columns_that_nobody_asks_about_cost_nothing(tmp_path):
         "sql = \"SELECT COUNT(*) FROM t WHERE age < 3 OR pet = 'cat'\"",
         "sql = \"SELECT SUM(age) FROM t WHERE pet = 'dog'\"",
         'sql = "SELECT pet, AVG(age) FROM t GROUP BY pet"',
+        "sql = \"SELECT AVG(age) FROM t WHERE pet IN ('cat', 'dog')\"",
+        'queries = { age = "width_range(15)" }',
         'sql = "SELECT COUNT(*) FROM t"',
         'builder = "marginals"\nup_to = 2',
     ],
@@ -150,6 +153,8 @@ def test_finer_questions_say_what_would_have_told_them(tmp_path):
     with pytest.raises(UnsupportedError, match="age was measured by broad and not finer") as finer:
         ps.ask(bundle, "SELECT COUNT(*) FROM t WHERE age < 3")
     assert 'ask_later = ["age"]' in str(finer.value)
+    with pytest.raises(UnsupportedError, match=r'ask_later = \["age"\] in'):
+        ps.ask(bundle, "SELECT COUNT(*) FROM t WHERE age < 3 OR pet = 'cat'")  # pet is measured
     model = ps.ask(bundle, "SELECT COUNT(*) FROM t WHERE age < 3", model=True)
     six = ps.ask(bundle, "SELECT COUNT(*) FROM t WHERE age < 6", model=True)
     halves = [reply.table["count"][0].as_py() for reply in (model, six)]
@@ -158,6 +163,29 @@ def test_finer_questions_say_what_would_have_told_them(tmp_path):
     assert either.table["count"][0].as_py() > halves[0]
     mean = ps.ask(bundle, "SELECT pet, AVG(age) FROM t GROUP BY pet", model=True)
     assert mean.table.num_rows == 4
+    cells, rows = bundle.job.cells, rows_from(bundle).table
+    assert rows.domain == cells.declared
+    coarse = np.ravel_multi_index(cells.records(rows.records).T, cells.domain.shape)
+    counts = np.bincount(coarse, minlength=cells.domain.size)
+    np.testing.assert_array_equal(counts, bundle.views.cells)
+    assert len(np.unique(rows.records[:, 0])) > cells.domain["age"].size
+
+
+@pytest.mark.slow
+def test_a_model_of_groups_shares_the_rows_of_a_cell_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(published, "VECTOR_CELLS", 100)
+    bundle = release(ready(tmp_path / "job", ASKED, wide_people()))
+    assert bundle.views.groups is not None
+
+    def model(condition):
+        reply = ps.ask(bundle, f"SELECT COUNT(*) FROM t WHERE {condition}", model=True)
+        return reply.table["count"][0].as_py()
+
+    assert model("age < 3") == pytest.approx(model("age < 6") / 2)
+    assert model("born >= DATE '2024-01-01'") > 0
+    assert model("income >= 100000 AND income < 200000") == pytest.approx(
+        model("income < 200000") / 2
+    )
 
 
 def test_attributes_under_ask_later_are_measured_value_by_value(tmp_path):

@@ -7,7 +7,7 @@ so 2021-01-03 lies in 2020-W53.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -63,7 +63,7 @@ def days_between(first: Any, last: Any) -> tuple[date, ...]:
             f"dates from {start} to {end} are {number:,} days, over the limit of {MOST_DAYS:,}; "
             "declare the years that can occur"
         )
-    return tuple(start + timedelta(days=i) for i in range(number))
+    return tuple(map(date.fromordinal, range(start.toordinal(), end.toordinal() + 1)))
 
 
 def period_groups(name: str, period: str, values: Sequence[Any]) -> Level:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Self
@@ -52,19 +53,18 @@ class DeclaredValues(Value):
         if isinstance(self.values, range | TupleValues):
             self._check_names(self.names or ())
             return
-        values = tuple(plain(value) for value in self.values)
+        plain_kinds = {type(value) for value in self.values} <= {str, date}  # nothing odd in them
+        values = tuple(self.values if plain_kinds else map(plain, self.values))
         object.__setattr__(self, "values", values)
-        for value in values:
+        for value in () if plain_kinds else values:
             check_value(value)
-        first: dict[Any, Any] = {}
-        for value in values:
-            if value in first:
-                raise DomainError(
-                    f"value {value!r} is declared twice (as {first[value]!r} and {value!r}); "
-                    "list each value once"
-                )
-            first[value] = value
-        self._check_names(self.names or [self.label(i) for i in range(len(values))])
+        if len(set(values)) < size:
+            again = first_repeated(values)
+            twice = (
+                f"{again!r} is declared twice (as {values[values.index(again)]!r} and {again!r})"
+            )
+            raise DomainError(f"value {twice}; list each value once")
+        self._check_names(self.names or (tuple(map(str, values)) if plain_kinds else self.labels))
 
     def _check_inside(self, size: int) -> None:
         """Refuse levels, bins and merged parts that do not fit the number of values."""
@@ -86,8 +86,7 @@ class DeclaredValues(Value):
             raise DomainError(
                 f"{len(self.values)} values but {len(self.names)} labels; give one each"
             )
-        repeated = first_repeated(names)
-        if repeated is not None:
+        if (repeated := first_repeated(names)) is not None:
             raise DomainError(f"label {repeated!r} is used twice; every cell needs its own label")
 
     @property
@@ -194,8 +193,8 @@ def is_declarable(number: Any) -> bool:
     return type(number) is int and abs(number) < DECLARED_LIMIT
 
 
-def first_repeated(names: Sequence[str]) -> str | None:
-    """The first name that is listed a second time, if one is."""
+def first_repeated(names: Sequence[Any]) -> Any:
+    """The first name that is listed a second time; None if none is."""
     earlier = set()
     for name in names:
         if name in earlier:

@@ -1,8 +1,8 @@
-"""The cells that a release measures: groups of declared values that nothing it asks tells apart.
+"""The cells that a release measures: groups of declared values that nothing it asks distinguishes.
 
-Values of an attribute that no table, level, range, condition, statistic or declared zero tells
-apart are one cell, and an attribute that nobody asks about is left out. Answers are the same sums
-of fewer cells (Zhang et al. 2020, section 8), so that declared and unasked columns cost nothing.
+Values of an attribute that no table, level, range, condition, statistic or declared zero
+distinguishes are one cell; an attribute that nobody asks about is left out. Answers are the same
+sums of fewer cells (Zhang et al. 2020, section 8), so declared and unasked columns cost nothing.
 
 Whole stay attributes under `ask_later`, and all attributes of releases that make up rows, are in
 parts, or follow a plan: widths of cells matter to many plans. The cells of a release that builds on
@@ -21,7 +21,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.random import Generator
 
-from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.errors import (
     DomainError,
@@ -35,14 +34,13 @@ from psephos.kernel.lineage import root_name
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.protected import ProtectedTable, coarsen_step
 from psephos.kernel.query import Block, Query
-from psephos.matrix import Compose, Identity, Kron, Matrix, Partition, Sparse, is_total, total
+from psephos.matrix import Compose, Identity, Kron, Matrix, Partition, Sparse, total
 from psephos.matrix.combine import compose, join_groups
 from psephos.release.files import read_bytes
 from psephos.release.spec.entries import ReleaseFile
-from psephos.release.spec.tables import Impossible, Table
+from psephos.release.spec.tables import Impossible
 from psephos.values import Array
 from psephos.workload.query_sets import (
-    LevelQueries,
     MatrixQueries,
     QuerySet,
     SetLabels,
@@ -230,10 +228,7 @@ def measured_schema(place: Path, declared: Domain) -> str:
 
 
 def asked_cells(
-    questions: Workload,
-    file: ReleaseFile,
-    tables: Sequence[Table],
-    impossible: Sequence[Impossible],
+    questions: Workload, file: ReleaseFile, impossible: Sequence[Impossible]
 ) -> AskedCells:
     """The cells that the questions of a release file are about."""
     plan = file.method.name != "measure" or file.synthetic is not None
@@ -244,7 +239,7 @@ def asked_cells(
         questions.products,
         questions.factor,
         _condition_marks(questions.domain, impossible),
-        {*file.ask_later, *_of_statistics(tables)},
+        file.ask_later,
     )
     if not groups:  # the number of all rows alone is asked for
         name = min(questions.domain, key=lambda each: questions.domain[each].size)
@@ -266,17 +261,6 @@ def _condition_marks(domain: Domain, impossible: Sequence[Impossible]) -> dict[s
     return marks
 
 
-def _of_statistics(tables: Sequence[Table]) -> set[str]:
-    """Attributes of statistics: their numbers, and what is grouped by otherwise than by levels."""
-    names = set()
-    for statistic in (each for table in tables for each in table.statistics):
-        names |= {statistic.of, statistic.axis}
-        for product in (statistic.groups, *statistic.products):
-            sets = product.factors.items()
-            names |= {n for n, q in sets if not isinstance(q, LevelQueries | TotalQueries)}
-    return names
-
-
 def over_cells(cells: AskedCells, workload: Workload) -> Workload | None:
     """Questions over declared values, or some of them merged, over the cells; None if finer."""
     if cells.is_whole or workload.domain == cells.domain:
@@ -288,35 +272,30 @@ def over_cells(cells: AskedCells, workload: Workload) -> Workload | None:
         if name in cells.groups:
             groups[name] = cells.groups[name]
         elif attribute.parts:
-            groups[name] = _joint_groups(cells.groups, attribute)
+            groups[name] = _joint_groups({n: cells.groups[n] for n, _ in attribute.parts})
             domain = domain.merge([part for part, _ in attribute.parts], name)
     products = coarse_products(workload.domain, workload.products, groups, workload.factor)
     return Workload(domain, products)
 
 
 def finer_attributes(cells: AskedCells, workload: Workload) -> list[str]:
-    """The attributes on which a question tells values apart that are one cell."""
+    """The attributes on which a question distinguishes values that are one cell."""
     finer = []
-    different = workload.different_factors()
-    for axis, (name, attribute) in enumerate(
-        zip(workload.domain.names, workload.domain.attributes, strict=True)
-    ):
-        lost = [part for part, _ in attribute.parts if part not in cells.groups]
-        if name not in cells.groups and not attribute.parts:
-            if not all(is_total(matrix) for matrix in different[axis]):
-                finer.append(name)
-        elif name not in cells.groups and lost:
-            finer += lost
-        else:
-            groups = cells.groups.get(name)
-            groups = _joint_groups(cells.groups, attribute) if groups is None else groups
-            if not all(_is_constant(matrix, groups) for matrix in different[axis]):
-                finer += [part for part, _ in attribute.parts] or [name]
+    pairs = zip(workload.domain.names, workload.domain.attributes, strict=True)
+    for (name, attribute), matrices in zip(pairs, workload.different_factors(), strict=True):
+        merged = name not in cells.groups and attribute.parts
+        parts = attribute.parts if merged else ((name, attribute),)
+        for part, inner in parts:
+            lost = merged and part not in cells.groups
+            groups = {each: np.arange(other.size) for each, other in parts}
+            groups[part] = cells.groups.get(part, np.zeros(inner.size, dtype=np.int64))
+            if lost or not all(_is_constant(each, _joint_groups(groups)) for each in matrices):
+                finer.append(part)
     return finer
 
 
 def finer_words(cells: AskedCells, workload: Workload) -> list[str]:
-    """What is not told of a question because values are one cell, and how they would not be."""
+    """What is not known of a question because values are one cell, and how it would be."""
     if cells.is_whole or workload.domain == cells.domain:
         return []
     words = []
@@ -349,7 +328,7 @@ def spread_evenly(cells: AskedCells, workload: Workload) -> Workload:
     domain = cells.declared.coarsen({n: g for n, g in every.items() if g.max() + 1 < g.size})
     for name, attribute in zip(workload.domain.names, workload.domain.attributes, strict=True):
         if name not in every:
-            every[name] = _joint_groups(every, attribute)
+            every[name] = _joint_groups({n: every[n] for n, _ in attribute.parts})
             domain = domain.merge([part for part, _ in attribute.parts], name)
 
     def shared(name: str, queries: QuerySet) -> QuerySet:
@@ -365,11 +344,11 @@ def spread_evenly(cells: AskedCells, workload: Workload) -> Workload:
     return Workload(domain, products)
 
 
-def _joint_groups(groups: Mapping[str, Array], merged: Attribute) -> Array:
-    """The groups of combinations of declared values."""
+def _joint_groups(groups: Mapping[str, Array]) -> Array:
+    """The groups of combinations of declared values of some attributes."""
     joint: Array = np.zeros(1, dtype=np.int64)
-    for name, _ in merged.parts:
-        joint = (joint[:, None] * (int(groups[name].max()) + 1) + groups[name]).ravel()
+    for each in groups.values():
+        joint = (joint[:, None] * (int(each.max()) + 1) + each).ravel()
     return joint
 
 

@@ -167,16 +167,16 @@ def _changed(old: Bundle, new: Bundle, table: Table, other: Table, confidence: f
 
 
 def _numbers(bundle: Bundle, table: Table) -> Array:
-    workload, answers = bundle.job.workload, bundle.views.consistent
+    questions, answers = bundle.job.questions, bundle.views.consistent
     if table.statistics:
-        return plain_values(table, workload, answers)
-    return np.asarray(answers[table.rows(workload)], dtype=float)
+        return plain_values(table, questions, answers)
+    return np.asarray(answers[table.rows(questions)], dtype=float)
 
 
 def _derived_ends(bundle: Bundle, table: Table, confidence: float) -> tuple[Array, Array]:
-    workload = bundle.job.workload
-    noise = joint_noise(bundle.views.estimate, table.workload(workload))
-    values = derived_values(table, workload, bundle.views.consistent, noise, confidence)
+    noise = joint_noise(bundle.views.estimate, table.workload(bundle.job.workload))
+    answers = bundle.views.consistent
+    values = derived_values(table, bundle.job.questions, answers, noise, confidence)
     if values.low is None or values.high is None:
         raise ReleaseError(f"table {table.name!r} has no intervals")
     return values.low, values.high

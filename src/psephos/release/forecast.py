@@ -365,7 +365,7 @@ def _table_error(
     return TableError(
         name=table.name,
         title=table.title,
-        queries=statistic_count(table, job.workload.domain) if table.statistics else errors.size,
+        queries=statistic_count(table, job.questions.domain) if table.statistics else errors.size,
         rmse=float(np.sqrt((errors**2).mean())),
         worst=float(errors.max()),
         half_width=float(widths.per_query[rows].max()),

@@ -108,7 +108,7 @@ def _key_figures(release: ReleaseFacts) -> Pairs:
     cost = cost_text(release)
     noise: Pairs = ()
     if release.views.has_errors:
-        counting = count_rows(release.job.tables, release.job.workload)
+        counting = count_rows(release.job.tables, release.job.questions)
         half = release.views.widths.per_query[counting if counting.size else slice(None)]
         digits = digits_for(float(half.min()))
         typical, low, high = (

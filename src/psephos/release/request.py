@@ -148,7 +148,7 @@ class Job:
         impossible = compile_zeros(domain, file.zeros)
         check_later(file, domain)
         job = cls(file, folder, domain, workload, tuple(tables), impossible=impossible)
-        job = job if old else job.over(asked_cells(workload, file, tables, impossible))
+        job = job if old else job.over(asked_cells(workload, file, impossible))
         if (
             impossible
             and job.workload.domain.size <= NONNEGATIVE_CELLS

@@ -60,12 +60,12 @@ def statistic_forecasts(forecast: Forecast) -> tuple[str, list[StatisticForecast
     forecasts = []
     for table in tables:
         noise = JointNoise.of(form, noises, rows, table.workload(workload))
-        values = derived_values(table, workload, truth.astype(float), noise, confidence)
+        values = derived_values(table, job.questions, truth.astype(float), noise, confidence)
         if values.low is None or values.high is None or values.whole_range is None:
             continue
         half, start = (values.high - values.low) / 2, 0
-        for statistic, _ in parts_of(table, workload):
-            end = start + statistic.size(workload.domain)
+        for statistic, _ in parts_of(table, job.questions):
+            end = start + statistic.size(job.questions.domain)
             some = half[start:end]
             name = ", ".join(statistic.words)
             untold = int(values.whole_range[start:end].sum())

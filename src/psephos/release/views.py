@@ -215,7 +215,7 @@ class Views:
     def distance(self, published: Array | None = None) -> Distance:
         """How far the published numbers are from the consistent ones."""
         whole = self.published if published is None else published
-        counting = count_rows(self.published_tables, self.job.workload)
+        counting = count_rows(self.published_tables, self.job.questions)
         rows = counting if counting.size else self.published_rows
         gap = whole[rows] - self.consistent[rows]
         in_errors = None
@@ -318,7 +318,7 @@ class Views:
             model = CellEstimate(workload.domain, self.solution, "published", self.simulation)
             return quality_of(table, model, counting_part(workload))
         answers, total = grouped_answers(self.grouped_fit.cells), self.grouped_fit.total
-        places = count_rows(self.published_tables, workload)
+        places = count_rows(self.published_tables, self.job.questions)
         return quality_of_answers(table, workload, answers, places, float(total or 0))
 
     def compute(self, kinds: Collection[View]) -> None:
@@ -364,35 +364,33 @@ class Views:
 
     def _statistic_table(self, table: Table, published: Array | None) -> pa.Table:
         """A table of sums, means and so on, in the consistent view or beside published numbers."""
-        workload = self.job.workload
-        whole = None if published is None else plain_values(table, workload, published)
+        questions = self.job.questions
+        whole = None if published is None else plain_values(table, questions, published)
         stderr = None
         if self.has_errors and not table.derived:
-            stderr = self.stderr[table.rows(workload)]
+            stderr = self.stderr[table.rows(questions)]
         consistent = self.statistics[table.name]
-        return statistic_table(
-            table, self.job.questions.domain, consistent, stderr, whole, self.simulation
-        )
+        return statistic_table(table, questions.domain, consistent, stderr, whole, self.simulation)
 
     @cached_property
     def statistics(self) -> dict[str, StatisticValues]:
         """The consistent numbers of all tables of statistics, with intervals if these are known."""
-        numbers, workload = {}, self.job.workload
+        numbers, questions = {}, self.job.questions
         for table in self.job.tables:
             if not table.statistics:
                 continue
-            rows = table.rows(workload)
-            values = plain_values(table, workload, self.consistent)
+            rows = table.rows(questions)
+            values = plain_values(table, questions, self.consistent)
             if not self.has_errors:
                 numbers[table.name] = StatisticValues(values)
             elif not table.derived:
                 half = self.widths.per_query[rows]
                 numbers[table.name] = StatisticValues(values, values - half, values + half)
             else:
-                noise = joint_noise(self.estimate, table.workload(workload))
+                noise = joint_noise(self.estimate, table.workload(self.job.workload))
                 confidence = float(self.job.file.output.confidence)
                 numbers[table.name] = derived_values(
-                    table, workload, self.consistent, noise, confidence
+                    table, questions, self.consistent, noise, confidence
                 )
         return numbers
 

@@ -29,12 +29,13 @@ from psephos.values import Array, frozen
 from psephos.workload.product import Product
 from psephos.workload.queries import stacked
 from psephos.workload.query_sets import (
+    AllRangeQueries,
     GroupQueries,
     IdentityQueries,
     LevelQueries,
     MaskQueries,
     MatrixQueries,
-    OrderedQueries,
+    PrefixQueries,
     QueryLabels,
     QuerySet,
     SetLabels,
@@ -99,8 +100,8 @@ def asked_groups(
 
     `conditions` are public vectors over the values of attributes that must not be mixed, such as
     cells declared to be empty. Groups of an ordered attribute are runs of neighbours. Cells of
-    missing and undeclared entries stay by themselves; so do all values of attributes under `whole`,
-    of merged ones, and of those with queries along an order, whose matrices have closed forms.
+    missing and undeclared entries stay by themselves; so do all values of attributes under `whole`
+    and of merged ones.
     """
     sets: dict[str, dict[int, QuerySet]] = {name: {} for name in domain}
     for original in products:
@@ -112,7 +113,7 @@ def asked_groups(
         attribute, query_sets = domain[name], list(sets[name].values())
         if not query_sets and name not in conditions and name not in whole:
             continue
-        if name in whole or attribute.parts or any(map(_along_order, query_sets)):
+        if name in whole or attribute.parts or any(map(_asks_every_value, query_sets)):
             groups[name] = np.arange(attribute.size)
             continue
         alone = np.zeros(attribute.size, dtype=np.int64)
@@ -307,9 +308,11 @@ def _different_columns(matrix: Matrix) -> tuple[Array, Array]:
     return active, matrix.column_groups()[active]
 
 
-def _along_order(queries: QuerySet) -> bool:
+def _asks_every_value(queries: QuerySet) -> bool:
+    """Do the queries distinguish all values, by their kind?"""
     parts = queries.parts if isinstance(queries, StackedQueries) else (queries,)
-    return any(isinstance(part, OrderedQueries | IdentityQueries) for part in parts)
+    every = AllRangeQueries | IdentityQueries | PrefixQueries
+    return any(isinstance(part, every) for part in parts)
 
 
 def _coarse_set(queries: QuerySet, attribute: Attribute, first: Array, matrix: Matrix) -> QuerySet:
