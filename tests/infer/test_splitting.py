@@ -39,6 +39,7 @@ WORKLOADS = st.sampled_from(
 @pytest.fixture
 def by_splitting(monkeypatch):
     monkeypatch.setattr(nonnegative_module, "FEW_CELLS", 0)
+    monkeypatch.setattr(nonnegative_module, "NESTED_CELLS", 0)
 
 
 def best(a, y, allowed, total):
@@ -84,6 +85,7 @@ def test_the_gap_bounds_the_distance_to_the_best_fit(blocks, counts, flags, tota
     zeros = np.array(flags)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nonnegative_module, "FEW_CELLS", 0)
+        patch.setattr(nonnegative_module, "NESTED_CELLS", 0)
         fit = nonnegative(estimate, zeros=zeros, total=total)
     assert (fit.vector >= 0).all()
     assert (fit.vector[zeros] == 0).all()
