@@ -35,7 +35,7 @@ from psephos.kernel.query import Query
 from psephos.values import Array
 
 SIZES = (16_384, 1 << 20, 1 << 22)
-SECONDS = 300
+SECONDS = 120
 """What a job may take; a longer one is left out."""
 
 

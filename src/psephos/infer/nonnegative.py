@@ -46,9 +46,11 @@ from psephos.workload.workload import Workload
 
 NONNEGATIVE_CELLS = 20_000_000
 """The most cells for which a vector that is not negative is made."""
-FEW_CELLS, NESTED_CELLS = 5000, 5_000_000
-"""Up to so many cells the interior point method is used, and gaps are small: the second where
-groups are nested, with 25 to 30 vectors of the cells in memory."""
+FEW_CELLS = 5000
+"""Up to so many cells gaps are small."""
+INTERIOR_CELLS, NESTED_CELLS = 20_000, 5_000_000
+"""Up to so many cells the interior point method is used: the second where groups are nested, with
+25 to 30 vectors of the cells in memory (`benchmarks.nonnegative`)."""
 GAP, SMALL_GAP = 0.05, 0.001
 """How near to the best fit is near enough: a share of the noise, as a root mean square."""
 SAME_TOTAL = 1e-9
@@ -178,8 +180,8 @@ def _nearest(
         return Split(inside, 0, 0.0)
     cells = normal.target.size
     few = cells <= FEW_CELLS
-    nested = cells <= NESTED_CELLS and normal.nested is not None
-    if not nested and (in_workload or not few):
+    within = cells <= INTERIOR_CELLS and not in_workload
+    if not within and (cells > NESTED_CELLS or normal.nested is None):
         return split(normal, region, SMALL_GAP if few else GAP)
     even = least_norm_fit(normal, region) if least_norm else None
     if even is not None:
@@ -192,7 +194,7 @@ def _nearest(
     slope = normal.apply(x) - normal.target
     kappa = float(slope @ x) / region.total if region.total else 0.0
     exact = Split(x, steps, gap_of(normal, region, x, x, kappa, floors_of(normal)))
-    enough = GAP if least_norm else SMALL_GAP
+    enough = SMALL_GAP if few and not least_norm else GAP
     if exact.gap <= enough:
         return exact
     return min(exact, split(normal, region, enough), key=lambda fit: fit.gap)
