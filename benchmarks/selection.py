@@ -264,6 +264,15 @@ def large(quick: bool) -> Iterator[Case]:
         )
     yield Case("AllRange 2^20", line(1 << 20, ps.all_range()), ps.select.tied, "", 25.14)
     yield Case("Prefix 2^20", line(1 << 20, ps.prefix()), ps.select.tied, "", 39.56)
+    rng = np.random.default_rng(5)
+    for m, n, share in ((80, 256, 0.5), (2940, 300, 0.3)):
+        queries = ps.masks((rng.random((m, n)) < share).astype(int))
+        yield Case(f"{m:,} random masks of {n}", line(n, queries), ps.select.low_rank)
+    if not quick:
+        attributes = dict.fromkeys("abc", 464)
+        pair = [ps.product(dict.fromkeys(attributes, q)) for q in (ps.prefix(), ps.all_range())]
+        work = ps.Workload(ps.Domain.of(attributes), pair)
+        yield Case("[P⊗P⊗P;R⊗R⊗R] 464³", lambda work=work: work, union(1), seconds=60.0)
     for d, seconds in ((15, 5.0), (20, 60.0)):
         if d <= 15 or not quick:
             yield Case(

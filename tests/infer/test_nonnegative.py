@@ -240,3 +240,21 @@ def test_a_fit_that_failed_is_made_up_for_as_closely_as_others_are_taken(monkeyp
     assert tolerances == [GAP]
     assert fit.gap <= GAP
     assert fit.vector.sum() == pytest.approx(66)
+
+
+@pytest.mark.parametrize("total", [None, 20_000])
+def test_nested_groups_of_many_cells_are_solved_to_many_digits(total):
+    domain = ps.Domain.of(a=1 << 14)
+    counts = np.random.default_rng(2).poisson(0.05, domain.size)
+    asked = ps.Workload(domain, [ps.product(a=ps.all_range())])
+    estimate = ps.infer.least_squares(measured(ps.select.h2(asked).query, counts, domain))
+    fit = nonnegative(estimate, total=total)
+    assert fit.gap < 1e-3
+    normal = NormalEquations.of(estimate)
+    slope = normal.apply(fit.vector) - normal.target
+    level = 0.0 if total is None else float(slope @ fit.vector) / total
+    size = np.abs(normal.target).max()
+    assert (slope - level).min() > -1e-6 * size
+    assert np.abs((slope - level)[fit.vector > 0]).max() < 1e-6 * size
+    if total is not None:
+        assert fit.vector.sum() == pytest.approx(total)

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import nnls
 
 import psephos as ps
+from psephos import matrix as mx
 from psephos.errors import RefusedError, UnsupportedError
 from psephos.infer import splitting
 from psephos.infer.nonnegative import nonnegative
@@ -39,6 +40,8 @@ WORKLOADS = st.sampled_from(
 @pytest.fixture
 def by_splitting(monkeypatch):
     monkeypatch.setattr(nonnegative_module, "FEW_CELLS", 0)
+    monkeypatch.setattr(nonnegative_module, "INTERIOR_CELLS", 0)
+    monkeypatch.setattr(nonnegative_module, "NESTED_CELLS", 0)
 
 
 def best(a, y, allowed, total):
@@ -84,6 +87,8 @@ def test_the_gap_bounds_the_distance_to_the_best_fit(blocks, counts, flags, tota
     zeros = np.array(flags)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nonnegative_module, "FEW_CELLS", 0)
+        patch.setattr(nonnegative_module, "INTERIOR_CELLS", 0)
+        patch.setattr(nonnegative_module, "NESTED_CELLS", 0)
         fit = nonnegative(estimate, zeros=zeros, total=total)
     assert (fit.vector >= 0).all()
     assert (fit.vector[zeros] == 0).all()
@@ -184,7 +189,7 @@ def test_a_run_that_is_cut_short_says_so(by_splitting, monkeypatch):
 
 
 @settings(max_examples=100)
-@given(st.one_of(attribute_factors(5), trees_of_counts()))
+@given(st.one_of(attribute_factors(5), trees_of_counts(), st.integers(1, 20).map(mx.Haar)))
 def test_a_factor_is_above_its_floor(a):
     n = a.shape[1]
     each, floor = factor_floor(a)

@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from psephos.errors import TooLargeError
+from psephos.inverse import classes
 from psephos.inverse.axis_classes import axis_classes
+from psephos.inverse.choice import method_of
 from psephos.inverse.classes import Classes
-from psephos.matrix import Dense, Identity, Kron, Partition, Stack, total
+from psephos.matrix import Dense, Identity, Kron, Partition, PIdentity, Prefix, Stack, total
 
 
 @st.composite
@@ -97,3 +100,23 @@ def test_variances_are_those_of_least_squares(factors, held):
             w = block.dense()
             expected = np.einsum("qi,ij,qj->q", w, inverse, w)
             assert_allclose(form.variances(block.factors), expected, atol=1e-9)
+
+
+def test_errors_of_two_products_are_summed_a_few_numbers_at_a_time(monkeypatch):
+    first = PIdentity([1, 2, 3, 1], [[1, 1, 2, 1]])
+    second = PIdentity([3, 1, 1, 2], [[1, 0, 2, 1]])
+    blocks, shape = [Kron((first,) * 3), Kron((second, Partition([0, 0, 1, 1]), second))], (4, 4, 4)
+    queries = [(Prefix(4),) * 3, (Prefix(4), total(4), Identity(4))]
+    held = Classes.of(blocks, [1.0, 2.0], shape)
+    unseen = Classes.of(blocks[1:] * 2, [1.0, 2.0], shape)
+    traces = held.traces(queries)
+    assert [unseen.covers(each) for each in queries] == [False, True]
+    monkeypatch.setattr(classes, "CLASS_ENTRIES", 1)
+    for at_once in (1, 32):
+        monkeypatch.setattr(classes, "SUMMED_AT_ONCE", at_once)
+        assert method_of(blocks, shape) == "classes"
+        assert_allclose(Classes.of(blocks, [1.0, 2.0], shape).traces(queries), traces)
+        assert [unseen.covers(each) for each in queries] == [False, True]
+    monkeypatch.setattr(classes, "VARIANCE_ENTRIES", 1)
+    with pytest.raises(TooLargeError, match="ask for `expected_error`"):
+        Classes.of(blocks, [1.0, 2.0], shape).variances(queries[0])

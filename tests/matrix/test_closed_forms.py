@@ -278,3 +278,13 @@ def test_going_dense_is_refused_above_the_limit():
     assert mx.Prefix(20).dense(limit=400).shape == (20, 20)
     with pytest.raises(TooLargeError):
         mx.Prefix(20).dense(limit=399)
+
+
+def test_grams_of_whole_numbers_are_exact():
+    for largest in (1, 1 << 20, (1 << 25) + 1, (1 << 29) + 1):
+        array = np.random.default_rng(largest).integers(-largest, largest, size=(9, 4))
+        array[0] = largest
+        gram = mx.Dense(array).gram()
+        assert gram.entry_type.kind == "i"
+        exact = array.astype(object).T @ array.astype(object)
+        assert (gram @ np.eye(4, dtype=np.int64) == exact).all()

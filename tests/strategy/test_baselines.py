@@ -247,6 +247,20 @@ def test_low_rank():
     assert ratio(low_rank, one(12, width_range(6))) > 0.5  # seven of twelve dimensions
 
 
+def test_low_rank_reports_and_ends_in_time():
+    reports = []
+    workload = one(64, prefix())
+    strategy = low_rank(workload, time_limit=1e-9, progress=lambda *each: reports.append(each))
+    assert strategy.name == "low_rank (time limit)"
+    assert not strategy.complete
+    error = baselines.identity(workload).expected_error(workload)
+    assert [name for name, _ in reports] == ["low_rank"]
+    reached = (error / strategy.expected_error(workload)) ** 0.5
+    assert reports[0][1] == pytest.approx(reached, rel=0.01)
+    strategy = low_rank(workload, steps=5)
+    assert strategy.complete
+
+
 def test_projection_and_completion():
     a = np.array([[3.0, 0.1, -2.0], [0.0, 0.2, 2.0]])
     for power in (1, 2):

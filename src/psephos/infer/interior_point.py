@@ -1,4 +1,4 @@
-"""Non-negative least squares to many digits, for up to some thousand cells.
+"""Non-negative least squares to many digits, for some thousand cells or nested groups of millions.
 
 With X = Σ c_j A_jᵀA_j and b = Σ c_j A_jᵀy_j the minimum of ½xᵀXx - bᵀx is where, for every cell i,
 
@@ -60,7 +60,7 @@ class NonNegativeProblem:
         diagonal = np.where(live, normal.diagonal, 1.0)
         largest = float(np.abs(normal.target / np.sqrt(diagonal)).max())
         tolerance = max(CONDITION_TOLERANCE, FLOAT_ERROR * largest / noise)
-        tree = NestedGram.of(normal.blocks, normal.weights, normal.stiff)
+        tree = normal.nested
         apply = normal.apply if tree is None else tree.apply
         return cls(apply, normal.target, diagonal, live, noise, tolerance, normal.stiff, tree)
 

@@ -17,8 +17,9 @@ total that is itself an estimate, this holds for all but the total's own error. 
 quite the nearest may add its `gap`, which says how much that is: where it is large, as it is for
 ranges over a plane of half a million cells, there is no guarantee.
 
-The best fit of some thousand cells is found by an interior point method (`interior_point`). All
-else is splitting, which takes a counted number of steps and says how near it came (`splitting`).
+The best fit of some thousand cells, and of nested groups of any number of cells, is found by an
+interior point method (`interior_point`). All else is splitting, which takes a counted number of
+steps and says how near it came (`splitting`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ from psephos.workload.workload import Workload
 NONNEGATIVE_CELLS = 20_000_000
 """The most cells for which a vector that is not negative is made."""
 FEW_CELLS = 5000
-"""Up to so many cells the interior point method is used, and gaps are small."""
+"""Up to so many cells gaps are small."""
+INTERIOR_CELLS, NESTED_CELLS = 20_000, 5_000_000
+"""Up to so many cells the interior point method is used: the second where groups are nested, with
+25 to 30 vectors of the cells in memory (`benchmarks.nonnegative`)."""
 GAP, SMALL_GAP = 0.05, 0.001
 """How near to the best fit is near enough: a share of the noise, as a root mean square."""
 SAME_TOTAL = 1e-9
@@ -174,21 +178,23 @@ def _nearest(
     inside = _inside(normal.solution(), region)
     if inside is not None:
         return Split(inside, 0, 0.0)
-    few = normal.target.size <= FEW_CELLS
-    if not few or in_workload:
+    cells = normal.target.size
+    few = cells <= FEW_CELLS
+    within = cells <= INTERIOR_CELLS and not in_workload
+    if not within and (cells > NESTED_CELLS or normal.nested is None):
         return split(normal, region, SMALL_GAP if few else GAP)
     even = least_norm_fit(normal, region) if least_norm else None
     if even is not None:
-        cells, steps = even, 1
+        x, steps = even, 1
     else:
-        cells, steps = interior_point(normal, region.allowed, region.total)
-    if region.total is not None and cells.sum() > 0:
-        cells *= region.total / float(cells.sum())
-    cells = region.nearest(cells)
-    slope = normal.apply(cells) - normal.target
-    kappa = float(slope @ cells) / region.total if region.total else 0.0
-    exact = Split(cells, steps, gap_of(normal, region, cells, cells, kappa, floors_of(normal)))
-    enough = GAP if least_norm else SMALL_GAP
+        x, steps = interior_point(normal, region.allowed, region.total)
+    if region.total is not None and x.sum() > 0:
+        x *= region.total / float(x.sum())
+    x = region.nearest(x)
+    slope = normal.apply(x) - normal.target
+    kappa = float(slope @ x) / region.total if region.total else 0.0
+    exact = Split(x, steps, gap_of(normal, region, x, x, kappa, floors_of(normal)))
+    enough = SMALL_GAP if few and not least_norm else GAP
     if exact.gap <= enough:
         return exact
     return min(exact, split(normal, region, enough), key=lambda fit: fit.gap)

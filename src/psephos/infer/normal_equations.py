@@ -26,6 +26,7 @@ from psephos.inverse.choice import precision
 from psephos.inverse.form import Fitted, Form
 from psephos.inverse.gram_map import LinearMap, gram_map
 from psephos.inverse.merged_cells import FittedGroups, MergedForm, Merging
+from psephos.inverse.nested_gram import NestedGram
 from psephos.inverse.shifted import TREE_COST, constant_first, tree_cost
 from psephos.inverse.subspaces import FittedTables, Subspaces
 from psephos.kernel.measurement import Measurement
@@ -237,6 +238,11 @@ class NormalEquations:
         ]
         width = math.sqrt(sum(rows for _, rows in several))
         return Cover(tuple(block for block, _ in several), width)
+
+    @cached_property
+    def nested(self) -> NestedGram | None:
+        """X as nested groups, the held total included, where that is what it is."""
+        return NestedGram.of(self.blocks, self.weights, self.stiff)
 
     def with_total(self, total: float | None) -> NormalEquations:
         """The same with one measurement more: a total, met to a small share of what it moves.

@@ -47,6 +47,7 @@ from psephos.inverse.shifted import shifted_form
 from psephos.matrix import (
     AllRange,
     Diagonal,
+    Haar,
     Identity,
     Kron,
     Matrix,
@@ -291,6 +292,9 @@ def factor_floor(a: Matrix) -> tuple[bool, float]:
         return True, 1.0
     if isinstance(a, Prefix):  # cells are differences of two prefixes: |x|² ≤ 4|Ax|²
         return True, 0.25
+    if isinstance(a, Haar) and a.sign == -1 and a.scale == 1:
+        # Of a sum s and a difference d of halves l and r, s² + d² = 2(l² + r²).
+        return True, 2.0 if n > 1 else 1.0
     if isinstance(a, Ones):
         return False, float(a.m)
     if isinstance(a, PIdentity):

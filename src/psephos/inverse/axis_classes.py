@@ -94,6 +94,17 @@ class AxisClasses:
         sums = np.add.reduceat(pairs, starts, axis=-3)
         return sums.reshape(*left.shape[:-1], -1)
 
+    def parts(self, most: int) -> Iterator[tuple[AxisClasses, slice]]:
+        """At most so many classes at a time, all of blocks of one number, and their entries."""
+        for section in self.sections:
+            for start in range(section.entries.start, section.entries.stop, max(1, most)):
+                place = slice(start, min(start + max(1, most), section.entries.stop))
+                copies = section.copies[start - section.entries.start :][: place.stop - start]
+                entries = slice(0, copies.size)
+                some = Section(1, copies, entries, slice(0, int(copies.sum())), section.seen_by)
+                blocks = tuple(block[place] for block in self.blocks)
+                yield AxisClasses(self.vectors, (some,), blocks), place
+
     def gram_blocks(self, queries: Matrix) -> Array:
         """The diagonal blocks of VᵀWᵀWV, summed over the copies of each class."""
         seen = queries.gram().matmat(self.vectors)

@@ -31,8 +31,10 @@ from psephos.inverse.form import Factors, Form, multiply
 from psephos.matrix import Dense, Identity, Kron, Matrix, Sparse, is_total
 from psephos.values import Array
 
-CLASS_ENTRIES = 20_000_000
-"""The most numbers in all X_k."""
+CLASS_ENTRIES, SUMMED_ENTRIES = 20_000_000, 500_000_000
+"""The most numbers in all X_k; and where every X_k is one number, of which errors are sums."""
+SUMMED_AT_ONCE = 1 << 21
+"""Numbers of such a sum that are held at a time."""
 MOST_CLASS_AXES = 24
 """The most axes of several cells."""
 CLASS_FLOPS = 3e11
@@ -64,8 +66,6 @@ class Classes(Form):
     """For every block, which of the factors of each axis it has."""
     shape: tuple[int, ...]
     """The domain's: axes of one cell go with a neighbour."""
-    inverse: Array
-    """All X_k⁺: on axis i the entries of its blocks, class by class."""
 
     @classmethod
     def of(
@@ -77,17 +77,38 @@ class Classes(Form):
             raise ShapeError("these blocks have no common classes, or too many")
         axes, which = classes
         krons = tuple(block for block in blocks if isinstance(block, Kron))
-        inverse = _inverse(axes, which, precisions)
-        return cls(krons, tuple(precisions), axes, which, shape, inverse)
+        return cls(krons, tuple(precisions), axes, which, shape)
+
+    @cached_property
+    def inverse(self) -> Array:
+        """All X_k⁺: on axis i the entries of its blocks, class by class."""
+        return _inverse(self.axes, self.which, self.precisions)
+
+    @property
+    def entries(self) -> int:
+        """The numbers in all X_k."""
+        return math.prod(axis.entries for axis in self.axes)
 
     # ---- errors --------------------------------------------------------------------------------
 
     def traces(self, products: Sequence[Factors]) -> Array:
         known: dict[tuple[int, int], tuple[Matrix, Array]] = {}
-        out = np.empty(len(products))
-        for j, factors in enumerate(products):
-            out[j] = _contract(self.inverse, self._gram_blocks(factors, known))
-        return out
+        return self._sums([self._gram_blocks(factors, known) for factors in products])
+
+    def _sums(self, several: Sequence[Sequence[Array]], *, unknown: bool = False) -> Array:
+        """What all X_k⁺, or what no block sees, come to for queries by their blocks on every axis.
+
+        More numbers than can be held are summed some classes of the first axis at a time.
+        """
+        if self.entries <= CLASS_ENTRIES:
+            tensor = self._unknown if unknown else self.inverse
+            return np.array([_contract(tensor, seen) for seen in several])
+        sums = np.zeros(len(several))
+        first, *rest = self.axes
+        for part, place in first.parts(SUMMED_AT_ONCE // math.prod(axis.entries for axis in rest)):
+            tensor = _inverse([part, *rest], self.which, self.precisions, unknown=unknown)
+            sums += [_contract(tensor, [seen[0][place], *seen[1:]]) for seen in several]
+        return sums
 
     def trace(self, factors: Factors) -> float:
         return float(self.traces([factors])[0])
@@ -115,7 +136,7 @@ class Classes(Form):
         others = [need for i, need in enumerate(needs) if i != last]
         rows = [self.axes[i].entries if i == last else w.shape[0] for i, w in enumerate(factors)]
         seen = factors[last].shape[0] * factors[last].shape[1]
-        if (entries := max(*others, math.prod(rows), seen, 0)) > VARIANCE_ENTRIES:
+        if (entries := max(*others, math.prod(rows), seen, self.entries)) > VARIANCE_ENTRIES:
             raise TooLargeError(
                 f"the variances of {[w.shape[0] for w in factors]} queries by attribute need "
                 f"{entries:,} numbers, over the limit of {VARIANCE_ENTRIES:,}; ask for "
@@ -137,7 +158,7 @@ class Classes(Form):
         seen = self._gram_blocks(factors)
         units = [axis.unit_blocks() for axis in self.axes]
         everything = math.prod(float(g @ unit) for g, unit in zip(seen, units, strict=True))
-        outside = _contract(self._unknown, seen)
+        outside = float(self._sums([seen], unknown=True)[0])
         return outside <= SPAN_TOLERANCE * everything and all(
             axis.vectors.shape[0] == axis.vectors.shape[1]
             or lies_in(np.linalg.qr(axis.vectors)[0], w)
@@ -209,8 +230,7 @@ class Classes(Form):
 
     def with_precisions(self, precisions: Sequence[float]) -> Classes:
         """The same blocks measured with other precisions; the classes stay."""
-        inverse = _inverse(self.axes, self.which, precisions)
-        return replace(self, precisions=tuple(precisions), inverse=inverse)
+        return replace(self, precisions=tuple(precisions))
 
     def solve(self, v: Array) -> Array:
         """X⁻¹v, where some block tells all cells apart."""
@@ -240,11 +260,11 @@ class Classes(Form):
             for sections in self._sections()
         ]
         answers = sum(block.shape[0] for block in self.blocks)
-        return int(2 * sum(sizes) + self.inverse.size + 2 * answers)
+        return int(2 * sum(sizes) + self.entries + 2 * answers)
 
     @property
     def work_of_column(self) -> int:
-        return int(self.work - self.inverse.size)
+        return int(self.work - self.entries)
 
     def _sections(self) -> Iterator[tuple[Section, ...]]:
         for combination in seen_combinations(self.axes, self.which):
@@ -353,7 +373,9 @@ def block_classes(
         by_id = {id(f): numbers.setdefault(f, len(numbers)) for f in factors}
         axes.append(axis_classes(tuple(numbers)))
         which.append([by_id[id(f)] for f in factors])
-    if math.prod(axis.entries for axis in axes) > CLASS_ENTRIES:
+    numbers_alone = all(section.size == 1 for axis in axes for section in axis.sections)
+    most = SUMMED_ENTRIES if numbers_alone else CLASS_ENTRIES
+    if math.prod(axis.entries for axis in axes) > most:
         return None
     choices = tuple(zip(*which, strict=True))
     counts = [

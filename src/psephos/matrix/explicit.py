@@ -103,8 +103,12 @@ class Dense(Matrix):
         if n > m:
             return super().gram()
         largest = 0 if self.array.dtype.kind == "f" else m * int(squared(self.array).max())
-        wide = self.array.astype(np.int64 if 0 < largest < 1 << 62 else float)
-        return Dense(wide.T @ wide)
+        if 1 << 53 <= largest < 1 << 62:
+            whole = self.array.astype(np.int64)
+            return Dense(whole.T @ whole)
+        wide = self.array.astype(float)
+        gram = wide.T @ wide  # in floats, which multiply far sooner, and whole numbers stay exact
+        return Dense(gram.astype(np.int64) if 0 < largest < 1 << 53 else gram)
 
     def abs(self) -> Matrix:
         return self if self.is_nonnegative else Dense(absolute(self.array))

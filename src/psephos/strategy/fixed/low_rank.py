@@ -18,11 +18,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import default_rng
 from scipy.linalg import lapack, qr
+from threadpoolctl import threadpool_limits
 
 from psephos.errors import WorkloadError, checked_whole
 from psephos.kernel.query import Query
+from psephos.strategy.deadline import Deadline
 from psephos.strategy.factors import NoiseName, checked_selection
 from psephos.strategy.fixed.matrix_mechanism import merged_gram, round_signed, spread_columns
+from psephos.strategy.hdmm.search import SearchProgress, Watch, checked_seconds, watch
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.workload import Workload
@@ -53,6 +56,8 @@ def low_rank(
     share: float = 1.2,
     steps: int = 150,
     seed: int = 0,
+    time_limit: float | None = None,
+    progress: SearchProgress | None = None,
 ) -> Strategy:
     """The low-rank mechanism, for at most 1,024 cells that the workload tells apart.
 
@@ -62,6 +67,8 @@ def low_rank(
         share: the rows of L for each dimension of the workload's span
         steps: the most gradients of a search, of which there are at most four
         seed: of the small noise at the start
+        time_limit: seconds after which the best so far is returned
+        progress: as `hdmm` has it, after each search
     """
     kind = checked_selection(workload, noise)
     number = isinstance(share, int | float | np.number) and not isinstance(share, bool)
@@ -72,26 +79,45 @@ def low_rank(
     values, vectors = np.linalg.eigh(gram.times(np.eye(gram.n)))
     spanned = values > values[-1] * gram.n * 1e-14
     root = np.sqrt(values[spanned])[:, None] * vectors[:, spanned].T
-    left = factorise(root, round(share * len(root) + 0.5), kind.norm, steps, seed)
+    deadline = Deadline.after(checked_seconds(time_limit, "time_limit"))
+    rows = round(share * len(root) + 0.5)
+    with watch(progress, time_limit) as watcher, threadpool_limits(1):  # threads wait for others
+        left = factorise(root, rows, kind.norm, steps, seed, deadline, watcher)
     array = round_signed(left, LOW_RANK_BITS) if kind.norm == 1 else _round_squares(left)
     loss = np.sqrt(errors_with_cells(array, root, kind.norm).min())
     loss /= np.sqrt(errors_with_cells(left * (1 << LOW_RANK_BITS), root, kind.norm).min())
     query = Query.of(spread_columns(completed(array, root, kind.norm), groups))
-    return Strategy(workload.domain, kind, query, "low_rank", max(0.0, float(loss) - 1))
+    strategy = Strategy(workload.domain, kind, query, "low_rank", max(0.0, float(loss) - 1))
+    return (
+        strategy.as_result("low_rank (time limit)", (), complete=False)
+        if deadline.passed
+        else strategy
+    )
 
 
-def factorise(root: Array, rows: int, norm: int, steps: int, seed: int) -> Array:
+def factorise(
+    root: Array, rows: int, norm: int, steps: int, seed: int, deadline: Deadline, watcher: Watch
+) -> Array:
     """The best L from several starts: the problem is not convex."""
     n = root.shape[1]
-    gram = root.T @ root / (root**2).sum()
+    unit = root / np.sqrt((root**2).sum())
     weights = WEIGHTS_OF_MANY if rows >= n else WEIGHTS_OF_FEW
-    candidates = []
-    for left in _starts(root, rows, seed):
-        for weight in weights:
-            left = descend(left, gram, weight, norm, steps)
-        candidates.append(left)
+    starts = _starts(root, rows, seed)
     size = 1 << LOW_RANK_BITS
-    return min(candidates, key=lambda left: errors_with_cells(left * size, root, norm).min())
+    identity, least, best = float((root**2).sum()), np.inf, starts[0]
+    watcher.begins(len(starts))
+    for number, left in enumerate(starts, 1):
+        watcher.enters(f"low_rank, start {number}")
+        for weight in weights:
+            left = descend(left, unit, weight, norm, steps, deadline)
+        error = float(errors_with_cells(left * size, root, norm).min())
+        if error < least:
+            least, best = error, left
+        watcher.tried("low_rank", float(np.sqrt(identity / least)))
+        watcher.leaves()
+        if deadline.passed:
+            break
+    return best
 
 
 def _starts(root: Array, rows: int, seed: int) -> list[Array]:
@@ -112,10 +138,12 @@ def _starts(root: Array, rows: int, seed: int) -> list[Array]:
     return padded
 
 
-def descend(left: Array, gram: Array, weight: float, norm: int, steps: int) -> Array:
+def descend(
+    left: Array, root: Array, weight: float, norm: int, steps: int, deadline: Deadline
+) -> Array:
     """The best L of some projected gradients, the length of each step from the one before."""
     left = project(left, norm)
-    error, slope = _error_and_slope(left, gram, weight)
+    error, slope = _error_and_slope(left, root, weight)
     best, history = left, [error]
     length = 1 / np.abs(slope).max()
     for _ in range(steps):
@@ -124,7 +152,7 @@ def descend(left: Array, gram: Array, weight: float, norm: int, steps: int) -> A
         part = 1.0
         while True:
             ahead = left + part * way
-            error, ahead_slope = _error_and_slope(ahead, gram, weight)
+            error, ahead_slope = _error_and_slope(ahead, root, weight)
             if error <= max(history[-STEPS_COMPARED:]) + 1e-4 * part * falls or part < 1e-6:
                 break
             part *= min(0.5, max(0.1, -0.5 * part * falls / (error - history[-1] - part * falls)))
@@ -136,19 +164,20 @@ def descend(left: Array, gram: Array, weight: float, norm: int, steps: int) -> A
         if error < min(history):
             best = left
         history.append(error)
+        if deadline.passed:
+            break
         if len(history) > 20 and min(history[-10:]) > min(history[:-10]) * (1 - WORTHWHILE_GAIN):
             break
     return best
 
 
-def _error_and_slope(left: Array, gram: Array, weight: float) -> tuple[float, Array]:
-    """tr(G X⁻¹) with X = LᵀL + δ²I, and its gradient -2 L X⁻¹ G X⁻¹."""
+def _error_and_slope(left: Array, root: Array, weight: float) -> tuple[float, Array]:
+    """tr(R X⁻¹ Rᵀ) with X = LᵀL + δ²I, and its gradient -2 L X⁻¹ RᵀR X⁻¹."""
     square = left.T @ left
     square.flat[:: len(square) + 1] += weight**2
-    inverse = lapack.dpotri(lapack.dpotrf(square, lower=1)[0], lower=1)[0]
-    inverse = np.tril(inverse) + np.tril(inverse, -1).T
-    solved = inverse @ gram
-    return float(np.trace(solved)), -2 * (left @ (solved @ inverse))
+    factor = lapack.dpotrf(square.T, lower=1, overwrite_a=1)[0]
+    solved = lapack.dpotrs(factor, root.T, lower=1)[0]
+    return float(np.vdot(root.T, solved)), -2 * (left @ solved @ solved.T)
 
 
 def project(a: Array, norm: int) -> Array:
