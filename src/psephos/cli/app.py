@@ -22,6 +22,7 @@ from psephos.cli import render, render_plans, render_statistics, render_tables
 from psephos.cli.render_persons import persons_words, plain_persons, rich_persons
 from psephos.cli.terminal import INTERRUPTS, complain, out, progress, report_errors, show
 from psephos.errors import ReleaseError
+from psephos.release.memory import limit_memory
 from psephos.version import __version__
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """PRIVATE, for the owner: compare schema and data; make the data set's ledger when asked."""
-    with report_errors(as_json):
+    with report_errors(as_json, release=release):
         from psephos.release.preflight import check_release, create_ledger, ledger_trouble
         from psephos.release.request import Job
 
@@ -125,7 +126,7 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """The error of every table and of rival strategies, before anything is spent; no data."""
-    with report_errors(as_json):
+    with report_errors(as_json, release=release):
         from psephos.release.forecast import (
             Forecast,
             budget_shortage,
@@ -208,7 +209,7 @@ def rehearse(
     as_json: Json = False,
 ) -> None:
     """The whole run on made-up data from the public schema: safe to show to anyone."""
-    with report_errors(as_json):
+    with report_errors(as_json, release=release):
         from psephos.release.run import rehearse as rehearse_job
 
         with progress(as_json) as say:
@@ -233,7 +234,7 @@ def release(
     as_json: Json = False,
 ) -> None:
     """The real run: charge the ledger, measure, write the bundle. Run again, it charges nothing."""
-    with report_errors(as_json, GOES_ON):
+    with report_errors(as_json, GOES_ON, release):
         from fractions import Fraction
 
         from psephos.kernel.budget import Budget
@@ -261,7 +262,7 @@ def release(
         text = "this run spent nothing: it was paid for"
         if any(charges):
             text = f"this run spent {Budget(ledger.budget.currency, sum(charges, Fraction(0)))}"
-        _show_release(as_json, bundle, f"{text}\n{render.ledger_words(ledger)}", ledger)
+        _show_release(as_json, bundle, text, ledger)
 
 
 @app.command()
@@ -478,7 +479,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Try plans on public or made-up rows, side by side; no data is read and nothing is spent."""
-    with report_errors(as_json), progress(as_json) as say:
+    with report_errors(as_json, release=release), progress(as_json) as say:
         from psephos.release.comparison import compare_plans
 
         chosen = None if names is None else [name.strip() for name in names.split(",")]
@@ -532,6 +533,8 @@ def _show_release(
     from psephos.release.parts.bundle import PartsBundle
 
     try:
+        if ledger is not None:
+            text = f"{text}\n{render.ledger_words(ledger)}"
         if isinstance(bundle, PartsBundle):
             show(as_json, plain_parts(bundle, ledger), *rich_parts(bundle), text)
         else:
@@ -590,6 +593,7 @@ def _interrupted(number: int, _: object) -> None:
 def main() -> None:
     """The `psephos` command; with --json mistakes in its arguments are JSON too."""
     signal.signal(signal.SIGINT, _interrupted)
+    limit_memory()
     if "--json" not in sys.argv:
         app()
     try:
