@@ -1,5 +1,6 @@
 """The command line: each command as a person and as a program would call it."""
 
+import errno
 import json
 import re
 import sys
@@ -48,7 +49,7 @@ def test_from_check_to_ask(folder):
     assert plan["cost"]["seconds"] > 0
     names = ["measuring and estimating", "intervals", "tables and report", "published numbers"]
     assert [step["name"] for step in plan["steps"]] == names
-    assert all(step["seconds"] > 0 for step in plan["steps"])
+    assert all(step["seconds"] > 0 and step["bytes"] > 0 for step in plan["steps"])
     rehearsed = told("rehearse", folder, "--rows", 200)
     assert rehearsed["simulation"]
     released = told("release", folder)
@@ -234,6 +235,25 @@ def test_too_little_memory_ends_in_a_sentence(folder, command, words, monkeypatc
     assert "not enough memory" in result.output
     assert words in " ".join(result.output.split())
     assert told(command, folder, code=2)["error"]["kind"] == "MemoryError"
+
+
+def test_too_little_memory_names_the_largest_table(folder, monkeypatch):
+    def full(workload, noise=None, **_):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("psephos.strategy.select.opt_product", full)
+    words = " ".join(run("plan", folder).output.split())
+    assert "leave out table 'pets', the largest with" in words
+    monkeypatch.setattr("psephos.release.bundle.Bundle.open", full)
+    words = " ".join(run("ask", folder / "bundle", "SELECT COUNT(*) FROM people").output.split())
+    assert "not enough memory for this: go where more is free" in words
+
+
+def test_what_is_too_large_says_so_in_its_own_words(folder, monkeypatch):
+    monkeypatch.setattr("psephos.release.request.MOST_NUMBERS", 5)
+    result = run("plan", folder)
+    assert result.exit_code == 2
+    assert "tables 'pets': it asks for" in result.output
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -170,7 +170,7 @@ class Forecast:
     @cached_property
     def steps(self) -> tuple[StepCost, ...]:
         """The steps of the release after counting, and what each of them will take."""
-        return step_costs(self.job, self.strategy.cost, self.widths.draws, self.groups)
+        return step_costs(self.job, self.strategy, self.budget, self.widths, self.groups)
 
     def blocks(self) -> list[tuple[str, int, float]]:
         """What is measured: a description, the number of answers, its share of the budget."""

@@ -12,14 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psephos.errors import ReleaseError
-from psephos.infer.intervals import HELD_NUMBERS
+from psephos.infer.intervals import HELD_NUMBERS, SIMULATION_BATCH, WIDE_STDERR, Widths
 from psephos.infer.joint_noise import NOISE_DRAWS
-from psephos.inverse.choice import Cost, memory_words
+from psephos.inverse.choice import memory_words
+from psephos.kernel.budget import Budget
+from psephos.kernel.measurement import noise_for
 from psephos.release.formats.room import workbook_numbers
 from psephos.release.memory import free_memory
 from psephos.release.published import PublishedRule
 from psephos.release.published_groups import PublishedGroups, possible_views
 from psephos.release.request import Job
+from psephos.strategy.strategy import Strategy
 
 SECONDS_PER_DRAWN = 5e-8
 """Of a number in one draw of simulated noise."""
@@ -27,12 +30,12 @@ SECONDS_PER_WRITTEN = {"csv": 1e-6, "parquet": 1e-6, "xlsx": 2.2e-5}
 """Of a number in a format, for each view in it; other formats are as quick as CSV."""
 LEAST_SECONDS = 0.5
 """Of a report and of all else that is written once."""
-ESTIMATE_SECONDS, ESTIMATE_GROWTH = {"entropy": 4e-4, "least squares": 4e-3}, 0.75
-"""Of published numbers, c · cells^g, rounding and all: steps are fewer where cells are many."""
+ESTIMATE_SECONDS, ESTIMATE_GROWTH = {"entropy": 2.5e-3, "least squares": 9e-3}, 0.6
+"""Of published numbers, c · cells^g, rounding and all: many cells are visited in fewer steps."""
 BYTES_PER_PLANNED, BYTES_PER_WRITTEN = 60, 500
 """Of each number of all tables while they are planned; of the largest table while it is written."""
-BYTES_PER_PUBLISHED_CELL = 300
-"""Of the cells of one estimate."""
+BYTES_PER_DRAWN, BYTES_PER_PUBLISHED_CELL = 24, 150
+"""Of a number that is held in a simulation; and of the cells of one estimate."""
 LEAST_BYTES = 2**26
 """What a step takes whatever its size, of libraries that it is the first to use."""
 
@@ -47,12 +50,17 @@ class StepCost:
 
 
 def step_costs(
-    job: Job, cost: Cost, draws: int, groups: PublishedGroups | None
+    job: Job,
+    strategy: Strategy,
+    budget: Budget,
+    widths: Widths,
+    groups: PublishedGroups | None,
 ) -> tuple[StepCost, ...]:
     """The steps after the rows were counted."""
+    cost = strategy.cost
     steps = [
         StepCost("measuring and estimating", cost.seconds, LEAST_BYTES + cost.bytes),
-        _interval_cost(job, cost.answers, draws),
+        _interval_cost(job, strategy, budget, widths),
         _file_cost(job),
     ]
     if "published" in possible_views(job, groups):
@@ -72,13 +80,23 @@ def published_cost(job: Job, groups: PublishedGroups | None) -> StepCost:
     return StepCost("published numbers", seconds, held)
 
 
-def _interval_cost(job: Job, answers: int, draws: int) -> StepCost:
+def _interval_cost(job: Job, strategy: Strategy, budget: Budget, widths: Widths) -> StepCost:
     """Noise drawn for all answers; and for those behind shares, quantiles and the like."""
-    drawn = [draws * (answers + job.workload.shape[0])]
-    drawn += [NOISE_DRAWS * answers for table in job.tables if table.derived]
-    held = 3 * 8 * min(max(drawn), 2 * HELD_NUMBERS)  # drawn, as floats, and their sizes
-    planned = BYTES_PER_PLANNED * job.workload.shape[0]
-    return StepCost("intervals", sum(drawn) * SECONDS_PER_DRAWN, LEAST_BYTES + planned + held)
+    answers, numbers = strategy.cost.answers, job.workload.shape[0]
+    drawn = widths.draws * (answers + numbers)
+    held = min(drawn, SIMULATION_BATCH if "pooled" in widths.method else HELD_NUMBERS)
+    derived = sum(table.derived for table in job.tables)
+    if derived and answers <= NOISE_DRAWS and _has_narrow_noise(job, strategy, budget):
+        drawn += derived * NOISE_DRAWS * answers
+        held = max(held, NOISE_DRAWS * answers)
+    held = BYTES_PER_DRAWN * held + BYTES_PER_PLANNED * numbers
+    return StepCost("intervals", drawn * SECONDS_PER_DRAWN, LEAST_BYTES + held)
+
+
+def _has_narrow_noise(job: Job, strategy: Strategy, budget: Budget) -> bool:
+    """Are the steps of whole numbers seen in some noise, which is then simulated?"""
+    noises = noise_for(strategy.query, budget, job.unit, 1)
+    return min(noise.exact_variance for noise in noises) < WIDE_STDERR**2
 
 
 def _file_cost(job: Job) -> StepCost:
