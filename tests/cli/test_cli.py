@@ -15,7 +15,9 @@ from psephos.cli.render import search_words
 from psephos.cli.terminal import SparseLines
 from psephos.kernel.budget import epsilon
 from psephos.kernel.ledger import Charge
+from psephos.release import request
 from psephos.release import run as release_run
+from psephos.release.bundle import Bundle
 from psephos.release.preflight import open_ledger
 from psephos.release.request import Job
 from tests.release.conftest import RELEASE, write_job
@@ -238,19 +240,19 @@ def test_too_little_memory_ends_in_a_sentence(folder, command, words, monkeypatc
 
 
 def test_too_little_memory_names_the_largest_table(folder, monkeypatch):
-    def full(workload, noise=None, **_):
+    def full(workload, noise=None, **_):  # as selections and readers are called
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
     monkeypatch.setattr("psephos.strategy.select.opt_product", full)
     words = " ".join(run("plan", folder).output.split())
     assert "leave out table 'pets', the largest with" in words
-    monkeypatch.setattr("psephos.release.bundle.Bundle.open", full)
+    monkeypatch.setattr(Bundle, "open", full)
     words = " ".join(run("ask", folder / "bundle", "SELECT COUNT(*) FROM people").output.split())
     assert "not enough memory for this: go where more is free" in words
 
 
 def test_what_is_too_large_says_so_in_its_own_words(folder, monkeypatch):
-    monkeypatch.setattr("psephos.release.request.MOST_NUMBERS", 5)
+    monkeypatch.setattr(request, "MOST_NUMBERS", 5)
     result = run("plan", folder)
     assert result.exit_code == 2
     assert "tables 'pets': it asks for" in result.output

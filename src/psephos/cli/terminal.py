@@ -58,7 +58,8 @@ def report_errors(
             raise typer.Exit(130) from None
         if is_out_of_memory(error):
             traceback.clear_frames(error.__traceback__)  # which hold what takes the memory
-            text = f"{NO_MEMORY}: {_memory_remedy(release)}; {stopped.removeprefix('stopped; ')}"
+            smaller = "" if release is None else f", or, unless it was charged, {_smaller(release)}"
+            text = f"{NO_MEMORY}: {ELSEWHERE}{smaller}; {stopped.removeprefix('stopped; ')}"
             complain(as_json, "MemoryError", text)
             raise typer.Exit(2) from None
         if not isinstance(error, PsephosError):
@@ -68,16 +69,14 @@ def report_errors(
         raise typer.Exit(code) from None
 
 
-def _memory_remedy(release: Path | None) -> str:
-    """What to do where memory does not suffice."""
-    if release is None:
-        return ELSEWHERE
+def _smaller(release: Path) -> str:
+    """What to leave out of a release file so that it takes less memory."""
     from psephos.release.request import Job
 
     try:
-        return f"{Job.read(release).smaller_words}, or {ELSEWHERE}"
+        return Job.read(release).smaller_words
     except (PsephosError, MemoryError):
-        return f"ask for fewer numbers, or {ELSEWHERE}"
+        return "ask for fewer numbers"
 
 
 def complain(as_json: bool, kind: str, message: str) -> None:

@@ -22,6 +22,7 @@ from psephos.release.memory import free_memory
 from psephos.release.published import PublishedRule
 from psephos.release.published_groups import PublishedGroups, possible_views
 from psephos.release.request import Job
+from psephos.release.spec.entries import PublishedMethod
 from psephos.strategy.strategy import Strategy
 
 SECONDS_PER_DRAWN = 5e-8
@@ -74,10 +75,15 @@ def published_cost(job: Job, groups: PublishedGroups | None) -> StepCost:
     if groups is not None:
         sizes = map(groups.grouping.cells, range(len(groups.rules)))
         estimates = list(zip(groups.rules, sizes, strict=True))
-    seconds = sum(ESTIMATE_SECONDS[rule.method] * n**ESTIMATE_GROWTH for rule, n in estimates)
+    seconds = sum(estimate_seconds(rule.method, n) for rule, n in estimates)
     largest = max(n for _, n in estimates)
     held = LEAST_BYTES + BYTES_PER_PUBLISHED_CELL * largest
     return StepCost("published numbers", seconds, held)
+
+
+def estimate_seconds(method: PublishedMethod, cells: int) -> float:
+    """One estimate of so many cells, and its rounding."""
+    return float(ESTIMATE_SECONDS[method] * cells**ESTIMATE_GROWTH)
 
 
 def _interval_cost(job: Job, strategy: Strategy, budget: Budget, widths: Widths) -> StepCost:
