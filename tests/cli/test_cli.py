@@ -251,6 +251,24 @@ def test_too_little_memory_names_the_largest_table(folder, monkeypatch):
     assert "not enough memory for this: go where more is free" in words
 
 
+def test_memory_that_runs_out_after_the_charge_loses_nothing(folder, monkeypatch):
+    run("check", folder, "--create-ledger")
+
+    def full(*_, **__):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(release_run, "write_bundle", full)
+        result = run("release", folder)
+    assert result.exit_code == 2
+    assert "without a second charge" in " ".join(result.output.split())
+    spent = open_ledger(Job.read(folder)).spent()
+    assert spent == ps.epsilon("1/2")
+    assert run("release", folder).exit_code == 0
+    assert open_ledger(Job.read(folder)).spent() == spent
+    assert run("verify", folder / "bundle").exit_code == 0
+
+
 def test_what_is_too_large_says_so_in_its_own_words(folder, monkeypatch):
     monkeypatch.setattr(request, "MOST_NUMBERS", 5)
     result = run("plan", folder)
