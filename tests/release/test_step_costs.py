@@ -12,6 +12,7 @@ from psephos.release.memory import NO_BOUND, free_memory, is_out_of_memory
 from psephos.release.preflight import create_ledger, open_ledger
 from psephos.release.request import Job
 from psephos.release.run import rehearse, release
+from psephos.release.synthesize import rows_from
 from psephos.release.verification import verification
 from tests.release.conftest import RELEASE, write_job
 
@@ -75,8 +76,16 @@ def test_too_little_memory_is_said_before_a_charge(tmp_path, monkeypatch, free, 
         with pytest.raises(ps.ReleaseError, match=words) as refusal:
             act(place)
         assert "leave out table 'pets', the largest with" in str(refusal.value)
-        assert "Nothing was charged" in str(refusal.value)
+        assert "This run charged nothing" in str(refusal.value)
     assert open_ledger(Job.read(place)).spent().amount == 0
+
+
+def test_synthetic_rows_that_find_no_room_are_refused(tmp_path, monkeypatch):
+    bundle = rehearse(write_job(tmp_path / "job"), rows=200)
+    monkeypatch.setattr(step_costs, "free_memory", lambda: ONE_MEGABYTE)
+    assert rows_from(bundle, 100).table.rows == 100
+    with pytest.raises(ps.ReleaseError, match="50,000,000 rows of 2 columns take about"):
+        rows_from(bundle, 50_000_000)
 
 
 def in_another_process(text):

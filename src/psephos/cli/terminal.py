@@ -27,7 +27,7 @@ EXIT_CODES: list[tuple[type[PsephosError], int]] = [
 ]
 STOPPED = "stopped; nothing was charged"
 NO_MEMORY = "there is not enough memory for this"
-ELSEWHERE = "go where more is free"
+MORE_MEMORY = "go where more is free"
 LINE_SECONDS = 2.0
 """Between two lines of progress, where there is no terminal."""
 INTERRUPTS: list[int] = []
@@ -59,7 +59,7 @@ def report_errors(
         if is_out_of_memory(error):
             traceback.clear_frames(error.__traceback__)  # which hold what takes the memory
             smaller = "" if release is None else f", or, unless it was charged, {_smaller(release)}"
-            text = f"{NO_MEMORY}: {ELSEWHERE}{smaller}; {stopped.removeprefix('stopped; ')}"
+            text = f"{NO_MEMORY}: {MORE_MEMORY}{smaller}; {stopped.removeprefix('stopped; ')}"
             complain(as_json, "MemoryError", text)
             raise typer.Exit(2) from None
         if not isinstance(error, PsephosError):

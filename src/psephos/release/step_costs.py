@@ -36,7 +36,7 @@ ESTIMATE_SECONDS, ESTIMATE_GROWTH = {"entropy": 2.5e-3, "least squares": 9e-3}, 
 BYTES_PER_PLANNED, BYTES_PER_WRITTEN = 60, 500
 """Of each number of all tables while they are planned; of the largest table while it is written."""
 BYTES_PER_DRAWN, BYTES_PER_PUBLISHED_CELL = 24, 150
-"""Of a number that is held in a simulation; and of the cells of one estimate."""
+"""Of a number of simulated noise, or an entry of simulated rows; of the cells of one estimate."""
 LEAST_BYTES = 2**26
 """What a step takes whatever its size, of libraries that it is the first to use."""
 
@@ -132,9 +132,19 @@ def check_memory(job: Job, steps: Sequence[StepCost]) -> None:
         raise ReleaseError(_too_large(job, f'the step "{largest.name}"', largest.bytes))
 
 
+def check_rows(rows: int, columns: int) -> None:
+    """Refuse synthetic rows that do not find room in memory."""
+    needed = BYTES_PER_DRAWN * rows * columns
+    if needed > free_memory():
+        raise ReleaseError(
+            f"{rows:,} rows of {columns} columns take about {memory_words(needed)} of memory, and "
+            f"{memory_words(free_memory())} is free: make fewer rows"
+        )
+
+
 def _too_large(job: Job, what: str, needed: int) -> str:
     return (
         f"{what} takes about {memory_words(needed)} of memory, and "
-        f"{memory_words(free_memory())} is free: {job.smaller_words}, or go where more is free. "
-        "Nothing was charged"
+        f"{memory_words(free_memory())} is free: go where more is free, or {job.smaller_words}. "
+        "This run charged nothing"
     )
