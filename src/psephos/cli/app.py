@@ -22,7 +22,6 @@ from psephos.cli import render, render_plans, render_statistics, render_tables
 from psephos.cli.render_persons import persons_words, plain_persons, rich_persons
 from psephos.cli.terminal import INTERRUPTS, complain, out, progress, report_errors, show
 from psephos.errors import ReleaseError
-from psephos.release.memory import limit_memory
 from psephos.version import __version__
 
 if TYPE_CHECKING:
@@ -127,13 +126,7 @@ def plan(
 ) -> None:
     """The error of every table and of rival strategies, before anything is spent; no data."""
     with report_errors(as_json, release=release):
-        from psephos.release.forecast import (
-            Forecast,
-            budget_shortage,
-            cell_rmse,
-            compare,
-            shortage,
-        )
+        from psephos.release.forecast import Forecast, budget_shortage, cell_rmse, compare, shortage
         from psephos.release.method import method_of
         from psephos.release.plan_forecast import PlanForecast
         from psephos.release.plan_forecast import plan_whole as plan_job
@@ -593,7 +586,6 @@ def _interrupted(number: int, _: object) -> None:
 def main() -> None:
     """The `psephos` command; with --json mistakes in its arguments are JSON too."""
     signal.signal(signal.SIGINT, _interrupted)
-    limit_memory()
     if "--json" not in sys.argv:
         app()
     try:

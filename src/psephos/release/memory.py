@@ -22,7 +22,7 @@ GROUPS = {
     "": ("", "memory.max", "memory.current"),
     "memory": ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
 }
-"""Where a control group's limit and what it uses are found, by the group's kind (cgroups 2, 1)."""
+"""Where a control group's limit and what it uses are, by the group's kind (cgroups 2, 1)."""
 
 
 def free_memory() -> int:
@@ -77,8 +77,8 @@ def _free_in_group() -> int:
 def _held_for_files(group: Path) -> int:
     """What a control group holds of files, which makes way."""
     text = (group / "memory.stat").read_text()
-    found = re.search(r"^(?:total_)?inactive_file (\d+)$", text, re.MULTILINE)
-    return int(found[1]) if found else 0
+    match = re.search(r"^(?:total_)?inactive_file (\d+)$", text, re.MULTILINE)
+    return int(match[1]) if match else 0
 
 
 def _free_in_process() -> int:
@@ -102,6 +102,6 @@ def _held(name: str) -> int:
 def _bytes_of(place: str, name: str, otherwise: int) -> int:
     """A line of one of the system's own files."""
     with suppress(OSError):
-        found = re.search(rf"^{name}:\s+(\d+) kB", Path(place).read_text(), re.MULTILINE)
-        return 1024 * int(found[1]) if found else otherwise
+        match = re.search(rf"^{name}:\s+(\d+) kB", Path(place).read_text(), re.MULTILINE)
+        return 1024 * int(match[1]) if match else otherwise
     return otherwise
