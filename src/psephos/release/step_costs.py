@@ -33,7 +33,7 @@ LEAST_SECONDS = 0.5
 """Of a report and of all else that is written once."""
 ESTIMATE_SECONDS, ESTIMATE_GROWTH = {"entropy": 2.5e-3, "least squares": 9e-3}, 0.6
 """Of published numbers, c · cells^g, rounding and all: many cells are visited in fewer steps."""
-BYTES_PER_PLANNED, BYTES_PER_WRITTEN = 60, 350
+BYTES_PER_PLANNED, BYTES_PER_WRITTEN = 60, 400
 """Of each number of all tables while they are planned; of the largest table while it is written."""
 BYTES_PER_DRAWN, BYTES_PER_PUBLISHED_CELL = 24, 150
 """Of a number of simulated noise, or an entry of simulated rows; of the cells of one estimate."""
