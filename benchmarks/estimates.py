@@ -49,13 +49,9 @@ from psephos.infer.normal_equations import NormalEquations
 from psephos.infer.rounding import RoundingGaps, round_cells
 from psephos.inverse.shifted import shifted_form
 from psephos.kernel.measurement import noise_for
-from psephos.release.forecast import (
-    MOST_ROUNDING_SECONDS,
-    SECONDS_PER_CELL,
-    SECONDS_PER_ROUNDED_CELL,
-)
 from psephos.release.published import MOST_RANGES, RANGE_CELLS, share_of_ranges
 from psephos.release.request import Job
+from psephos.release.step_costs import estimate_seconds
 from psephos.values import Array
 
 UNIT = ps.add_remove_row()
@@ -431,8 +427,8 @@ COST_SHAPES = {
 
 def cost(_: Path) -> None:
     """Processor time of one estimate and its rounding, beside what plans predict."""
-    heads = ["asked", "cells", "ε", "steps", "entropy", "whole", "predicted: entropy", "whole"]
-    rows = RowsAsTheyCome(heads, [12, 10, 3, 5, 8, 8, 18, 8])
+    heads = ["asked", "cells", "ε", "steps", "entropy", "whole", "predicted: both"]
+    rows = RowsAsTheyCome(heads, [12, 10, 3, 5, 8, 8, 15])
     for name, shape in COST_SHAPES.items():
         domain = ps.Domain.of({f"a{i}": n for i, n in enumerate(shape)})
         workload = ps.marginals(domain, up_to=3)
@@ -444,8 +440,7 @@ def cost(_: Path) -> None:
         middle = time.process_time()
         round_cells(fit.vector, workload)
         seconds = [middle - begin, time.process_time() - middle]
-        seconds.append(counts.size * SECONDS_PER_CELL["entropy"])
-        seconds.append(min(counts.size * SECONDS_PER_ROUNDED_CELL, MOST_ROUNDING_SECONDS))
+        seconds.append(estimate_seconds("entropy", counts.size))
         times = [f"{each:.1f} s" for each in seconds]
         rows.add(["up to 3-way", name, "1", str(fit.steps), *times])
     print()

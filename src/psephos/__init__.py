@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from psephos.release.request import Job
     from psephos.release.requests import MeasuredRequest
     from psephos.release.run import rehearse, release
+    from psephos.release.step_costs import StepCost
     from psephos.release.verification import Check, Verification
     from psephos.release.verify import verify
     from psephos.release.views import Distance, Shift, TotalGap, Views
@@ -268,6 +269,7 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "Forecast",
     "TableError",
     "RivalError",
+    "StepCost",
     "PlanForecast",
     "SimulatedTable",
     "ReleaseMethod",
@@ -398,6 +400,7 @@ _NAMES_OF = {
     "psephos.release.run": "rehearse release",
     "psephos.release.parts.bundle": "PartsBundle",
     "psephos.release.parts.plan": "PartTableError PartsForecast",
+    "psephos.release.step_costs": "StepCost",
     "psephos.release.verification": "Check Verification",
     "psephos.release.verify": "verify",
     "psephos.release.published": "PublishedRule",

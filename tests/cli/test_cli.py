@@ -1,5 +1,6 @@
 """The command line: each command as a person and as a program would call it."""
 
+import errno
 import json
 import re
 import sys
@@ -14,7 +15,9 @@ from psephos.cli.render import search_words
 from psephos.cli.terminal import SparseLines
 from psephos.kernel.budget import epsilon
 from psephos.kernel.ledger import Charge
+from psephos.release import request
 from psephos.release import run as release_run
+from psephos.release.bundle import Bundle
 from psephos.release.preflight import open_ledger
 from psephos.release.request import Job
 from tests.release.conftest import RELEASE, write_job
@@ -48,7 +51,7 @@ def test_from_check_to_ask(folder):
     assert plan["cost"]["seconds"] > 0
     names = ["measuring and estimating", "intervals", "tables and report", "published numbers"]
     assert [step["name"] for step in plan["steps"]] == names
-    assert all(step["seconds"] > 0 for step in plan["steps"])
+    assert all(step["seconds"] > 0 and step["bytes"] > 0 for step in plan["steps"])
     rehearsed = told("rehearse", folder, "--rows", 200)
     assert rehearsed["simulation"]
     released = told("release", folder)
@@ -234,6 +237,43 @@ def test_too_little_memory_ends_in_a_sentence(folder, command, words, monkeypatc
     assert "not enough memory" in result.output
     assert words in " ".join(result.output.split())
     assert told(command, folder, code=2)["error"]["kind"] == "MemoryError"
+
+
+def test_too_little_memory_names_the_largest_table(folder, monkeypatch):
+    def full(workload, noise=None, **_):  # as selections and readers are called
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("psephos.strategy.select.opt_product", full)
+    words = " ".join(run("plan", folder).output.split())
+    assert "leave out table 'pets', the largest with" in words
+    monkeypatch.setattr(Bundle, "open", full)
+    words = " ".join(run("ask", folder / "bundle", "SELECT COUNT(*) FROM people").output.split())
+    assert "not enough memory for this: go where more is free" in words
+
+
+def test_memory_that_runs_out_after_the_charge_loses_nothing(folder, monkeypatch):
+    run("check", folder, "--create-ledger")
+
+    def full(*_, **__):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(release_run, "write_bundle", full)
+        result = run("release", folder)
+    assert result.exit_code == 2
+    assert "without a second charge" in " ".join(result.output.split())
+    spent = open_ledger(Job.read(folder)).spent()
+    assert spent == ps.epsilon("1/2")
+    assert run("release", folder).exit_code == 0
+    assert open_ledger(Job.read(folder)).spent() == spent
+    assert run("verify", folder / "bundle").exit_code == 0
+
+
+def test_what_is_too_large_says_so_in_its_own_words(folder, monkeypatch):
+    monkeypatch.setattr(request, "MOST_NUMBERS", 5)
+    result = run("plan", folder)
+    assert result.exit_code == 2
+    assert "tables 'pets': it asks for" in result.output
 
 
 @pytest.mark.parametrize("as_json", [False, True])

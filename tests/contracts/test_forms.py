@@ -236,9 +236,8 @@ def test_each_structure_has_its_form(example, form):
     assert method_of(blocks, shape) == example.method
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_the_predicted_cost_names_the_method(example, noise):
-    cost = predict_cost(example.blocks, noise, SHAPE)
+def test_the_predicted_cost_names_the_method(example):
+    cost = predict_cost(example.blocks, SHAPE)
     assert cost.method == example.method
     assert cost.answers == sum(block.shape[0] for block in example.blocks)
     assert cost.seconds > 0

@@ -165,7 +165,7 @@ def test_a_product_has_its_errors_at_any_size():
     few = (mx.Ranges.intervals(2000, [0, 3], [9, 7]), mx.total(2000), mx.Prefix(2000))
     assert_allclose(form.variances(few), np.repeat([1, 2], 2000) / 4)
     assert form.covers(few)
-    assert predict_cost([block], "laplace", shape).method == "product"
+    assert predict_cost([block], shape).method == "product"
 
 
 def test_an_estimate_of_too_many_cells_is_refused_before_and_after_its_answers(monkeypatch):

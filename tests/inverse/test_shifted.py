@@ -17,7 +17,6 @@ SHIFTS = st.sampled_from([0.01, 1.0, 30.0])
 def check(blocks, weights, shape, shift, kind=None, share=1e-9):
     form = shifted.shifted_form(blocks, weights, shape)
     assert kind is None or isinstance(form, kind)
-    assert form.takes_steps == shifted.takes_steps(blocks, shape)
     n = int(np.prod(shape))
     x = sum(c * b.gram().dense() for b, c in zip(blocks, weights, strict=True)) + shift * np.eye(n)
     v = np.sin(np.arange(1, n + 1))

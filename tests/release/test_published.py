@@ -18,13 +18,13 @@ from psephos.release.ask import ask
 from psephos.release.bundle import ESTIMATE_FILE, Bundle
 from psephos.release.files import read_floats, sha256_of
 from psephos.release.forecast import forecast_measured as plan
-from psephos.release.forecast import published_seconds
 from psephos.release.preflight import check_release, create_ledger
 from psephos.release.published import PublishedRule, share_of_ranges
 from psephos.release.request import Job
 from psephos.release.requests import PublishedShape
 from psephos.release.run import rehearse
 from psephos.release.simulated import is_quick, made_up_counts, simulated_error
+from psephos.release.step_costs import published_cost
 from psephos.release.verify import verify
 from tests.release.conftest import RELEASE, write_job
 
@@ -92,7 +92,7 @@ def test_the_file_decides_or_else_the_questions(tmp_path):
         job_of(tmp_path / "wrong", f'{LINE}\n[output]\npublished = "magic"\n')
     with pytest.raises(ReleaseError, match="total"):
         job_of(tmp_path / "negative", f"total = -1\n{LINE}")
-    assert published_seconds(line) > published_seconds(line, rounded=False) > 0
+    assert published_cost(long, None).seconds > published_cost(tables, None).seconds > 0
 
 
 def test_a_public_total_is_held(tmp_path):

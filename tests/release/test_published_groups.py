@@ -297,7 +297,7 @@ def test_plan_manifest_page_and_release_tell_the_groups(rehearsed):
     assert f"{len(groups.rules)} groups of attributes" in notes
     assert "age × sex" in notes
     assert "agree nearly" in notes
-    assert "published numbers" in [name for name, _ in forecast.steps]
+    assert "published numbers" in [step.name for step in forecast.steps]
     words = render.disagreement_words(rehearsed)
     assert f"{len(groups.rules)} groups: inside each they add up" in words
     page = rehearsed.report.read_text()

@@ -90,7 +90,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """PRIVATE, for the owner: compare schema and data; make the data set's ledger when asked."""
-    with report_errors(as_json):
+    with report_errors(as_json, release=release):
         from psephos.release.preflight import check_release, create_ledger, ledger_trouble
         from psephos.release.request import Job
 
@@ -125,14 +125,8 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """The error of every table and of rival strategies, before anything is spent; no data."""
-    with report_errors(as_json):
-        from psephos.release.forecast import (
-            Forecast,
-            budget_shortage,
-            cell_rmse,
-            compare,
-            shortage,
-        )
+    with report_errors(as_json, release=release):
+        from psephos.release.forecast import Forecast, budget_shortage, cell_rmse, compare, shortage
         from psephos.release.method import method_of
         from psephos.release.plan_forecast import PlanForecast
         from psephos.release.plan_forecast import plan_whole as plan_job
@@ -208,7 +202,7 @@ def rehearse(
     as_json: Json = False,
 ) -> None:
     """The whole run on made-up data from the public schema: safe to show to anyone."""
-    with report_errors(as_json):
+    with report_errors(as_json, release=release):
         from psephos.release.run import rehearse as rehearse_job
 
         with progress(as_json) as say:
@@ -233,7 +227,7 @@ def release(
     as_json: Json = False,
 ) -> None:
     """The real run: charge the ledger, measure, write the bundle. Run again, it charges nothing."""
-    with report_errors(as_json, GOES_ON):
+    with report_errors(as_json, GOES_ON, release):
         from fractions import Fraction
 
         from psephos.kernel.budget import Budget
@@ -261,7 +255,7 @@ def release(
         text = "this run spent nothing: it was paid for"
         if any(charges):
             text = f"this run spent {Budget(ledger.budget.currency, sum(charges, Fraction(0)))}"
-        _show_release(as_json, bundle, f"{text}\n{render.ledger_words(ledger)}", ledger)
+        _show_release(as_json, bundle, text, ledger)
 
 
 @app.command()
@@ -478,7 +472,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Try plans on public or made-up rows, side by side; no data is read and nothing is spent."""
-    with report_errors(as_json), progress(as_json) as say:
+    with report_errors(as_json, release=release), progress(as_json) as say:
         from psephos.release.comparison import compare_plans
 
         chosen = None if names is None else [name.strip() for name in names.split(",")]
@@ -532,6 +526,8 @@ def _show_release(
     from psephos.release.parts.bundle import PartsBundle
 
     try:
+        if ledger is not None:
+            text = f"{text}\n{render.ledger_words(ledger)}"
         if isinstance(bundle, PartsBundle):
             show(as_json, plain_parts(bundle, ledger), *rich_parts(bundle), text)
         else:

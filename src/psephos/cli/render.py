@@ -115,7 +115,7 @@ def plain_plan(plan: Forecast, simulated: SimulatedError | None = None) -> dict[
             for what, answers, share in plan.blocks()[:MOST_LINES]
         ],
         "cost": {"seconds": plan.strategy.cost.seconds, "bytes": plan.strategy.cost.bytes},
-        "steps": [{"name": name, "seconds": seconds} for name, seconds in plan.steps],
+        "steps": [asdict(step) for step in plan.steps],
     }
 
 
@@ -292,11 +292,17 @@ def _target(target: TargetEntry) -> str:
     return f"± {rows_text(target.half_width)} at {float(target.confidence) * 100:g}%{together}"
 
 
-def _later_steps(plan: Forecast) -> str:
-    """The steps after the estimate with their times, which are right within a factor of a few."""
-    from psephos.inverse.choice import time_words
+def _cost_words(plan: Forecast) -> str:
+    """What the release will take and what each step has of it, right within a factor of a few."""
+    from psephos.inverse.choice import memory_words, time_words
 
-    return ", ".join(f"{name} about {time_words(seconds)}" for name, seconds in plan.steps[1:])
+    seconds = sum(step.seconds for step in plan.steps)
+    most = max(step.bytes for step in plan.steps)
+    steps = ", ".join(f"{step.name} {time_words(step.seconds)}" for step in plan.steps)
+    return (
+        f"After the rows are read, the release will take about {time_words(seconds)} and "
+        f"{memory_words(most)}: {steps}."
+    )
 
 
 def _published_notes(plan: Forecast, simulated: SimulatedError | None) -> str:
@@ -322,8 +328,8 @@ def _published_notes(plan: Forecast, simulated: SimulatedError | None) -> str:
 
 def _plain_published(plan: Forecast) -> dict[str, Any] | None:
     """What the published view will be rounded from, as plain values."""
-    from psephos.release.forecast import grouped_bytes
     from psephos.release.published import PublishedRule
+    from psephos.release.step_costs import published_cost
 
     groups = plan.groups
     if "published" not in plan.job.file.output.views:
@@ -341,15 +347,12 @@ def _plain_published(plan: Forecast) -> dict[str, Any] | None:
             for g, rule in enumerate(groups.rules)
         ],
         "left_out": groups.left_out,
-        "bytes": grouped_bytes(groups) if groups.rules else 0,
+        "bytes": published_cost(plan.job, groups).bytes if groups.rules else 0,
     }
 
 
 def _group_notes(groups: PublishedGroups) -> str:
     """In which groups tables are published, by which rule, and which are not."""
-    from psephos.inverse.choice import memory_words
-    from psephos.release.forecast import grouped_bytes
-
     size = f"{groups.job.workload.domain.size_text} cells are too many for one vector of them"
     left_out = " ".join(
         f"Table {name!r} has no published view: {why}." for name, why in groups.left_out.items()
@@ -363,8 +366,7 @@ def _group_notes(groups: PublishedGroups) -> str:
     plural = "group" if len(groups.rules) == 1 else "groups"
     text = (
         f"{size}, so published tables come in {len(groups.rules)} {plural} of attributes with "
-        f"{groups.cells:,} cells in all, which take about {memory_words(grouped_bytes(groups))}: "
-        f"{rules}."
+        f"{groups.cells:,} cells in all: {rules}."
     )
     if len(groups.rules) > 1:
         text += (
@@ -414,7 +416,7 @@ def _notes(plan: Forecast) -> str:
         f"The expensive table is {deciding.name!r}: it {why} {_bottleneck(deciding)}.",
         f"Measured: {plan.strategy.query.shape[0]:,} answers with {plan.strategy.noise} noise; "
         f"budget by block: {shares}{f' and {more} more' if more > 0 else ''}.",
-        f"Measuring and estimating will take {plan.strategy.cost}; {_later_steps(plan)}.",
+        _cost_words(plan),
         f"Intervals cover the privacy noise alone ({plan.widths.method}, {plan.widths.draws:,} "
         "draws).",
     ]

@@ -6,8 +6,10 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -15,6 +17,7 @@ from rich.console import Console, RenderableType
 
 from psephos.cli import render
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, SourceError
+from psephos.release.memory import is_out_of_memory
 
 EXIT_CODES: list[tuple[type[PsephosError], int]] = [
     (BudgetExceededError, 3),
@@ -23,10 +26,8 @@ EXIT_CODES: list[tuple[type[PsephosError], int]] = [
     (PsephosError, 2),
 ]
 STOPPED = "stopped; nothing was charged"
-OUT_OF_MEMORY = (
-    "there is not enough memory for this: ask about fewer attributes in one table, or coarser "
-    "levels, or go where more is free"
-)
+NO_MEMORY = "there is not enough memory for this"
+MORE_MEMORY = "go where more is free"
 LINE_SECONDS = 2.0
 """Between two lines of progress, where there is no terminal."""
 INTERRUPTS: list[int] = []
@@ -39,8 +40,13 @@ def out() -> Console:
 
 
 @contextmanager
-def report_errors(as_json: bool, stopped: str = STOPPED) -> Iterator[None]:
-    """Mistakes in one way: a text on standard error, or JSON, and a code for scripts."""
+def report_errors(
+    as_json: bool, stopped: str = STOPPED, release: Path | None = None
+) -> Iterator[None]:
+    """Mistakes in one way: a text on standard error, or JSON, and a code for scripts.
+
+    Where memory does not suffice for a release file, its largest table is named.
+    """
     try:
         yield
     except typer.Exit:
@@ -50,16 +56,27 @@ def report_errors(as_json: bool, stopped: str = STOPPED) -> Iterator[None]:
         if isinstance(error, KeyboardInterrupt) or INTERRUPTS:
             complain(as_json, "Stopped", stopped)
             raise typer.Exit(130) from None
-        if isinstance(error, MemoryError):
-            complain(
-                as_json, "MemoryError", f"{OUT_OF_MEMORY}; {stopped.removeprefix('stopped; ')}"
-            )
+        if is_out_of_memory(error):
+            traceback.clear_frames(error.__traceback__)  # which hold what takes the memory
+            smaller = "" if release is None else f", or, unless it was charged, {_smaller(release)}"
+            text = f"{NO_MEMORY}: {MORE_MEMORY}{smaller}; {stopped.removeprefix('stopped; ')}"
+            complain(as_json, "MemoryError", text)
             raise typer.Exit(2) from None
         if not isinstance(error, PsephosError):
             raise
         code = next(code for kind, code in EXIT_CODES if isinstance(error, kind))
         complain(as_json, type(error).__name__, str(error))
         raise typer.Exit(code) from None
+
+
+def _smaller(release: Path) -> str:
+    """What to leave out of a release file so that it takes less memory."""
+    from psephos.release.request import Job
+
+    try:
+        return Job.read(release).smaller_words
+    except (PsephosError, MemoryError):
+        return "ask for fewer numbers"
 
 
 def complain(as_json: bool, kind: str, message: str) -> None:

@@ -54,9 +54,9 @@ SECONDS_PER_FLOP = 1e-10
 """Seconds of an addition or a multiplication inside of a matrix product."""
 SECONDS_PER_EIGEN_FLOP = 4e-10
 """Seconds of the eigenvectors of n x n numbers, for each of n³."""
-SECONDS_PER_DRAW = {"laplace": 4e-8, "gaussian": 4e-8}
+SECONDS_PER_DRAW = 4e-8
 """Seconds of a draw of exact noise."""
-SECONDS_PER_BLOCK = {"laplace": 4e-4, "gaussian": 4e-4}
+SECONDS_PER_BLOCK = 4e-4
 """Seconds that a block takes however small it is: checks, its counts, its fit."""
 COSTED_ITERATIONS = 30
 """Of LSMR with its preconditioner, in a typical case."""
@@ -181,7 +181,7 @@ def precision(variance: float) -> float:
     return 1 / max(variance, SMALLEST_VARIANCE)
 
 
-def predict_cost(blocks: Sequence[Matrix], noise: str, shape: tuple[int, ...]) -> Cost:
+def predict_cost(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> Cost:
     """The cost of blocks of queries over a domain of that shape."""
     krons = [_kron(block, shape) for block in blocks]
     tables = {tuple(i for i, f in enumerate(k.factors) if not is_total(f)) for k in krons}
@@ -191,11 +191,8 @@ def predict_cost(blocks: Sequence[Matrix], noise: str, shape: tuple[int, ...]) -
         math.prod(shape) if unsplit else sum(math.prod(shape[i] for i in axes) for axes in tables)
     )
     answers = sum(block.shape[0] for block in blocks)
-    seconds = (
-        sum(_product_seconds(_counted_factors(kron)) for kron in krons)
-        + len(blocks) * SECONDS_PER_BLOCK[noise]
-    )
-    seconds += answers * SECONDS_PER_DRAW[noise]
+    seconds = sum(_product_seconds(_counted_factors(kron)) for kron in krons)
+    seconds += len(blocks) * SECONDS_PER_BLOCK + answers * SECONDS_PER_DRAW
     method, inference_seconds, numbers = _inference(blocks, shape)
     # Counts are kept, and answers while noise is drawn for them; then answers and the inverse.
     largest = max(block.shape[0] for block in blocks)

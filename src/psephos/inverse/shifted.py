@@ -303,24 +303,6 @@ def shifted_form(
     return Solved(gram, diagonal)
 
 
-def takes_steps(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> bool:
-    """Would these blocks be solved in steps? Told without working out their form.
-
-    >>> pair = [Kron((Prefix(90), Ones(1, 80))), Kron((Ones(1, 90), Prefix(80)))]
-    >>> takes_steps(pair[:1], (90, 80)), takes_steps(pair, (90, 80))
-    (False, True)
-    """
-    if is_commuting(shape, blocks) or math.prod(shape) <= SPECTRUM_AXIS:
-        return False
-    if len(blocks) == 1:
-        factors = _factors(blocks[0], shape)
-        if max(f.shape[1] for f in factors) <= SPECTRUM_AXIS:
-            return False
-        return len(factors) > 1 or _line(factors[0], 1.0) is None
-    unit = Kron(tuple(Identity(n) for n in shape))
-    return max(shape) > SPECTRUM_AXIS or block_classes([*blocks, unit], shape) is None
-
-
 def _factors(block: Matrix, shape: tuple[int, ...]) -> tuple[Matrix, ...]:
     fits = isinstance(block, Kron) and tuple(f.shape[1] for f in block.factors) == shape
     return block.factors if isinstance(block, Kron) and fits else (block,)

@@ -15,19 +15,17 @@ from psephos.errors import PsephosError, ReleaseError, TooLargeError, Unsupporte
 from psephos.infer.consistency import check_programme
 from psephos.infer.intervals import Widths
 from psephos.infer.least_squares import block_answers
-from psephos.inverse.shifted import takes_steps
 from psephos.kernel.budget import Budget, epsilon_delta
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
-from psephos.release.formats.room import workbook_numbers
-from psephos.release.published import PublishedRule, many_ranges
 from psephos.release.published_groups import PublishedGroups, possible_views
 from psephos.release.request import Job
 from psephos.release.selection import Progress, strategy_for
 from psephos.release.spec.entries import TargetEntry, View
 from psephos.release.spec.tables import Table
 from psephos.release.statistics import statistic_count
+from psephos.release.step_costs import StepCost, check_planning, step_costs
 from psephos.release.targets import (
     Bottleneck,
     PricedStrategy,
@@ -45,24 +43,6 @@ from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
-SECONDS_PER_ENTRY, REPORT_SECONDS = 1e-6, 3.0
-SECONDS_PER_FORMAT = {"xlsx": 2.2e-5, "jsonstat": 1.3e-6, "sdmx": 1e-6}
-"""Of every number, in files for other programs."""
-SECONDS_PER_DRAWN_ANSWER, SECONDS_PER_WIDTH, MOST_INTERVAL_SECONDS = 1e-8, 1e-6, 10.0
-"""What a number costs in every format of every view, and in every draw of its interval, about;
-simulations are bounded in all."""
-SECONDS_PER_CELL = {"entropy": 4e-6, "least squares": 4e-5}
-RANGE_SECONDS = 7.0
-"""What entropy steps towards many ranges take, more or less, however many cells there are."""
-STEPS_OF_EACH = 15
-"""How many times as long least squares takes where each of its steps is solved in steps."""
-SECONDS_PER_ROUNDED_CELL, MOST_ROUNDING_SECONDS = 8e-6, 60.0
-"""What a published cell costs, by the estimate that is rounded, and its bounded rounding."""
-SECONDS_PER_GROUPED_CELL = {"entropy": 1.5e-5, "least squares": 4e-5}
-SECONDS_PER_ROUNDED_GROUP_CELL = 3.5e-5
-"""The same where tables are in groups: more numbers are kept for each cell."""
-GROUPED_BYTES, BYTES_PER_GROUPED_CELL = 2**26, 2**9
-"""What groups take in memory at a time, for each cell of the largest and whatever their size."""
 SMOOTH = 1000
 """Noise so many times as wide as at the file's budget has no steps to speak of."""
 OTHER_DELTA = "1e-6"
@@ -187,25 +167,10 @@ class Forecast:
         """The number that decides the budget, or else the widest of the expensive table."""
         return f"{self.expensive.name}: {self.expensive.bottleneck}"
 
-    @property
-    def steps(self) -> tuple[tuple[str, float], ...]:
-        """The steps of the release after counting, and about how many seconds each will take."""
-        output, numbers = self.job.file.output, self.job.workload.shape[0]
-        tables = numbers * SECONDS_PER_ENTRY * len(output.views) * len(output.table_formats)
-        tables += sum(
-            SECONDS_PER_FORMAT.get(kind, 0)
-            * (workbook_numbers(self.job) if kind == "xlsx" else numbers)
-            for kind in output.formats
-        )
-        intervals = numbers * (self.widths.draws * SECONDS_PER_DRAWN_ANSWER + SECONDS_PER_WIDTH)
-        steps = [
-            ("measuring and estimating", self.strategy.cost.seconds),
-            ("intervals", min(intervals, MOST_INTERVAL_SECONDS + numbers * SECONDS_PER_WIDTH)),
-            ("tables and report", tables + REPORT_SECONDS),
-        ]
-        if "published" in self.views:
-            steps.append(("published numbers", published_seconds(self.job, self.groups)))
-        return tuple(steps)
+    @cached_property
+    def steps(self) -> tuple[StepCost, ...]:
+        """The steps of the release after counting, and what each of them will take."""
+        return step_costs(self.job, self.strategy, self.budget, self.widths, self.groups)
 
     def blocks(self) -> list[tuple[str, int, float]]:
         """What is measured: a description, the number of answers, its share of the budget."""
@@ -292,6 +257,7 @@ def _priced_strategy(
 ) -> PricedStrategy:
     """What will be measured, and at what budget: the file's own, or the least for its targets."""
     job.check_past()
+    check_planning(job)
     if job.budget is not None:
         return PricedStrategy(search(job, job.workload), job.budget, {}, {})
     least = cheapest_strategy(job, draws, search)
@@ -517,32 +483,3 @@ def _without(job: Job, name: str) -> Job | None:
     if not any(table.target for table in tables):
         return None
     return Job.of(job.file.model_copy(update={"tables": tables}), job.folder)
-
-
-def published_seconds(
-    job: Job, groups: PublishedGroups | None = None, *, rounded: bool = True
-) -> float:
-    """About how long the estimate of the published view takes, and its rounding."""
-    if groups is not None:
-        sizes = [groups.grouping.cells(g) for g in range(len(groups.rules))]
-        pairs = list(zip(sizes, groups.rules, strict=True))
-        seconds = sum(n * SECONDS_PER_GROUPED_CELL[rule.method] for n, rule in pairs)
-        each = (min(n * SECONDS_PER_ROUNDED_GROUP_CELL, MOST_ROUNDING_SECONDS) for n in sizes)
-        return seconds + (sum(each) if rounded else 0.0)
-    cells = job.workload.domain.size
-    method = PublishedRule.of(job).method
-    seconds = cells * SECONDS_PER_CELL[method]
-    krons = [job.workload.kron(i) for i in range(len(job.workload.products))]
-    if method == "least squares" and takes_steps(krons, job.workload.domain.shape):
-        seconds *= STEPS_OF_EACH
-    if many_ranges(job.workload):
-        seconds = max(seconds, RANGE_SECONDS)
-    if rounded:
-        seconds += min(cells * SECONDS_PER_ROUNDED_CELL, MOST_ROUNDING_SECONDS)
-    return seconds
-
-
-def grouped_bytes(groups: PublishedGroups) -> int:
-    """About what the cells of groups take in memory: one group is estimated at a time."""
-    largest = max(groups.grouping.cells(g) for g in range(len(groups.rules)))
-    return GROUPED_BYTES + BYTES_PER_GROUPED_CELL * largest

@@ -35,6 +35,7 @@ from psephos.release.request import Job, public_source, refuse_source
 from psephos.release.requests import last_receipt
 from psephos.release.selection import selection_folder
 from psephos.release.spec.entries import TABLE_FORMATS
+from psephos.release.step_costs import check_memory
 from psephos.release.write import release_json
 from psephos.values import digest
 
@@ -370,7 +371,8 @@ def check_affordable(forecast: Forecast, ledger: Ledger) -> None:
 
 
 def check_room(forecast: Forecast) -> None:
-    """Refuse before anything is charged if the disk could not hold the result."""
+    """Refuse before anything is charged if memory or the disk could not hold the result."""
+    check_memory(forecast.job, forecast.steps)
     size = len(json_text(release_json(forecast.job)).encode())
     if size > JSON_BYTES:
         raise ReleaseError(

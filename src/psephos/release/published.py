@@ -122,11 +122,6 @@ def _entropy_claim(facts: Mapping[str, Any] | None) -> EntropyClaim | None:
     return EntropyClaim(facts["steps"], facts.get("prior") == LATENT_CLASSES)
 
 
-def many_ranges(workload: Workload) -> bool:
-    """Are ranges asked over so many cells that steps may go towards their answers?"""
-    return workload.domain.size > RANGE_CELLS and share_of_ranges(workload) > MOST_RANGES
-
-
 def all_cells_fit(job: Job) -> bool:
     """Is there a vector of all cells, which all published tables are sums of?"""
     return job.workload.domain.size <= VECTOR_CELLS

@@ -137,7 +137,7 @@ class Job:
             check_compiled(workload, tables, inner)
         workload = over_all_cells(workload) if old else workload
         for table in tables:
-            count = sum(workload.query_counts[p] for p in table.products)
+            count = table.numbers(workload)
             if count > MOST_NUMBERS:
                 raise TooLargeError(
                     f"tables {table.name!r}: it asks for {count:,} numbers, over the limit of "
@@ -158,6 +158,16 @@ class Job:
             raise ReleaseError("zeros: every row meets one of them, so nothing could be published")
         _ = job.persons  # refused here, with their place, rather than later
         return job
+
+    @property
+    def smaller_words(self) -> str:
+        """What to do where a release is too large: which of its tables asks for the most."""
+        largest = max(self.tables, key=lambda table: table.numbers(self.questions))
+        return (
+            f"leave out table {largest.name!r}, the largest with "
+            f"{largest.numbers(self.questions):,} numbers, or ask it about fewer attributes or "
+            "coarser levels"
+        )
 
     @property
     def questions(self) -> Workload:

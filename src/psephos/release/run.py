@@ -71,6 +71,7 @@ from psephos.release.selection import (
     stored_cells,
     stored_request,
 )
+from psephos.release.step_costs import check_memory
 from psephos.release.synthetic_rows import synthetic_rows
 from psephos.release.views import Views
 from psephos.release.write import write_bundle
@@ -239,6 +240,7 @@ def rehearse(
     if method.adaptive:
         return _rehearsed_plan(job, method, place, rows, seed, say)
     forecast = _forecast(job, False, say)
+    check_memory(job, forecast.steps)
     say("making up data")
     source = synthetic_rows(job, rows, seed)
     currency = job.file.ledger.budget().currency

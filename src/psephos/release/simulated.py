@@ -18,10 +18,11 @@ from numpy.random import Generator, default_rng
 from psephos.infer.records import counted_answers
 from psephos.kernel.unit import add_remove_row
 from psephos.plans.static import Static
-from psephos.release.forecast import Forecast, published_seconds
+from psephos.release.forecast import Forecast
 from psephos.release.published_groups import grouped_answers
 from psephos.release.request import Job
 from psephos.release.spec.tables import Impossible
+from psephos.release.step_costs import published_cost
 from psephos.release.synthetic_rows import table_of_codes
 from psephos.release.views import Views
 from psephos.values import Array
@@ -75,13 +76,12 @@ def simulated_error(forecast: Forecast, *, seed: int = 0) -> SimulatedError:
 def is_quick(forecast: Forecast) -> bool:
     """Is it simulated without being asked for?"""
     numbers = forecast.job.workload.shape[0]
-    seconds = published_seconds(forecast.job, forecast.groups, rounded=False)
     return (
         "published" in forecast.views
         and not forecast.job.past
         and forecast.job.prior is None  # on made-up rows a prior from real ones only misleads
         and numbers <= MOST_SIMULATED_NUMBERS
-        and seconds <= MOST_SIMULATED_SECONDS
+        and published_cost(forecast.job, forecast.groups).seconds <= MOST_SIMULATED_SECONDS
         and (forecast.groups is None or forecast.job.workload.domain.origin is None)
     )
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from psephos.errors import ReleaseError, checked_whole
 from psephos.release.bundle import Bundle
 from psephos.release.plan_views import PlanViews
+from psephos.release.step_costs import check_rows
 from psephos.release.synthetic import public_generator, written_out
 from psephos.synthesis.quality import SyntheticQuality
 from psephos.synthesis.sample import sample
@@ -37,6 +38,7 @@ def rows_from(bundle: Bundle, rows: int | None = None) -> MadeUpRows:
         )
     if rows is not None and checked_whole(rows, "rows", 1) > MOST_ROWS:
         raise ReleaseError(f"rows is at most {MOST_ROWS:,}, got {rows:,}")
+    check_rows(rows or 0, len(bundle.job.domain.names))
     if bundle.manifest.get("synthetic") is not None and rows in (None, bundle.synthetic.rows):
         table = bundle.synthetic
         return MadeUpRows(table, bundle.views.quality_of(table))

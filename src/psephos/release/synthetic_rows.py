@@ -15,6 +15,7 @@ from psephos.domain.values import OTHER
 from psephos.engines.columns import columns_of
 from psephos.errors import ReleaseError
 from psephos.release.request import Job
+from psephos.release.step_costs import check_rows
 from psephos.values import Array
 
 SYNTHETIC_CELLS = 20_000_000
@@ -46,6 +47,7 @@ def synthetic_rows(job: Job, rows: int, seed: int) -> Any:
 
 
 def _table(job: Job, rows: int, generator: Generator) -> pa.Table:
+    check_rows(rows, len(job.domain.names))
     columns: dict[str, Any] = {}
     for name, attribute in columns_of(job.domain):
         share = generator.dirichlet(np.ones(attribute.size))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from psephos.errors import PsephosError, ReleaseError
+from psephos.release.memory import is_out_of_memory
 from psephos.report.html import HtmlTable, notebook_html
 
 UNSIGNED = "without the ledger, that receipts are the ledger's own: they are not signed"
@@ -77,10 +78,12 @@ def verification(
     for name, step in steps:
         try:
             checks.append(Check(name, True, step()))
-        except PsephosError as wrong:
-            checks.append(Check(name, False, str(wrong)))
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with a file is a finding
-            checks.append(Check(name, False, f"cannot be read ({type(error).__name__})"))
+        except Exception as error:  # whatever is wrong with a file is a finding
+            if is_out_of_memory(error) and all(check.ok for check in checks):
+                raise  # a bundle is not wrong because there is no room to look at it
+            known = isinstance(error, PsephosError)
+            words = str(error) if known else f"cannot be read ({type(error).__name__})"
+            checks.append(Check(name, False, words))
     cannot = CANNOT if ledger is None else tuple(text for text in CANNOT if text != UNSIGNED)
     return Verification(str(Path(path)), tuple(checks), cannot)
 

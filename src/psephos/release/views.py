@@ -426,13 +426,18 @@ class Views:
         gaps = whole[rows] - self.consistent[rows]
         labels = table_labels(self.job.questions, table)
         labels.pop("part", None)
-        by = [tuple(n for n, words in labels.items() if words[i] != TOTAL)
-              for i in range(gaps.size)]  # fmt: skip
-        shifts = []
-        for names in dict.fromkeys(by):
-            some = gaps[[each == names for each in by]]
-            shifts.append(Shift(names, some.size, float(some.mean())))
-        return shifts
+        if not labels:
+            return [Shift((), gaps.size, float(gaps.mean()))]
+        names = np.array(list(labels))
+        apart = np.array([[word != TOTAL for word in words] for words in labels.values()])
+        packed = np.packbits(apart, axis=0)  # a byte for eight columns
+        _, first, part = np.unique(packed, axis=1, return_index=True, return_inverse=True)
+        order = np.argsort(part.reshape(-1), kind="stable")
+        parts = np.split(gaps[order], np.cumsum(np.bincount(part.reshape(-1)))[:-1])
+        return [
+            Shift(tuple(names[apart[:, first[k]]].tolist()), parts[k].size, float(parts[k].mean()))
+            for k in np.argsort(first)
+        ]
 
 
 def disagreement_facts(whole: GroupCells) -> dict[str, Any]:

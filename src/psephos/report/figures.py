@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -224,11 +225,10 @@ def figure_of(cross: CrossTable, confidence: str | None, description: str) -> Fi
         cells = cells.finite(long)
     if shape in ("bars", "groups"):
         cells = cells.first(long, MOST_BAR_ROWS, f"rows of {cells.axes[long].title}")
-    panels = list(cells.split(facets))
-    notes = list(cells.notes)
-    if len(panels) > MOST_FACETS:
-        notes.append(f"the first {MOST_FACETS} of {len(panels):,} panels")
-        panels = panels[:MOST_FACETS]
+    panels = list(islice(cells.split(facets), MOST_FACETS))  # of what may be thousands
+    notes, count = list(cells.notes), len(np.unique(cells.codes[:, facets], axis=0))
+    if count > MOST_FACETS:
+        notes.append(f"the first {MOST_FACETS} of {count:,} panels")
     draw = {
         "bars": _bars, "groups": _bars, "density": _density,
         "line": _line, "lines": _line, "steps": _line,

@@ -183,7 +183,7 @@ class Strategy(Value):
     @cached_property
     def cost(self) -> Cost:
         """Time and memory that measuring and reconstructing would take, within a factor of 3."""
-        return predict_cost([b.matrix for b in self.query.blocks], self.noise, self.domain.shape)
+        return predict_cost([b.matrix for b in self.query.blocks], self.domain.shape)
 
     def check_reconstructible(self) -> None:
         """Refuse, before anything is spent, what could be measured and never be estimated from.

@@ -108,7 +108,11 @@ class Table:
     def rows(self, workload: Workload) -> slice:
         """Its queries among those of the workload."""
         start = sum(workload.query_counts[: self.products.start])
-        return slice(start, start + sum(workload.query_counts[p] for p in self.products))
+        return slice(start, start + self.numbers(workload))
+
+    def numbers(self, workload: Workload) -> int:
+        """How many queries of a workload are its own."""
+        return sum(workload.query_counts[p] for p in self.products)
 
     def workload(self, workload: Workload) -> Workload:
         """Its queries as a workload of their own."""
