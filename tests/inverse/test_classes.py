@@ -13,14 +13,24 @@ from psephos.inverse import classes
 from psephos.inverse.axis_classes import axis_classes
 from psephos.inverse.choice import method_of
 from psephos.inverse.classes import Classes
-from psephos.matrix import Dense, Identity, Kron, Partition, PIdentity, Prefix, Stack, total
+from psephos.matrix import (
+    Compose,
+    Dense,
+    Identity,
+    Kron,
+    Partition,
+    PIdentity,
+    Prefix,
+    Stack,
+    total,
+)
 
 
 @st.composite
 def axis_factors(draw):
     """Levels of an attribute, in which values may or may not be distinguished, and masks."""
     n = draw(st.integers(2, 9))
-    kinds = draw(st.lists(st.sampled_from("itpm"), min_size=1, max_size=4, unique=True))
+    kinds = draw(st.lists(st.sampled_from("itpms"), min_size=1, max_size=4, unique=True))
     factors = []
     for kind in kinds:
         if kind == "i":
@@ -30,6 +40,9 @@ def axis_factors(draw):
         elif kind == "p":
             numbers = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
             factors.append(Partition(np.unique(numbers, return_inverse=True)[1]))
+        elif kind == "s":
+            rows = draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
+            factors.append(PIdentity(np.arange(1, n + 1), np.array([rows])))
         else:
             bits = draw(st.lists(st.integers(0, 1), min_size=2 * n, max_size=2 * n))
             factors.append(Dense(np.array([*bits, *[1] * n], dtype=float).reshape(3, n)))
@@ -51,6 +64,31 @@ def test_factors_fall_apart_into_their_blocks(factors):
         assert_allclose(gram, expected, atol=1e-7)
     seen = np.concatenate([factor.dense() for factor in factors])
     assert np.linalg.matrix_rank(classes.vectors) == np.linalg.matrix_rank(seen)
+
+
+@given(factors=axis_factors())
+def test_images_are_queries_of_the_vectors(factors):
+    classes = axis_classes(factors)
+    for sections in (range(len(classes.sections)), [len(classes.sections) - 1]):
+        columns = [classes.vectors[:, classes.sections[s].columns] for s in sections]
+        for queries in factors:
+            expected = queries.dense() @ np.concatenate(columns, axis=1)
+            assert_allclose(classes.image(queries, sections).dense(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("finest", [Identity(400), PIdentity(np.arange(1, 401), np.eye(4, 400))])
+def test_what_one_factor_alone_sees_is_one_class(finest):
+    months = Partition(np.arange(400) // 20)
+    classes = axis_classes((finest, months, total(400)))
+    assert sum(s.copies.sum() for s in classes.sections if s.seen_by == (True, False, False)) == 380
+
+
+def test_an_image_of_groups_takes_fewer_numbers_than_cells_squared():
+    months = Dense(np.random.default_rng(0).normal(size=(10, 20))[:, np.arange(400) // 20])
+    classes = axis_classes((Identity(400), months, total(400)))
+    image = classes.image(Identity(400), range(len(classes.sections)))
+    assert isinstance(image, Compose)
+    assert_allclose(image.dense(), classes.vectors, atol=1e-12)
 
 
 @given(factors=axis_factors())

@@ -123,3 +123,23 @@ def test_sizes_are_refused_before_memory_is_taken(monkeypatch):
     union = [ps.product(a=ps.prefix(), b=ps.prefix()), ps.product(a=ps.identity())]
     with pytest.raises(ps.TooLargeError, match="combinations"):
         limits.gaussian_limit(ps.Workload(ps.Domain.of(a=5, b=5), union))
+
+
+def test_unions_over_many_cells_come_near_the_limit():
+    """Prefixes of one attribute beside tables of others, over more cells than are ever listed."""
+    domain = ps.Domain.of(diagnosis=20, age=105, sex=2, month=12, ward=30, stay=60)
+    cells = ps.identity_total()
+    fives = ps.ranges([(i, i + 4) for i in range(0, 105, 5)])
+    sites = ps.ranges([(0, 7), (8, 14), (15, 22), (23, 29)])
+    products = [
+        ps.product(diagnosis=cells, age=fives, sex=cells),
+        ps.product(diagnosis=cells, month=cells),
+        ps.product(ward=cells, month=cells),
+        ps.product(ward=sites, diagnosis=cells),
+        ps.product(stay=ps.prefix()),
+        ps.product(stay=ps.prefix(), diagnosis=ps.identity()),
+        ps.product(age=cells),
+    ]
+    workload = ps.Workload(domain, products)
+    error = ps.select.hdmm(workload, "gaussian").expected_error(workload)
+    assert error <= 1.01 * limits.gaussian_limit(workload)

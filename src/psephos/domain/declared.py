@@ -102,7 +102,7 @@ class DeclaredValues(Value):
             return row if list(row) == list(values) else values
         return values
 
-    @property
+    @cached_property
     def is_numeric(self) -> bool:
         """Can values be compared with < ? (integers, numbers, bins; a missing cell aside)."""
         if self.edges is not None or isinstance(self.values, range):

@@ -15,19 +15,21 @@ block, so the result is right however little structure there is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.random import default_rng
-from scipy.linalg import solve_triangular
+from scipy.linalg import qr, solve_triangular
 from scipy.linalg.lapack import dpocon, dpotrf
 from scipy.sparse.csgraph import connected_components
 
 from psephos.errors import TooLargeError, UnsupportedError
-from psephos.matrix import Identity, Matrix
+from psephos.matrix import Compose, Dense, DirectSum, Identity, Matrix, Sparse
 from psephos.matrix.columns import select_columns
 from psephos.matrix.combine import join_groups
 from psephos.values import Array
@@ -40,6 +42,8 @@ LINK = 1e-9
 """Entries below this, beside ones of size one, are rounding."""
 NOTHING = 1e-13
 """What a factor sees of a class, beside what it sees of others, to count as something."""
+SPARSE_SHARE = 1 / 16
+"""Below this share of numbers that are not zero, a sparse product takes less time than a dense."""
 HELD_SQUARES = 1 << 23
 """Numbers held at a time while many queries are squared."""
 
@@ -76,11 +80,43 @@ class AxisClasses:
     sections: tuple[Section, ...]
     blocks: tuple[Array, ...]
     """For every factor the entries of its blocks, class by class, row by row."""
+    groups: Array
+    """The group of every value: a vector is constant in each, or sums to zero in each."""
 
     @property
     def entries(self) -> int:
         """Numbers in all blocks."""
         return int(self.sections[-1].entries.stop)
+
+    def image(self, queries: Matrix, sections: Sequence[int]) -> Matrix:
+        """WV on the vectors of some sections: written out, or WS times T where that is less work.
+
+        S spreads groups over their values, beside vectors that are not constant in groups; T holds
+        those that are, a number for each group.
+        """
+        every = np.arange(self.vectors.shape[1])
+        places = np.concatenate([every[self.sections[s].columns] for s in sections])
+        written = _map(queries.matmat(self.vectors[:, places]))
+        if self._first.size == len(self.vectors):
+            return written
+        spread: list[Array] = []
+        inner: list[Matrix] = []
+        for constant, run in groupby(places, key=self._is_constant.__getitem__):
+            some = self.vectors[:, list(run)]
+            spread.append(np.eye(self._first.size)[self.groups] if constant else some)
+            inner.append(Dense(some[self._first]) if constant else Identity(some.shape[1]))
+        outer = _map(queries.matmat(np.concatenate(spread, axis=1)))
+        return min(written, Compose((outer, DirectSum(tuple(inner)))), key=_work)
+
+    @cached_property
+    def _first(self) -> Array:
+        """The first value of every group."""
+        return np.unique(self.groups, return_index=True)[1]
+
+    @cached_property
+    def _is_constant(self) -> Array:
+        """For every vector: is it constant in each group?"""
+        return np.asarray((self.vectors == self.vectors[self._first][self.groups]).all(axis=0))
 
     def _by_class(self, section: Section, left: Array, right: Array) -> Array:
         """Σ over copies of leftᵀright, for arrays of shape (..., rows, columns of the section)."""
@@ -158,35 +194,78 @@ def axis_classes(factors: tuple[Matrix, ...]) -> AxisClasses:
             n,
             LONGEST_CLASS_AXIS,
         )
-    return _with_blocks(factors, _merged_classes(factors, n))
+    return _with_blocks(factors, *_merged_classes(factors, n))
 
 
-def _merged_classes(factors: Sequence[Matrix], n: int) -> list[Array]:
-    """The vectors of every class: those within groups of values, then those of the groups.
+def _map(numbers: Array) -> Matrix:
+    """A map from or to coordinates: most have few numbers where an axis is long."""
+    sparse = np.count_nonzero(numbers) < SPARSE_SHARE * numbers.size
+    return Sparse(sp.csr_array(numbers)) if sparse else Dense(numbers)
 
-    Groups hold the values that no factor but the identity distinguishes. What sums to zero in each
-    of them is seen by the identity alone, so it is one class, in a basis of few numbers; on what
-    is constant in each of them the factors are those of fewer cells.
+
+def _work(a: Matrix) -> float:
+    """About the dense multiplications of a map in one product."""
+    if isinstance(a, Compose | DirectSum):
+        return sum(map(_work, a.parts))
+    if isinstance(a, Sparse):
+        return float(a.entries.nnz / SPARSE_SHARE)
+    return 0.0 if isinstance(a, Identity) else float(math.prod(a.shape))
+
+
+def _merged_classes(factors: Sequence[Matrix], n: int) -> tuple[list[Array], Array]:
+    """The vectors of every class, and groups of which each is constant in all or sums to zero.
+
+    Groups hold the values that one factor alone distinguishes, or none. With Y its Gram and P the
+    sums of groups, no other factor sees a vector v with Pv = 0, so that all of these are one class;
+    on what is left, the range of Y⁻¹Pᵀ, the factors are those of a cell for each group.
     """
-    others = [factor for factor in factors if not isinstance(factor, Identity)]
+    every = [_column_groups(factor) for factor in factors]
+    finest = [k for k, groups in enumerate(every) if int(groups.max()) == n - 1]
+    others = [groups for k, groups in enumerate(every) if k not in finest[:1]]
+    whole = np.arange(n)
     if not others:
-        return [np.eye(n)[:, :, None]]
-    groups = join_groups([_column_groups(factor) for factor in others])
+        known = isinstance(factors[0], Identity)
+        return [(np.eye(n) if known else common_root(_even_gram(factors[0])))[:, :, None]], whole
+    groups = join_groups(others)
     sizes = np.bincount(groups)
-    if sizes.size == n:
-        return _finest_classes([_even_gram(factor) for factor in factors])
+    factor = factors[finest[0]] if finest else Identity(n)
+    roots = _roots_of_sums(factor, groups) if sizes.size < n else None
+    if roots is None:
+        return _finest_classes([_even_gram(factor) for factor in factors]), whole
+    seen, sums, rest = roots
     first = np.unique(groups, return_index=True)[1]
     grams = [
-        np.eye(sizes.size)
-        if isinstance(factor, Identity)
-        else _even_gram(select_columns(factor, first), np.sqrt(sizes))
-        for factor in factors
+        np.eye(sizes.size) if k in finest else _even_gram(select_columns(factor, first), sums)
+        for k, factor in enumerate(factors)
     ]
     small = [np.ones((1, 1, 1))] if sizes.size == 1 else _finest_classes(grams)
-    classes = [(v / np.sqrt(sizes)[:, None, None])[groups] for v in small]
-    if len(others) < len(factors):
-        classes.append(_zero_sums(groups)[:, :, None])
-    return classes
+    classes = [np.tensordot(seen, v, axes=1) for v in small]
+    classes += [rest[:, :, None]] * len(finest)
+    return classes, groups if isinstance(factor, Identity) else whole
+
+
+def _roots_of_sums(factor: Matrix, groups: Array) -> tuple[Array, Array, Array] | None:
+    """With Y the factor's Gram and P the sums of groups: U, PU, and V with PV = 0.
+
+    Together they are a basis in which Y is the identity, U that of the range of Y⁻¹Pᵀ. None if Y is
+    singular, or nearly.
+    """
+    count = int(groups.max()) + 1
+    if isinstance(factor, Identity):
+        roots = np.sqrt(np.bincount(groups))
+        return (np.eye(count) / roots)[groups], np.diag(roots), _zero_sums(groups)
+    root = _regular_root(_even_gram(factor))
+    if root is None:
+        return None
+    by_group = np.add.reduceat(root[np.argsort(groups, kind="stable")], _starts(groups), axis=0).T
+    turn, upper = qr(by_group, check_finite=False)
+    return root @ turn[:, :count], upper[:count].T, root @ turn[:, count:]
+
+
+def _starts(groups: Array) -> Array:
+    """Where each group begins once values are sorted by their groups."""
+    sizes = np.bincount(groups)
+    return np.asarray(np.cumsum(sizes) - sizes)
 
 
 def _column_groups(factor: Matrix) -> Array:
@@ -246,14 +325,21 @@ def common_eigenvectors(a: Matrix, b: Matrix) -> tuple[Array, Array, Array]:
 
 def common_root(x: Array) -> Array:
     """R with RᵀXR = I, on the span of X."""
-    n = len(x)
-    root, failed = dpotrf(x, lower=1)
-    if not failed and dpocon(root, np.abs(x).sum(axis=0).max(), uplo="L")[0] >= 1e-6:
-        inverse = solve_triangular(root, np.eye(n), lower=True, trans="T", check_finite=False)
-        return np.asarray(inverse)
+    root = _regular_root(x)
+    if root is not None:
+        return root
     values, vectors = np.linalg.eigh(x)
-    inside = values > values[-1] * n * 1e-15
+    inside = values > values[-1] * len(x) * 1e-15
     return np.asarray(vectors[:, inside] / np.sqrt(values[inside]))
+
+
+def _regular_root(x: Array) -> Array | None:
+    """R with RᵀXR = I by Cholesky; None if X is singular, or nearly."""
+    root, failed = dpotrf(x, lower=1)
+    if failed or dpocon(root, np.abs(x).sum(axis=0).max(), uplo="L")[0] < 1e-6:
+        return None
+    inverse = solve_triangular(root, np.eye(len(x)), lower=True, trans="T", check_finite=False)
+    return np.asarray(inverse)
 
 
 def _without_dust(entries: Array) -> Array:
@@ -265,12 +351,12 @@ def _without_dust(entries: Array) -> Array:
     return np.where(np.abs(entries) > NOTHING * largest, entries, 0.0)
 
 
-def _even_gram(a: Matrix, weights: Array | None = None) -> Array:
-    """AᵀA, its columns times weights if there are any, scaled to a diagonal of one on average."""
+def _even_gram(a: Matrix, basis: Array | None = None) -> Array:
+    """AᵀA, in a basis if there is one, scaled to a diagonal of one on average."""
     n = a.shape[1]
     gram = a.gram().dense(limit=n * n)
-    if weights is not None:
-        gram = weights[:, None] * gram * weights
+    if basis is not None:
+        gram = basis.T @ gram @ basis
     return np.asarray(gram / (float(np.trace(gram)) / n or 1.0))
 
 
@@ -331,7 +417,7 @@ def _agreeing(turn: Array, turned: Sequence[Array], spaces: list[slice]) -> Arra
     return np.stack([turn[:, s] @ t for s, t in zip(spaces, turns, strict=True)], axis=2)
 
 
-def _with_blocks(factors: Sequence[Matrix], vectors: Sequence[Array]) -> AxisClasses:
+def _with_blocks(factors: Sequence[Matrix], vectors: Sequence[Array], groups: Array) -> AxisClasses:
     """Classes in the order of their block sizes and of who sees them, with all factors' blocks."""
     blocks = [[_block(factor, v) for v in vectors] for factor in factors]
     largest = [max(float(np.abs(b).max()) for b in row) for row in blocks]
@@ -358,6 +444,7 @@ def _with_blocks(factors: Sequence[Matrix], vectors: Sequence[Array]) -> AxisCla
         np.concatenate([vectors[k].reshape(n, -1) for k in order], axis=1),
         tuple(sections),
         tuple(np.concatenate([row[k].ravel() for k in order]) for row in blocks),
+        groups,
     )
 
 

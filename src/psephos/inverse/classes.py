@@ -22,13 +22,12 @@ from functools import cached_property
 from itertools import product
 
 import numpy as np
-import scipy.sparse as sp
 
 from psephos.errors import ShapeError, TooLargeError
 from psephos.inverse.axis import SPAN_TOLERANCE, lies_in
 from psephos.inverse.axis_classes import LONGEST_CLASS_AXIS, AxisClasses, Section, axis_classes
 from psephos.inverse.form import Factors, Form, multiply
-from psephos.matrix import Dense, Identity, Kron, Matrix, Sparse, is_total
+from psephos.matrix import Dense, Identity, Kron, Matrix, is_total
 from psephos.values import Array
 
 CLASS_ENTRIES, SUMMED_ENTRIES = 20_000_000, 500_000_000
@@ -47,8 +46,6 @@ CELLS_OF_VECTOR = 500_000_000
 """The most cells of which an estimate is written out."""
 GATHERED_NUMBERS = 1 << 24
 """Numbers of inverse blocks that are held at a time, a block for each copy."""
-SPARSE_SHARE = 1 / 16
-"""Below this share of numbers that are not zero, a sparse product takes less time than a dense."""
 KEPT_IMAGE = 4_000_000
 """The most numbers of what queries make of an axis that are kept for the next time."""
 Combination = tuple[int, ...]
@@ -190,10 +187,7 @@ class Classes(Form):
         ):
             visible = self._visible(which)
             maps = tuple(
-                _map(np.ascontiguousarray(factor.matmat(_columns(axis, seen)).T))
-                for axis, factor, seen in zip(
-                    self.axes, self._queries(block.factors), visible, strict=True
-                )
+                map(self._to_coordinates, range(len(which)), which, self._queries(block.factors))
             )
             image = c * multiply(Kron(maps), y.astype(float))
             image = image.reshape([m.shape[0] for m in maps] + list(columns))
@@ -201,6 +195,19 @@ class Classes(Form):
                 part = image[place]
                 sums[combination] = sums[combination] + part if combination in sums else part
         return {k: self._solved(k, v, columns) for k, v in sums.items()}
+
+    def _to_coordinates(self, i: int, number: int, factor: Matrix) -> Matrix:
+        """VᵀAᵀ of a factor, by its number on its axis; those of few numbers are kept."""
+        known = self._maps.get((i, number))
+        if known is None:
+            known = self.axes[i].image(factor, _seen(self.axes[i], number)).T
+            if math.prod(known.shape) <= KEPT_IMAGE:
+                self._maps[i, number] = known
+        return known
+
+    @cached_property
+    def _maps(self) -> dict[tuple[int, int], Matrix]:
+        return {}
 
     def _visible(self, which: Sequence[int]) -> list[list[int]]:
         return [_seen(axis, factor) for axis, factor in zip(self.axes, which, strict=True)]
@@ -271,12 +278,6 @@ class Classes(Form):
             yield tuple(axis.sections[s] for axis, s in zip(self.axes, combination, strict=True))
 
 
-def _map(numbers: Array) -> Matrix:
-    """A map from or to coordinates: most have few numbers where an axis is long."""
-    sparse = np.count_nonzero(numbers) < SPARSE_SHARE * numbers.size
-    return Sparse(sp.csr_array(numbers)) if sparse else Dense(numbers)
-
-
 def _multiply_blocks(blocks: Array, places: Array, vectors: Array) -> None:
     """Multiplies every one of the vectors, in place, by the block that is at its place.
 
@@ -316,10 +317,9 @@ class QueryImage:
         by_cells = queries.shape[0] > 2 * queries.shape[1]
         probe = queries.gram().matmat(axis.vectors) if by_cells else queries.matmat(axis.vectors)
         visible = _nonzero(axis, probe)
-        image = axis.vectors if by_cells else probe
-        columns = [image[:, axis.sections[s].columns] for s in visible]
-        rest = queries if by_cells else Identity(queries.shape[0])
-        return cls(queries, visible, _map(np.concatenate(columns, axis=1)), rest)
+        if by_cells:
+            return cls(queries, visible, axis.image(Identity(queries.shape[1]), visible), queries)
+        return cls(queries, visible, axis.image(queries, visible), Identity(queries.shape[0]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -539,12 +539,6 @@ def _nonzero(axis: AxisClasses, seen: Array) -> list[int]:
     sizes = [float(np.abs(seen[:, s.columns]).max(initial=0.0)) for s in axis.sections]
     numbers = [k for k, size in enumerate(sizes) if size > 1e-13 * max(sizes)]
     return numbers or [0]
-
-
-def _columns(axis: AxisClasses, sections: Sequence[int]) -> Array:
-    """The vectors of some sections, side by side."""
-    parts = [axis.vectors[:, axis.sections[s].columns] for s in sections]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 def _places(

@@ -284,9 +284,14 @@ class _Candidates:
 
         # One thread of BLAS for each start: many small products gain nothing from more.
         with threadpool_limits(1 if workers > 1 else None), _pool(workers) as pool:
+            promised = 0.0  # by those that found something; who promises less has to be affordable
             for run in sorted(runs, key=lambda run: run.seconds / run.operator.promise(problem)):
-                if (affordable(run, 1) or run.operator.always(problem)) and turn(run, 1, pool):
+                promise = run.operator.promise(problem)
+                needed = run.operator.always(problem) and promise >= promised
+                if (affordable(run, 1) or needed) and turn(run, 1, pool):
                     return True
+                if run.least < math.inf:
+                    promised = max(promised, promise)
                 self.watch.leaves()
             while hopeful := [
                 run for run in runs if run.is_hopeful(self.least) and affordable(run, 2)
