@@ -24,6 +24,7 @@ from psephos.strategy.factors import Factor, GaussianFactor, PureFactor
 from psephos.strategy.gram_terms import GramOperator, GramTerms, gram_operator
 from psephos.strategy.hdmm import opt0
 from psephos.strategy.hdmm.gaussian import optimise_gaussian
+from psephos.strategy.hdmm.product import ROUND_GAIN
 from psephos.values import Array
 from psephos.variances import NoiseKind
 
@@ -308,7 +309,7 @@ def _turns(joint: UnionObjective, best: UnionPoint, deadline: Deadline) -> Union
             joint, np.maximum(next_shares / next_shares.sum(), LEAST_SHARE), best.factors, best
         )
         late = deadline.passed
-        if before - best.error < 1e-6 * before or late:
+        if before - best.error < ROUND_GAIN * before or late:
             break
     return best
 
