@@ -287,8 +287,10 @@ class _Candidates:
             promised = 0.0  # by those that found something; who promises less has to be affordable
             for run in sorted(runs, key=lambda run: run.seconds / run.operator.promise(problem)):
                 promise = run.operator.promise(problem)
-                needed = run.operator.always(problem) and promise >= promised
-                if (affordable(run, 1) or needed) and turn(run, 1, pool):
+                may_start = affordable(run, 1) or (
+                    promise >= promised and run.operator.always(problem)
+                )
+                if may_start and turn(run, 1, pool):
                     return True
                 if run.least < math.inf:
                     promised = max(promised, promise)
