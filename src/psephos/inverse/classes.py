@@ -129,27 +129,34 @@ class Classes(Form):
     def variances(self, factors: Factors) -> Array:
         factors = self._queries(factors)
         needs = [w.shape[0] * axis.entries for axis, w in zip(self.axes, factors, strict=True)]
-        last = int(np.argmax(needs))  # the rows of this axis come last, some at a time
-        others = [need for i, need in enumerate(needs) if i != last]
-        rows = [self.axes[i].entries if i == last else w.shape[0] for i, w in enumerate(factors)]
+        last = int(np.argmax(needs))  # the rows of this axis are squared some at a time
+        others = [i for i in range(len(factors)) if i != last]
+        answers = math.prod([factors[i].shape[0] for i in others])
+        entries = math.prod([self.axes[i].entries for i in others])
+        before = answers < entries  # the other axes come first where that leaves fewer numbers
+        held = min(answers, entries) * self.axes[last].entries
         seen = factors[last].shape[0] * factors[last].shape[1]
-        if (entries := max(*others, math.prod(rows), seen, self.entries)) > VARIANCE_ENTRIES:
+        if (
+            most := max([held, seen, self.entries, *(needs[i] for i in others)])
+        ) > VARIANCE_ENTRIES:
             raise TooLargeError(
                 f"the variances of {[w.shape[0] for w in factors]} queries by attribute need "
-                f"{entries:,} numbers, over the limit of {VARIANCE_ENTRIES:,}; ask for "
+                f"{most:,} numbers, over the limit of {VARIANCE_ENTRIES:,}; ask for "
                 "`expected_error`, or for fewer queries",
-                entries,
+                most,
                 VARIANCE_ENTRIES,
             )
-        squares = tuple(
-            Identity(axis.entries) if i == last else Dense(axis.query_blocks(w))
-            for i, (axis, w) in enumerate(zip(self.axes, factors, strict=True))
-        )
-        inner = np.moveaxis(Kron(squares).matvec(self.inverse.ravel()).reshape(rows), last, 0)
-        flat = inner.reshape(len(inner), -1)
+        squares = [Dense(self.axes[i].query_blocks(factors[i])) for i in others]
+        rest = Kron(tuple(squares)) if squares else Identity(1)
+        flat = np.moveaxis(self.inverse, last, 0).reshape(self.axes[last].entries, -1)
+        if before:
+            flat = rest.matmat(flat.T).T
         parts = self.axes[last].query_blocks_in_turn(factors[last])
         variances = np.concatenate([part @ flat for part in parts])
-        return np.moveaxis(variances.reshape(-1, *inner.shape[1:]), 0, last).ravel()
+        if not before:
+            variances = rest.matmat(variances.T).T
+        shape = [factors[last].shape[0], *(factors[i].shape[0] for i in others)]
+        return np.moveaxis(variances.reshape(shape), 0, last).ravel()
 
     def covers(self, factors: Factors) -> bool:
         seen = self._gram_blocks(factors)
