@@ -139,7 +139,7 @@ class AxisClasses:
                 entries = slice(0, copies.size)
                 some = Section(1, copies, entries, slice(0, int(copies.sum())), section.seen_by)
                 blocks = tuple(block[place] for block in self.blocks)
-                yield AxisClasses(self.vectors, (some,), blocks), place
+                yield AxisClasses(self.vectors, (some,), blocks, self.groups), place
 
     def gram_blocks(self, queries: Matrix) -> Array:
         """The diagonal blocks of VᵀWᵀWV, summed over the copies of each class."""
