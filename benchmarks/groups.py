@@ -1,11 +1,13 @@
 """The published view where no vector of all cells fits: tables in groups, on made-up rows.
 
+Population and housing have fewer cells: there groups stand beside one vector of all.
+
     python -m benchmarks.groups [FOLDER] [draws]
 
-FOLDER holds the release files releases/hospital.toml and releases/survey.toml (without it `shared`
-beside the repository). They are planned as they are and measured on 20,000 made-up rows, dense (a
-mixture of twelve groups of independent attributes) and sparse (200 different rows). Root mean
-square errors over all asked numbers, against the true counts, as means over draws of the noise:
+FOLDER holds releases/hospital.toml, survey.toml, population.toml and housing.toml (without it
+`shared` beside the repository). They are planned as they are and measured on 20,000 made-up rows,
+dense (a mixture of twelve groups of independent attributes) and sparse (200 different rows). Root
+mean square errors over all asked numbers, against the true counts, as means over draws:
 
     consistent   least squares
     published    whole numbers of groups of tables
@@ -22,6 +24,7 @@ import shutil
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +36,7 @@ from psephos.engines.columns import columns_of
 from psephos.infer.group_cells import Disagreement
 from psephos.infer.local_tables import local_tables
 from psephos.infer.records import counted_answers
+from psephos.release import published_groups
 from psephos.release.request import Job
 from psephos.release.synthetic_rows import entries_of
 from psephos.release.views import Views
@@ -70,20 +74,19 @@ def rmse(gaps: Array) -> float:
 def row(job: Job, strategy: ps.Strategy, kind: str, draws: int) -> list[str]:
     """One release on one kind of rows."""
     columns = dense(job.domain.shape) if kind == "dense" else sparse(job.domain.shape)
-    truth, source = (
-        counted_answers(job.workload.domain, columns, job.workload),
-        source_of(job, columns),
-    )
+    records, source = job.cells.records(columns), source_of(job, columns)
+    truth = counted_answers(job.workload.domain, records, job.workload)
     budget, half = job.budget, None
     if budget is None:
         raise SystemExit(f"{job.file.name} names no budget")
     errors: dict[str, list[float]] = {"consistent": [], "published": [], "local": []}
     apart, covered, seconds = 0, [], []
     for seed in range(draws):
-        data = ps.simulate(source, job.domain, unit=job.unit, budget=budget, seed=seed)
+        people = ps.simulate(source, job.domain, unit=job.unit, budget=budget, seed=seed)
+        data = job.cells.of(people)
         views = Views(job, (data.vectorise().measure(strategy.query, spend=budget),))
         began = time.process_time()
-        _ = views.grouped_fit
+        _ = views.grouped_fit if views.groups is not None else views.solution
         fitted = time.process_time()
         whole = views.published
         seconds.append((fitted - began, time.process_time() - fitted))
@@ -94,14 +97,16 @@ def row(job: Job, strategy: ps.Strategy, kind: str, draws: int) -> list[str]:
             errors["local"].append(rmse(local - truth))
         except ps.UnsupportedError:
             pass
-        apart = max(apart, Disagreement.of(views.group_cells).largest)
+        if views.groups is not None:
+            apart = max(apart, Disagreement.of(views.group_cells).largest)
         half = views.widths.per_query if half is None else half
         low = np.maximum(np.minimum(views.consistent - half, whole), 0)
         high = np.maximum(views.consistent + half, whole)
         covered.append(float(np.mean((low <= truth) & (truth <= high))))
     means = {name: np.mean(each) for name, each in errors.items() if each}
     groups = views.groups
-    cells = f"{len(groups.rules)} / {groups.cells:,}" if groups is not None else "–"
+    one = f"one vector / {job.workload.domain.size:,}"
+    cells = f"{len(groups.rules)} / {groups.cells:,}" if groups is not None else one
     local_words = f"{means['local']:.4g}" if "local" in means else "–"
     fit, rounding = np.mean(seconds, axis=0)
     return [
@@ -124,13 +129,21 @@ def main(arguments: list[str]) -> None:
     folders = [Path(word) for word in arguments if not word.isdigit()]
     folder = folders[0] if folders else Path(__file__).parents[2] / "shared"
     rows = []
-    for name in ("hospital", "survey"):
+    most = published_groups.LONG_VECTOR_CELLS
+    for name, limits in (
+        ("hospital", [most]),
+        ("survey", [most]),
+        ("population", [0, most]),
+        ("housing", [0, most]),
+    ):
         with tempfile.TemporaryDirectory() as place:
             shutil.copy(folder / f"releases/{name}.toml", Path(place) / "release.toml")
             job = Job.read(Path(place))
             strategy = ps.plan(job).strategy
-        for kind in ("dense", "sparse"):
+        for kind, limit in product(("dense", "sparse"), limits):
+            published_groups.LONG_VECTOR_CELLS = limit
             rows.append(row(job, strategy, kind, int(numbers[0]) if numbers else 5))
+    published_groups.LONG_VECTOR_CELLS = most
     heads = ["release, rows", "numbers", "groups / cells", "draws", "consistent", "published"]
     table([*heads, "closer", "local", "apart", "covered", "CPU"], rows)
 

@@ -346,6 +346,22 @@ def test_without_any_group_there_is_no_published_view(tmp_path, monkeypatch):
     assert not is_quick(forecast)
 
 
+def test_groups_take_the_place_of_a_long_vector_where_they_serve_as_well(tmp_path, monkeypatch):
+    monkeypatch.setattr(published, "VECTOR_CELLS", 432)
+    monkeypatch.setattr(published_groups, "LONG_VECTOR_CELLS", 431)
+    plain = FILE.replace("zeros = [\"age < 4 AND sex = 'M'\"]\n", "")
+    job = job_of(tmp_path / "plain", plain)
+    blocks = [block.matrix for block in plan(job).strategy.query.blocks]
+    groups = PublishedGroups.of(job, blocks)
+    assert groups is not None
+    assert not groups.left_out
+    for name, text in (("zeros", FILE), ("rows", plain + "\n[synthetic]\nrows = 50\n")):
+        assert PublishedGroups.of(job_of(tmp_path / name, text), blocks) is None
+    assert PublishedGroups.of(job, []) is None  # no block tells what a table asks
+    monkeypatch.setattr(published_groups, "LONG_VECTOR_CELLS", 432)
+    assert PublishedGroups.of(job, blocks) is None
+
+
 def test_what_no_block_tells_alone_is_left_out(tmp_path):
     job = job_of(tmp_path / "job")
     blocks = [block.matrix for block in plan(job).strategy.query.blocks]

@@ -53,8 +53,8 @@ ANSWER_RATIO = 0.4
 ENOUGH_RISK = 0.75
 """An estimated risk, as a share of that of least squares, at which steps that take long end."""
 ANSWER_CELLS, MOST_ANSWER_CELLS = 250_000_000, 750_000_000
-"""Conjugate directions times cells after which steps towards asked answers take long: none more is
-taken where the risk is low enough, or in any case."""
+"""Conjugate directions times what each works through, in cells, after which steps towards asked
+answers take long: none more is taken where the risk is low enough, or in any case."""
 NEAR_TIE = 0.01
 """As a share of the risk: which of two choices this close is taken turns on the last digits of
 floats, and machines differ in them."""
@@ -298,7 +298,7 @@ class _AnswerWalk(_DualWalk):
     @property
     def exhausted(self) -> bool:
         """Have so many directions been taken that no further step pays?"""
-        taken = self.problem.effort.directions * self.point.x.size
+        taken = self.problem.effort.directions * self.problem.tree.work
         enough = self.last_risk <= ENOUGH_RISK * self.noise
         return taken >= (ANSWER_CELLS if enough else MOST_ANSWER_CELLS)
 

@@ -110,6 +110,11 @@ class TableTree:
         """The number of cells."""
         return math.prod(self.shape)
 
+    @property
+    def work(self) -> int:
+        """How many cells a product takes as long as: all, or what its branches come to."""
+        return max(self.cells, self.branch_entries)
+
     @cached_property
     def squares(self) -> TableTree:
         """The tree of squared entries; the tree itself where all entries are 0 or 1."""

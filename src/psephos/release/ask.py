@@ -39,7 +39,6 @@ from psephos.release.parts.tables import TABLES_FOLDER
 from psephos.release.parts.verify import SINGLE_FILES, check_parts_receipt
 from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PLANNED_FILES
-from psephos.release.published import all_cells_fit
 from psephos.release.request import Job, column_titles
 from psephos.release.requests import REQUEST_FILES, request_folders
 from psephos.release.spec.entries import TargetEntry
@@ -407,7 +406,7 @@ def _model_reply(bundle: Bundle, workload: Workload, question: Table) -> Reply:
     """Answers of the estimate of all cells, or of the first group of tables that tells them."""
     if isinstance(bundle.views, PlanViews) and not bundle.views.has_cells:
         answers = _table_answers(bundle.views, workload)
-    elif all_cells_fit(bundle.job):
+    elif bundle.views.groups is None:
         shape, cells = bundle.job.workload.domain.shape, bundle.job.cells
         measured = over_cells(cells, workload)
         if measured is None:  # what was left out is there with one cell

@@ -35,6 +35,11 @@ from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table
 from psephos.values import Array, whole_numbers
 
+LONG_VECTOR_CELLS = 1 << 22
+"""Where there are more cells, tables come in groups if these serve them all: a vector takes some
+100 bytes and 3 to 10 microseconds of each, in `release` and again in `verify`. It is the closer one
+where many tables overlap (`benchmarks.groups`), so that it stays as long as that is half a minute.
+"""
 MOST_GROUPED_CELLS = 20_000_000
 """The most cells of all groups together."""
 TOTAL_TOLERANCE = 1e-6
@@ -56,9 +61,16 @@ class PublishedGroups:
 
     @classmethod
     def of(cls, job: Job, blocks: Sequence[Matrix]) -> PublishedGroups | None:
-        """The groups of a release that measures these blocks; None where all cells fit."""
-        if all_cells_fit(job):
+        """The groups of a release that measures these blocks; None where a vector serves better."""
+        if not all_cells_fit(job):
+            return cls._of(job, blocks)
+        if job.workload.domain.size <= LONG_VECTOR_CELLS or needs_all_cells(job):
             return None
+        groups = cls._of(job, blocks)
+        return None if groups.left_out else groups
+
+    @classmethod
+    def _of(cls, job: Job, blocks: Sequence[Matrix]) -> PublishedGroups:
         workload, shape = job.workload, job.workload.domain.shape
         reasons: dict[int, str] = {}
         proposed, groups, cells = Grouping.of(workload), [], 0
@@ -187,6 +199,11 @@ class PublishedGroups:
             for g, (rule, (steps, gap)) in enumerate(zip(self.rules, fit.steps, strict=True))
         ]
         return {"groups": groups, "total": fit.total, "sweeps": fit.sweeps}
+
+
+def needs_all_cells(job: Job) -> bool:
+    """Does a release say something of all attributes together: a prior, zeros, or made-up rows?"""
+    return job.prior is not None or bool(job.impossible) or job.file.synthetic is not None
 
 
 def possible_views(job: Job, groups: PublishedGroups | None) -> tuple[View, ...]:

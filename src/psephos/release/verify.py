@@ -135,25 +135,26 @@ def verify(
 
 
 def _files(bundle: Bundle) -> str:
-    """Every file that a release has, none other, each with its hash."""
-    listed, expected = set(bundle.manifest["files"]), set(_expected(bundle))
-    there = set()
+    """Every file that a release has, none other, each with its hash.
+
+    Hashes come first: what else there should be follows from what files say.
+    """
+    marks, there = bundle.manifest["files"], set()
     for file in bundle.path.rglob("*"):
         if file.is_symlink():
             raise WrongError(f"{file.relative_to(bundle.path)} is a link to somewhere else")
         if file.is_file():
             there.add(file.relative_to(bundle.path).as_posix())
     there.discard("manifest.json")  # the one that has the hashes of all others
-    faults = [f"{name} is missing" for name in sorted(expected - there)]
-    faults += [f"{name} does not belong here" for name in sorted(there - expected)]
-    faults += [f"{name} is not in the manifest" for name in sorted(expected & there - listed)]
-    faults += [f"{name} is in the manifest" for name in sorted(listed - expected)]
+    listed = set(marks)
+    changed = [n for n in sorted(listed & there) if sha256_of(bundle.path / n) != marks[n]]
+    right = listed if changed or listed - there else set(_expected(bundle))
+    faults = [f"{name} is missing" for name in sorted((listed | right) - there)]
+    faults += [f"{name} does not belong here" for name in sorted((listed | there) - right)]
+    faults += [f"{name} is not in the manifest" for name in sorted((right & there) - listed)]
+    faults += [f"changed since the release: {', '.join(changed)}"] if changed else []
     if faults:
         raise WrongError("; ".join(faults))
-    marks = bundle.manifest["files"]
-    changed = [name for name in sorted(listed) if sha256_of(bundle.path / name) != marks[name]]
-    if changed:
-        raise WrongError(f"changed since the release: {', '.join(changed)}")
     return f"{len(listed)} files, every hash as the manifest has it"
 
 
