@@ -35,10 +35,10 @@ from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table
 from psephos.values import Array, whole_numbers
 
-LONG_VECTOR_CELLS = 1 << 22
-"""Where there are more cells, tables come in groups if these serve them all: a vector takes some
-100 bytes and 3 to 10 microseconds of each, in `release` and again in `verify`. It is the closer one
-where many tables overlap (`benchmarks.groups`), so that it stays as long as that is half a minute.
+LONG_VECTOR_CELLS = 10_000_000
+"""Where there are more cells, tables come in groups if these serve them all. One vector is closer
+where tables overlap (`benchmarks.groups`), so it stays as long as `release` and `verify` hold about
+2 GB: they take some 200 bytes of each cell.
 """
 MOST_GROUPED_CELLS = 20_000_000
 """The most cells of all groups together."""
