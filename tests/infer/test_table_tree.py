@@ -119,14 +119,6 @@ def test_small_stacks_are_written_out(way):
     assert matrices == {"one matrix": 1, "levels": 3}.get(way, 0)
 
 
-@given(st.lists(PRODUCTS, min_size=1, max_size=6))
-def test_the_written_matrix_has_a_row_for_each_cell(blocks):
-    tree = TableTree.of(blocks, SHAPE)
-    if tree.written is not None:
-        columns = [tree.transpose(row) for row in np.eye(tree.size)]
-        assert_allclose(tree.written.toarray(), np.transpose(columns))
-
-
 def test_tables_of_counts_are_their_own_squares():
     blocks = [mx.Kron((mx.Identity(3), mx.Ones(1, 4), mx.Identity(2)))]
     tree = TableTree.of(blocks, SHAPE)

@@ -165,11 +165,6 @@ class TableTree:
             return table.reshape(-1)
         return np.broadcast_to(table, self.shape).flatten()
 
-    @property
-    def written(self) -> sp.csr_array | None:
-        """Aᵀ written out, a row for each cell; None where the tree is quicker."""
-        return None if self._levels is None else self._levels.transposed_matrix
-
     @cached_property
     def _levels(self) -> WrittenLevels | None:
         """The stack written out; None where the tree is quicker."""

@@ -79,11 +79,6 @@ class WrittenLevels:
         """Aᵀy."""
         return np.asarray(reduce(lambda v, level: level @ v, self.up, y))
 
-    @property
-    def transposed_matrix(self) -> sp.csr_array:
-        """Aᵀ as one matrix, a row for each cell."""
-        return sp.csr_array(reduce(lambda a, level: a @ level, reversed(self.up)))
-
 
 @dataclass(frozen=True, eq=False)
 class _Family:
