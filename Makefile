@@ -1,6 +1,8 @@
 # Every target sets up .venv by itself; nothing else is needed on a machine with python3 and make.
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests start many processes, which need not compile everything anew.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo services test test-all test-pythons check docs format bench clean
 

@@ -192,7 +192,7 @@ def test_a_release_knows_the_way_by_the_same_name():
         .vectorise()
         ._node.path
     )
-    lifted = cells.lifted(measured)
+    lifted = cells.lifted(measured, whole)
     assert lifted.domain == DOMAIN
     assert (lifted.query.blocks[0].matrix @ cube().ravel() == measured.values).all()
 

@@ -16,7 +16,7 @@ from psephos.release.synthesize import rows_from
 from psephos.release.verification import verification
 from tests.release.conftest import RELEASE, write_job
 
-SIZES = (20, 200, 2000)
+SIZES = (20, 80, 400)
 ONE_MEGABYTE = 10**6
 
 
