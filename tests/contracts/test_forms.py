@@ -306,6 +306,19 @@ def test_iterations_agree_with_the_closed_forms(blocks, factors):
     check_against(form, Reference(blocks, precisions), blocks, factors)
 
 
+def test_queries_whose_signed_sums_are_reached_may_not_be():
+    """Two of six queries miss what is measured by opposite vectors, which equal signs cancel."""
+    once = mx.Compose((mx.PIdentity(np.ones(2), np.zeros((1, 2))), mx.Partition([0, 1, 1])))
+    mixed = mx.Compose((mx.PIdentity(np.ones(2), np.array([[3, 2]])), mx.Partition([0, 1, 1, 0])))
+    blocks = [
+        mx.Kron((mx.Ones(1, 3), mixed)),
+        mx.Kron((once, mx.Identity(4))),
+        mx.Kron((mx.Identity(3), mx.Ones(1, 4))),
+    ]
+    form = IterativeForm.of(blocks, PRECISIONS[:3], SHAPE)
+    assert not form.covers((mx.Prefix(3), mx.Partition([0, 0, 1, 1])))
+
+
 # ---- inverses of one axis ----------------------------------------------------------------------
 
 AXES = {

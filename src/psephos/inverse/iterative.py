@@ -125,7 +125,11 @@ class IterativeForm(Form):
         return self._estimate(factors)[0]
 
     def trace_spreads(self, products: Sequence[Factors]) -> Array:
-        return np.array([self._estimate(factors)[1] for factors in products])
+        sampled = [math.prod(w.shape[0] for w in factors) > MOST_SAMPLES for factors in products]
+        pairs = zip(products, sampled, strict=True)
+        return np.array(
+            [self._estimate(each)[1] if estimated else 0.0 for each, estimated in pairs]
+        )
 
     def _estimate(self, factors: Factors) -> tuple[float, float]:
         """A trace and the standard error of that number, which is 0 if it is exact."""
@@ -232,6 +236,6 @@ def _check_sampled(queries: Matrix) -> None:
 
 
 def _combination(queries: Matrix, rng: Generator) -> Array:
-    """The sum of all queries, each with a random sign."""
+    """A random combination of the queries; random signs alone could cancel what is not reached."""
     _check_sampled(queries)
-    return queries.rmatvec(rng.integers(0, 2, queries.shape[0]) * 2.0 - 1)
+    return queries.rmatvec(rng.standard_normal(queries.shape[0]))

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import product as all_tuples
 
 import numpy as np
@@ -37,8 +37,8 @@ from psephos.workload.workload import Workload
 WIDEST_AXIS = 1024
 """Grams of longer attributes are not written out, unless each is a table's or a total's."""
 MOST_TUPLES = 10**6
-MOST_WORK = 10**10
-"""Steps of all eigenvalues together, some seconds; beyond them one product stands for a tuple."""
+MOST_WORK = 3 * 10**9
+"""Steps of all eigenvalues for one λ, a second or two; beyond them one product stands for all."""
 SAME = 1e-8
 """Relative size below which numbers of a Gram count as equal, or as nothing."""
 POWERS = (0.0, 0.5, 1.0)
@@ -62,6 +62,11 @@ class Subspace:
     def size(self) -> int:
         """The dimension of one copy."""
         return int(self.grams.shape[1])
+
+    @cached_property
+    def root_traces(self) -> Array:
+        """Tr B^½ for each of the Grams."""
+        return np.array([_roots(np.linalg.eigvalsh(gram)).sum() for gram in self.grams])
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,10 +284,10 @@ def _bound(axes: Sequence[Axis], coefficients: Array) -> float:
             products_of.setdefault(pieces, []).append(j)
     total, work = 0.0, 0
     for pieces, products in sorted(products_of.items(), key=lambda item: _width(axes, item[0])):
-        work += _width(axes, pieces) ** 3
+        work += _width(axes, pieces) ** 3 if len(products) > 1 else 0
         chosen = [axis.pieces[k] for axis, k in zip(axes, pieces, strict=True)]
         terms = [
-            (c, [piece.grams[axis.kinds[j]] for axis, piece in zip(axes, chosen, strict=True)])
+            (c, [(piece, axis.kinds[j]) for axis, piece in zip(axes, chosen, strict=True)])
             for j, c in zip(products, coefficients[products], strict=True)
         ]
         copies = math.prod([piece.copies for piece in chosen])
@@ -294,21 +299,23 @@ def _width(axes: Sequence[Axis], pieces: tuple[int, ...]) -> int:
     return math.prod([axis.pieces[k].size for axis, k in zip(axes, pieces, strict=True)])
 
 
-ProductTerm = tuple[float, list[Array]]
+ProductTerm = tuple[float, list[tuple[Subspace, int]]]
+"""The weight of a product, and its Gram on a piece of each attribute."""
 
 
 def _root_trace(terms: Sequence[ProductTerm]) -> float:
     """The trace of (Σ_j c_j ⊗_i B_ji)^½."""
+    if len(terms) == 1:
+        return _largest_term(terms)
     total: Array = np.zeros((1, 1))
-    for c, grams in terms:
-        total = total + c * reduce(np.kron, grams)
+    for c, factors in terms:
+        total = total + c * reduce(np.kron, [piece.grams[kind] for piece, kind in factors])
     return float(_roots(np.linalg.eigvalsh(total)).sum())
 
 
 def _largest_term(terms: Sequence[ProductTerm]) -> float:
     """No more than `_root_trace`: the largest tr (c_j ⊗_i B_ji)^½, a product over attributes."""
-    roots = [
-        math.sqrt(c) * math.prod([_roots(np.linalg.eigvalsh(g)).sum() for g in grams])
-        for c, grams in terms
-    ]
-    return float(max(roots))
+    return max(
+        math.sqrt(c) * math.prod([float(piece.root_traces[kind]) for piece, kind in factors])
+        for c, factors in terms
+    )
