@@ -62,6 +62,15 @@ def test_the_curvature_of_few_numbers_is_written_out(sets, other, seed):
     assert_allclose(WrittenCurvature.of(together).at(w), (dense(together) * w) @ dense(together).T)
 
 
+def test_dense_factors_are_multiplied_as_dense_matrices():
+    blocks = [Kron((Prefix(160), Ones(1, 2))), Kron((Prefix(160), Identity(2)))]
+    tree = TableTree.of([*blocks, *blocks], (160, 2))
+    curvature = WrittenCurvature.of(tree)
+    assert isinstance(curvature.factors, np.ndarray)
+    w, a = np.random.default_rng(0).random(tree.cells), dense(tree)
+    assert_allclose(curvature.at(w), (a * w) @ a.T)
+
+
 @settings(max_examples=15)
 @given(st.sampled_from([None, 90]), st.sampled_from(["marginals", "ranges"]), st.integers(0, 9))
 def test_derivatives_without_cells_are_those_with_cells(total, kind, seed):

@@ -28,6 +28,8 @@ FEW_NUMBERS = 1000
 """The most numbers whose curvature is factored."""
 FEW_STEPS = 1 << 24
 """The most multiplications, or cells of marginals, that writing a curvature out may take."""
+DENSE_STEPS = 32
+"""So many multiplications of dense matrices take as long as one of sparse ones, or less."""
 FACTOR_DUST = 1e-13
 """What floats may leave of zero, as a share of the largest number."""
 
@@ -49,7 +51,7 @@ class WrittenCurvature:
     columns: Array
     ends: Array
     """Where these entries stand: the columns of each row, one row after the other."""
-    factors: sp.csr_array
+    factors: sp.csr_array | Array
     """F."""
 
     @classmethod
@@ -98,7 +100,9 @@ class WrittenCurvature:
         rows, columns, sources = (np.concatenate(part) for part in zip(*where, strict=True))
         factors = _factors(blocks, tree.rows, [starts[axes] for axes in sets], offsets[-1])
         if _steps(factors, rows, columns) > FEW_STEPS:
-            return None
+            if tree.size * (rows.size + tree.size * offsets[-1] // DENSE_STEPS) > FEW_STEPS:
+                return None
+            factors = factors.toarray()
         order = np.lexsort((columns, rows))
         ends = np.searchsorted(rows[order], np.arange(offsets[-1] + 1))
         halves = np.where(rows == columns, 0.5, 1.0)
@@ -109,7 +113,8 @@ class WrittenCurvature:
         entries = self.unions.apply(w)[self.sources] * self.halves
         size = self.factors.shape[1]
         half = sp.csr_array((entries, self.columns, self.ends), shape=(size, size))
-        upper = (self.factors @ (half @ self.factors.T)).toarray()
+        upper = self.factors @ (half @ self.factors.T)
+        upper = upper.toarray() if sp.issparse(upper) else upper
         return np.asarray(upper + upper.T)
 
 
