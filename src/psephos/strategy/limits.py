@@ -41,7 +41,7 @@ MOST_WORK = 3 * 10**9
 """Steps of all eigenvalues for one λ, a second or two; beyond them one product stands for all."""
 SAME = 1e-8
 """Relative size below which numbers of a Gram count as equal, or as nothing."""
-POWERS = (0.0, 0.5, 1.0)
+POWERS = (0.5, 1.0)
 """λ is tried as these powers of what would be best for each attribute by itself."""
 LAW_ROUNDS = 12
 STILL = 1e-5
@@ -163,7 +163,11 @@ def _with_traces(by_axis: Sequence[Sequence[Matrix]]) -> list[tuple[Sequence[Mat
 
 
 def _best_law(axis: Sequence[Matrix], coefficients: Array) -> tuple[Array, float]:
-    """The λ that is best for the sum of one attribute's Grams, and tr (Λ^½ G Λ^½)^½."""
+    """The λ that is best for the sum of one attribute's Grams, and tr (Λ^½ G Λ^½)^½.
+
+    At the best, λ is in proportion to the diagonal r of the root. Each round takes λ to r²/λ, twice
+    as far as to r in logarithms, which is the best in one step where G is diagonal.
+    """
     n = axis[0].shape[1]
     law = np.full(n, 1 / n)
     if all(_is_table(w) for w in axis):  # no value is reduced about more than another
@@ -177,7 +181,9 @@ def _best_law(axis: Sequence[Matrix], coefficients: Array) -> tuple[Array, float
         best = max(best, (law, float(roots.sum())), key=lambda pair: pair[1])
         if best[1] < before * (1 + STILL):
             break
-        law, before = _normal((vectors**2) @ roots), best[1]
+        diagonal = (vectors**2) @ roots
+        law = _normal(np.divide(diagonal**2, law, out=np.zeros(n), where=law > 0))
+        before = best[1]
     return best
 
 

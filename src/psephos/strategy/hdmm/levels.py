@@ -178,7 +178,7 @@ class _LevelSearch:
         if self.noise is NoiseKind.GAUSSIAN:
             certified = optimise_gaussian(gram.times(np.eye(gram.n)), deadline=self.deadline)
             return GaussianFactor(certified.factor)
-        solution = opt0(gram, rng=self.rng, restarts=1, deadline=self.deadline)
+        solution = opt0(gram, rng=self.rng, restarts=1, long=False, deadline=self.deadline)
         if isinstance(present, PureFactor) and len(present.theta):
             near = optimise(gram, rng=self.rng, start=present.theta, deadline=self.deadline)
             solution = min(solution, near, key=lambda each: each.error)

@@ -67,13 +67,14 @@ def opt0(
     restarts: int,
     deadline: Deadline = NEVER,
     grid: tuple[int, ...] | None = None,
+    long: bool = True,
     progress: Callable[[int, Opt0Solution], None] | None = None,
 ) -> Opt0Solution:
     """The best of several runs, and of Identity.
 
     A run on a line solves the problem of 128 blocks from several starts and takes the best of them
-    to finer blocks; cells that form a `grid` start from random boxes. `progress` is told the number
-    of the run and the best so far.
+    to finer blocks; cells that form a `grid` start from random boxes. What others will improve on
+    needs no long descents. `progress` is told the number of the run and the best so far.
     """
     best = identity(gram)
     if gram.n == 1 or gram.trace <= 0:
@@ -91,7 +92,7 @@ def opt0(
             runs = [(boxes(grid, rows, rng), 2 * DESCENT_STEPS)]
         else:
             runs = _from_coarse(gram, lines, rng, deadline)
-        if grid is None and COARSE_BLOCKS < gram.n <= FRESH_START_CELLS:
+        if long and grid is None and COARSE_BLOCKS < gram.n <= FRESH_START_CELLS:
             kind = (intervals, dense)[run % 2]
             runs.append((kind(rows_for(gram.n), gram.n, rng), 5 * DESCENT_STEPS))
         for start, steps in runs:

@@ -261,7 +261,8 @@ class _Candidates:
             """The least error of one start; None if there is nothing to find."""
             nonlocal taken
             rng, begun = default_rng(run.seeds[number]), time.thread_time()
-            within = deadline if effort is None else deadline.within(START_SHARE * effort)
+            left = math.inf if effort is None else min(START_SHARE * effort, effort - taken)
+            within = deadline if effort is None else deadline.within(left)
             candidates = run.operator.search(problem, rng, within)
             order = run.operator.number, number
             errors = [self.offer(c, *order, step) for step, c in enumerate(candidates)]
