@@ -58,18 +58,28 @@ class JointNoise:
 
     @classmethod
     def of(
-        cls, form: Form, noises: Sequence[Noise], rows: Sequence[int], workload: Workload
+        cls,
+        form: Form,
+        noises: Sequence[Noise],
+        rows: Sequence[int],
+        workload: Workload,
+        *,
+        rough: bool = False,
     ) -> JointNoise:
-        """The noise of a workload's answers, if blocks of so many rows are measured."""
+        """The noise of a workload's answers, if blocks of `rows` numbers each are measured.
+
+        A rough one is simulated from few draws, which is enough for a forecast.
+        """
         answers = NoiseInAnswers(form, noises, rows, workload, SeededDraws(default_rng(0)))
         stderr = np.concatenate(answers.errors())
         measured, queries = sum(rows), workload.shape[0]
         work = form.work + measured + queries
         kinds = tuple(noises), tuple(rows), stderr
         most = min(NOISE_DRAWS, SIMULATION_WORK // work)
-        if form.exact and measured <= most and measured * queries <= HELD_NUMBERS:
+        if form.exact and not rough and measured <= most and measured * queries <= HELD_NUMBERS:
             return cls(*kinds, answers.effects())
-        draws = min(MOST_LOOPED_DRAWS, SIMULATION_WORK // work, HELD_NUMBERS // queries)
+        wanted = FEWEST_JOINT_DRAWS if rough else MOST_LOOPED_DRAWS
+        draws = min(wanted, SIMULATION_WORK // work, HELD_NUMBERS // queries)
         if form.exact and draws >= FEWEST_JOINT_DRAWS:
             noise = [np.concatenate(batch) for batch in answers.batches(draws)]
             return cls(*kinds, np.concatenate(noise, axis=1), drawn=True)

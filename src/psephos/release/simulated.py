@@ -9,6 +9,7 @@ figure says what the estimate can do, and promises nothing.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,11 +89,14 @@ def is_quick(forecast: Forecast) -> bool:
 
 def made_up_counts(job: Job, rows: int, generator: Generator) -> Array:
     """Counts of all cells: groups of rows, each with its own shares of every attribute."""
-    groups = generator.multinomial(rows, generator.dirichlet(np.ones(MADE_UP_GROUPS)))
-    counts = np.zeros(job.workload.domain.size, dtype=np.int64)
-    for count in groups:
+    shape, size = job.workload.domain.shape, job.workload.domain.size
+    if job.zeros is None and rows * len(shape) < size:  # each row costs less than all cells
+        records = _grouped_rows(shape, rows, generator)
+        return np.bincount(np.ravel_multi_index(tuple(records.T), shape), minlength=size)
+    counts = np.zeros(size, dtype=np.int64)
+    for count in generator.multinomial(rows, generator.dirichlet(np.ones(MADE_UP_GROUPS))):
         share = np.ones(1)
-        for n in job.workload.domain.shape:
+        for n in shape:
             share = np.multiply.outer(share, generator.dirichlet(np.full(n, 0.5))).ravel()
         if job.zeros is not None:
             share = np.where(job.zeros, 0, share)
@@ -101,17 +105,22 @@ def made_up_counts(job: Job, rows: int, generator: Generator) -> Array:
     return counts
 
 
+def _grouped_rows(shape: Sequence[int], rows: int, generator: Generator) -> Array:
+    """Rows of groups, each with its own shares of every attribute: a column for each attribute."""
+    parts = []
+    for count in generator.multinomial(rows, generator.dirichlet(np.ones(MADE_UP_GROUPS))):
+        shares = [generator.dirichlet(np.full(n, 0.5)) for n in shape]
+        each = [generator.choice(share.size, size=count, p=share) for share in shares]
+        parts.append(np.stack(each, axis=1))
+    return np.concatenate(parts)
+
+
 def made_up_columns(job: Job, rows: int, generator: Generator) -> Array:
     """Rows in the same way where there are too many cells: a column of cells for each attribute.
 
     Rows that cannot be are left out.
     """
-    parts = []
-    for count in generator.multinomial(rows, generator.dirichlet(np.ones(MADE_UP_GROUPS))):
-        shares = [generator.dirichlet(np.full(n, 0.5)) for n in job.domain.shape]
-        each = [generator.choice(share.size, size=count, p=share) for share in shares]
-        parts.append(np.stack(each, axis=1))
-    columns = np.concatenate(parts)
+    columns = _grouped_rows(job.domain.shape, rows, generator)
     for impossible in job.impossible:
         columns = columns[~_meets(job, impossible, columns)]
     return columns

@@ -59,7 +59,7 @@ def statistic_forecasts(forecast: Forecast) -> tuple[str, list[StatisticForecast
     confidence = float(job.file.output.confidence)
     forecasts = []
     for table in tables:
-        noise = JointNoise.of(form, noises, rows, table.workload(workload))
+        noise = JointNoise.of(form, noises, rows, table.workload(workload), rough=True)
         values = derived_values(table, job.questions, truth.astype(float), noise, confidence)
         if values.low is None or values.high is None or values.whole_range is None:
             continue

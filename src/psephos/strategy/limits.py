@@ -44,7 +44,7 @@ SAME = 1e-8
 POWERS = (0.5, 1.0)
 """λ is tried as these powers of what would be best for each attribute by itself."""
 LAW_ROUNDS = 12
-STILL = 1e-5
+STILL = 1e-3
 """A round that gains less than this share is the last."""
 
 
