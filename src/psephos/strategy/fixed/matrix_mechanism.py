@@ -25,7 +25,7 @@ from psephos.workload.workload import Workload
 
 MECHANISM_CELLS = 64
 """The most different cells that are searched."""
-MECHANISM_BITS = 13
+MECHANISM_BITS = 20
 """Bits of the largest column sum."""
 
 
