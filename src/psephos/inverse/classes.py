@@ -248,11 +248,15 @@ class Classes(Form):
 
     def solve(self, v: Array) -> Array:
         """X⁻¹v, where some block tells all cells apart."""
-        image = Kron(tuple(Dense(axis.vectors.T) for axis in self.axes)).matvec(v)
-        tensor = image.reshape([axis.vectors.shape[1] for axis in self.axes])
+        tensor = self._basis.rmatvec(v).reshape([axis.vectors.shape[1] for axis in self.axes])
         for combination, place in _places(self.axes, [range(len(a.sections)) for a in self.axes]):
             tensor[place] = self._solved(combination, tensor[place], ())
-        return Kron(tuple(Dense(axis.vectors) for axis in self.axes)).matvec(tensor.reshape(-1))
+        return self._basis.matvec(tensor.reshape(-1))
+
+    @cached_property
+    def _basis(self) -> Kron:
+        """V, which solves multiply by once and once transposed."""
+        return Kron(tuple(Dense(axis.vectors) for axis in self.axes))
 
     def image(self, i: int, queries: Matrix) -> QueryImage:
         """What queries make of the coordinates of one axis; those that come again are kept."""
