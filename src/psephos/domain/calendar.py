@@ -15,7 +15,7 @@ import numpy as np
 
 from psephos.domain.values import Level
 from psephos.errors import DomainError
-from psephos.values import frozen
+from psephos.values import Array, frozen
 
 MOST_DAYS = 200_000
 """The most days of an attribute: more than five centuries."""
@@ -34,6 +34,20 @@ PERIODS: dict[str, Callable[[date], str]] = {
     "year": lambda day: f"{day.year:04}",
 }
 """What the period of a day is called."""
+
+
+def _months(days: Array) -> Array:
+    return days.astype("datetime64[M]").astype(np.int64)
+
+
+NUMBERS: dict[str, Callable[[Array], Array]] = {
+    "day": lambda days: days.astype(np.int64),
+    "week": lambda days: (days.astype(np.int64) + 3) // 7,  # 1970-01-01 was a Thursday
+    "month": _months,
+    "quarter": lambda days: _months(days) // 3,
+    "year": lambda days: _months(days) // 12,
+}
+"""The numbers of the periods of many days."""
 
 
 def as_day(given: Any) -> date:
@@ -74,11 +88,14 @@ def period_groups(name: str, period: str, values: Sequence[Any]) -> Level:
     """
     if period not in PERIODS:
         raise DomainError(f"level {name!r}: {period!r} is none of {', '.join(PERIODS)}")
-    if not all(type(value) is date for value in values):
+    if set(map(type, values)) != {date}:
         raise DomainError(f"level {name!r}: a {period} is a level of dates; declare dates")
-    labels = [PERIODS[period](day) for day in values]
-    numbers = {label: i for i, label in enumerate(dict.fromkeys(labels))}
-    return Level(name, frozen(np.array([numbers[label] for label in labels])), tuple(numbers))
+    ordinals = np.fromiter(map(date.toordinal, values), np.int64, len(values))
+    days = (ordinals - date(1970, 1, 1).toordinal()).astype("datetime64[D]")
+    _, first, groups = np.unique(NUMBERS[period](days), return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    labels = tuple(PERIODS[period](values[i]) for i in first[order])
+    return Level(name, frozen(np.argsort(order)[groups.reshape(-1)]), labels)
 
 
 def groups_of_days(name: str, starts: Sequence[Any], values: Sequence[date]) -> Level:

@@ -53,7 +53,7 @@ class DeclaredValues(Value):
         if isinstance(self.values, range | TupleValues):
             self._check_names(self.names or ())
             return
-        plain_kinds = {type(value) for value in self.values} <= {str, date}  # nothing odd in them
+        plain_kinds = (kinds := set(map(type, self.values))) <= {str, date}  # nothing odd in them
         values = tuple(self.values if plain_kinds else map(plain, self.values))
         object.__setattr__(self, "values", values)
         for value in () if plain_kinds else values:
@@ -64,7 +64,8 @@ class DeclaredValues(Value):
                 f"{again!r} is declared twice (as {values[values.index(again)]!r} and {again!r})"
             )
             raise DomainError(f"value {twice}; list each value once")
-        self._check_names(self.names or (tuple(map(str, values)) if plain_kinds else self.labels))
+        # Different texts, and different days, have different labels.
+        self._check_names(self.names or (() if kinds in ({str}, {date}) else self.labels))
 
     def _check_inside(self, size: int) -> None:
         """Refuse levels, bins and merged parts that do not fit the number of values."""

@@ -93,12 +93,12 @@ def groups_from(
 
 def check_nested(fine: Level, coarse: Level) -> None:
     """Refuse a coarser level that cuts a group of the finer one."""
-    pairs = np.unique(np.stack([fine.groups, coarse.groups]), axis=1)
-    for group in np.flatnonzero(np.bincount(pairs[0]) > 1)[:1]:
-        label = fine.labels[int(group)]
-        over = name_list(coarse.labels[int(i)] for i in pairs[1][pairs[0] == group])
+    around = np.zeros(len(fine.labels), dtype=np.int64)
+    around[fine.groups] = coarse.groups
+    for group in fine.groups[around[fine.groups] != coarse.groups][:1]:
+        over = name_list(coarse.labels[i] for i in np.unique(coarse.groups[fine.groups == group]))
         raise DomainError(
-            f"level {coarse.name!r} cuts group {label!r} of level {fine.name!r} "
+            f"level {coarse.name!r} cuts group {fine.labels[group]!r} of level {fine.name!r} "
             f"(it lies in {over}); groups of levels lie inside each other, "
             "so start a group of both at the same value"
         )

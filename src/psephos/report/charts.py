@@ -50,15 +50,6 @@ class Style:
         return self.alt.Undefined if self.extent is None else self.alt.Scale(domain=self.extent)
 
 
-def available() -> bool:
-    """Are the packages there that make plots?"""
-    try:
-        _module("altair"), _module("vl_convert")
-    except UnsupportedError:
-        return False
-    return True
-
-
 def table_chart(
     table: pa.Table,
     title: str,

@@ -31,16 +31,6 @@ def _rounded(value: Any, digits: int) -> float:
     return 0.0 if number == 0 else number  # no minus zero
 
 
-def interval(low: Any, high: Any, digits: int) -> str:
-    """An interval, rounded outwards so that it covers what it covered.
-
-    >>> interval(1.21, 3.49, 1)
-    '1.2 to 3.5'
-    """
-    down, up = bounds(low, high, digits)
-    return f"{down:,} to {up:,}".replace("-", "−")
-
-
 def bounds(low: Any, high: Any, digits: int) -> tuple[Decimal, Decimal]:
     """The ends of an interval as they are shown."""
     step = Decimal(1).scaleb(-digits)

@@ -289,11 +289,6 @@ class Workload(Value):
         parts = tuple(Scaled(p.weight**2, self.kron(i).gram()) for i, p in enumerate(self.products))
         return parts[0] if len(parts) == 1 else Sum(parts)
 
-    def factor_grams(self, i: int) -> tuple[Matrix, ...]:
-        """The Gram of each attribute's factor in product i, in the domain's order."""
-        grams = self.kron(i).gram()
-        return grams.factors if isinstance(grams, Kron) else (grams,)
-
     def subset_traces(self, moments: Moments | None = None) -> Array:
         """τ_S for every set S of attributes, numbered by Σ_{i∈S} 2^i.
 
