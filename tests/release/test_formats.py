@@ -208,6 +208,22 @@ def test_rounding_is_near_outward_and_done_once(values, spread):
     assert (once["high"].to_numpy() >= columns["high"] - slack).all()
 
 
+SPREADS = st.lists(st.floats(-9, 3).map(lambda power: 10**power), min_size=2, max_size=20)
+
+
+@given(spreads=SPREADS, centre=st.floats(0, 100))
+def test_ends_of_narrow_intervals_stay_in_order_beside_wide_ones(spreads, centre):
+    half = np.array(spreads)
+    columns = {"value": np.full(half.size, centre), "low": centre - half, "high": centre + half}
+    decimals = decimals_of(half)
+    once = printed(pa.table(columns), decimals)
+    assert printed(once, decimals).equals(once)
+    low, high = once["low"].to_numpy(), once["high"].to_numpy()
+    assert (low <= high).all()
+    for name, end in (("low", low), ("high", high)):
+        assert (np.abs(end - columns[name]) <= rounding_of(name, decimals) + 1e-9).all()
+
+
 def test_two_digits_of_the_least_error_count():
     assert [decimals_of(np.array([x])) for x in (0.012, 0.5, 1.0, 9.99, 10.0, 5000.0)] == [
         3, 2, 1, 1, 0, 0,

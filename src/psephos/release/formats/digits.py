@@ -47,7 +47,7 @@ def printed(table: pa.Table, decimals: int) -> pa.Table:
 
     Rounding twice is rounding once.
     """
-    dust = _dust(table)
+    dust = _dust(table, 10.0**-decimals)
     for place, field in enumerate(table.schema):
         if not pa.types.is_floating(field.type):
             continue
@@ -58,15 +58,18 @@ def printed(table: pa.Table, decimals: int) -> pa.Table:
     return table
 
 
-def _dust(table: pa.Table) -> Array | float:
-    """The widths of intervals of sure numbers, which arithmetic left; zero for all others."""
+def _dust(table: pa.Table, unit: float) -> Array | float:
+    """The widths of intervals of sure numbers, which arithmetic left; zero for all others.
+
+    What half of the last decimal shows is no dust, however narrow beside others.
+    """
     schema = table.schema
     ends = [name for name in ("low", "high") if name in schema.names]
     if len(ends) < 2 or not all(pa.types.is_floating(schema.field(name).type) for name in ends):
         return 0.0
     width = table["high"].to_numpy() - table["low"].to_numpy()
     widest = width[np.isfinite(width)].max(initial=0.0)
-    return np.where(width <= ALMOST_SURE * widest, width, 0.0)
+    return np.where(width <= min(ALMOST_SURE * widest, unit / 2), width, 0.0)
 
 
 def _rounded(name: str, values: Array, decimals: int, dust: Array | float) -> Array:
