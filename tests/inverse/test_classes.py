@@ -107,6 +107,42 @@ def test_many_columns_are_fitted_as_each_by_itself(factors):
         assert_allclose(together, block.dense() @ expected, atol=1e-7)
 
 
+@given(left=axis_factors(), right=axis_factors(), data=st.data())
+def test_any_pairs_of_factors_are_fitted_by_least_squares(left, right, data):
+    pair = st.tuples(st.sampled_from(left), st.sampled_from(right))
+    pairs = data.draw(st.lists(pair, min_size=1, max_size=5, unique=True))
+    blocks = [Kron(each) for each in pairs]
+    precisions = [1.0 + i for i in range(len(blocks))]
+    form = Classes.of(blocks, precisions, (left[0].shape[1], right[0].shape[1]))
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=block.shape[0]) for block in blocks]
+    weights = np.sqrt(precisions)
+    stacked = np.concatenate([w * b.dense() for w, b in zip(weights, blocks, strict=True)])
+    y = np.concatenate([w * v for w, v in zip(weights, values, strict=True)])
+    expected = np.linalg.lstsq(stacked, y, rcond=1e-10)[0]
+    fitted = form.fit(values)
+    for block in blocks:
+        assert_allclose(fitted.answers(block.factors), block.dense() @ expected, atol=1e-7)
+
+
+def test_coordinates_are_those_that_a_table_sees():
+    """A large table costs what it asks, whatever another one asks of a further attribute."""
+    strategy = PIdentity(np.arange(1, 51), np.eye(4, 50))
+    blocks = [
+        Kron((Identity(30), Identity(40), total(50))),
+        Kron((Identity(30), total(40), strategy)),
+        Kron((total(30), total(40), strategy)),
+    ]
+    form = Classes.of(blocks, [1.0, 2.0, 3.0], (30, 40, 50))
+    fitted = form.fit([np.ones(block.shape[0]) for block in blocks])
+    assert sum(each.size for each in fitted.coordinates.values()) == 30 * 50 + 30 * 39
+    assert form.work < 12_000
+    with_all = form.fit([block.matvec(np.arange(60_000.0)) for block in blocks])
+    for block in blocks:
+        exact = block.matvec(np.arange(60_000.0))
+        assert_allclose(with_all.answers(block.factors), exact, rtol=1e-9)
+
+
 def test_a_long_axis_has_few_numbers():
     vectors = axis_classes((Identity(512), total(512))).vectors
     assert_allclose(vectors.T @ vectors, np.eye(512), atol=1e-12)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import groupby
 
@@ -42,6 +42,8 @@ LINK = 1e-9
 """Entries below this, beside ones of size one, are rounding."""
 NOTHING = 1e-13
 """What a factor sees of a class, beside what it sees of others, to count as something."""
+SEEN = 1e-6
+"""Singular values, beside the largest, of directions that a factor sees of a class."""
 SPARSE_SHARE = 1 / 16
 """Below this share of numbers that are not zero, a sparse product takes less time than a dense."""
 HELD_SQUARES = 1 << 23
@@ -87,6 +89,36 @@ class AxisClasses:
     def entries(self) -> int:
         """Numbers in all blocks."""
         return int(self.sections[-1].entries.stop)
+
+    def narrow(self, factor: Matrix, number: int) -> NarrowAxis | None:
+        """The axis for what one of the factors alone sees; None if that is no less.
+
+        Of a class it may see a few directions: a total sees one, however many cells it is of.
+        Sections keep their numbers.
+        """
+        turns = [self._directions(factor, s) if s.seen_by[number] else None for s in self.sections]
+        if all(turn is None for turn in turns):
+            return None
+        sections, vectors, start = [], [], 0
+        for section, turn in zip(self.sections, turns, strict=True):
+            size, some = section.size, self.vectors[:, section.columns]
+            if turn is not None:
+                some = (some.reshape(len(some), -1, size) @ turn).reshape(len(some), -1)
+                size = turn.shape[1]
+            columns = slice(start, start + some.shape[1])
+            sections.append(replace(section, size=size, columns=columns))
+            vectors.append(some)
+            start = columns.stop
+        axis = replace(self, vectors=np.concatenate(vectors, axis=1), sections=tuple(sections))
+        return NarrowAxis(axis, tuple(turns))
+
+    def _directions(self, factor: Matrix, section: Section) -> Array | None:
+        """An orthonormal basis of what a factor of few rows sees of the blocks of one class."""
+        if section.classes > 1 or factor.shape[0] >= section.size:
+            return None
+        first = self.vectors[:, section.columns][:, : section.size]
+        _, sizes, turned = np.linalg.svd(factor.matmat(first), full_matrices=False)
+        return np.asarray(turned[sizes > sizes[0] * SEEN].T)
 
     def image(self, queries: Matrix, sections: Sequence[int]) -> Matrix:
         """WV on the vectors of some sections: written out, or WS times T where that is less work.
@@ -175,6 +207,15 @@ class AxisClasses:
         """The entries of unit blocks."""
         parts = [np.tile(np.eye(s.size).ravel(), s.classes) for s in self.sections]
         return np.concatenate(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class NarrowAxis:
+    """An axis with the vectors that one factor sees; its blocks are those of the whole axis."""
+
+    axis: AxisClasses
+    turns: tuple[Array | None, ...]
+    """For every section the directions of its block that are left; None where all are."""
 
 
 @lru_cache(maxsize=16)

@@ -16,7 +16,7 @@ size is that of the answers, not of the domain.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -25,7 +25,13 @@ import numpy as np
 
 from psephos.errors import ShapeError, TooLargeError
 from psephos.inverse.axis import SPAN_TOLERANCE, lies_in
-from psephos.inverse.axis_classes import LONGEST_CLASS_AXIS, AxisClasses, Section, axis_classes
+from psephos.inverse.axis_classes import (
+    LONGEST_CLASS_AXIS,
+    AxisClasses,
+    NarrowAxis,
+    Section,
+    axis_classes,
+)
 from psephos.inverse.form import Factors, Form, multiply
 from psephos.matrix import Dense, Identity, Kron, Matrix, is_total
 from psephos.values import Array
@@ -50,6 +56,8 @@ KEPT_IMAGE = 4_000_000
 """The most numbers of what queries make of an axis that are kept for the next time."""
 Combination = tuple[int, ...]
 """One section of every axis, by its number."""
+View = tuple[int | None, ...]
+"""For every axis the factor, by its number, that alone sees a combination there; else None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,39 +200,117 @@ class Classes(Form):
         for block, which, c, y in zip(
             self.blocks, self.which, self.precisions, values, strict=True
         ):
-            visible = self._visible(which)
-            maps = tuple(
-                map(self._to_coordinates, range(len(which)), which, self._queries(block.factors))
-            )
-            image = c * multiply(Kron(maps), y.astype(float))
-            image = image.reshape([m.shape[0] for m in maps] + list(columns))
-            for combination, place in _places(self.axes, visible):
-                part = image[place]
-                sums[combination] = sums[combination] + part if combination in sums else part
-        return {k: self._solved(k, v, columns) for k, v in sums.items()}
+            factors = self._queries(block.factors)
+            for view, seen in self._views_of_block(which).items():
+                axes, visible = self.axes_of(view), _sections_of(seen)
+                maps = [
+                    self._to_coordinates(i, view[i], number, factor, visible[i])
+                    for i, (number, factor) in enumerate(zip(which, factors, strict=True))
+                ]
+                image = c * multiply(Kron(tuple(maps)), y.astype(float))
+                image = image.reshape([m.shape[0] for m in maps] + list(columns))
+                for combination, place in _places(axes, visible):
+                    if combination in seen:
+                        part = image[place]
+                        sums[combination] = (
+                            sums[combination] + part if combination in sums else part
+                        )
+        return {k: self._solved(k, v, columns, self.views[k]) for k, v in sums.items()}
 
-    def _to_coordinates(self, i: int, number: int, factor: Matrix) -> Matrix:
-        """VᵀAᵀ of a factor, by its number on its axis; those of few numbers are kept."""
-        known = self._maps.get((i, number))
+    def _to_coordinates(
+        self, i: int, view: int | None, number: int, factor: Matrix, sections: Sequence[int]
+    ) -> Matrix:
+        """VᵀAᵀ of a factor on some sections; those of few numbers are kept."""
+        key = i, view, number, tuple(sections)
+        known = self._maps.get(key)
         if known is None:
-            known = self.axes[i].image(factor, _seen(self.axes[i], number)).T
+            known = self._axis(i, view).image(factor, sections).T
             if math.prod(known.shape) <= KEPT_IMAGE:
-                self._maps[i, number] = known
+                self._maps[key] = known
         return known
 
     @cached_property
-    def _maps(self) -> dict[tuple[int, int], Matrix]:
+    def _maps(self) -> dict[tuple[int, int | None, int, tuple[int, ...]], Matrix]:
         return {}
+
+    # ---- what few blocks see -------------------------------------------------------------------
+
+    @cached_property
+    def views(self) -> dict[Combination, View]:
+        """Every combination that some block sees, and for each axis the factor that alone does.
+
+        Where all blocks that see a combination have one factor on an axis, and that sees little of
+        it, coordinates are held on what it sees: a table over some attributes has as many as it
+        has cells, whatever other tables ask of the rest.
+        """
+        seen_by: dict[Combination, list[tuple[int, ...]]] = {}
+        for which in self.which:
+            for combination in product(*self._visible(which)):
+                seen_by.setdefault(combination, []).append(which)
+        views = {}
+        for combination, several in seen_by.items():
+            alone = [
+                factors[0] if len(set(factors)) == 1 else None
+                for factors in zip(*several, strict=True)
+            ]
+            views[combination] = tuple(
+                f if f is not None and self._is_narrow(i, f, s) else None
+                for i, (f, s) in enumerate(zip(alone, combination, strict=True))
+            )
+        return views
+
+    def _is_narrow(self, i: int, factor: int, section: int) -> bool:
+        narrow = self._narrow(i, factor)
+        return narrow is not None and narrow.turns[section] is not None
+
+    def _narrow(self, i: int, factor: int | None) -> NarrowAxis | None:
+        """An axis on what one of its factors sees."""
+        if factor is None:
+            return None
+        if (i, factor) not in self._narrow_axes:
+            j = next(j for j, which in enumerate(self.which) if which[i] == factor)
+            matrix = self._queries(self.blocks[j].factors)[i]
+            self._narrow_axes[i, factor] = self.axes[i].narrow(matrix, factor)
+        return self._narrow_axes[i, factor]
+
+    @cached_property
+    def _narrow_axes(self) -> dict[tuple[int, int], NarrowAxis | None]:
+        return {}
+
+    def _axis(self, i: int, factor: int | None) -> AxisClasses:
+        narrow = self._narrow(i, factor)
+        return self.axes[i] if narrow is None else narrow.axis
+
+    def axes_of(self, view: View) -> list[AxisClasses]:
+        return [self._axis(i, factor) for i, factor in enumerate(view)]
+
+    def _views_of_block(self, which: Sequence[int]) -> dict[View, set[Combination]]:
+        """The combinations that a block sees, by their views."""
+        views: dict[View, set[Combination]] = {}
+        for combination in product(*self._visible(which)):
+            views.setdefault(self.views[combination], set()).add(combination)
+        return views
 
     def _visible(self, which: Sequence[int]) -> list[list[int]]:
         return [_seen(axis, factor) for axis, factor in zip(self.axes, which, strict=True)]
 
-    def _solved(self, combination: Combination, image: Array, columns: tuple[int, ...]) -> Array:
+    def _solved(
+        self, combination: Combination, image: Array, columns: tuple[int, ...], view: View
+    ) -> Array:
         """X_k⁺ times the coordinates of one combination of sections."""
         sections = [axis.sections[s] for axis, s in zip(self.axes, combination, strict=True)]
         inverse = self.inverse[tuple(s.entries for s in sections)]
+        d = len(sections)
+        for i, (factor, s) in enumerate(zip(view, combination, strict=True)):
+            narrow = self._narrow(i, factor)
+            if narrow is not None and (turn := narrow.turns[s]) is not None:
+                b = sections[i].size
+                block = np.moveaxis(inverse, i, -1).reshape(*np.delete(inverse.shape, i), b, b)
+                block = turn.T @ block @ turn
+                inverse = np.moveaxis(block.reshape(*block.shape[:-2], -1), -1, i)
+                sections[i] = narrow.axis.sections[s]
         sizes = [s.size for s in sections]
-        d, b = len(sizes), math.prod(sizes)
+        b = math.prod(sizes)
         if b == 1:
             for i, section in enumerate(sections):
                 inverse = np.take(inverse, section.class_of_copy, axis=i)
@@ -250,7 +336,7 @@ class Classes(Form):
         """X⁻¹v, where some block tells all cells apart."""
         tensor = self._basis.rmatvec(v).reshape([axis.vectors.shape[1] for axis in self.axes])
         for combination, place in _places(self.axes, [range(len(a.sections)) for a in self.axes]):
-            tensor[place] = self._solved(combination, tensor[place], ())
+            tensor[place] = self._solved(combination, tensor[place], (), (None,) * len(self.axes))
         return self._basis.matvec(tensor.reshape(-1))
 
     @cached_property
@@ -259,23 +345,35 @@ class Classes(Form):
         return Kron(tuple(Dense(axis.vectors) for axis in self.axes))
 
     def image(self, i: int, queries: Matrix) -> QueryImage:
-        """What queries make of the coordinates of one axis; those that come again are kept."""
+        """Which coordinates of one axis queries see; the same queries come again."""
         known = self._images.get((i, id(queries)))
         if known is None:
-            known = QueryImage.of(self.axes[i], queries)
-            if known.map.shape[0] * known.map.shape[1] <= KEPT_IMAGE:
-                self._images[i, id(queries)] = known
+            known = self._images[i, id(queries)] = QueryImage.of(self.axes[i], queries)
         return known
 
     @cached_property
     def _images(self) -> dict[tuple[int, int], QueryImage]:
         return {}
 
+    def map_of(self, i: int, view: int | None, image: QueryImage, sections: list[int]) -> Matrix:
+        """What queries make of the coordinates of some sections; maps of few numbers are kept."""
+        key = i, view, id(image.queries), tuple(sections)
+        known = self._maps_of_queries.get(key)
+        if known is None:
+            known = self._axis(i, view).image(image.inner, sections)
+            if math.prod(known.shape) <= KEPT_IMAGE:
+                self._maps_of_queries[key] = known
+        return known
+
+    @cached_property
+    def _maps_of_queries(self) -> dict[tuple[int, int | None, int, tuple[int, ...]], Matrix]:
+        return {}
+
     @property
     def work(self) -> int:
         sizes = [
-            math.prod(s.columns.stop - s.columns.start for s in sections)
-            for sections in self._sections()
+            math.prod(_width(axis, s) for axis, s in zip(self.axes_of(view), k, strict=True))
+            for k, view in self.views.items()
         ]
         answers = sum(block.shape[0] for block in self.blocks)
         return int(2 * sum(sizes) + self.entries + 2 * answers)
@@ -283,10 +381,6 @@ class Classes(Form):
     @property
     def work_of_column(self) -> int:
         return int(self.work - self.entries)
-
-    def _sections(self) -> Iterator[tuple[Section, ...]]:
-        for combination in seen_combinations(self.axes, self.which):
-            yield tuple(axis.sections[s] for axis, s in zip(self.axes, combination, strict=True))
 
 
 def _multiply_blocks(blocks: Array, places: Array, vectors: Array) -> None:
@@ -311,26 +405,27 @@ def _multiply_blocks(blocks: Array, places: Array, vectors: Array) -> None:
 
 @dataclass(frozen=True, eq=False)
 class QueryImage:
-    """Queries of one axis as a map from its coordinates, then what is left to do.
+    """Queries of one axis, asked of its coordinates in two steps: first `inner`, then `rest`.
 
     Many more queries than cells are asked of the cells, which ranges do in one go.
     """
 
     queries: Matrix
     """Held, so that no other gets its id."""
-    visible: list[int]
+    visible: frozenset[int]
     """The sections of which the queries see anything."""
-    map: Matrix
+    inner: Matrix
     rest: Matrix
 
     @classmethod
     def of(cls, axis: AxisClasses, queries: Matrix) -> QueryImage:
-        by_cells = queries.shape[0] > 2 * queries.shape[1]
+        m, n = queries.shape
+        by_cells = m > 2 * n
         probe = queries.gram().matmat(axis.vectors) if by_cells else queries.matmat(axis.vectors)
-        visible = _nonzero(axis, probe)
+        visible = frozenset(_nonzero(axis, probe))
         if by_cells:
-            return cls(queries, visible, axis.image(Identity(queries.shape[1]), visible), queries)
-        return cls(queries, visible, axis.image(queries, visible), Identity(queries.shape[0]))
+            return cls(queries, visible, Identity(n), queries)
+        return cls(queries, visible, queries, Identity(m))
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,16 +436,24 @@ class FittedClasses:
     coordinates: Mapping[Combination, Array]
 
     def answers(self, factors: Factors) -> Array:
-        axes, factors = self.form.axes, with_neighbours(factors, self.form.shape)
-        images = [self.form.image(i, w) for i, w in enumerate(factors)]
-        columns = next(iter(self.coordinates.values())).shape[len(axes) :]
-        sizes = [image.map.shape[1] for image in images]
-        tensor = np.zeros([*sizes, *columns])
-        for combination, place in _places(axes, [image.visible for image in images]):
-            if combination in self.coordinates:
-                tensor[place] = self.coordinates[combination]
-        maps = Kron(tuple(image.map for image in images))
-        answers = multiply(maps, tensor.reshape(math.prod(sizes), *columns))
+        form, factors = self.form, with_neighbours(factors, self.form.shape)
+        images = [form.image(i, w) for i, w in enumerate(factors)]
+        views: dict[View, list[Combination]] = {}
+        for k in self.coordinates:
+            if all(s in image.visible for s, image in zip(k, images, strict=True)):
+                views.setdefault(form.views[k], []).append(k)
+        columns = next(iter(self.coordinates.values())).shape[len(form.axes) :]
+        answers = np.zeros((math.prod(image.inner.shape[0] for image in images), *columns))
+        for view, combinations in views.items():
+            axes, sections = form.axes_of(view), _sections_of(combinations)
+            maps = [form.map_of(i, view[i], image, sections[i]) for i, image in enumerate(images)]
+            sizes = [m.shape[1] for m in maps]
+            tensor = np.zeros([*sizes, *columns])
+            for k, place in _places(axes, sections):
+                if k in combinations:
+                    tensor[place] = self.coordinates[k]
+            part = multiply(Kron(tuple(maps)), tensor.reshape(math.prod(sizes), *columns))
+            answers = part if len(views) == 1 else answers + part
         if all(isinstance(image.rest, Identity) for image in images):
             return answers
         return multiply(Kron(tuple(image.rest for image in images)), answers)
@@ -545,6 +648,16 @@ def _seen(axis: AxisClasses, factor: int) -> list[int]:
     return [k for k, section in enumerate(axis.sections) if section.seen_by[factor]]
 
 
+def _sections_of(combinations: Iterable[Combination]) -> list[list[int]]:
+    """The sections of every axis that combinations have."""
+    return [sorted(set(numbers)) for numbers in zip(*combinations, strict=True)]
+
+
+def _width(axis: AxisClasses, section: int) -> int:
+    columns = axis.sections[section].columns
+    return int(columns.stop - columns.start)
+
+
 def _nonzero(axis: AxisClasses, seen: Array) -> list[int]:
     """The sections that queries see, by what they make of the vectors; at least one."""
     sizes = [float(np.abs(seen[:, s.columns]).max(initial=0.0)) for s in axis.sections]
@@ -560,9 +673,8 @@ def _places(
     for axis, numbers in zip(axes, visible, strict=True):
         slices, start = {}, 0
         for s in numbers:
-            width = axis.sections[s].columns.stop - axis.sections[s].columns.start
-            slices[s] = slice(start, start + width)
-            start += width
+            slices[s] = slice(start, start + _width(axis, s))
+            start = slices[s].stop
         ends.append(slices)
     for combination in product(*visible):
         yield combination, tuple(ends[i][s] for i, s in enumerate(combination))
