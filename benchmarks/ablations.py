@@ -92,21 +92,14 @@ def without_step(name: str) -> Switch:
     return lambda: patch.object(levels._LevelSearch, name, lambda *_: None)
 
 
-def _only_pairs(terms: object) -> list[union.Cut]:
-    return [cut for cut in GROUPINGS(terms) if len(cut) == 2]  # type: ignore[arg-type]
-
-
-GROUPINGS = union.groupings
 PARTS: dict[str, Switch] = {
     **{
         f"{each.name} (operator {each.number})": without_operator(each.number)
         for each in operators.HDMM_OPERATORS
     },
     "levels: parts chosen once more": without_step("revised"),
-    "levels: strategies on further axes": without_step("freed"),
     "levels: a strategy for every part": without_step("divided"),
     "levels: a longer descent at the end": without_step("polished"),
-    "unions: three groups or more": lambda: patch.object(union, "groupings", _only_pairs),
     "unions: two parts optimised together": lambda: patch.object(union, "DESCENTS", 0),
     "strategies that are written down": lambda: patch.object(
         search, "fixed_candidates", lambda *_: []

@@ -13,7 +13,7 @@ from psephos.strategy.deadline import Deadline
 from psephos.strategy.factors import Factor, GaussianFactor, PureFactor, identity_factor, spread
 from psephos.strategy.gram_terms import GramTerms
 from psephos.strategy.hdmm.product import opt_product
-from psephos.strategy.hdmm.union import PartUnion, WrittenGrams, best_shares, groupings, opt_union
+from psephos.strategy.hdmm.union import PartUnion, best_shares, cuts_in_two, opt_union
 from psephos.strategy.hdmm.union_pair import ProductPair, UnionObjective, descend
 from psephos.values import Array
 from psephos.variances import NoiseKind
@@ -191,26 +191,12 @@ def test_the_descent_never_ends_worse() -> None:
         assert point.error <= late.error <= start
 
 
-def test_written_shares_only_improve() -> None:
-    rng = default_rng(4)
-    grams = [np.diag(rng.random(6) + 0.1) for _ in range(3)]
-    for power in (1, 2):
-        problem = WrittenGrams(np.eye(6), grams, power)
-        start = np.ones(3) / 3
-        shares, error = problem.shares(start, 200)
-        assert error <= problem.error(start)[0]
-        assert_allclose(problem.error(shares)[0], error)
-        for k in range(3):
-            other = shares + 0.01 * np.eye(3)[k]
-            assert problem.error(other / other.sum())[0] > error * (1 - 1e-5)
-
-
-def test_groupings_cut_by_what_is_asked() -> None:
-    cuts = groupings(GramTerms.of(mixed()))
+def test_cuts_are_by_what_is_asked() -> None:
+    cuts = cuts_in_two(GramTerms.of(mixed()))
     assert all(sorted(j for group in cut for j in group) == [0, 1, 2] for cut in cuts)
-    assert {len(cut) for cut in cuts} == {2, 3}
+    assert {len(cut) for cut in cuts} == {2}
     same = Workload(Domain.of(a=range(4)), [product(a=prefix()), product(a=prefix(), weight=2.0)])
-    assert groupings(GramTerms.of(same)) == []
+    assert cuts_in_two(GramTerms.of(same)) == []
 
 
 def test_no_union_of_one_product() -> None:
@@ -242,7 +228,6 @@ def test_progress_and_deadline() -> None:
 
 
 def test_what_is_too_large_to_invert_keeps_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psephos.strategy.hdmm.union.DENSE_CELLS", 10)
     monkeypatch.setattr("psephos.strategy.hdmm.union.PAIR_SEARCH_CELLS", 10)
     domain = Domain.of(a=range(5), b=range(6))
     products = [

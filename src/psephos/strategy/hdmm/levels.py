@@ -3,8 +3,8 @@
 The parts that may answer products on exactly their cells are listed (`union_levels.joined_parts`),
 with the best strategy for each attribute alone. Their shares are searched from many starts at once,
 since under Laplace noise there are many local minima, most of them with a few parts. What is left
-of the parts is then optimised together with the strategies. Last, attributes that were measured
-value by value get a strategy too, where the Gram that they see in the union has a better one.
+of the parts is then optimised together with the strategies. Last, every part gets a strategy of its
+own on the one attribute where that gains most.
 """
 
 from __future__ import annotations
@@ -54,10 +54,8 @@ REVISIONS = 2
 """How often parts are chosen once more for the strategies that they led to."""
 VARIATION_GAIN = 1e-4
 """The relative gain for which parts are left out or taken in once more."""
-FREED_GROUPS = 12
-"""An attribute gets a strategy late only if its levels have no more groups than this."""
 LATE_GAIN = 1e-4
-"""The relative gain that such a strategy must bring."""
+"""The relative gain that a late step must bring."""
 
 
 LevelStep = Callable[[LevelUnion, UnionPoint], tuple[LevelUnion, UnionPoint] | None]
@@ -106,7 +104,7 @@ def opt_levels(
         return
     union, point = best
     steps: list[LevelStep] = [partial(search.revised, every)] * REVISIONS
-    for step in (*steps, search.freed, search.freed, search.divided, search.polished):
+    for step in (*steps, search.divided, search.polished):
         better = step(union, point)
         if better is not None and better[1].error < point.error * (1 - LATE_GAIN):
             union, point = better
@@ -240,24 +238,6 @@ class _LevelSearch:
             )
         return union, point
 
-    def freed(self, union: LevelUnion, point: UnionPoint) -> tuple[LevelUnion, UnionPoint] | None:
-        """The same parts with strategies on further axes, each the best for the Gram it sees.
-
-        That Gram bounds the error from above, and is equal to it at the present factor: a better
-        factor for it is a better union.
-        """
-        more = tuple(
-            searched or self._may_be_freed(union, i) for i, searched in enumerate(union.searched)
-        )
-        if more == union.searched or self.late:
-            return None
-        wider = replace(union, searched=more)
-        if not _affordable(wider, point.factors):
-            return None
-        fresh = [i for i, searched in enumerate(union.searched) if more[i] and not searched]
-        factors = self._refitted(wider, point.shares, point.factors, fresh)
-        return self.together(wider, point.shares, factors)
-
     def divided(self, union: LevelUnion, point: UnionPoint) -> tuple[LevelUnion, UnionPoint] | None:
         """Every part with a strategy of its own on one axis, that where it gains most.
 
@@ -300,13 +280,6 @@ class _LevelSearch:
             if gram is not None and not self.late:
                 factors[k] = self._best(gram, factors[k])
         return factors
-
-    def _may_be_freed(self, union: LevelUnion, i: int) -> bool:
-        n, last = self.axes[i].n, len(union.levels[i])
-        used = {part[i] for part in union.parts}
-        groups = [int(union.levels[i][o].groups.max()) + 1 for o in used - {last}]
-        few = max(groups, default=0) <= min(FREED_GROUPS, n - 1)
-        return last in used and n > 2 and self._fits(self.axes[i]) and few
 
 
 def _variations(shares: Array, most: int) -> Array:

@@ -399,6 +399,12 @@ def _is_product(problem: SelectionProblem) -> bool:
     return problem.cells <= MOST_ANSWERS or len(problem.reduction.workload.products) == 1
 
 
+def _has_parts(problem: SelectionProblem) -> bool:
+    """Are there products, or queries stacked in one, that could be measured apart?"""
+    factors = problem.level_terms.factors
+    return len(factors) > 1 or any(len(_pieces(w)) > 1 for w in factors[0])
+
+
 def _is_settled(problem: SelectionProblem) -> bool:
     """Does one start of OPT_⊗ end where others would?
 
@@ -540,6 +546,7 @@ HDMM_OPERATORS = [
         # Many marginals and nothing else are what OPT_M looks at.
         lambda p: (
             1 <= p.active_attributes <= UNION_ATTRIBUTES
+            and _has_parts(p)
             and (not p.only_marginals or len(p.reduction.workload.products) <= FEW_PRODUCTS)
         ),
         _level_seconds,

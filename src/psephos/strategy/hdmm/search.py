@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 EFFORT = 10.0
 """Seconds, about, that a search may take on an ordinary core unless its caller says otherwise."""
 START_SHARE = 0.5
-"""Of the effort, what one start may take of the processor, whatever was predicted of it."""
+"""Of the effort, what one start may take of the processor, whatever was predicted of it, while
+other operators wait for theirs."""
 IDLE_STARTS = 5
 """An operator gets no more starts after so many without a gain."""
 HOPELESS = 1.3
@@ -254,14 +255,14 @@ class _Candidates:
         self, runs: list[_Run], effort: float | None, deadline: Deadline, workers: int
     ) -> bool:
         """One start of every operator, then more of those that came near; True if time is up."""
-        problem, spent, taken = self.problem, 0.0, 0.0
+        problem, spent, taken, share = self.problem, 0.0, 0.0, START_SHARE
         self.watch.begins(len(runs))
 
         def start(run: _Run, number: int) -> float | None:
             """The least error of one start; None if there is nothing to find."""
             nonlocal taken
             rng, begun = default_rng(run.seeds[number]), time.thread_time()
-            left = math.inf if effort is None else min(START_SHARE * effort, effort - taken)
+            left = math.inf if effort is None else min(share * effort, effort - taken)
             within = deadline if effort is None else deadline.within(left)
             candidates = run.operator.search(problem, rng, within)
             order = run.operator.number, number
@@ -283,15 +284,19 @@ class _Candidates:
         def affordable(run: _Run, count: int) -> bool:
             return effort is None or max(taken, spent + run.seconds * count) <= effort
 
+        def may_start(run: _Run) -> bool:
+            promised_more = run.operator.promise(problem) >= promised
+            return affordable(run, 1) or (promised_more and run.operator.always(problem))
+
+        promised = 0.0  # by those that found something; who promises less has to be affordable
         # One thread of BLAS for each start: many small products gain nothing from more.
         with threadpool_limits(1 if workers > 1 else None), _pool(workers) as pool:
-            promised = 0.0  # by those that found something; who promises less has to be affordable
-            for run in sorted(runs, key=lambda run: run.seconds / run.operator.promise(problem)):
+            ordered = sorted(runs, key=lambda run: run.seconds / run.operator.promise(problem))
+            for place, run in enumerate(ordered):
+                waiting = [each for each in ordered[place + 1 :] if may_start(each)]
+                share = START_SHARE if waiting else 1.0
                 promise = run.operator.promise(problem)
-                may_start = affordable(run, 1) or (
-                    promise >= promised and run.operator.always(problem)
-                )
-                if may_start and turn(run, 1, pool):
+                if may_start(run) and turn(run, 1, pool):
                     return True
                 if run.least < math.inf:
                     promised = max(promised, promise)

@@ -1,20 +1,16 @@
-"""OPT_+: several product strategies, each with a share of the budget, answering together.
+"""OPT_+: two product strategies, each with a share of the budget, answering together.
 
-Parts that have strategies of their own are looked at here (`levels` has those that share them); the
-second kind is OPT_+ as McKenna et al. 2018 have it:
-
-    pairs     the workload cut in two, both halves optimised together (see `union_pair`)
-    groups    the workload cut in k, each group with a product strategy of its own
+As McKenna et al. 2018 have it, the workload is cut in two, and each half has a product strategy of
+its own; the best are then optimised together (see `union_pair`). Unions of more parts, which may
+share strategies, are those over `levels`.
 
 If parts of error E_j answered their own products alone, the best shares would be w_j ∝ E_j^(1/3),
-with error (Σ E_j^(1/3))³; under Gaussian noise w_j ∝ E_j^(1/2). All parts answer all products by
-least squares, so this is where the search for shares begins, and an upper bound of the error. The
-shares of three or more groups are searched where the Gram of all cells can be written out.
+with error (Σ E_j^(1/3))³; under Gaussian noise w_j ∝ E_j^(1/2). Both parts answer all products by
+least squares, so this is where the search for shares begins, and an upper bound of the error.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +20,6 @@ import numpy as np
 from numpy.random import Generator
 
 from psephos.inverse.axis_classes import LONGEST_CLASS_AXIS
-from psephos.inverse.dense import DENSE_CELLS
 from psephos.matrix import Kron, Matrix, Partition, is_total
 from psephos.matrix.columns import gram_diagonal
 from psephos.matrix.combine import join_groups
@@ -41,18 +36,12 @@ MOST_GROUPS = 32
 """Workloads with more kinds of products than this are not cut."""
 CUTS_IN_TWO = 5
 """The most cuts in two."""
-LEAST_GROUP_SHARE = 1e-4
-"""The smallest share of a group."""
 PAIR_SEARCH_CELLS = 4_000_000
 DESCENTS = 2
 DESCENT_AXIS = 512
 DESCENT_WORK = (20_000_000, 250_000_000)
 """Of the cuts in two the best are optimised further, up to this size of an axis and of one step:
 up to the first those that come near the least error, up to the second only the least itself."""
-WRITTEN_GRAMS = 20_000_000
-"""Numbers in all the Grams of three or more groups, written out."""
-SHARE_FLOPS = 5e9
-"""What the search for their shares may cost, in cells³."""
 Cut = tuple[tuple[int, ...], ...]
 """Groups of products, by their numbers."""
 
@@ -118,80 +107,36 @@ def best_shares(errors: Sequence[float] | Array, noise: NoiseKind) -> tuple[Arra
     return roots / roots.sum(), float(roots.sum()) ** (power + 1)
 
 
-def groupings(terms: GramTerms) -> list[Cut]:
-    """A few ways to cut the products in two or more; first those in two, the best of them first.
+def cuts_in_two(terms: GramTerms) -> list[Cut]:
+    """A few ways to cut the products in two, the best first.
 
     Products that ask about the same attributes stay together; if all do, those with the same
     queries. From there groups are merged, always the two whose merging costs least if every group
     is measured cell by cell: (Σ E^(1/3))³ with E the error of Identity on the group's merged cells.
-    Taken are the end of that, the cheapest cut on the way and the finest; and the cuts in two by
-    whether a product asks about an attribute.
+    Taken are the end of that, and the cuts by whether a product asks about an attribute.
 
     >>> from psephos.matrix import Prefix, total
     >>> p, t = Prefix(4), total(4)
-    >>> groupings(GramTerms((4, 4), np.ones(3), ((p, t), (t, p), (t, t))))
-    [((0,), (1, 2)), ((0, 2), (1,)), ((0,), (1,), (2,))]
+    >>> cuts_in_two(GramTerms((4, 4), np.ones(3), ((p, t), (t, p), (t, t))))
+    [((0,), (1, 2)), ((0, 2), (1,))]
     """
     queried = [tuple(not is_total(w) for w in factors) for factors in terms.factors]
     if len(set(queried)) == 1:
-        finest = _alike([tuple(map(id, factors)) for factors in terms.factors])
+        groups = _alike([tuple(map(id, factors)) for factors in terms.factors])
     else:
-        finest = _alike(queried)
-    if not 1 < len(finest) <= MOST_GROUPS:
+        groups = _alike(queried)
+    if not 1 < len(groups) <= MOST_GROUPS:
         return []
     sizes = _CutCosts(terms)
-    cuts = [finest]
-    while len(cuts[-1]) > 2:
-        pairs = combinations(cuts[-1], 2)
-        a, b = min(pairs, key=sizes.lost)
-        rest = [group for group in cuts[-1] if group not in (a, b)]
-        cuts.append(tuple(sorted([*rest, tuple(sorted(a + b))])))
-    twos = {cuts[-1]}
+    while len(groups) > 2:
+        a, b = min(combinations(groups, 2), key=sizes.lost)
+        rest = [group for group in groups if group not in (a, b)]
+        groups = tuple(sorted([*rest, tuple(sorted(a + b))]))
+    cuts: set[Cut] = {groups}
     for i in range(len(terms.shape)):
-        twos.add(tuple(sorted(_alike([(kind[i],) for kind in queried]))))
-    best = sorted((cut for cut in twos if len(cut) == 2), key=sizes.cost)[:CUTS_IN_TWO]
-    more = [cut for cut in (min(cuts, key=sizes.cost), finest) if len(cut) > 2]
-    return list(dict.fromkeys([*best, *more]))
-
-
-@dataclass(frozen=True, eq=False)
-class WrittenGrams:
-    """Any parts over few cells, each with its Gram written out."""
-
-    queries: Array
-    grams: list[Array]
-    power: int
-
-    def error(self, shares: Array) -> tuple[float, Array]:
-        """tr(X⁺G), and tr(X⁺X_jX⁺G) for every part."""
-        x = np.zeros_like(self.queries)
-        for share, gram in zip(shares, self.grams, strict=True):
-            x += share**self.power * gram
-        values, vectors = np.linalg.eigh(x)
-        known = values > values[-1] * len(x) * 1e-14
-        root = vectors[:, known] / np.sqrt(values[known])
-        inverse = root @ root.T
-        through = inverse @ self.queries
-        both = through @ inverse
-        return float(np.trace(through)), np.array([np.vdot(gram, both) for gram in self.grams])
-
-    def shares(self, start: Array, steps: int) -> tuple[Array, float]:
-        """Shares improved step by step, as in `SharedFactors.shares`."""
-        shares = np.maximum(start / start.sum(), LEAST_GROUP_SHARE)
-        best, least = shares, math.inf
-        for _ in range(steps):
-            shares = shares / shares.sum()
-            error, slopes = self.error(shares)
-            gain = least - error
-            if gain > 0:
-                best, least = shares, error
-            if gain < 1e-7 * error:
-                break
-            next_shares = shares * (shares ** (self.power - 1) * slopes / error) ** (
-                1 / (self.power + 1)
-            )
-            shares = np.maximum(next_shares, LEAST_GROUP_SHARE)
-        return best, least
+        cuts.add(tuple(sorted(_alike([(kind[i],) for kind in queried]))))
+    halves: list[Cut] = [cut for cut in cuts if len(cut) == 2]
+    return sorted(halves, key=sizes.cost)[:CUTS_IN_TWO]
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,17 +170,15 @@ class _UnionSearch:
 
     def candidates(self) -> Iterator[PartUnion]:
         """One union after another, the promising first."""
-        unions: list[PartUnion] = []
         splits: list[PartUnion] = []
-        for cut in groupings(self.terms):
+        for cut in cuts_in_two(self.terms):
             parts = [self._part(chosen) for chosen in cut]
-            if len(cut) > 2 or not self._fits:
-                unions.append(self._separate(parts))
-                yield unions[-1]
+            if not self._fits:
+                yield self._separate(parts)
             elif not self._is_shared(parts):
                 splits.append(self._split(parts))
                 yield splits[-1]
-        least = min((union.error for union in unions + splits), default=0.0)
+        least = min((union.error for union in splits), default=0.0)
         for split in sorted(splits, key=lambda union: union.error)[:DESCENTS]:
             if split.error <= self._hope * least and not self.late:
                 yield self._descended(split)
@@ -271,8 +214,6 @@ class _UnionSearch:
         return bool(
             (cells.min(axis=0) == 1).all() and (cells.max(axis=0) == self.terms.shape).all()
         )
-
-    # ---- groups --------------------------------------------------------------------------------
 
     @property
     def _fits(self) -> bool:
@@ -314,26 +255,9 @@ class _UnionSearch:
         return PartUnion(parts, point.shares, point.error, True)
 
     def _separate(self, parts: list[tuple[UnionPart, float]]) -> PartUnion:
-        """Parts as they are: the shares searched if there are few cells, else by the rule."""
+        """Two parts as they are, with shares by the rule, and the bound that it gives."""
         shares, error = best_shares([error for _, error in parts], self.noise)
-        group_parts = tuple(part for part, _ in parts)
-        if self.terms.size > DENSE_CELLS or len(parts) * self.terms.size**2 > WRITTEN_GRAMS:
-            return PartUnion(group_parts, shares, error, False)
-        grams = [_gram(part.factors, self._groups(part)) for part in group_parts]
-        n = self.terms.size
-        written = WrittenGrams(self.terms.whole().times(np.eye(n)), grams, self.noise.power)
-        solves = int(min(SHARE_FLOPS / n**3, 300))
-        starts = [shares]
-        if (
-            solves > 100 and self.noise is NoiseKind.LAPLACE
-        ):  # many local minima: leave some parts out
-            few = self.rng.random((4, len(parts))) < 0.5
-            starts += [np.where(row, shares, shares / 50) for row in few]
-        best = min(
-            (written.shares(start, max(1, solves // len(starts))) for start in starts),
-            key=lambda each: each[1],
-        )
-        return PartUnion(group_parts, best[0], best[1], True)
+        return PartUnion(tuple(part for part, _ in parts), shares, error, False)
 
 
 class _CutCosts:
@@ -388,12 +312,3 @@ def _axes(reduction: Reduction) -> tuple[Matrix, ...]:
 
 def _labels(merged: Matrix) -> Array:
     return merged.groups if isinstance(merged, Partition) else np.arange(merged.shape[1])
-
-
-def _gram(factors: Sequence[Factor], groups: Sequence[Array]) -> Array:
-    """⊗ PᵀYP, written out."""
-    gram = np.ones((1, 1))
-    for factor, cells in zip(factors, groups, strict=True):
-        a = factor.matrix.dense()[:, cells]
-        gram = np.kron(gram, a.T @ a)
-    return gram
