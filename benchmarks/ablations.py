@@ -3,10 +3,11 @@
     python -m benchmarks.ablations [part ...]        all parts, or those whose names hold a word
 
 A part that changes no error and saves no time is one that could go. Cases are random release files
-(seeds of their own, so that nothing is tuned on them), small unions of products, and marginals with
-ranges, half under Laplace noise and half under Gaussian. For each part: the cases in which the
-search ends elsewhere without it, the error (RMSE) without it as a multiple, at most and in the
-geometric mean over all cases, and the processor time of all searches with and without it.
+(seeds of their own, so that nothing is tuned on them), and under both kinds of noise small unions,
+marginals with ranges, and the release files of ../shared/releases if they are there. For
+each part: the cases in which the search ends elsewhere without it, the error (RMSE) without it as a
+multiple, at least, at most and in the geometric mean over all cases, and the processor time of all
+searches with and without it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from psephos.strategy.hdmm import levels, operators, search, union
 
 FILES = range(100, 112)
 """Numbers of random release files; other benchmarks show the first ten."""
+RELEASES = Path("../shared/releases")
+NOISES: tuple[NoiseName, ...] = ("laplace", "gaussian")
 Switch = Callable[[], AbstractContextManager[object]]
 
 
@@ -65,8 +68,9 @@ def cases() -> Iterator[Case]:
         "[P⊗P;R⊗T;I⊗T]": [(p, p), (r, t), (i, t)],
         "[R⊗R;I⊗P;P⊗T;T⊗P]": [(r, r), (i, p), (p, t), (t, p)],
     }
-    noises: tuple[NoiseName, ...] = ("laplace", "gaussian")
-    for noise in noises:
+    for noise in NOISES:
+        for place in sorted(RELEASES.glob("*.toml")):
+            yield Case(place.stem, Job.read(place).workload, noise)
         for name, pairs in unions.items():
             products = [ps.product(a=a, b=b) for a, b in pairs]
             yield Case(f"{name} 48 x 40", ps.Workload(ps.Domain.of(a=48, b=40), products), noise)

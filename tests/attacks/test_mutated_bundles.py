@@ -74,19 +74,19 @@ def kept(honest):
             questions[id(domain)] = read_sql(domain, sql, dialect=dialect)
         return questions[id(domain)]
 
-    def job_of(file, folder, **versions):
-        key = (file.model_dump_json(), *versions.items())
+    def job_of(file, folder):
+        key = file.model_dump_json()
         if key not in jobs:
-            jobs[key] = make_job(file, folder, **versions)
+            jobs[key] = make_job(file, folder)
         return jobs[key]
 
-    def views_of(job, steps, bundle_format, claim):
+    def views_of(job, steps, claim):
         past, words = tuple(past.values_hash for past in job.past), json.dumps(claim)
-        key = (id(job.workload), past, bundle_format, words)
+        key = (id(job.workload), past, words)
         for step in steps:
             key += (step.simulation, str(step.cost), repr(step.values.tolist()), repr(step.noise))
         if job.past or key not in views:
-            views[key] = make_views(job, steps, bundle_format=bundle_format, claim=claim)
+            views[key] = make_views(job, steps, claim=claim)
         return views[key]
 
     views_of.draws = make_views.draws

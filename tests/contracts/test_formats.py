@@ -100,7 +100,9 @@ def read_package(bundle, table):
 
     package = frictionless.Package(str(bundle.path / "datapackage.json"))
     (resource,) = [
-        r for r in package.resources if r.path == f"published/{bundle.stems[table.name]}.csv"
+        r
+        for r in package.resources
+        if r.path == f"published/{bundle.job.table_files[table.name]}.csv"
     ]
     return resource.read_rows()
 
@@ -119,13 +121,13 @@ def read_csvw(bundle, table):
 def quoted(bundle, table):
     from urllib.parse import quote
 
-    return quote(bundle.stems[table.name])
+    return quote(bundle.job.table_files[table.name])
 
 
 def read_jsonstat(bundle, table):
     """All cells of the cubes as rows of the long table."""
     content = json.loads(
-        (bundle.path / "jsonstat" / f"{bundle.stems[table.name]}.json").read_text()
+        (bundle.path / "jsonstat" / f"{bundle.job.table_files[table.name]}.json").read_text()
     )
     cubes = content["link"]["item"] if content["class"] == "collection" else [content]
     rows = []
@@ -148,7 +150,7 @@ def read_sdmx(bundle, table):
 
     place = bundle.path / "sdmx"
     (dataset,) = get_datasets(
-        str(place / f"{bundle.stems[table.name]}.csv"), str(place / "structure.json")
+        str(place / f"{bundle.job.table_files[table.name]}.csv"), str(place / "structure.json")
     )
     parts = {c.id: c for c in dataset.structure.components}
     rows = []
@@ -165,7 +167,7 @@ def read_sdmx(bundle, table):
 
 
 def read_csv_file(bundle, table):
-    place = bundle.path / "published" / f"{bundle.stems[table.name]}.csv"
+    place = bundle.path / "published" / f"{bundle.job.table_files[table.name]}.csv"
     with place.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 

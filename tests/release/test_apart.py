@@ -60,16 +60,6 @@ def test_curves_leave_out_what_has_no_place_on_them(job):
     assert shown["age"].to_pylist() == labels[:3]
 
 
-def test_bundles_of_released_versions_are_read_in_their_words(job):
-    old = Job.alone(job.file, job.folder, old=True)
-    queries = old.workload.products[0].items[0][1]
-    attribute = old.workload.domain["age"]
-    assert queries.labels(attribute) == ["below 6", "below 12", "below inf", "up to not stated"]
-    assert queries.matrix(attribute).dense().sum() == 10
-    assert attribute.level("broad").labels == ("[0, 6)", "[6, inf)", "not stated")
-    assert queries == job.workload.products[0].items[0][1]  # what it is called did not change
-
-
 def test_dates_in_a_release_file(tmp_path):
     text = (
         RELEASE[: RELEASE.index("[schema.age]")].replace("zeros =", "# zeros =")

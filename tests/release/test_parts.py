@@ -210,7 +210,7 @@ def test_what_was_changed_is_told(released, what):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("format", 9, "has format 9"),
+        ("format", 99, "has format 99"),
         ("simulation", True, "it was charged"),
         ("simulation", 0, "'simulation' makes no sense"),
         ("psephos", "<b>", "'psephos' makes no sense"),

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -263,21 +262,6 @@ def test_missing_groups_are_named(bundle):
     assert "estimate/groups/1.parquet is missing" in failed["files"]
 
 
-def test_bundles_of_format_5_have_no_groups(bundle):
-    """As they were written: raw and consistent, nothing else."""
-    place = bundle.path / "manifest.json"
-    manifest = json.loads(place.read_text())
-    manifest |= {"format": 5, "views": ["raw", "consistent"], "distance": None, "published": None}
-    for table in manifest["tables"]:
-        table.pop("shifts")
-    kept = {n: h for n, h in manifest["files"].items() if n.split("/")[0] in ("raw", "consistent")}
-    kept |= {n: h for n, h in manifest["files"].items() if n.count("/") == 0 or "requests" in n}
-    place.write_text(json.dumps({**manifest, "files": kept}))
-    for folder in ("published", "estimate"):
-        shutil.rmtree(bundle.path / folder)
-    assert verify(bundle.path).ok
-
-
 # ---- what is told of it ------------------------------------------------------------------------
 
 
@@ -413,8 +397,6 @@ def test_the_model_answers_what_a_group_tells(rehearsed):
 def test_other_estimates_are_where_they_belong(rehearsed):
     with pytest.raises(ReleaseError, match="group_estimates"):
         _ = rehearsed.estimate
-    with pytest.raises(ReleaseError, match="see `fit`"):
-        _ = replace(rehearsed.views, bundle_format=5).grouped_fit
 
 
 def test_the_error_on_made_up_rows_is_simulated(tmp_path):

@@ -79,7 +79,6 @@ def half_widths(
     confidence: float = 0.95,
     draws: int = 9999,
     seed: int = 0,
-    lattice: bool = True,
 ) -> Widths:
     """Half-widths h with P(|noise in the answer| ≤ h) = confidence, computed or by simulation.
 
@@ -98,7 +97,6 @@ def half_widths(
         confidence: of each interval, between 0 and 1
         draws: of all noise
         seed: of the simulation
-        lattice: use the exact steps of whole-number noise; without, as psephos 0.2 did
     """
     _check_confidence(confidence)
     least = least_draws(confidence)
@@ -112,14 +110,14 @@ def half_widths(
         effects = noise.effects()
         draw = cache(lambda: noise.draw(draws))  # nothing is drawn unless it is needed
         sizes = partial(_sizes_from, effects, draw)
-        return _widths_by_query(noise, sizes, tables, confidence, draws, effects, lattice)
+        return _widths_by_query(noise, sizes, tables, confidence, draws, effects)
     looped = min(draws, MOST_LOOPED_DRAWS, affordable, HELD_NUMBERS // queries)
     if form.exact and looped >= max(FEWEST_QUERY_DRAWS, least):
         everything = noise.sizes(looped)
         return _widths_by_query(noise, everything.__getitem__, tables, confidence, looped)
-    fewest = FEWEST_LARGE_DRAWS if lattice and queries > LARGE_TABLES else FEWEST_POOLED_DRAWS
+    fewest = FEWEST_LARGE_DRAWS if queries > LARGE_TABLES else FEWEST_POOLED_DRAWS
     fewer = max(min(draws, MOST_LOOPED_DRAWS, affordable // 2), fewest, least)
-    return _widths_by_shape(noise, tables, confidence, fewer, POOLED_QUERIES if lattice else None)
+    return _widths_by_shape(noise, tables, confidence, fewer)
 
 
 def least_draws(confidence: float) -> int:
@@ -250,7 +248,6 @@ def _widths_by_query(
     confidence: float,
     draws: int,
     effects: Array | None = None,
-    lattice: bool = False,
 ) -> Widths:
     """Every query has quantiles of its own, or shares them with those of its shape.
 
@@ -268,7 +265,7 @@ def _widths_by_query(
             # Known effects tell shapes apart, and how large the steps of an answer are.
             groups = _common_groups(groups, _shape_groups(noise.fourth_powers(effects[rows])))
             wide = error >= WIDE_STDERR * np.abs(effects[rows]).max(axis=1)
-            width = _computed_widths(noise, effects[rows], groups, wide, confidence, lattice)
+            width = _computed_widths(noise, effects[rows], groups, wide, confidence)
         drawn = np.isnan(width)
         if drawn.any():
             samples = _rows_by_group(sizes(rows), groups)
@@ -287,18 +284,11 @@ def _widths_by_query(
 
 
 def _computed_widths(
-    noise: NoiseInAnswers,
-    effects: Array,
-    groups: Array,
-    wide: Array,
-    confidence: float,
-    lattice: bool,
+    noise: NoiseInAnswers, effects: Array, groups: Array, wide: Array, confidence: float
 ) -> Array:
     """The quantiles of every query from its effects; NaN where they have to be drawn."""
     first = np.unique(groups, return_index=True)[1]
-    width = np.full(groups.size, np.nan)
-    if lattice:
-        width = lattice_quantiles(effects[first], noise.noises, noise.rows, confidence)[groups]
+    width = lattice_quantiles(effects[first], noise.noises, noise.rows, confidence)[groups]
     smooth = np.isnan(width) & wide
     if smooth.any():
         some = np.unique(groups[smooth])
@@ -336,7 +326,6 @@ def _widths_by_shape(
     tables: Sequence[Sequence[int]],
     confidence: float,
     draws: int,
-    most: int | None,
 ) -> Widths:
     """Each query's standard error times the quantile of |noise| / standard error of its shape.
 
@@ -346,7 +335,7 @@ def _widths_by_shape(
     groups = [_shape_groups(error, MOST_SHAPES) for error in errors]
     scales = [np.where(error > 0, error, np.inf) for error in errors]
     histograms = [np.zeros((g.max() + 1, SHAPE_BINS), dtype=np.int64) for g in groups]
-    chosen = [_of_every_group(g, most) for g in groups]
+    chosen = [_of_every_group(g) for g in groups]
     largest: list[list[Array]] = [[] for _ in errors]
     for answers in noise.batches(draws):
         for i, values in enumerate(answers):
@@ -372,11 +361,11 @@ def _widths_by_shape(
     return Widths(per_query, stderr, per_table, confidence, draws, method)
 
 
-def _of_every_group(groups: Array, most: int | None) -> slice | Array:
-    """Members of every group, a thousand of each or all, that are not many more than `most`."""
-    if most is None or groups.size <= most:
+def _of_every_group(groups: Array) -> slice | Array:
+    """Members of every group: all, or of very many a thousand of each or more."""
+    if groups.size <= POOLED_QUERIES:
         return slice(None)
-    each = max(1000, most // (int(groups.max()) + 1))
+    each = max(1000, POOLED_QUERIES // (int(groups.max()) + 1))
     lots = default_rng(0).random(groups.size)
     if each < groups.size and not groups.any():
         return np.sort(np.argpartition(lots, each)[:each])

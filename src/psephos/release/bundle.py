@@ -42,7 +42,6 @@ from psephos.kernel.measurement import Measurement
 from psephos.release.asked_cells import finer_words, over_cells
 from psephos.release.files import (
     CELLS_STEM,
-    marked_name,
     read_csv,
     read_floats,
     read_integers,
@@ -58,7 +57,6 @@ from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PlannedRequest, retrace
 from psephos.release.request import Job, column_titles, in_order, ordered_columns
 from psephos.release.requests import (
-    ESTIMATE_FORMAT,
     ManifestShape,
     MeasuredRequest,
     check_edition,
@@ -128,8 +126,7 @@ class Bundle:
             earlier = request_folders(self.manifest)[: self.manifest["builds_on"]]
             if sorted(file.builds_on) != sorted(earlier):
                 raise ReleaseError(f"{place} builds on other requests than lie in the bundle")
-            number = self.manifest["format"]
-            job = Job.alone(file, self.path, old=number < ESTIMATE_FORMAT)
+            job = Job.alone(file, self.path)
             requests = self._requests(job)
             past = requests[: len(earlier)]
             if requests:  # they may be finer than is asked now: of another version, or another past
@@ -226,8 +223,7 @@ class Bundle:
             retraced = retrace(self.job, self.method, self.planned)
             return PlanViews(self.job, retraced.measurements, retraced=retraced)
         steps = tuple(request.measurement for request in self.requests)
-        bundle_format, claim = self.manifest["format"], self.manifest.get("published")
-        views = Views(self.job, steps, bundle_format=bundle_format, claim=claim)
+        views = Views(self.job, steps, claim=self.manifest.get("published"))
         if views.has_errors:
             return views
         file = COORDINATES_FILE
@@ -239,7 +235,7 @@ class Bundle:
         """Real numbers for every cell, which published ones are a rounding of; as a model."""
         if self.views.groups is not None:
             raise ReleaseError("tables are in groups, each with its cells: see `group_estimates`")
-        if ESTIMATE_FILE not in self.manifest["files"]:
+        if ESTIMATE_FILE not in self.manifest["files"]:  # published numbers were not asked for
             return self.views.solution
         return self._floats(ESTIMATE_FILE, self.job.workload.domain.size)
 
@@ -284,13 +280,6 @@ class Bundle:
         if why is not None:
             raise ReleaseError(f"table {name!r} has no published view: {why}")
         return files_of(self).read(table, view)
-
-    @cached_property
-    def stems(self) -> dict[str, str]:
-        """The file of each table, without its ending; older bundles called them otherwise."""
-        listed = {table["name"]: table["file"] for table in self.manifest["tables"]}
-        marked = {name: marked_name(name) for name in self.job.table_files}
-        return marked if listed == marked else self.job.table_files
 
     def _left_out(self, name: str) -> str | None:
         """Why a table has no published view."""
@@ -385,7 +374,7 @@ class Bundle:
 def files_of(bundle: Bundle) -> TableFiles:
     """Where the tables of a bundle lie."""
     errors = bundle.method is None and bundle.job.file.output.consistency == "l2"
-    return TableFiles(bundle.path, bundle.job, bundle.stems, bundle.simulation, errors)
+    return TableFiles(bundle.path, bundle.job, bundle.job.table_files, bundle.simulation, errors)
 
 
 def group_file(group: int) -> str:

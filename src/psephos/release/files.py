@@ -57,7 +57,7 @@ FOOTER_DEPTH = 16
 
 
 def marked_name(name: str) -> str:
-    """A table's name as a file's name, as older bundles have it: all but plain ones are marked."""
+    """A name as a folder's name: all but plain ones carry a mark."""
     safe = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "table"
     mark = hashlib.sha256(name.encode()).hexdigest()[:8]
     # A mark keeps apart what is cut or cleaned to the same, and from the file of all cells.

@@ -44,7 +44,6 @@ from psephos.owner.check import check
 from psephos.plans.session import step_key
 from psephos.release.asked_cells import AskedCells, asked_cells
 from psephos.release.formats.names import table_files
-from psephos.release.old_words import old_labels, over_all_cells
 from psephos.release.parts.asked import check_asked, check_compiled, inner_domain
 from psephos.release.persons import PersonsTable
 from psephos.release.requests import MeasuredRequest, check_in_ledger, read_past
@@ -120,13 +119,9 @@ class Job:
         return replace(job, past=tuple(requests.values()), prior=prior)
 
     @classmethod
-    def alone(cls, file: ReleaseFile, folder: Path, *, old: bool = False) -> Job:
-        """The job of a file's content without what it builds on.
-
-        `old` is for bundles of released versions up to 0.2: their open bins have other labels, and
-        missing and undeclared entries had a place in every order.
-        """
-        domain = old_labels(file.domain(), file) if old else file.domain()
+    def alone(cls, file: ReleaseFile, folder: Path) -> Job:
+        """The job of a file's content without what it builds on."""
+        domain = file.domain()
         check_columns(domain)
         units = {name: entry.unit for name, entry in file.attributes.items() if entry.unit}
         if file.by:
@@ -135,7 +130,6 @@ class Job:
         workload, tables = compile_tables(inner, file.tables, units)
         if file.by:
             check_compiled(workload, tables, inner)
-        workload = over_all_cells(workload) if old else workload
         for table in tables:
             count = table.numbers(workload)
             if count > MOST_NUMBERS:
@@ -148,7 +142,7 @@ class Job:
         impossible = compile_zeros(domain, file.zeros)
         check_later(file, domain)
         job = cls(file, folder, domain, workload, tuple(tables), impossible=impossible)
-        job = job if old else job.over(asked_cells(workload, file, impossible))
+        job = job.over(asked_cells(workload, file, impossible))
         if (
             impossible
             and job.workload.domain.size <= NONNEGATIVE_CELLS

@@ -6,8 +6,7 @@
 
 A bundle holds a list of them: those of the releases that it builds on, then those of its own
 release, one for each step of its plan. The manifest says of each whose it is: key, edition, lineage
-and spend. Bundles of format 2, which psephos 0.1 wrote, have one request of their own beside the
-manifest and the others under past/; they are read, verified and built on alike.
+and spend.
 
 The shapes of the JSON files say which keys and types they must have, no more and no fewer.
 """
@@ -41,16 +40,7 @@ from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.synthesis.method import SyntheticMethod
 
-BUNDLE_FORMAT = 8
-LATTICE_FORMAT = 4
-"""From this format on, half-widths know the exact steps of noise."""
-ESTIMATE_FORMAT = 5
-"""From this format on, bundles hold the cells that published ones were rounded from."""
-GROUPS_FORMAT = 6
-"""From this format on, domains of too many cells are published in groups of tables."""
-METHOD_FORMAT = 7
-"""From this format on, releases may be made by plans of several requests, and towards a prior."""
-OLDEST_FORMAT = 2
+BUNDLE_FORMAT = 9
 REQUESTS_FOLDER = "requests"
 REQUEST_FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
 AmountShape = Annotated[list[str], Field(min_length=2, max_length=2)]
@@ -223,10 +213,7 @@ def read_requests(
 
 def request_folders(manifest: dict[str, Any]) -> list[str]:
     """Where the files of each request lie in a bundle."""
-    count = len(manifest["requests"])
-    if manifest["format"] == OLDEST_FORMAT:
-        return [*(f"past/{i}" for i in range(1, count)), "."]
-    return [f"{REQUESTS_FOLDER}/{i}" for i in range(1, count + 1)]
+    return [f"{REQUESTS_FOLDER}/{i + 1}" for i in range(len(manifest["requests"]))]
 
 
 def read_past(folder: Path, domain: Domain, unit: Unit, edition: str) -> list[MeasuredRequest]:
@@ -318,7 +305,7 @@ def spend_of(facts: dict[str, Any]) -> Budget:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a bundle, as formats from 3 on have it, if this version reads it."""
+    """The manifest of a bundle, if this version reads it."""
     place = folder / "manifest.json"
     if os.path.isfile(folder):
         raise ReleaseError(
@@ -337,30 +324,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{folder} is a release in parts; open it with PartsBundle.open, or ask about it with "
             "`psephos ask BUNDLE SQL --part …`"
         )
-    if not OLDEST_FORMAT <= manifest["format"] <= BUNDLE_FORMAT:
+    if manifest["format"] != BUNDLE_FORMAT:
         raise ReleaseError(
-            f"{folder} has format {manifest['format']}, and this psephos reads {OLDEST_FORMAT} "
-            f"(psephos 0.1) to {BUNDLE_FORMAT} (from psephos 0.3 on); use the one that wrote it"
+            f"{folder} has format {manifest['format']}, and this psephos reads {BUNDLE_FORMAT}; "
+            "`psephos release` writes it anew from its release file and ledger, which charges "
+            "nothing again, or use the version that wrote it"
         )
-    if manifest["format"] == OLDEST_FORMAT:
-        manifest = _with_requests(folder, manifest)
     check_shape(manifest, ManifestShape, place)
     return manifest
-
-
-def _with_requests(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest of format 2 in the words of format 3: its one request, after those under past/."""
-    check_shape(manifest, OldManifestShape, folder / "manifest.json")
-    numbers = [int(place.name) for place in (folder / "past").glob("*") if place.name.isdigit()]
-    requests = []
-    for number in sorted(numbers):
-        place = folder / "past" / str(number) / "manifest.json"
-        facts = read_json(place)
-        check_shape(facts, OldRequestShape, place)
-        requests.append({key: facts[key] for key in RequestShape.model_fields})
-    requests.append({key: manifest[key] for key in RequestShape.model_fields})
-    rest = {key: value for key, value in manifest.items() if key not in ("key", "lineage")}
-    return {**rest, "requests": requests, "builds_on": len(numbers)}
 
 
 def check_shape(content: Any, shape: type[JsonShape], place: Path) -> None:
@@ -414,12 +385,6 @@ class MethodShape(JsonShape):
     reason: str
 
 
-class OldRequestShape(RequestShape):
-    """manifest.json under past/, in a bundle of format 2."""
-
-    format: int
-
-
 class ShiftShape(JsonShape):
     """A mean shift of the published view."""
 
@@ -460,9 +425,9 @@ class PublishedShape(JsonShape):
     steps: Annotated[int, Field(ge=0, le=100_000)]
     gap: float
     prior: Literal["independent", "latent classes", "stand_in"] | None = None
-    """What an entropy estimate was drawn towards; bundles of unreleased versions do not say."""
+    """What an entropy estimate was drawn towards."""
     in_answers: bool | None = None
-    """Whether its steps went towards the asked answers; those do not say this either."""
+    """Whether its steps went towards the asked answers."""
 
 
 class GroupShape(JsonShape):
@@ -515,9 +480,19 @@ class SyntheticShape(JsonShape):
     distances: list[TableDistanceShape]
 
 
-class ReleaseShape(JsonShape):
-    """What the manifests of all formats say of a release."""
+class PersonsShape(JsonShape):
+    """What the manifest says of a table of persons."""
 
+    name: str
+    key: str
+    spend: AmountShape
+    simulation: bool
+
+
+class ManifestShape(JsonShape):
+    """manifest.json of a bundle; the last of its requests are its own."""
+
+    format: int
     psephos: VersionText
     title: str
     fingerprint: str
@@ -530,21 +505,6 @@ class ReleaseShape(JsonShape):
     distance: DistanceShape | None
     published: PublishedShape | GroupedShape | None = None
     files: dict[str, str]
-
-
-class PersonsShape(JsonShape):
-    """What the manifest says of a table of persons."""
-
-    name: str
-    key: str
-    spend: AmountShape
-    simulation: bool
-
-
-class ManifestShape(ReleaseShape):
-    """manifest.json of a bundle; the last of its requests are its own."""
-
-    format: int
     name: str
     simulation: bool
     edition: str
@@ -555,12 +515,8 @@ class ManifestShape(ReleaseShape):
     coordinates: Annotated[int, Field(ge=1, le=10**7)] | None = None
     synthetic: SyntheticShape | None = None
     persons: list[PersonsShape] | None = None
-    decimals: list[Annotated[int, Field(ge=0, le=MOST_DECIMALS)]] | None = None
-    """Of each table's numbers in CSV and other files; bundles of old versions have every digit."""
-
-
-class OldManifestShape(ReleaseShape, OldRequestShape):
-    """manifest.json of a bundle of format 2."""
+    decimals: list[Annotated[int, Field(ge=0, le=MOST_DECIMALS)]]
+    """Of each table's numbers in CSV and other files."""
 
 
 def _shape_of(kind: type[Any]) -> type[BaseModel]:

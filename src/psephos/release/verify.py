@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,10 +54,7 @@ from psephos.release.plan_views import PlanViews
 from psephos.release.planned import PLANNED_FILES
 from psephos.release.published_groups import grouped_answers
 from psephos.release.requests import (
-    ESTIMATE_FORMAT,
-    OLDEST_FORMAT,
     REQUEST_FILES,
-    REQUESTS_FOLDER,
     MeasuredRequest,
     request_folders,
 )
@@ -165,15 +161,14 @@ def _expected(bundle: Bundle) -> Iterator[str]:
         yield PRIOR_FILE
     if bundle.views.nearest is not None:
         yield COORDINATES_FILE
-    job, old = bundle.job, bundle.manifest["format"] == OLDEST_FORMAT
+    job = bundle.job
     files = REQUEST_FILES if bundle.method is None else PLANNED_FILES
     for folder, request in zip(request_folders(bundle.manifest), bundle.all_requests, strict=True):
         if isinstance(request, MeasuredRequest) and not request.cells.is_whole:
             yield f"{folder}/{ASKED_FILE}"
     for folder in request_folders(bundle.manifest):
-        names = ("manifest.json", *files) if old and folder != "." else files
-        yield from ((Path(folder) / name).as_posix() for name in names)
-    views, kinds, stems = bundle.views, job.file.output.table_formats, bundle.stems
+        yield from (f"{folder}/{name}" for name in files)
+    views, kinds, stems = bundle.views, job.file.output.table_formats, bundle.job.table_files
     if views.synthetic is not None:
         yield from (f"{SYNTHETIC_FOLDER}/{ROWS_STEM}.{kind}" for kind in kinds)
     for number, stem in enumerate(job.persons_files.values(), 1):
@@ -194,9 +189,7 @@ def _expected(bundle: Bundle) -> Iterator[str]:
             continue
         if not views.has_cells:
             continue
-        yield f"{view}/{CELLS_FILE}"
-        if bundle.manifest["format"] >= ESTIMATE_FORMAT:
-            yield ESTIMATE_FILE
+        yield from (f"{view}/{CELLS_FILE}", ESTIMATE_FILE)
 
 
 def _request(bundle: Bundle) -> str:
@@ -204,8 +197,7 @@ def _request(bundle: Bundle) -> str:
     job, manifest, method = bundle.job, bundle.manifest, bundle.method
     if method is not None and method.name != job.method.name != AUTO:
         raise WrongError(f"release.json asks for the plan {job.method.name!r}")
-    folder = "past" if manifest["format"] == OLDEST_FORMAT else REQUESTS_FOLDER
-    if json_text(read_json(bundle.path / "release.json")) != json_text(release_json(job, folder)):
+    if json_text(read_json(bundle.path / "release.json")) != json_text(release_json(job)):
         raise WrongError("release.json holds something that a release does not write")
     if manifest["requests"] != [request.facts() for request in bundle.all_requests]:
         raise WrongError("the manifest says something else of the requests than their files")
@@ -249,16 +241,15 @@ def _listed(bundle: Bundle) -> None:
     """Does the manifest list the tables, with shifts and a distance if some are published?"""
     manifest, published = bundle.manifest, "published" in bundle.manifest["views"]
     tables = bundle.views.published_tables if published else ()
-    stems = bundle.stems
+    stems = bundle.job.table_files
     names = [(t.name, stems[t.name], t in tables) for t in bundle.job.tables]
     if [(t["name"], t["file"], "shifts" in t) for t in manifest["tables"]] != names:
         raise WrongError("the manifest lists other tables than were asked for")
     check_decimals(bundle)
     if (manifest["distance"] is not None) != published:
         raise WrongError("a distance is recorded for the published view, and for no other")
-    rounded_from = manifest["format"] >= ESTIMATE_FORMAT and published
     facts = manifest.get("published")
-    if (facts is not None) != rounded_from:
+    if (facts is not None) != published:
         raise WrongError("an estimate is recorded for the published view, and for no other")
     if facts is not None and ("groups" in facts) != (bundle.views.groups is not None):
         raise WrongError("groups are recorded where tables are in groups, and only there")
@@ -359,8 +350,6 @@ def _published(bundle: Bundle) -> str:
     if job.zeros is not None and cells[job.zeros].any():
         raise WrongError("a cell that no row can lie in is not zero")
     text = f"{cells.size:,} non-negative whole cells {_check_tables(bundle, views.counted(cells))}"
-    if bundle.manifest["format"] < ESTIMATE_FORMAT:
-        return f"{text}; {check_rounding(views, cells)}"
     stored = read_floats(bundle.path / ESTIMATE_FILE, "count", cells.size)
     if isinstance(views, PlanViews):
         near = check_plan_estimate(views, stored, facts)
@@ -392,7 +381,7 @@ def _check_tables(bundle: Bundle, published: Array) -> str:
 def _check_shifts(bundle: Bundle, facts: dict[str, Any], name: str, shifts: list[Shift]) -> None:
     """Does the manifest record the shifts that a table has?"""
     records = facts["shifts"]
-    stem = bundle.stems[name]
+    stem = bundle.job.table_files[name]
     same = facts == {"name": name, "file": stem, "shifts": records}
     same &= len(records) == len(shifts)
     for record, shift in zip(records, shifts, strict=False):

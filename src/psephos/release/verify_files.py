@@ -38,15 +38,13 @@ DECIMAL_TOLERANCE = 1e-6
 
 def compare_table(bundle: Bundle, table: Table, view: View, again: pa.Table) -> float:
     """How far, in standard errors, files of a table are from what is recomputed."""
-    decimals = bundle.manifest.get("decimals")
-    digits = None if decimals is None else decimals[bundle.job.tables.index(table)]
-    return _compare(bundle, f"{view}/{bundle.stems[table.name]}", again, digits)
+    digits = bundle.manifest["decimals"][bundle.job.tables.index(table)]
+    return _compare(bundle, f"{view}/{bundle.job.table_files[table.name]}", again, digits)
 
 
 def compare_block(bundle: Bundle, name: str, again: pa.Table) -> None:
     """Refuse files of a measured block that hold other numbers."""
-    digits = None if bundle.manifest.get("decimals") is None else decimals_in(again)
-    _compare(bundle, f"raw/{name}", again, digits)
+    _compare(bundle, f"raw/{name}", again, decimals_in(again))
 
 
 def compare_persons(bundle: Bundle, name: str, again: pa.Table) -> None:
@@ -55,11 +53,8 @@ def compare_persons(bundle: Bundle, name: str, again: pa.Table) -> None:
     _compare(bundle, stem, again, decimals_in(again))
 
 
-def _compare(bundle: Bundle, stem: str, again: pa.Table, decimals: int | None) -> float:
-    """How far files are from what is recomputed; labels to the letter.
-
-    Old bundles, of which no decimals are known, have every digit in CSV too.
-    """
+def _compare(bundle: Bundle, stem: str, again: pa.Table, decimals: int) -> float:
+    """How far files are from what is recomputed; labels to the letter."""
     kinds, worst = bundle.job.file.output.table_formats, 0.0
     source = None
     if "parquet" in kinds:
@@ -70,10 +65,9 @@ def _compare(bundle: Bundle, stem: str, again: pa.Table, decimals: int | None) -
         place = f"{stem}.csv"
         written = read_csv(bundle.path / place, again.schema, again.num_rows)
         worst = max(worst, _gap(place, written, again, decimals))
-        if decimals is not None:
-            digits = printed(written if source is None else source, decimals)
-            if (bundle.path / place).read_bytes() != csv_bytes(digits):
-                raise WrongError(f"{place} does not hold the numbers of this table, rounded")
+        digits = printed(written if source is None else source, decimals)
+        if (bundle.path / place).read_bytes() != csv_bytes(digits):
+            raise WrongError(f"{place} does not hold the numbers of this table, rounded")
     return worst
 
 
@@ -116,9 +110,7 @@ def _differences(numbers: Array, others: Array) -> Array:
 
 def check_decimals(bundle: Bundle) -> None:
     """Refuse other decimals than standard errors leave."""
-    recorded = bundle.manifest.get("decimals")
-    if recorded is None:
-        return
+    recorded = bundle.manifest["decimals"]
     slack = (1 - DECIMAL_TOLERANCE, 1 + DECIMAL_TOLERANCE)
     allowed = [table_decimals(bundle.views, scale) for scale in slack]
     if len(recorded) != len(bundle.job.tables) or any(
@@ -129,8 +121,8 @@ def check_decimals(bundle: Bundle) -> None:
 
 def publication_of(bundle: Bundle) -> Publication:
     """What the files for other programs are made from."""
-    decimals = bundle.manifest.get("decimals")
-    if decimals is None or len(decimals) != len(bundle.job.tables):
+    decimals = bundle.manifest["decimals"]
+    if len(decimals) != len(bundle.job.tables):
         raise WrongError("the manifest does not say how many decimals numbers have")
     return Publication.of(bundle.views, files_of(bundle), decimals, bundle.spend, bundle.receipt)
 

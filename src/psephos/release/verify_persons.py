@@ -18,10 +18,7 @@ def check_persons(bundle: Bundle) -> str:
         raise WrongError("one charge is counted twice")
     for request, key in zip(bundle.persons, bundle.job.persons_keys, strict=True):
         if request.simulation != bundle.simulation or request.key != key:
-            raise WrongError(
-                f"{request.table.name!r} was measured by another request; a bundle of an "
-                "unreleased psephos is verified by the one that wrote it"
-            )
+            raise WrongError(f"{request.table.name!r} was measured by another request")
         _check(bundle, request)
     return (
         f"{len(bundle.persons)} tables, each with a receipt for it, and as its noisy integers say"

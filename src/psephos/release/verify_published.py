@@ -26,11 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from psephos.errors import PsephosError, ReleaseError
+from psephos.errors import ReleaseError
 from psephos.infer.group_cells import GroupCells, rounded
 from psephos.infer.nonnegative import GAP
 from psephos.infer.rounding import RoundingGaps, round_cells
-from psephos.matrix import Identity, Kron, Matrix
 from psephos.release.bundle import group_file
 from psephos.release.files import read_integers
 from psephos.release.plan_views import PlanViews
@@ -121,17 +120,12 @@ def check_plan_estimate(views: PlanViews, stored: Array, facts: dict[str, Any] |
     return f"the plan's estimate, worked out again, is within {gap:.1g} of its largest cell"
 
 
-def check_rounding(views: Views, cells: Array, stored: Array | None = None) -> str:
-    """Refuse cells that are no good rounding of the estimate; else say how near they are.
-
-    It is stored with the bundle; of bundles up to format 4, it is worked out again.
-    """
+def check_rounding(views: Views, cells: Array, stored: Array) -> str:
+    """Refuse cells that are no good rounding of the stored estimate; else say how near they are."""
     workload = views.job.workload
-    solution = views.solution if stored is None else stored
-    rounded = views.cells if stored is None else round_cells(stored, workload)
-    gaps, again = (RoundingGaps.of(z, solution, workload) for z in (cells, rounded))
-    by_cell = _cells_near(views, gaps, stored is not None)
-    return f"{_answers_near(workload, gaps, again)}; {by_cell}"
+    rounded = round_cells(stored, workload)
+    gaps, again = (RoundingGaps.of(z, stored, workload) for z in (cells, rounded))
+    return f"{_answers_near(workload, gaps, again)}; {_cells_near(gaps)}"
 
 
 def _answers_near(workload: Workload, gaps: RoundingGaps, again: RoundingGaps) -> str:
@@ -156,38 +150,19 @@ def _answers_near(workload: Workload, gaps: RoundingGaps, again: RoundingGaps) -
     )
 
 
-def _cells_near(views: Views, gaps: RoundingGaps, stored: bool) -> str:
-    """Refuse cells that are no neighbours of the estimate, where it tells them."""
-    partition = views.job.workload.reduce().partition
-    if not stored and not _determined(views, partition):
-        return "single cells are not told by the measurements, and only checked to add up"
+def _cells_near(gaps: RoundingGaps) -> str:
+    """Refuse cells that are no neighbours of the estimate."""
     if not gaps.group <= NEIGHBOUR:
         raise ReleaseError(
             f"a cell, or cells that no question tells apart, are {gaps.group:,.2f} from the "
             f"estimate; rounding moves them by 1, and {NEIGHBOUR} is allowed"
         )
-    shape = views.job.workload.domain.shape
-    if (
-        not stored
-        and not gaps.even
-        and not _determined(views, Kron(tuple(Identity(n) for n in shape)))
-    ):
-        return f"every group of cells told apart within {gaps.group:.2f} (allowed: {NEIGHBOUR})"
     if not gaps.share <= NEIGHBOUR:
         raise ReleaseError(
             f"a cell is {gaps.share:,.2f} from its share of the estimate; "
             f"rounding moves it by 1, and {NEIGHBOUR} is allowed"
         )
     return f"every cell within {max(gaps.group, gaps.share):.2f} (allowed: {NEIGHBOUR})"
-
-
-def _determined(views: Views, queries: Matrix) -> bool:
-    """Do the measurements determine these queries?"""
-    factors = queries.factors if isinstance(queries, Kron) else (queries,)
-    try:
-        return views.estimate.form.covers(factors)
-    except PsephosError:  # no closed form for it
-        return False
 
 
 # ---- tables in groups --------------------------------------------------------------------------

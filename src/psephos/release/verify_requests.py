@@ -17,7 +17,7 @@ from psephos.kernel.ledger_history import Anchor
 from psephos.release.bundle import Bundle
 from psephos.release.planned import PlannedRequest
 from psephos.release.request import Job
-from psephos.release.requests import BUNDLE_FORMAT, check_in_ledger
+from psephos.release.requests import check_in_ledger
 from psephos.release.verification import WrongError, times_text
 
 DATASET_FACTS = ("dataset", "dataset_id", "budget", "unit")
@@ -29,10 +29,6 @@ def check_receipts(bundle: Bundle) -> str:
     if bundle.simulation:
         return "a rehearsal on made-up data: nothing was charged"
     past, requests = bundle.job.past, bundle.all_requests
-    if bundle.manifest["format"] < BUNDLE_FORMAT and bundle.receipt["charge"].get("snapshot"):
-        raise WrongError(
-            f"it claims format {bundle.manifest['format']}, whose rules are older than its charge"
-        )
     for request in requests:
         if isinstance(request, PlannedRequest):
             request.check_receipt(bundle.job.workload.domain, bundle.job.unit)

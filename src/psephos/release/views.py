@@ -34,7 +34,7 @@ from psephos.infer.estimate import CellEstimate
 from psephos.infer.group_cells import Disagreement, GroupCells, rounded
 from psephos.infer.intervals import Widths, half_widths
 from psephos.infer.least_squares import BlockAnswers, LeastSquares, block_answers, least_squares
-from psephos.infer.nonnegative import NonNegative, nonnegative
+from psephos.infer.nonnegative import NonNegative
 from psephos.infer.quantiles import noise_quantile
 from psephos.infer.rounding import round_cells
 from psephos.infer.statistics import StatisticValues, joint_noise
@@ -49,12 +49,6 @@ from psephos.release.published_groups import (
     total_of,
 )
 from psephos.release.request import Job
-from psephos.release.requests import (
-    BUNDLE_FORMAT,
-    ESTIMATE_FORMAT,
-    GROUPS_FORMAT,
-    LATTICE_FORMAT,
-)
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table
 from psephos.release.statistics import (
@@ -86,8 +80,6 @@ class Views:
     steps: tuple[Measurement, ...]
     """What was measured for this release, one for each step of its plan."""
     draws: int = 9999
-    bundle_format: int = BUNDLE_FORMAT
-    """Of the bundle whose numbers these are: older ones made intervals in other ways."""
     planned: Widths | None = None
     """The half-widths, where the plan of this very release worked them out."""
     progress: Callable[[str], None] | None = None
@@ -164,7 +156,6 @@ class Views:
             tables=tables,
             confidence=float(self.job.file.output.confidence),
             draws=self.draws,
-            lattice=self.bundle_format >= LATTICE_FORMAT,
         )
 
     @cached_property
@@ -181,8 +172,6 @@ class Views:
     @cached_property
     def fit(self) -> MaximumEntropy | NonNegative:
         """Non-negative real numbers for every cell, zero where no row can be."""
-        if self.bundle_format < ESTIMATE_FORMAT:
-            return nonnegative(self.estimate, zeros=self.job.zeros, hold_total=True)
         return self.rule.fit(self.job, self.estimate, self.claim)
 
     @property
@@ -252,8 +241,6 @@ class Views:
     @cached_property
     def groups(self) -> PublishedGroups | None:
         """Groups of published tables, where no vector of all cells fits."""
-        if self.bundle_format < GROUPS_FORMAT:
-            return None
         return PublishedGroups.of(self.job, [b.matrix for b in block_answers(self.measurements)])
 
     @cached_property
@@ -398,7 +385,7 @@ class Views:
         """Standard errors and intervals of some numbers; `consistent` stands beside whole ones."""
         centre, half = self.consistent[rows], self.widths.per_query[rows]
         low, high = centre - half, centre + half
-        if "consistent" in numbers and self.bundle_format >= ESTIMATE_FORMAT:
+        if "consistent" in numbers:
             whole = numbers["count"]
             low, high = np.maximum(np.minimum(low, whole), 0), np.maximum(high, whole)
         return {"stderr": self.stderr[rows], "low": low, "high": high}

@@ -180,10 +180,10 @@ def _write_report(report: Callable[[Views, Path], None], views: Views, place: Pa
         place.write_text(f"<!DOCTYPE html><title>No report</title><p>{why}</p>\n", encoding="utf-8")
 
 
-def release_json(job: Job, folder: str = REQUESTS_FOLDER) -> dict[str, Any]:
+def release_json(job: Job) -> dict[str, Any]:
     """What release.json holds: the release file without the owner's paths.
 
-    What it builds on lies in numbered places of a folder.
+    What it builds on lies among the requests of the bundle.
     """
     content = job.file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     content.pop("source", None)
@@ -191,7 +191,7 @@ def release_json(job: Job, folder: str = REQUESTS_FOLDER) -> dict[str, Any]:
     if "stand_in" in content:
         content["stand_in"] = "-"
     if job.past:
-        content["builds_on"] = [f"{folder}/{i + 1}" for i in range(len(job.past))]
+        content["builds_on"] = [f"{REQUESTS_FOLDER}/{i + 1}" for i in range(len(job.past))]
     return content
 
 

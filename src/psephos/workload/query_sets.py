@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -83,11 +83,8 @@ class OrderedQueries(QuerySet):
     """Queries along the order of the values.
 
     Cells of missing and of undeclared entries have no place in the order: each is counted by
-    itself, after the others. `_whole` puts them into the order, as psephos did up to version 0.2;
-    it is no part of what a set is called, so that old releases have the keys that they had.
+    itself, after the others.
     """
-
-    _whole: bool = field(default=False, kw_only=True, repr=False)
 
     @abstractmethod
     def along(self, size: int) -> Matrix:
@@ -96,10 +93,6 @@ class OrderedQueries(QuerySet):
     @abstractmethod
     def ends(self, size: int, i: int) -> tuple[int, int]:
         """The first and the last value that query i counts."""
-
-    def over_all_cells(self) -> QuerySet:
-        """The same queries with all cells in the order."""
-        return replace(self, _whole=True)
 
     def matrix(self, attribute: Attribute) -> Matrix:
         order = self._order(attribute)
@@ -140,7 +133,7 @@ class OrderedQueries(QuerySet):
         return _span(attribute, low, high)
 
     def _order(self, attribute: Attribute) -> Sequence[int]:
-        places = attribute.size - (0 if self._whole else len(attribute.apart))
+        places = attribute.size - len(attribute.apart)
         if places == attribute.size or attribute.apart[0] == places:
             return range(places)
         return [cell for cell in range(attribute.size) if cell not in attribute.apart]

@@ -73,7 +73,8 @@ class PartsBundle:
         if manifest.get("format") != BUNDLE_FORMAT:
             raise ReleaseError(
                 f"{place} has format {manifest.get('format')!r:.20}, and this psephos reads "
-                f"{BUNDLE_FORMAT} of releases in parts; use the one that wrote it"
+                f"{BUNDLE_FORMAT} of releases in parts; release it again, which charges nothing "
+                "for what its ledger holds, or use the version that wrote it"
             )
         check_shape(manifest, PartsManifestShape, place / "manifest.json")
         return cls(place, manifest)
