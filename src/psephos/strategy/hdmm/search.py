@@ -195,6 +195,34 @@ class _Run:
 
 
 @dataclass
+class _Spending:
+    """What a search may take, in seconds of the processor, and what it has taken."""
+
+    effort: float
+    predicted: float = 0.0
+    taken: float = 0.0
+    promised: float = 0.0
+    """By operators that found something; who promises less has to be affordable."""
+    shared: bool = False
+    """Do other operators wait for a start?"""
+
+    @property
+    def left(self) -> float:
+        """For one start."""
+        share = START_SHARE if self.shared else 1.0
+        return min(share * self.effort, self.effort - self.taken)
+
+    def affords(self, run: _Run, count: int) -> bool:
+        """Do so many starts come out within the effort?"""
+        return max(self.taken, self.predicted + run.seconds * count) <= self.effort
+
+    def allows(self, run: _Run, problem: SelectionProblem) -> bool:
+        """May an operator have its first start?"""
+        promises = run.operator.promise(problem) >= self.promised
+        return self.affords(run, 1) or (promises and run.operator.always(problem))
+
+
+@dataclass
 class _Candidates:
     """The best so far, and what else was tried."""
 
@@ -255,54 +283,42 @@ class _Candidates:
         self, runs: list[_Run], effort: float | None, deadline: Deadline, workers: int
     ) -> bool:
         """One start of every operator, then more of those that came near; True if time is up."""
-        problem, spent, taken, share = self.problem, 0.0, 0.0, START_SHARE
+        problem, spending = self.problem, _Spending(math.inf if effort is None else effort)
         self.watch.begins(len(runs))
 
         def start(run: _Run, number: int) -> float | None:
             """The least error of one start; None if there is nothing to find."""
-            nonlocal taken
             rng, begun = default_rng(run.seeds[number]), time.thread_time()
-            left = math.inf if effort is None else min(share * effort, effort - taken)
-            within = deadline if effort is None else deadline.within(left)
+            within = deadline if effort is None else deadline.within(spending.left)
             candidates = run.operator.search(problem, rng, within)
             order = run.operator.number, number
             errors = [self.offer(c, *order, step) for step, c in enumerate(candidates)]
             with self.lock:
-                taken += time.thread_time() - begun
+                spending.taken += time.thread_time() - begun
             return min(errors, default=None)
 
         def turn(run: _Run, count: int, pool: ThreadPoolExecutor) -> bool:
             """Some starts of one operator; True if time is up."""
-            nonlocal spent
             self.watch.enters(run.operator.name)
             numbers = run.take(count)
-            spent += run.seconds * len(numbers)
+            spending.predicted += run.seconds * len(numbers)
             for error in pool.map(start, [run] * len(numbers), numbers):
                 run.note(error)
             return deadline.passed
 
-        def affordable(run: _Run, count: int) -> bool:
-            return effort is None or max(taken, spent + run.seconds * count) <= effort
-
-        def may_start(run: _Run) -> bool:
-            promised_more = run.operator.promise(problem) >= promised
-            return affordable(run, 1) or (promised_more and run.operator.always(problem))
-
-        promised = 0.0  # by those that found something; who promises less has to be affordable
         # One thread of BLAS for each start: many small products gain nothing from more.
         with threadpool_limits(1 if workers > 1 else None), _pool(workers) as pool:
-            ordered = sorted(runs, key=lambda run: run.seconds / run.operator.promise(problem))
-            for place, run in enumerate(ordered):
-                waiting = [each for each in ordered[place + 1 :] if may_start(each)]
-                share = START_SHARE if waiting else 1.0
-                promise = run.operator.promise(problem)
-                if may_start(run) and turn(run, 1, pool):
+            waiting = sorted(runs, key=lambda run: run.seconds / run.operator.promise(problem))
+            while waiting:
+                run, *waiting = waiting
+                spending.shared = any(spending.allows(each, problem) for each in waiting)
+                if spending.allows(run, problem) and turn(run, 1, pool):
                     return True
                 if run.least < math.inf:
-                    promised = max(promised, promise)
+                    spending.promised = max(spending.promised, run.operator.promise(problem))
                 self.watch.leaves()
             while hopeful := [
-                run for run in runs if run.is_hopeful(self.least) and affordable(run, 2)
+                run for run in runs if run.is_hopeful(self.least) and spending.affords(run, 2)
             ]:
                 # Two at a time whatever the cores, so that a search ends where its seed says.
                 if turn(min(hopeful, key=lambda run: (run.idle, run.seconds)), 2, pool):
