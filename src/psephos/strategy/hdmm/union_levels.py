@@ -89,7 +89,8 @@ class ClassGrid:
             if place.shape[1] == 1:
                 out[..., place] = 1 / blocks
                 continue
-            even = 1 / np.sqrt(np.einsum("...ii->...i", blocks))
+            with np.errstate(invalid="ignore"):  # singular to the last digit: no point is taken
+                even = 1 / np.sqrt(np.einsum("...ii->...i", blocks))
             blocks *= even[..., :, None] * even[..., None, :]
             scaled = _inverses(blocks)
             scaled *= even[..., :, None] * even[..., None, :]
