@@ -16,7 +16,7 @@ size is that of the answers, not of the domain.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -28,9 +28,16 @@ from psephos.inverse.axis import SPAN_TOLERANCE, lies_in
 from psephos.inverse.axis_classes import (
     LONGEST_CLASS_AXIS,
     AxisClasses,
-    NarrowAxis,
     Section,
     axis_classes,
+)
+from psephos.inverse.class_coordinates import (
+    ClassCoordinates,
+    Combination,
+    SeenBy,
+    places,
+    sections_of,
+    seen_sections,
 )
 from psephos.inverse.form import Factors, Form, multiply
 from psephos.matrix import Dense, Identity, Kron, Matrix, is_total
@@ -52,12 +59,6 @@ CELLS_OF_VECTOR = 500_000_000
 """The most cells of which an estimate is written out."""
 GATHERED_NUMBERS = 1 << 24
 """Numbers of inverse blocks that are held at a time, a block for each copy."""
-KEPT_IMAGE = 4_000_000
-"""The most numbers of what queries make of an axis that are kept for the next time."""
-Combination = tuple[int, ...]
-"""One section of every axis, by its number."""
-View = tuple[int | None, ...]
-"""For every axis the factor, by its number, that alone sees a combination there; else None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,116 +194,45 @@ class Classes(Form):
         correction = self._coordinates(rest)
         return FittedClasses(self, {k: v + correction[k] for k, v in fitted.coordinates.items()})
 
+    @cached_property
+    def held(self) -> ClassCoordinates:
+        """Where coordinates stand."""
+        factors = tuple(self._queries(block.factors) for block in self.blocks)
+        return ClassCoordinates(self.axes, self.which, factors)
+
     def _coordinates(self, values: Sequence[Array]) -> dict[Combination, Array]:
         """X⁺ Σ c_j A_jᵀy_j, where any block sees something."""
-        columns = values[0].shape[1:]
+        columns, held = values[0].shape[1:], self.held
         sums: dict[Combination, Array] = {}
         for block, which, c, y in zip(
             self.blocks, self.which, self.precisions, values, strict=True
         ):
             factors = self._queries(block.factors)
-            for view, seen in self._views_of_block(which).items():
-                axes, visible = self.axes_of(view), _sections_of(seen)
+            for alone, seen in held.of_block(which).items():
+                axes, visible = held.axes_of(alone), sections_of(seen)
                 maps = [
-                    self._to_coordinates(i, view[i], number, factor, visible[i])
+                    held.from_answers(i, alone[i], number, factor, visible[i])
                     for i, (number, factor) in enumerate(zip(which, factors, strict=True))
                 ]
                 image = c * multiply(Kron(tuple(maps)), y.astype(float))
                 image = image.reshape([m.shape[0] for m in maps] + list(columns))
-                for combination, place in _places(axes, visible):
+                for combination, place in places(axes, visible):
                     if combination in seen:
                         part = image[place]
                         sums[combination] = (
                             sums[combination] + part if combination in sums else part
                         )
-        return {k: self._solved(k, v, columns, self.views[k]) for k, v in sums.items()}
-
-    def _to_coordinates(
-        self, i: int, view: int | None, number: int, factor: Matrix, sections: Sequence[int]
-    ) -> Matrix:
-        """VᵀAᵀ of a factor on some sections; those of few numbers are kept."""
-        key = i, view, number, tuple(sections)
-        known = self._maps.get(key)
-        if known is None:
-            known = self._axis(i, view).image(factor, sections).T
-            if math.prod(known.shape) <= KEPT_IMAGE:
-                self._maps[key] = known
-        return known
-
-    @cached_property
-    def _maps(self) -> dict[tuple[int, int | None, int, tuple[int, ...]], Matrix]:
-        return {}
-
-    # ---- what few blocks see -------------------------------------------------------------------
-
-    @cached_property
-    def views(self) -> dict[Combination, View]:
-        """Every combination that some block sees, and for each axis the factor that alone does.
-
-        Where all blocks that see a combination have one factor on an axis, and that sees little of
-        it, coordinates are held on what it sees: a table over some attributes has as many as it
-        has cells, whatever other tables ask of the rest.
-        """
-        seen_by: dict[Combination, list[tuple[int, ...]]] = {}
-        for which in self.which:
-            for combination in product(*self._visible(which)):
-                seen_by.setdefault(combination, []).append(which)
-        views = {}
-        for combination, several in seen_by.items():
-            alone = [
-                factors[0] if len(set(factors)) == 1 else None
-                for factors in zip(*several, strict=True)
-            ]
-            views[combination] = tuple(
-                f if f is not None and self._is_narrow(i, f, s) else None
-                for i, (f, s) in enumerate(zip(alone, combination, strict=True))
-            )
-        return views
-
-    def _is_narrow(self, i: int, factor: int, section: int) -> bool:
-        narrow = self._narrow(i, factor)
-        return narrow is not None and narrow.turns[section] is not None
-
-    def _narrow(self, i: int, factor: int | None) -> NarrowAxis | None:
-        """An axis on what one of its factors sees."""
-        if factor is None:
-            return None
-        if (i, factor) not in self._narrow_axes:
-            j = next(j for j, which in enumerate(self.which) if which[i] == factor)
-            matrix = self._queries(self.blocks[j].factors)[i]
-            self._narrow_axes[i, factor] = self.axes[i].narrow(matrix, factor)
-        return self._narrow_axes[i, factor]
-
-    @cached_property
-    def _narrow_axes(self) -> dict[tuple[int, int], NarrowAxis | None]:
-        return {}
-
-    def _axis(self, i: int, factor: int | None) -> AxisClasses:
-        narrow = self._narrow(i, factor)
-        return self.axes[i] if narrow is None else narrow.axis
-
-    def axes_of(self, view: View) -> list[AxisClasses]:
-        return [self._axis(i, factor) for i, factor in enumerate(view)]
-
-    def _views_of_block(self, which: Sequence[int]) -> dict[View, set[Combination]]:
-        """The combinations that a block sees, by their views."""
-        views: dict[View, set[Combination]] = {}
-        for combination in product(*self._visible(which)):
-            views.setdefault(self.views[combination], set()).add(combination)
-        return views
-
-    def _visible(self, which: Sequence[int]) -> list[list[int]]:
-        return [_seen(axis, factor) for axis, factor in zip(self.axes, which, strict=True)]
+        return {k: self._solved(k, v, columns, held.seen_by[k]) for k, v in sums.items()}
 
     def _solved(
-        self, combination: Combination, image: Array, columns: tuple[int, ...], view: View
+        self, combination: Combination, image: Array, columns: tuple[int, ...], alone: SeenBy
     ) -> Array:
         """X_k⁺ times the coordinates of one combination of sections."""
         sections = [axis.sections[s] for axis, s in zip(self.axes, combination, strict=True)]
         inverse = self.inverse[tuple(s.entries for s in sections)]
         d = len(sections)
-        for i, (factor, s) in enumerate(zip(view, combination, strict=True)):
-            narrow = self._narrow(i, factor)
+        for i, (factor, s) in enumerate(zip(alone, combination, strict=True)):
+            narrow = self.held.narrow(i, factor)
             if narrow is not None and (turn := narrow.turns[s]) is not None:
                 b = sections[i].size
                 block = np.moveaxis(inverse, i, -1).reshape(*np.delete(inverse.shape, i), b, b)
@@ -335,7 +265,7 @@ class Classes(Form):
     def solve(self, v: Array) -> Array:
         """X⁻¹v, where some block tells all cells apart."""
         tensor = self._basis.rmatvec(v).reshape([axis.vectors.shape[1] for axis in self.axes])
-        for combination, place in _places(self.axes, [range(len(a.sections)) for a in self.axes]):
+        for combination, place in places(self.axes, [range(len(a.sections)) for a in self.axes]):
             tensor[place] = self._solved(combination, tensor[place], (), (None,) * len(self.axes))
         return self._basis.matvec(tensor.reshape(-1))
 
@@ -344,39 +274,10 @@ class Classes(Form):
         """V, which solves multiply by once and once transposed."""
         return Kron(tuple(Dense(axis.vectors) for axis in self.axes))
 
-    def image(self, i: int, queries: Matrix) -> QueryImage:
-        """Which coordinates of one axis queries see; the same queries come again."""
-        known = self._images.get((i, id(queries)))
-        if known is None:
-            known = self._images[i, id(queries)] = QueryImage.of(self.axes[i], queries)
-        return known
-
-    @cached_property
-    def _images(self) -> dict[tuple[int, int], QueryImage]:
-        return {}
-
-    def map_of(self, i: int, view: int | None, image: QueryImage, sections: list[int]) -> Matrix:
-        """What queries make of the coordinates of some sections; maps of few numbers are kept."""
-        key = i, view, id(image.queries), tuple(sections)
-        known = self._maps_of_queries.get(key)
-        if known is None:
-            known = self._axis(i, view).image(image.inner, sections)
-            if math.prod(known.shape) <= KEPT_IMAGE:
-                self._maps_of_queries[key] = known
-        return known
-
-    @cached_property
-    def _maps_of_queries(self) -> dict[tuple[int, int | None, int, tuple[int, ...]], Matrix]:
-        return {}
-
     @property
     def work(self) -> int:
-        sizes = [
-            math.prod(_width(axis, s) for axis, s in zip(self.axes_of(view), k, strict=True))
-            for k, view in self.views.items()
-        ]
         answers = sum(block.shape[0] for block in self.blocks)
-        return int(2 * sum(sizes) + self.entries + 2 * answers)
+        return int(2 * self.held.size + self.entries + 2 * answers)
 
     @property
     def work_of_column(self) -> int:
@@ -404,31 +305,6 @@ def _multiply_blocks(blocks: Array, places: Array, vectors: Array) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class QueryImage:
-    """Queries of one axis, asked of its coordinates in two steps: first `inner`, then `rest`.
-
-    Many more queries than cells are asked of the cells, which ranges do in one go.
-    """
-
-    queries: Matrix
-    """Held, so that no other gets its id."""
-    visible: frozenset[int]
-    """The sections of which the queries see anything."""
-    inner: Matrix
-    rest: Matrix
-
-    @classmethod
-    def of(cls, axis: AxisClasses, queries: Matrix) -> QueryImage:
-        m, n = queries.shape
-        by_cells = m > 2 * n
-        probe = queries.gram().matmat(axis.vectors) if by_cells else queries.matmat(axis.vectors)
-        visible = frozenset(_nonzero(axis, probe))
-        if by_cells:
-            return cls(queries, visible, Identity(n), queries)
-        return cls(queries, visible, queries, Identity(m))
-
-
-@dataclass(frozen=True, eq=False)
 class FittedClasses:
     """Coordinates of the estimate; what no block sees counts as zero."""
 
@@ -436,24 +312,26 @@ class FittedClasses:
     coordinates: Mapping[Combination, Array]
 
     def answers(self, factors: Factors) -> Array:
-        form, factors = self.form, with_neighbours(factors, self.form.shape)
-        images = [form.image(i, w) for i, w in enumerate(factors)]
-        views: dict[View, list[Combination]] = {}
+        held, factors = self.form.held, with_neighbours(factors, self.form.shape)
+        images = [held.image(i, w) for i, w in enumerate(factors)]
+        groups: dict[SeenBy, list[Combination]] = {}
         for k in self.coordinates:
             if all(s in image.visible for s, image in zip(k, images, strict=True)):
-                views.setdefault(form.views[k], []).append(k)
-        columns = next(iter(self.coordinates.values())).shape[len(form.axes) :]
+                groups.setdefault(held.seen_by[k], []).append(k)
+        columns = next(iter(self.coordinates.values())).shape[len(images) :]
         answers = np.zeros((math.prod(image.inner.shape[0] for image in images), *columns))
-        for view, combinations in views.items():
-            axes, sections = form.axes_of(view), _sections_of(combinations)
-            maps = [form.map_of(i, view[i], image, sections[i]) for i, image in enumerate(images)]
+        for alone, combinations in groups.items():
+            axes, sections = held.axes_of(alone), sections_of(combinations)
+            maps = [
+                held.to_answers(i, alone[i], image, sections[i]) for i, image in enumerate(images)
+            ]
             sizes = [m.shape[1] for m in maps]
             tensor = np.zeros([*sizes, *columns])
-            for k, place in _places(axes, sections):
+            for k, place in places(axes, sections):
                 if k in combinations:
                     tensor[place] = self.coordinates[k]
             part = multiply(Kron(tuple(maps)), tensor.reshape(math.prod(sizes), *columns))
-            answers = part if len(views) == 1 else answers + part
+            answers = part if len(groups) == 1 else answers + part
         if all(isinstance(image.rest, Identity) for image in images):
             return answers
         return multiply(Kron(tuple(image.rest for image in images)), answers)
@@ -493,7 +371,8 @@ def block_classes(
         return None
     choices = tuple(zip(*which, strict=True))
     counts = [
-        math.prod(len(_seen(axis, f)) for axis, f in zip(axes, w, strict=True)) for w in choices
+        math.prod(len(seen_sections(axis, f)) for axis, f in zip(axes, w, strict=True))
+        for w in choices
     ]
     if sum(counts) > CLASS_COMBINATIONS or _flops(axes) > CLASS_FLOPS:
         return None
@@ -530,7 +409,7 @@ def seen_combinations(
     """The combinations of sections that some block sees."""
     combinations: dict[Combination, None] = {}
     for factors in which:
-        visible = [_seen(axis, f) for axis, f in zip(axes, factors, strict=True)]
+        visible = [seen_sections(axis, f) for axis, f in zip(axes, factors, strict=True)]
         combinations.update(dict.fromkeys(product(*visible)))
     return list(combinations)
 
@@ -642,39 +521,3 @@ def _flops(axes: Sequence[AxisClasses]) -> float:
     return 20.0 * math.prod(
         sum(float(s.classes) * s.size**3 for s in axis.sections) for axis in axes
     )
-
-
-def _seen(axis: AxisClasses, factor: int) -> list[int]:
-    return [k for k, section in enumerate(axis.sections) if section.seen_by[factor]]
-
-
-def _sections_of(combinations: Iterable[Combination]) -> list[list[int]]:
-    """The sections of every axis that combinations have."""
-    return [sorted(set(numbers)) for numbers in zip(*combinations, strict=True)]
-
-
-def _width(axis: AxisClasses, section: int) -> int:
-    columns = axis.sections[section].columns
-    return int(columns.stop - columns.start)
-
-
-def _nonzero(axis: AxisClasses, seen: Array) -> list[int]:
-    """The sections that queries see, by what they make of the vectors; at least one."""
-    sizes = [float(np.abs(seen[:, s.columns]).max(initial=0.0)) for s in axis.sections]
-    numbers = [k for k, size in enumerate(sizes) if size > 1e-13 * max(sizes)]
-    return numbers or [0]
-
-
-def _places(
-    axes: Sequence[AxisClasses], visible: Sequence[Sequence[int]]
-) -> Iterator[tuple[Combination, tuple[slice, ...]]]:
-    """Every combination of visible sections, and where its coordinates stand among them."""
-    ends: list[dict[int, slice]] = []
-    for axis, numbers in zip(axes, visible, strict=True):
-        slices, start = {}, 0
-        for s in numbers:
-            slices[s] = slice(start, start + _width(axis, s))
-            start = slices[s].stop
-        ends.append(slices)
-    for combination in product(*visible):
-        yield combination, tuple(ends[i][s] for i, s in enumerate(combination))
