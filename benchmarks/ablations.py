@@ -27,7 +27,7 @@ from benchmarks.measure import table
 from benchmarks.unasked_columns import release_file
 from psephos.release.request import Job
 from psephos.strategy.factors import NoiseName
-from psephos.strategy.hdmm import levels, operators, search, union
+from psephos.strategy.hdmm import gaussian, levels, operators, search, union
 
 FILES = range(100, 112)
 """Numbers of random release files; other benchmarks show the first ten."""
@@ -104,6 +104,8 @@ PARTS: dict[str, Switch] = {
     "levels: parts chosen once more": without_step("revised"),
     "levels: a strategy for every part": without_step("divided"),
     "levels: a longer descent at the end": without_step("polished"),
+    "levels: large joins are left out": lambda: patch.object(levels, "JOIN_SLACK", math.inf),
+    "Gaussian factors by few dimensions": lambda: patch.object(gaussian, "FEW_DIMENSIONS", 0.0),
     "unions: two parts optimised together": lambda: patch.object(union, "DESCENTS", 0),
     "strategies that are written down": lambda: patch.object(
         search, "fixed_candidates", lambda *_: []

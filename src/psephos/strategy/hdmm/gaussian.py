@@ -4,17 +4,27 @@ X = AᵀA is stationary if X⁻¹GX⁻¹ = Λ is diagonal, that is X = Λ^-½ (�
 diagonal: a fixed point in Λ. By duality every Λ > 0 bounds the error of all strategies from below
 by (tr (Λ^½ G Λ^½)^½)² / tr Λ, and X scaled to unit diagonal attains an error from above. The
 problem is convex (Li et al. 2010), so the two meet.
+
+Queries of few dimensions over many cells, G = RᵀR with few rows, take eigenvectors of as many rows:
+with S = RΛ^½, (SᵀS)^½ = Sᵀ(SSᵀ)^-½S.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
 from psephos.strategy.deadline import NEVER, Deadline
 from psephos.values import Array
+
+FEW_DIMENSIONS = 1 / 3
+"""Queries of fewer dimensions than this share of their cells are taken by their dimensions."""
+UNSEEN = 1e-13
+"""Eigenvalues of G, beside the largest, of what queries do not see."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +65,11 @@ def optimise_gaussian(
         return CertifiedFactor(factor, 0.0, 0.0)
     inner = gram[np.ix_(queried, queried)]
     weights = np.ones(queried.size) if start is None else np.asarray(start, dtype=float)[queried]
-    bound, shape, upper = 0.0, np.eye(queried.size), float(inner.trace())
-    before = 0.0
+    bound, upper, before = 0.0, float(inner.trace()), 0.0
+    shape: Callable[[], Array] = partial(np.eye, queried.size)
+    rows = _rows_of(inner)
     for _ in range(iterations):
-        step = _step(inner, weights)
+        step = _step(inner, weights) if rows is None else _step_of_rows(rows, weights)
         bound = max(bound, step.bound)
         if step.upper < upper:
             shape, upper = step.shape, step.upper
@@ -71,7 +82,7 @@ def optimise_gaussian(
         weights = weights * step.excess**power
         weights = np.maximum(weights, 1e-9 * weights.max())
         before = step.bound
-    root, error = _factor(shape, inner)
+    root, error = _factor(shape(), inner)
     factor[np.ix_(queried, queried)] = root
     return CertifiedFactor(factor, error, min(bound, error))
 
@@ -80,8 +91,36 @@ def optimise_gaussian(
 class _FixedPointStep:
     bound: float
     upper: float
-    shape: Array
+    shape: Callable[[], Array]
     excess: Array
+
+
+def _rows_of(gram: Array) -> Array | None:
+    """R with RᵀR = G; None if it has many rows."""
+    values, vectors = eigh(gram, driver="evd")
+    seen = values > UNSEEN * values[-1]
+    if seen.sum() > FEW_DIMENSIONS * len(gram):
+        return None
+    return np.asarray((vectors[:, seen] * np.sqrt(values[seen])).T)
+
+
+def _step_of_rows(rows: Array, weights: Array) -> _FixedPointStep:
+    """The same step for G = RᵀR with few rows."""
+    half = np.sqrt(weights)
+    some = rows * half
+    values, vectors = eigh(some @ some.T, driver="evd")
+    kept = values > UNSEEN * values[-1]
+    roots = np.sqrt(values[kept])
+    square = (vectors[:, kept] / np.sqrt(roots)).T @ some
+    excess = (square**2).sum(axis=0) / weights
+    trace, most = float(roots.sum()), float(excess.max())
+
+    def shape() -> Array:
+        x = (square / half).T @ (square / half) / most
+        x.flat[:: len(x) + 1] = 1
+        return np.asarray(x)
+
+    return _FixedPointStep(trace**2 / float(weights.sum()), most * trace, shape, excess)
 
 
 def _step(gram: Array, weights: Array) -> _FixedPointStep:
@@ -106,7 +145,7 @@ def _step(gram: Array, weights: Array) -> _FixedPointStep:
         other = float(norm @ (inverse * gram * half * half[:, None]) @ norm)
         if other < upper:
             upper, scaled = other, x / norm / norm[:, None]
-    return _FixedPointStep(trace**2 / float(weights.sum()), upper, scaled, excess)
+    return _FixedPointStep(trace**2 / float(weights.sum()), upper, lambda: scaled, excess)
 
 
 def _factor(x: Array, gram: Array) -> tuple[Array, float]:
