@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -44,17 +44,14 @@ def rich_numbers(
     if "value" in numbers.column_names:
         return rich_statistics(table, labels, numbers, most, rest_is)
     wide = len(labels) > MOST_LABELS
-    totals = {name: _total_label(numbers[name]) for name in labels} if wide else {}
     for name in ["which rows"] if wide else labels:
         table.add_column(name)
     heads = ("count", "standard error", "noise interval")
     for head in heads if "low" in numbers.column_names else heads[:1]:
         table.add_column(head, justify="right")
-    for row in numbers.slice(0, most).to_pylist():
-        words = [str(row[name]) for name in labels]
-        if wide:
-            told = [(name, str(row[name])) for name in labels if str(row[name]) != totals[name]]
-            words = [", ".join(_equation(*pair) for pair in told) or "all"]
+    shown = numbers.slice(0, most).to_pylist()
+    rows = _told_apart(numbers, labels, shown) if wide else [_words(row, labels) for row in shown]
+    for row, words in zip(shown, rows, strict=True):
         words.append(f"{row['count']:,.0f}")
         if "low" in row:
             words += [rows_text(row["stderr"]), f"{row['low']:,.0f} to {row['high']:,.0f}"]
@@ -63,6 +60,23 @@ def rich_numbers(
     if rest > 0:
         table.caption = f"and {rest:,} more rows {rest_is}"
     return table
+
+
+def _words(row: dict[str, Any], labels: Sequence[str]) -> list[str]:
+    return [str(row[name]) for name in labels]
+
+
+def _told_apart(
+    numbers: pa.Table, labels: Sequence[str], rows: Sequence[dict[str, Any]]
+) -> list[list[str]]:
+    """For each row one text of the labels that are no totals."""
+    totals = [_total_label(numbers[name]) for name in labels]
+    texts = []
+    for row in rows:
+        pairs = zip(labels, _words(row, labels), totals, strict=True)
+        told = [_equation(name, word) for name, word, total in pairs if word != total]
+        texts.append([", ".join(told) or "all"])
+    return texts
 
 
 def rich_cross_table(

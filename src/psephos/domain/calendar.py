@@ -40,7 +40,7 @@ def _months(days: Array) -> Array:
     return days.astype("datetime64[M]").astype(np.int64)
 
 
-NUMBERS: dict[str, Callable[[Array], Array]] = {
+PERIOD_NUMBERS: dict[str, Callable[[Array], Array]] = {
     "day": lambda days: days.astype(np.int64),
     "week": lambda days: (days.astype(np.int64) + 3) // 7,  # 1970-01-01 was a Thursday
     "month": _months,
@@ -92,7 +92,9 @@ def period_groups(name: str, period: str, values: Sequence[Any]) -> Level:
         raise DomainError(f"level {name!r}: a {period} is a level of dates; declare dates")
     ordinals = np.fromiter(map(date.toordinal, values), np.int64, len(values))
     days = (ordinals - date(1970, 1, 1).toordinal()).astype("datetime64[D]")
-    _, first, groups = np.unique(NUMBERS[period](days), return_index=True, return_inverse=True)
+    _, first, groups = np.unique(
+        PERIOD_NUMBERS[period](days), return_index=True, return_inverse=True
+    )
     order = np.argsort(first)
     labels = tuple(PERIODS[period](values[i]) for i in first[order])
     return Level(name, frozen(np.argsort(order)[groups.reshape(-1)]), labels)

@@ -108,12 +108,7 @@ def release(
     """
     job = path if isinstance(path, Job) else Job.read(path)
     say = progress or (lambda _: None)
-    if rows_folder is not None and not os.path.isdir(rows_folder):
-        raise ReleaseError(f"there is no folder {rows_folder} for the rows; make it first")
-    if runner is not None and job.tree is None:
-        raise ReleaseError("a runner is for releases in parts; this file has no `by`")
-    if job.bundle.is_symlink() and not job.bundle.exists():
-        raise ReleaseError(f"{job.bundle} is a link to nowhere; remove it. Nothing was charged")
+    _check_places(job, runner, rows_folder)
     if job.tree is not None:
         return release_parts(
             job,
@@ -137,10 +132,7 @@ def release(
     check_ledger(job, ledger)
     check_rules(job, measured)
     if not charged:
-        check_stand_in(job)
-        if not unchecked:
-            require_check(job)
-        compare_stand_in(job)
+        _check_data(job, unchecked=unchecked)
     record_rules(job, measured)
     method = method_of(job)
     if method.adaptive:
@@ -166,6 +158,24 @@ def release(
         for step in steps
     ]
     return _written(forecast, requests, job.bundle, say, persons)
+
+
+def _check_places(job: Job, runner: Runner | None, rows_folder: Any) -> None:
+    """Refuse folders and runners that cannot be used."""
+    if rows_folder is not None and not os.path.isdir(rows_folder):
+        raise ReleaseError(f"there is no folder {rows_folder} for the rows; make it first")
+    if runner is not None and job.tree is None:
+        raise ReleaseError("a runner is for releases in parts; this file has no `by`")
+    if job.bundle.is_symlink() and not job.bundle.exists():
+        raise ReleaseError(f"{job.bundle} is a link to nowhere; remove it. Nothing was charged")
+
+
+def _check_data(job: Job, *, unchecked: bool) -> None:
+    """Refuse data that nobody checked, and a stand-in that is no public table of this schema."""
+    check_stand_in(job)
+    if not unchecked:
+        require_check(job)
+    compare_stand_in(job)
 
 
 def _over_cells_counted(job: Job, schemas: Collection[str]) -> Job:

@@ -59,6 +59,7 @@ from psephos.release.requests import (
     request_folders,
 )
 from psephos.release.selection import AUTO
+from psephos.release.spec.entries import View
 from psephos.release.synthetic import written_out
 from psephos.release.verification import Verification, WrongError, verification
 from psephos.release.verify_files import (
@@ -168,7 +169,7 @@ def _expected(bundle: Bundle) -> Iterator[str]:
             yield f"{folder}/{ASKED_FILE}"
     for folder in request_folders(bundle.manifest):
         yield from (f"{folder}/{name}" for name in files)
-    views, kinds, stems = bundle.views, job.file.output.table_formats, bundle.job.table_files
+    views, kinds = bundle.views, job.file.output.table_formats
     if views.synthetic is not None:
         yield from (f"{SYNTHETIC_FOLDER}/{ROWS_STEM}.{kind}" for kind in kinds)
     for number, stem in enumerate(job.persons_files.values(), 1):
@@ -176,19 +177,22 @@ def _expected(bundle: Bundle) -> Iterator[str]:
         yield from (f"{PERSONS_FOLDER}/{stem}.{kind}" for kind in kinds)
     yield from format_files(bundle)
     for view in views.kinds:
-        blocks = [f"block-{i + 1}" for i in range(len(views.blocks))]
+        yield from _view_files(bundle, view)
+
+
+def _view_files(bundle: Bundle, view: View) -> Iterator[str]:
+    """The files of one view."""
+    job, views = bundle.job, bundle.views
+    names = [f"block-{i + 1}" for i in range(len(views.blocks))]
+    if view != "raw":
         shown = views.published_tables if view == "published" else job.tables
-        tables = [stems[table.name] for table in shown]
-        for name in blocks if view == "raw" else tables:
-            yield from (f"{view}/{name}.{kind}" for kind in kinds)
-        if view != "published":
-            continue
-        if views.groups is not None:
-            for g in range(len(views.groups.rules)):
-                yield from (f"{folder}/{group_file(g)}" for folder in ("published", "estimate"))
-            continue
-        if not views.has_cells:
-            continue
+        names = [job.table_files[table.name] for table in shown]
+    for name in names:
+        yield from (f"{view}/{name}.{kind}" for kind in job.file.output.table_formats)
+    if view == "published" and views.groups is not None:
+        for g in range(len(views.groups.rules)):
+            yield from (f"{folder}/{group_file(g)}" for folder in ("published", "estimate"))
+    elif view == "published" and views.has_cells:
         yield from (f"{view}/{CELLS_FILE}", ESTIMATE_FILE)
 
 
@@ -213,16 +217,7 @@ def _request(bundle: Bundle) -> str:
     if job.budget is not None and not job.budget * least <= bundle.spend <= job.budget:
         raise WrongError(f"{bundle.spend} was spent, release.json says {job.budget}")
     _listed(bundle)
-    facts = {"title": job.file.title or job.file.name, "name": job.file.name}
-    facts |= {"edition": job.file.edition}
-    facts |= strategy_facts(bundle.requests) if method is None else method_facts(job, method)
-    for key, fact in facts.items():
-        if manifest.get(key) != fact:
-            raise WrongError(f"the manifest's {key} is not {fact!r}")
-    if manifest["draws"] != Views.draws:
-        raise WrongError(f"intervals are made from {Views.draws:,} draws")
-    if manifest["interval"] != bundle.views.interval_facts:
-        raise WrongError("the manifest's words on intervals are not those of these numbers")
+    _check_facts(bundle)
     if bundle.simulation:
         return "a rehearsal of what release.json asks"
     keys = [request.key for request in bundle.all_requests[len(job.past) :]]
@@ -235,6 +230,21 @@ def _request(bundle: Bundle) -> str:
     ]:
         raise WrongError("the receipt is that of another ledger")
     return f"{job.file.name!r}: {len(job.tables)} tables at {bundle.spend}, as release.json asks"
+
+
+def _check_facts(bundle: Bundle) -> None:
+    """Refuse other titles, strategies, draws or intervals than those of the release."""
+    job, manifest, method = bundle.job, bundle.manifest, bundle.method
+    facts = {"title": job.file.title or job.file.name, "name": job.file.name}
+    facts |= {"edition": job.file.edition}
+    facts |= strategy_facts(bundle.requests) if method is None else method_facts(job, method)
+    for key, fact in facts.items():
+        if manifest.get(key) != fact:
+            raise WrongError(f"the manifest's {key} is not {fact!r}")
+    if manifest["draws"] != Views.draws:
+        raise WrongError(f"intervals are made from {Views.draws:,} draws")
+    if manifest["interval"] != bundle.views.interval_facts:
+        raise WrongError("the manifest's words on intervals are not those of these numbers")
 
 
 def _listed(bundle: Bundle) -> None:

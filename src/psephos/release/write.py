@@ -76,13 +76,8 @@ def write_bundle(
             require_agreement(views)
         kinds = views.kinds
         views.compute(kinds)
-        if "published" in kinds and views.total_gap is not None and views.total_gap.is_wide:
-            warnings.warn(
-                f"{views.total_gap}: more than noise explains. Published numbers add up to what is "
-                "declared; see `total` in the release file",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        if "published" in kinds:
+            _warn_of_total(views)
         say("tables")
         _write_inputs(draft, job, requests)
         decimals = table_decimals(views)
@@ -101,36 +96,8 @@ def write_bundle(
             say("report")
             _write_report(report, views, draft / "report.html")
         say("manifest")
-        manifest = {
-            "format": BUNDLE_FORMAT,
-            "name": job.file.name,
-            "simulation": views.simulation,
-            "edition": job.file.edition,
-            "spend": _total(job, requests),
-            "requests": [request.facts() for request in (*job.past, *requests)],
-            "builds_on": len(job.past),
-            "psephos": __version__,
-            "title": job.file.title or job.file.name,
-            "fingerprint": job.fingerprint,
-            **(
-                method_facts(job, method)
-                if method and method.adaptive
-                else strategy_facts(requests)
-            ),
-            "tables": tables,
-            "views": list(kinds),
-            "decimals": list(decimals),
-            "draws": views.draws,
-            "interval": views.interval_facts,
-            "distance": views.distance()._asdict() if "published" in kinds else None,
-            "published": views.published_facts if "published" in kinds else None,
-        }
-        if method is not None and job.method.name == AUTO:
-            manifest["method"] = asdict(method)
-        if views.nearest is not None:
-            manifest["coordinates"] = views.nearest.difference.size
-        if views.quality is not None:
-            manifest["synthetic"] = synthetic_facts(job, views.quality)
+        manifest = _manifest(views, requests, method)
+        manifest |= {"tables": tables, "decimals": list(decimals)}
         if persons:
             manifest["persons"] = [request.facts() for request in persons]
         finish_draft(draft, place, manifest)
@@ -146,6 +113,52 @@ def write_bundle(
         if draft != place.parent:
             shutil.rmtree(draft, ignore_errors=True)  # gone by now, unless the run was cut short
     return Bundle.open(place)
+
+
+def _warn_of_total(views: Views) -> None:
+    """Say so where the noisy total is further from the declared one than noise explains."""
+    if views.total_gap is not None and views.total_gap.is_wide:
+        warnings.warn(
+            f"{views.total_gap}: more than noise explains. Published numbers add up to what is "
+            "declared; see `total` in the release file",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _manifest(
+    views: Views,
+    requests: Sequence[MeasuredRequest | PlannedRequest],
+    method: ReleaseMethod | None,
+) -> dict[str, Any]:
+    """What the manifest says of a release but its tables and files."""
+    job, adaptive = views.job, method is not None and method.adaptive
+    shown = "published" in views.kinds
+    manifest = {
+        "format": BUNDLE_FORMAT,
+        "name": job.file.name,
+        "simulation": views.simulation,
+        "edition": job.file.edition,
+        "spend": _total(job, requests),
+        "requests": [request.facts() for request in (*job.past, *requests)],
+        "builds_on": len(job.past),
+        "psephos": __version__,
+        "title": job.file.title or job.file.name,
+        "fingerprint": job.fingerprint,
+        **(method_facts(job, method) if method and adaptive else strategy_facts(requests)),
+        "views": list(views.kinds),
+        "draws": views.draws,
+        "interval": views.interval_facts,
+        "distance": views.distance()._asdict() if shown else None,
+        "published": views.published_facts if shown else None,
+    }
+    if method is not None and job.method.name == AUTO:
+        manifest["method"] = asdict(method)
+    if views.nearest is not None:
+        manifest["coordinates"] = views.nearest.difference.size
+    if views.quality is not None:
+        manifest["synthetic"] = synthetic_facts(job, views.quality)
+    return manifest
 
 
 def finish_draft(draft: Path, place: Path, manifest: dict[str, Any]) -> None:

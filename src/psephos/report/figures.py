@@ -9,7 +9,7 @@ attributes have many labels each, the cells of the table are shaded instead (`sh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
@@ -169,25 +169,36 @@ def _digits(cells: DrawnNumbers) -> int:
 def shape_of_figure(cells: DrawnNumbers) -> tuple[FigureShape, list[int], list[int]]:
     """The shape that suits some numbers, the axes it draws (the long one first), and the facets."""
     live = cells.live
-    if not live:
-        return "bars", [], []
     sizes = {k: len(cells.used(k)) for k in live}
     runs = [k for k in live if cells.axes[k].cumulative]
     runs = runs or [k for k in live if cells.axes[k].ordered and sizes[k] > RUN]
     if runs:
-        long = max(runs, key=lambda k: sizes[k])
-        others = [k for k in live if k != long]
-        few = [k for k in others if sizes[k] <= MOST_SERIES]
-        series = [min(few, key=lambda k: sizes[k])] if few else []
-        facets = [k for k in others if k not in series]
-        if cells.axes[long].cumulative:
-            return "steps", [long, *series], facets
-        if not series and _unequal(cells, long):
-            return "density", [long], facets
-        return ("lines" if series else "line"), [long, *series], facets
-    if len(live) == 1:
-        (long,) = live
-        return ("density" if _unequal(cells, long) else "bars"), [long], []
+        return _shape_along(cells, max(runs, key=lambda k: sizes[k]), sizes)
+    if len(live) < 2:
+        unequal = any(_unequal(cells, k) for k in live)
+        return ("density" if unequal else "bars"), live, []
+    return _shape_across(live, sizes)
+
+
+def _shape_along(
+    cells: DrawnNumbers, long: int, sizes: Mapping[int, int]
+) -> tuple[FigureShape, list[int], list[int]]:
+    """The shape of numbers along an axis of many values."""
+    others = [k for k in sizes if k != long]
+    few = [k for k in others if sizes[k] <= MOST_SERIES]
+    series = [min(few, key=lambda k: sizes[k])] if few else []
+    facets = [k for k in others if k not in series]
+    if cells.axes[long].cumulative:
+        return "steps", [long, *series], facets
+    if not series and _unequal(cells, long):
+        return "density", [long], facets
+    return ("lines" if series else "line"), [long, *series], facets
+
+
+def _shape_across(
+    live: list[int], sizes: Mapping[int, int]
+) -> tuple[FigureShape, list[int], list[int]]:
+    """The shape of numbers by several axes of few values."""
     few = sorted((k for k in live if sizes[k] <= MOST_SERIES), key=lambda k: sizes[k])
     if len(live) == 2 and not few:
         return "shades", live, []

@@ -364,6 +364,15 @@ class ReleaseFile(FileEntry):
                     f"{i + 1}); give each its own name"
                 )
         self._check_files(names)
+        self._check_budget()
+        self._check_persons()
+        self._check_output()
+        if self.synthetic is not None:
+            self._check_synthetic(self.synthetic)
+        return self
+
+    def _check_budget(self) -> None:
+        """Refuse a file that says twice, or not at all, what may be spent, or too much."""
         if self.budget is None and not any(table.target for table in self.tables):
             raise ValueError(
                 'say what may be spent ([budget] epsilon = "1"), or how precise a table must be '
@@ -376,6 +385,9 @@ class ReleaseFile(FileEntry):
             )
         if self.budget is not None:
             self._check_affordable(self.budget.budget(), self.ledger.budget())
+
+    def _check_persons(self) -> None:
+        """Refuse tables of persons where nobody knows who is one, or that cost too much."""
         if self.persons and self.privacy.unit != "person":
             raise ValueError(
                 "persons: the unit of privacy is a row, so nobody knows whose rows are whose; "
@@ -390,6 +402,9 @@ class ReleaseFile(FileEntry):
                 "since who is one person was fixed with the unit of privacy; take trim, case, "
                 "nulls, aliases and decimal out"
             )
+
+    def _check_output(self) -> None:
+        """Refuse views and plans that need something else than the file gives them."""
         if self.output.prior == "stand_in" and self.stand_in is None:
             raise ValueError(
                 'output.prior: there is no stand-in; write stand_in = "2015.csv" at the top of the '
@@ -404,9 +419,6 @@ class ReleaseFile(FileEntry):
             raise ValueError(
                 f"method.options: {self.method.name!r} has none; they go with a plan's name"
             )
-        if self.synthetic is not None:
-            self._check_synthetic(self.synthetic)
-        return self
 
     def _check_synthetic(self, entry: SyntheticEntry) -> None:
         """Refuse rows that could not be made up, before a ledger is made that cannot pay them."""

@@ -415,14 +415,7 @@ def _place(steps: Steps, content: Any) -> str:
 
 def _kind_mistake(steps: Steps, kinds: list[str], content: Any, yaml: bool) -> str:
     """The message for a value of the wrong kind."""
-    value = _value(steps, content)
-    key = next((step for step in reversed(steps) if isinstance(step, str)), "")
-    if len(steps) == 2 and steps[0] == "schema":
-        key = "schema"  # an attribute may have any name
-    elif len(steps) > 3 and steps[2] in ("levels", "aliases"):
-        key = str(steps[2])
-    elif steps[0] == "synthetic":
-        key = f"synthetic.{key}" if len(steps) > 1 else key
+    value, key = _value(steps, content), _example_key(steps)
     if key in ("bins", "integers") and is_date(value):
         return (
             f"{_place(steps[:-1], content)}: these are dates; write {DATES_EXAMPLE} in place of "
@@ -443,6 +436,16 @@ def _kind_mistake(steps: Steps, kinds: list[str], content: Any, yaml: bool) -> s
     elif "text in quotes" in expected and isinstance(value, bool | int | float | Decimal):
         message += f'; put quotes around it: "{display(value)}"'
     return message
+
+
+def _example_key(steps: Steps) -> str:
+    """Under which key examples of a value are listed."""
+    key = next((step for step in reversed(steps) if isinstance(step, str)), "")
+    if len(steps) == 2 and steps[0] == "schema":
+        return "schema"  # an attribute may have any name
+    if len(steps) > 3 and steps[2] in ("levels", "aliases"):
+        return str(steps[2])
+    return f"synthetic.{key}" if steps[0] == "synthetic" and len(steps) > 1 else key
 
 
 def is_date(value: Any) -> bool:
