@@ -25,7 +25,7 @@ from unittest.mock import patch
 import psephos as ps
 from benchmarks.measure import table
 from benchmarks.unasked_columns import release_file
-from psephos.release.request import Job
+from psephos.release.spec.job import Job
 from psephos.strategy.factors import NoiseName
 from psephos.strategy.hdmm import gaussian, levels, operators, search, union
 

@@ -6,7 +6,7 @@
     in answers       such cells whose answers are nearest to those of least squares; over
                      `RANGE_CELLS` cells, where it is never published and slow, it is left out
     entropy          maximum entropy, as far from independent attributes as its own risk says
-    published        what the rule of psephos.release.published takes, in whole numbers
+    published        what the rule of psephos.release.views.published takes, in whole numbers
 
 Errors are root mean squares over all asked numbers, weighted as the workload weights its tables;
 means and standard deviations over draws of simulated noise. Measured is what `select.hdmm` chooses,
@@ -49,9 +49,9 @@ from psephos.infer.normal_equations import NormalEquations
 from psephos.infer.rounding import RoundingGaps, round_cells
 from psephos.inverse.shifted import shifted_form
 from psephos.kernel.measurement import noise_for
-from psephos.release.published import MOST_RANGES, RANGE_CELLS, share_of_ranges
-from psephos.release.request import Job
-from psephos.release.step_costs import estimate_seconds
+from psephos.release.preflight.step_costs import estimate_seconds
+from psephos.release.spec.job import Job
+from psephos.release.views.published import MOST_RANGES, RANGE_CELLS, share_of_ranges
 from psephos.values import Array
 
 UNIT = ps.add_remove_row()

@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import table
-from psephos.release.forecast import forecast_measured
-from psephos.release.preflight import check_release, create_ledger
-from psephos.release.request import Job
+from psephos.release.preflight.checks import check_release, create_ledger
+from psephos.release.preflight.forecast import forecast_measured
 from psephos.release.run import release
+from psephos.release.spec.job import Job
 
 FLOOR_SECONDS, FLOOR_BYTES = 3.0, 1e8
 """Less than this is as good as nothing."""

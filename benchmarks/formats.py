@@ -11,7 +11,7 @@ import xlsxwriter
 
 import psephos as ps
 from psephos.release.formats.registry import FILE_FORMATS
-from psephos.release.verify_files import publication_of
+from psephos.release.verify.files import publication_of
 
 RELEASE = """
 name = "large"

@@ -36,10 +36,10 @@ from psephos.engines.columns import columns_of
 from psephos.infer.group_cells import Disagreement
 from psephos.infer.local_tables import local_tables
 from psephos.infer.records import counted_answers
-from psephos.release import published_groups
-from psephos.release.request import Job
-from psephos.release.synthetic_rows import entries_of
-from psephos.release.views import Views
+from psephos.release.preflight.synthetic_rows import entries_of
+from psephos.release.spec.job import Job
+from psephos.release.views import published_groups
+from psephos.release.views.views import Views
 from psephos.values import Array
 
 ROWS = 20_000

@@ -35,8 +35,8 @@ from psephos.infer.intervals import half_widths
 from psephos.infer.nonnegative import nonnegative
 from psephos.infer.rounding import round_cells
 from psephos.kernel.measurement import noise_for
-from psephos.release.preflight import create_ledger
-from psephos.release.request import Job
+from psephos.release.preflight.checks import create_ledger
+from psephos.release.spec.job import Job
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 UNIT = ps.add_remove_row()

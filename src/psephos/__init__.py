@@ -74,28 +74,28 @@ if TYPE_CHECKING:
     from psephos.owner.report import CheckReport, Mismatch
     from psephos.protect import protect
     from psephos.release import spec
-    from psephos.release.ask import Price, Reply, ask, price
-    from psephos.release.asked_cells import AskedCells
-    from psephos.release.bundle import Bundle
+    from psephos.release.ask.ask import Price, Reply, ask, price
+    from psephos.release.bundle.bundle import Bundle
+    from psephos.release.bundle.requests import MeasuredRequest
     from psephos.release.change import EditionChange, change
-    from psephos.release.forecast import Forecast, RivalError, TableError
-    from psephos.release.method import ReleaseMethod
+    from psephos.release.methods.method import ReleaseMethod
+    from psephos.release.methods.persons import PersonsRequest, PersonsTable
+    from psephos.release.methods.plan_forecast import PlanForecast, SimulatedTable, plan
+    from psephos.release.methods.planned import PlannedRequest, Retraced
     from psephos.release.parts.bundle import PartsBundle
     from psephos.release.parts.plan import PartsForecast, PartTableError
-    from psephos.release.persons import PersonsRequest, PersonsTable
-    from psephos.release.plan_forecast import PlanForecast, SimulatedTable, plan
-    from psephos.release.plan_views import PlanViews
-    from psephos.release.planned import PlannedRequest, Retraced
-    from psephos.release.preflight import check_release
-    from psephos.release.published import PublishedRule
-    from psephos.release.published_groups import GroupedFit, PublishedGroups
-    from psephos.release.request import Job
-    from psephos.release.requests import MeasuredRequest
+    from psephos.release.preflight.checks import check_release
+    from psephos.release.preflight.forecast import Forecast, RivalError, TableError
+    from psephos.release.preflight.step_costs import StepCost
     from psephos.release.run import rehearse, release
-    from psephos.release.step_costs import StepCost
-    from psephos.release.verification import Check, Verification
-    from psephos.release.verify import verify
-    from psephos.release.views import Distance, Shift, TotalGap, Views
+    from psephos.release.spec.asked_cells import AskedCells
+    from psephos.release.spec.job import Job
+    from psephos.release.verify.verification import Check, Verification
+    from psephos.release.verify.verify import verify
+    from psephos.release.views.plan_views import PlanViews
+    from psephos.release.views.published import PublishedRule
+    from psephos.release.views.published_groups import GroupedFit, PublishedGroups
+    from psephos.release.views.views import Distance, Shift, TotalGap, Views
     from psephos.strategy import select
     from psephos.strategy.level_plan import LevelPlan, PartTables, choose_levels
     from psephos.strategy.strategy import Strategy
@@ -384,28 +384,28 @@ _NAMES_OF = {
     "psephos.kernel.unit": "Cap Unit add_remove_row person substitute_row",
     "psephos.owner.report": "CheckReport Mismatch",
     "psephos.protect": "protect",
-    "psephos.release.ask": "Price Reply ask price",
-    "psephos.release.bundle": "Bundle",
+    "psephos.release.ask.ask": "Price Reply ask price",
+    "psephos.release.bundle.bundle": "Bundle",
     "psephos.release.change": "EditionChange change",
-    "psephos.release.forecast": "Forecast RivalError TableError",
-    "psephos.release.method": "ReleaseMethod",
-    "psephos.release.plan_forecast": "PlanForecast SimulatedTable plan",
-    "psephos.release.plan_views": "PlanViews",
-    "psephos.release.persons": "PersonsRequest PersonsTable",
-    "psephos.release.planned": "PlannedRequest Retraced",
-    "psephos.release.preflight": "check_release",
-    "psephos.release.request": "Job",
-    "psephos.release.asked_cells": "AskedCells",
-    "psephos.release.requests": "MeasuredRequest",
+    "psephos.release.preflight.forecast": "Forecast RivalError TableError",
+    "psephos.release.methods.method": "ReleaseMethod",
+    "psephos.release.methods.plan_forecast": "PlanForecast SimulatedTable plan",
+    "psephos.release.views.plan_views": "PlanViews",
+    "psephos.release.methods.persons": "PersonsRequest PersonsTable",
+    "psephos.release.methods.planned": "PlannedRequest Retraced",
+    "psephos.release.preflight.checks": "check_release",
+    "psephos.release.spec.job": "Job",
+    "psephos.release.spec.asked_cells": "AskedCells",
+    "psephos.release.bundle.requests": "MeasuredRequest",
     "psephos.release.run": "rehearse release",
     "psephos.release.parts.bundle": "PartsBundle",
     "psephos.release.parts.plan": "PartTableError PartsForecast",
-    "psephos.release.step_costs": "StepCost",
-    "psephos.release.verification": "Check Verification",
-    "psephos.release.verify": "verify",
-    "psephos.release.published": "PublishedRule",
-    "psephos.release.published_groups": "GroupedFit PublishedGroups",
-    "psephos.release.views": "Distance Shift TotalGap Views",
+    "psephos.release.preflight.step_costs": "StepCost",
+    "psephos.release.verify.verification": "Check Verification",
+    "psephos.release.verify.verify": "verify",
+    "psephos.release.views.published": "PublishedRule",
+    "psephos.release.views.published_groups": "GroupedFit PublishedGroups",
+    "psephos.release.views.views": "Distance Shift TotalGap Views",
     "psephos.strategy.level_plan": "LevelPlan PartTables choose_levels",
     "psephos.strategy.strategy": "Strategy",
     "psephos.synthesis.method": "SyntheticChoice",

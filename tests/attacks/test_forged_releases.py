@@ -20,13 +20,13 @@ from numpy.random import default_rng
 
 import psephos as ps
 from psephos.infer.entropy import EntropyClaim, maximum_entropy
-from psephos.release.bundle import Bundle
-from psephos.release.files import json_text, sha256_of
-from psephos.release.preflight import create_ledger
-from psephos.release.published import PublishedRule
-from psephos.release.request import Job
+from psephos.release.bundle.bundle import Bundle
+from psephos.release.bundle.files import json_text, sha256_of
+from psephos.release.preflight.checks import create_ledger
+from psephos.release.spec.job import Job
+from psephos.release.views.published import PublishedRule
 
-published = import_module("psephos.release.published")
+published = import_module("psephos.release.views.published")
 RELEASE = """
 name = "people"
 source = "people.csv"

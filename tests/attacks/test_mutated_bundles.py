@@ -23,16 +23,16 @@ import pytest
 from numpy.random import default_rng
 
 import psephos as ps
-from psephos.release import ask as ask_module
-from psephos.release import bundle as bundle_module
-from psephos.release.bundle import Bundle
-from psephos.release.files import sha256_of
-from psephos.release.preflight import create_ledger
-from psephos.release.request import Job
-from psephos.release.requests import read_past
+from psephos.release.ask import ask as ask_module
+from psephos.release.bundle import bundle as bundle_module
+from psephos.release.bundle.bundle import Bundle
+from psephos.release.bundle.files import sha256_of
+from psephos.release.bundle.requests import read_past
+from psephos.release.preflight.checks import create_ledger
 from psephos.release.run import release
-from psephos.release.verify import verify
-from psephos.release.verify_files import TOLERANCE
+from psephos.release.spec.job import Job
+from psephos.release.verify.files import TOLERANCE
+from psephos.release.verify.verify import verify
 from tests.release.conftest import RELEASE, write_job
 
 FAST, MANY = 100, 5_200

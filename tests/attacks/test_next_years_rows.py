@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import psephos as ps
-from psephos.release import write as write_module
-from psephos.release.preflight import create_ledger
-from psephos.release.request import Job
+from psephos.release.bundle import write as write_module
+from psephos.release.preflight.checks import create_ledger
 from psephos.release.run import release
+from psephos.release.spec.job import Job
 from tests.release.conftest import RELEASE, people, write_job
 
 LAST, THIS = people(2_000, seed=1), people(4_000, seed=2)

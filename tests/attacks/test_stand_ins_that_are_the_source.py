@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import psephos as ps
-from psephos.release.preflight import create_ledger, is_checked
-from psephos.release.request import Job
+from psephos.release.preflight.checks import create_ledger, is_checked
+from psephos.release.spec.job import Job
 
 RELEASE = """
 name = "r"

@@ -15,11 +15,11 @@ from psephos.cli.render import search_words
 from psephos.cli.terminal import SparseLines
 from psephos.kernel.budget import epsilon
 from psephos.kernel.ledger import Charge
-from psephos.release import request
 from psephos.release import run as release_run
-from psephos.release.bundle import Bundle
-from psephos.release.preflight import open_ledger
-from psephos.release.request import Job
+from psephos.release.bundle.bundle import Bundle
+from psephos.release.preflight.checks import open_ledger
+from psephos.release.spec import job as request
+from psephos.release.spec.job import Job
 from tests.release.conftest import RELEASE, write_job
 
 OTHER_BUNDLE = '[output]\nbundle = "second"\n'

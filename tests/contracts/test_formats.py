@@ -14,7 +14,7 @@ import psephos as ps
 from psephos.release.formats.csv_text import defused
 from psephos.release.formats.registry import FILE_FORMATS
 from psephos.release.spec.entries import TABLE_FORMATS, Format
-from psephos.release.verify_files import publication_of
+from psephos.release.verify.files import publication_of
 from tests.release.conftest import RELEASE, write_job
 
 HOSTILE = [

@@ -16,7 +16,7 @@ from psephos.errors import DomainError, RefusedError
 from psephos.kernel.budget import epsilon
 from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.unit import add_remove_row
-from psephos.release.asked_cells import AskedCells
+from psephos.release.spec.asked_cells import AskedCells
 from tests.kernel.test_protected import Silent
 
 DOMAIN = Domain.of(sex=["F", "M"], age=range(6), region=3)

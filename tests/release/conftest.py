@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from numpy.random import default_rng
 
-from psephos.release.preflight import check_release, create_ledger
-from psephos.release.request import Job
+from psephos.release.preflight.checks import check_release, create_ledger
+from psephos.release.spec.job import Job
 
 RELEASE = """
 name = "pets"

@@ -5,11 +5,11 @@ import pytest
 
 from psephos.engines import as_source
 from psephos.errors import ReleaseError
-from psephos.release.preflight import create_ledger
-from psephos.release.request import Job, in_order
+from psephos.release.preflight.checks import create_ledger
 from psephos.release.run import release
 from psephos.release.spec.file import parse_release
-from psephos.release.verify import verify
+from psephos.release.spec.job import Job, in_order
+from psephos.release.verify.verify import verify
 from tests.release.conftest import RELEASE, people, write_job
 
 ASKED = (

@@ -3,8 +3,8 @@
 import pytest
 
 import psephos as ps
-from psephos.release.preflight import create_ledger
-from psephos.release.request import Job
+from psephos.release.preflight.checks import create_ledger
+from psephos.release.spec.job import Job
 from tests.release.conftest import write_job
 
 DOMAIN = ps.Domain.of(a=3, b=4)
@@ -105,7 +105,7 @@ def test_results_are_shown_in_one_line(bundle):
 
 
 def test_a_price_is_the_same_for_sql_and_for_its_workload(bundle):
-    from psephos.release.ask import question_workload
+    from psephos.release.ask.ask import question_workload
 
     by_sql = ps.price(bundle.path, SQL, 5, draws=99)
     assert by_sql == ps.price(bundle, question_workload(bundle, SQL), 5, draws=99)

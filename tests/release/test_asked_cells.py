@@ -12,15 +12,16 @@ from psephos.infer.least_squares import least_squares
 from psephos.infer.multiplicative_weights import multiplicative_weights
 from psephos.infer.nonnegative import nonnegative
 from psephos.matrix import Partition
-from psephos.release import published, run
-from psephos.release.asked_cells import ASKED_FILE, AskedCells
-from psephos.release.bundle import Bundle
-from psephos.release.forecast import forecast_measured
-from psephos.release.preflight import check_release, create_ledger, open_ledger
-from psephos.release.request import Job
+from psephos.release import run
+from psephos.release.bundle.bundle import Bundle
+from psephos.release.preflight.checks import check_release, create_ledger, open_ledger
+from psephos.release.preflight.forecast import forecast_measured
 from psephos.release.run import release
+from psephos.release.spec.asked_cells import ASKED_FILE, AskedCells
+from psephos.release.spec.job import Job
 from psephos.release.synthesize import rows_from
-from psephos.release.verify import verify
+from psephos.release.verify.verify import verify
+from psephos.release.views import published
 from psephos.workload.reduction import asked_groups, coarse_products
 from tests.release.conftest import RELEASE, people, write_job
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import psephos as ps
-from psephos.release.bundle import Bundle
-from psephos.release.preflight import check_release, create_ledger
-from psephos.release.request import Job
-from psephos.release.requests import BUNDLE_FORMAT, ManifestShape
+from psephos.release.bundle.bundle import Bundle
+from psephos.release.bundle.requests import BUNDLE_FORMAT, ManifestShape
+from psephos.release.preflight.checks import check_release, create_ledger
 from psephos.release.run import release
+from psephos.release.spec.job import Job
 from tests.release.conftest import RELEASE, write_job
 
 ARCHIVE = Path(__file__).parent / f"bundle_{BUNDLE_FORMAT}.tar.xz"

@@ -5,12 +5,12 @@ import pytest
 import psephos as ps
 from psephos.engines import as_source
 from psephos.errors import ReleaseError
-from psephos.release.preflight import check_release, create_ledger
-from psephos.release.request import Job, stand_in_counts
-from psephos.release.rules_record import record_place
+from psephos.release.preflight.checks import check_release, create_ledger
+from psephos.release.preflight.rules_record import record_place
 from psephos.release.run import release
 from psephos.release.spec.file import parse_release
-from psephos.release.verify import verify
+from psephos.release.spec.job import Job, stand_in_counts
+from psephos.release.verify.verify import verify
 from tests.release.conftest import RELEASE, people, write_job
 
 SPELLING, NULL_WORD = "Hauskatze", "keine Angabe"

@@ -10,8 +10,8 @@ import pytest
 import psephos as ps
 from psephos.release.formats.csv_text import write_csv
 from psephos.release.formats.digits import printed
-from psephos.release.preflight import check_release, create_ledger
-from psephos.release.request import Job
+from psephos.release.preflight.checks import check_release, create_ledger
+from psephos.release.spec.job import Job
 from tests.release.conftest import RELEASE, write_job
 
 NORMS = ["l1", "linf"]

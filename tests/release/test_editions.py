@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 import psephos as ps
 from psephos.cli.app import app
-from psephos.release.bundle import Bundle
-from psephos.release.files import sha256_of
-from psephos.release.preflight import create_ledger
-from psephos.release.request import Job
+from psephos.release.bundle.bundle import Bundle
+from psephos.release.bundle.files import sha256_of
+from psephos.release.preflight.checks import create_ledger
 from psephos.release.run import rehearse, release
+from psephos.release.spec.job import Job
 from tests.release.conftest import RELEASE, people, write_job
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from psephos.errors import ReleaseError
-from psephos.release.files import JSON_BYTES
+from psephos.release.bundle.files import JSON_BYTES
 from psephos.release.spec.file import MOST_LEVELS, checked_release, parse_release, read_release
 from tests.release.conftest import RELEASE
 

@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 
 import psephos as ps
-from psephos.release.request import Job
+from psephos.release.preflight.selection import strategy_for
+from psephos.release.preflight.synthetic_rows import synthetic_rows
 from psephos.release.run import rehearse
-from psephos.release.selection import strategy_for
 from psephos.release.spec import tables
 from psephos.release.spec.draft import draft
 from psephos.release.spec.entries import TableEntry
 from psephos.release.spec.file import json_schema, parse_release, read_release
-from psephos.release.synthetic_rows import synthetic_rows
+from psephos.release.spec.job import Job
 from psephos.workload.sql import compile_sql, read_sql
 from psephos.workload.workload import Workload
 from tests.release.conftest import RELEASE, write_job

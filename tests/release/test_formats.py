@@ -22,8 +22,8 @@ from psephos.release.formats.names import identifiers, sheet_names, table_files
 from psephos.release.formats.registry import FILE_FORMATS, write_formats
 from psephos.release.formats.sheets import cut
 from psephos.release.formats.workbook_files import compare_workbooks
-from psephos.release.preflight import create_ledger, open_ledger
-from psephos.release.request import Job
+from psephos.release.preflight.checks import create_ledger, open_ledger
+from psephos.release.spec.job import Job
 from tests.cli.test_cli import run, told
 from tests.release.conftest import RELEASE, write_job
 from tests.release.test_persons import RELEASE as PERSONS
@@ -369,14 +369,14 @@ def test_a_format_that_fails_can_be_left_out(bundle, tmp_path, monkeypatch):
         raise ZeroDivisionError
 
     monkeypatch.setattr(excel, "write_table", broken)
-    from psephos.release.verify_files import publication_of
+    from psephos.release.verify.files import publication_of
 
     with pytest.raises(ps.ReleaseError, match=r"Take 'xlsx' out of output\.formats"):
         write_formats(publication_of(bundle), tmp_path)
 
 
 def test_an_unwritable_place_is_an_os_error(bundle, tmp_path):
-    from psephos.release.verify_files import publication_of
+    from psephos.release.verify.files import publication_of
 
     with pytest.raises(OSError, match="No such file"):
         write_formats(publication_of(bundle), tmp_path / "nowhere")

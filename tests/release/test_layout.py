@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.release.labels import marked, table_labels
-from psephos.release.layout import cross_tables, lay_out
-from psephos.release.request import Job
 from psephos.release.spec.entries import ReleaseFile, TableEntry
+from psephos.release.spec.job import Job
 from psephos.release.spec.tables import Layout, Table, compile_tables
+from psephos.release.views.labels import marked, table_labels
+from psephos.release.views.layout import cross_tables, lay_out
 from psephos.report.cross_table import NOWHERE, HeadingAxis, laid_out
 from psephos.workload.census import sf1
 from psephos.workload.sql import compile_sql

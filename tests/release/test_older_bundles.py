@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import psephos as ps
-from psephos.release.requests import BUNDLE_FORMAT
+from psephos.release.bundle.requests import BUNDLE_FORMAT
 
 ARCHIVE = Path(__file__).parent / "older_bundle.tar.xz"
 

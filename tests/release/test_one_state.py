@@ -13,11 +13,12 @@ import pytest
 import psephos as ps
 from psephos.engines import postgres as postgres_engine
 from psephos.engines.duckdb.reader import Reader
-from psephos.release import preflight, run
-from psephos.release.preflight import check_release, create_ledger, is_checked
-from psephos.release.request import Job
+from psephos.release import run
+from psephos.release.preflight import checks as preflight
+from psephos.release.preflight.checks import check_release, create_ledger, is_checked
 from psephos.release.run import release
-from psephos.release.verify import verify
+from psephos.release.spec.job import Job
+from psephos.release.verify.verify import verify
 from tests.engines.postgres_cluster import PASSWORD, deadly, fill_table, mortal_view, run_sql
 from tests.release.conftest import RELEASE, people, write_job
 from tests.release.test_persons import folder_with, one_ledger

@@ -9,9 +9,9 @@ from fractions import Fraction
 import pytest
 
 import psephos as ps
-from psephos.release.preflight import check_release, is_checked, open_ledger
-from psephos.release.request import Job
+from psephos.release.preflight.checks import check_release, is_checked, open_ledger
 from psephos.release.run import release
+from psephos.release.spec.job import Job
 from tests.cli.test_cli import OTHER_BUNDLE, run, told
 from tests.release.conftest import RELEASE, people, write_job
 

@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import psephos as ps
-from psephos.release.ask import price, question_workload
-from psephos.release.bundle import Bundle
-from psephos.release.files import sha256_of
+from psephos.release.ask.ask import price, question_workload
+from psephos.release.bundle.bundle import Bundle
+from psephos.release.bundle.files import sha256_of
 from psephos.release.formats.names import table_files
-from psephos.release.preflight import create_ledger
-from psephos.release.request import Job
+from psephos.release.preflight.checks import create_ledger
+from psephos.release.preflight.targets import amount_of, reached_at, step_of
 from psephos.release.run import rehearse, release
 from psephos.release.spec.entries import TargetEntry
+from psephos.release.spec.job import Job
 from psephos.release.spec.tables import Table
-from psephos.release.targets import amount_of, reached_at, step_of
 from tests.release.conftest import RELEASE, write_job
 
 QUESTION = "SELECT pet, COUNT(*) FROM people WHERE age < 6 GROUP BY pet"

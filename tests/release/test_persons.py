@@ -13,9 +13,9 @@ from numpy.random import default_rng
 
 import psephos as ps
 from psephos.errors import BudgetExceededError, ReleaseError, SqlError
-from psephos.release.files import sha256_of
-from psephos.release.preflight import check_release, create_ledger
-from psephos.release.request import Job
+from psephos.release.bundle.files import sha256_of
+from psephos.release.preflight.checks import check_release, create_ledger
+from psephos.release.spec.job import Job
 
 RELEASE = """
 name = "visits"

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 import psephos as ps
 from psephos.cli.app import app
-from psephos.release.comparison import compare_plans
-from psephos.release.method import held_cells
-from psephos.release.preflight import check_release
-from psephos.release.request import Job
+from psephos.release.methods.method import held_cells
+from psephos.release.preflight.checks import check_release
+from psephos.release.preflight.comparison import compare_plans
+from psephos.release.spec.job import Job
 from tests.release.test_plan_releases import LINE, ready, with_stand_in
 
 # ---- what a release file declares of its cells --------------------------------------------------

@@ -18,12 +18,12 @@ import psephos as ps
 from psephos.cli.app import app
 from psephos.kernel import gate
 from psephos.plans import PLANS
-from psephos.release.comparison import compare_plans
-from psephos.release.method import method_of, weighted_rmse
-from psephos.release.plan_forecast import stand_in_of
-from psephos.release.planned import QuestionFiles
-from psephos.release.preflight import check_release, create_ledger
-from psephos.release.request import Job
+from psephos.release.methods.method import method_of, weighted_rmse
+from psephos.release.methods.plan_forecast import stand_in_of
+from psephos.release.methods.planned import QuestionFiles
+from psephos.release.preflight.checks import check_release, create_ledger
+from psephos.release.preflight.comparison import compare_plans
+from psephos.release.spec.job import Job
 from tests.release.conftest import write_job
 
 LINE = """

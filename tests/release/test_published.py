@@ -13,19 +13,19 @@ from psephos.errors import ReleaseError
 from psephos.infer import prior_model
 from psephos.infer.entropy import maximum_entropy
 from psephos.infer.splitting import MOST_STEPS_OF_SPLITTING
-from psephos.release import published
-from psephos.release.ask import ask
-from psephos.release.bundle import ESTIMATE_FILE, Bundle
-from psephos.release.files import read_floats, sha256_of
-from psephos.release.forecast import forecast_measured as plan
-from psephos.release.preflight import check_release, create_ledger
-from psephos.release.published import PublishedRule, share_of_ranges
-from psephos.release.request import Job
-from psephos.release.requests import PublishedShape
+from psephos.release.ask.ask import ask
+from psephos.release.bundle.bundle import ESTIMATE_FILE, Bundle
+from psephos.release.bundle.files import read_floats, sha256_of
+from psephos.release.bundle.requests import PublishedShape
+from psephos.release.preflight.checks import check_release, create_ledger
+from psephos.release.preflight.forecast import forecast_measured as plan
+from psephos.release.preflight.simulated import is_quick, made_up_counts, simulated_error
+from psephos.release.preflight.step_costs import published_cost
 from psephos.release.run import rehearse
-from psephos.release.simulated import is_quick, made_up_counts, simulated_error
-from psephos.release.step_costs import published_cost
-from psephos.release.verify import verify
+from psephos.release.spec.job import Job
+from psephos.release.verify.verify import verify
+from psephos.release.views import published
+from psephos.release.views.published import PublishedRule, share_of_ranges
 from tests.release.conftest import RELEASE, write_job
 
 LINE = """

@@ -15,17 +15,17 @@ from psephos.cli import render
 from psephos.errors import ReleaseError, UnsupportedError
 from psephos.infer import table_groups
 from psephos.infer.records import counted_answers
-from psephos.release import published, published_groups
-from psephos.release.ask import ask
-from psephos.release.bundle import Bundle
-from psephos.release.files import sha256_of
-from psephos.release.forecast import forecast_measured as plan
-from psephos.release.page_facts import ReleaseFacts, groups_of
-from psephos.release.published_groups import NOT_TOLD, PublishedGroups
-from psephos.release.request import Job
+from psephos.release.ask.ask import ask
+from psephos.release.bundle.bundle import Bundle
+from psephos.release.bundle.files import sha256_of
+from psephos.release.pages.facts import ReleaseFacts, groups_of
+from psephos.release.preflight.forecast import forecast_measured as plan
+from psephos.release.preflight.simulated import is_quick, made_up_columns, simulated_error
 from psephos.release.run import rehearse
-from psephos.release.simulated import is_quick, made_up_columns, simulated_error
-from psephos.release.verify import verify
+from psephos.release.spec.job import Job
+from psephos.release.verify.verify import verify
+from psephos.release.views import published, published_groups
+from psephos.release.views.published_groups import NOT_TOLD, PublishedGroups
 
 FILE = """
 name = "wards"

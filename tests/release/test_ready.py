@@ -10,12 +10,12 @@ import psephos as ps
 from psephos.inverse import form as forms
 from psephos.release import run as releases
 from psephos.release.formats.names import table_files
-from psephos.release.preflight import create_ledger, open_ledger
-from psephos.release.request import Job
+from psephos.release.preflight.checks import create_ledger, open_ledger
+from psephos.release.preflight.selection import strategy_for
 from psephos.release.run import rehearse, release
-from psephos.release.selection import strategy_for
 from psephos.release.spec.file import parse_release
-from psephos.release.verify import verify
+from psephos.release.spec.job import Job
+from psephos.release.verify.verify import verify
 from tests.cli.test_cli import run, told
 from tests.release.conftest import RELEASE, people, write_job
 

@@ -15,12 +15,12 @@ import pytest
 import psephos as ps
 from psephos.kernel import noise
 from psephos.release import run
-from psephos.release import write as writing
-from psephos.release.bundle import Bundle
-from psephos.release.preflight import create_ledger, open_ledger
-from psephos.release.request import Job
+from psephos.release.bundle import write as writing
+from psephos.release.bundle.bundle import Bundle
+from psephos.release.preflight.checks import create_ledger, open_ledger
 from psephos.release.run import rehearse, release
-from psephos.release.verify import verify
+from psephos.release.spec.job import Job
+from psephos.release.verify.verify import verify
 from tests.release.conftest import RELEASE, people, write_job
 
 HALF = ps.epsilon("1/2")
@@ -150,8 +150,8 @@ STEPS = [
     ("psephos.kernel.vault:Draws.noise", 1),
     ("psephos.kernel.ledger:Request._store", 1),
     ("psephos.release.run:receipt_of", 1),
-    ("psephos.release.write:_write_views", 1),
-    ("psephos.release.write:sync_all", 1),
+    ("psephos.release.bundle.write:_write_views", 1),
+    ("psephos.release.bundle.write:sync_all", 1),
 ]
 
 

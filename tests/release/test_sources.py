@@ -14,11 +14,11 @@ import pytest
 
 import psephos as ps
 from psephos.engines import Columns, registry
-from psephos.release.preflight import check_release, create_ledger, is_checked
-from psephos.release.request import Job
+from psephos.release.preflight.checks import check_release, create_ledger, is_checked
 from psephos.release.run import release
 from psephos.release.spec.file import parse_release
-from psephos.release.verify import verify
+from psephos.release.spec.job import Job
+from psephos.release.verify.verify import verify
 from tests.cli.test_cli import run, told
 from tests.engines.postgres_cluster import PASSWORD, fill_table
 from tests.engines.spark_session import spark_table

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 import psephos as ps
 from psephos.cli.app import app
-from psephos.release.files import sha256_of
-from psephos.release.preflight import check_release, create_ledger
-from psephos.release.request import Job
+from psephos.release.bundle.files import sha256_of
+from psephos.release.preflight.checks import check_release, create_ledger
+from psephos.release.preflight.statistic_forecast import statistic_forecasts
+from psephos.release.preflight.synthetic_rows import synthetic_rows
 from psephos.release.spec.file import parse_release
-from psephos.release.statistic_forecast import statistic_forecasts
-from psephos.release.synthetic_rows import synthetic_rows
+from psephos.release.spec.job import Job
 from tests.release.conftest import people, write_job
 
 RELEASE = """

@@ -7,13 +7,13 @@ import sys
 import pytest
 
 import psephos as ps
-from psephos.release import step_costs
-from psephos.release.memory import NO_BOUND, free_memory, is_out_of_memory
-from psephos.release.preflight import create_ledger, open_ledger
-from psephos.release.request import Job
+from psephos.release.preflight import step_costs
+from psephos.release.preflight.checks import create_ledger, open_ledger
+from psephos.release.preflight.memory import NO_BOUND, free_memory, is_out_of_memory
 from psephos.release.run import rehearse, release
+from psephos.release.spec.job import Job
 from psephos.release.synthesize import rows_from
-from psephos.release.verification import verification
+from psephos.release.verify.verification import verification
 from tests.release.conftest import RELEASE, write_job
 
 SIZES = (20, 80, 400)
@@ -89,7 +89,7 @@ def test_synthetic_rows_that_find_no_room_are_refused(tmp_path, monkeypatch):
 
 
 def in_another_process(text):
-    head = "import resource, numpy as np\nfrom psephos.release.memory import *\n"
+    head = "import resource, numpy as np\nfrom psephos.release.preflight.memory import *\n"
     done = subprocess.run(
         [sys.executable, "-c", head + text], capture_output=True, text=True, check=True
     )

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 import psephos as ps
 from psephos.cli.app import app
-from psephos.release.files import sha256_of
-from psephos.release.preflight import check_release, create_ledger
-from psephos.release.request import Job
+from psephos.release.bundle.files import sha256_of
+from psephos.release.preflight.checks import check_release, create_ledger
+from psephos.release.spec.job import Job
 from psephos.release.synthesize import rows_from
 from tests.release.conftest import write_job
 
@@ -188,7 +188,7 @@ def test_rows_and_figures_that_were_changed_are_found(sample, tmp_path, change):
 
 def forged(folder, manifest, bundle, records):
     """Other rows, with the gaps that they have: only what they come from can tell."""
-    from psephos.release.write import synthetic_facts
+    from psephos.release.bundle.write import synthetic_facts
 
     table = ps.SyntheticTable(bundle.job.workload.domain, records)
     pq.write_table(table.to_arrow(), folder / "synthetic" / "rows.parquet")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 import psephos as ps
 from psephos.infer.quantiles import noise_quantile
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
-from psephos.release import targets
-from psephos.release.forecast import shortage
-from psephos.release.request import Job
-from psephos.release.targets import FLOOR, amount_of, reached_at, rounded_up, step_of
+from psephos.release.preflight import targets
+from psephos.release.preflight.forecast import shortage
+from psephos.release.preflight.targets import FLOOR, amount_of, reached_at, rounded_up, step_of
+from psephos.release.spec.job import Job
 from tests.release.conftest import RELEASE, write_job
 
 FILE = """

@@ -19,8 +19,8 @@ from numpy.random import default_rng
 import psephos as ps
 from psephos.infer.rounding import round_cells
 from psephos.kernel.measurement import pack
-from psephos.release.bundle import Bundle
-from psephos.release.files import (
+from psephos.release.bundle.bundle import Bundle
+from psephos.release.bundle.files import (
     FREE_BYTES,
     JSON_BYTES,
     json_text,
@@ -28,14 +28,14 @@ from psephos.release.files import (
     read_parquet,
     sha256_of,
 )
+from psephos.release.bundle.write import release_json
 from psephos.release.formats.csv_text import write_csv
 from psephos.release.formats.digits import printed
-from psephos.release.preflight import create_ledger
-from psephos.release.request import Job
+from psephos.release.preflight.checks import create_ledger
 from psephos.release.run import release
 from psephos.release.spec.file import checked_release
-from psephos.release.verify import check_rounding, verify
-from psephos.release.write import release_json
+from psephos.release.spec.job import Job
+from psephos.release.verify.verify import check_rounding, verify
 from tests.release.conftest import RELEASE, write_job
 
 

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 
 from psephos.matrix import Compose, Dense, Identity, Kron, Partition, PIdentity
-from psephos.release.labels import block_labels, row_multiplicity, row_words, table_labels
-from psephos.release.layout import cross_tables
-from psephos.release.request import Job
 from psephos.release.run import rehearse, release
 from psephos.release.spec.file import parse_release
-from psephos.release.verify import verify
+from psephos.release.spec.job import Job
+from psephos.release.verify.verify import verify
+from psephos.release.views.labels import block_labels, row_multiplicity, row_words, table_labels
+from psephos.release.views.layout import cross_tables
 from psephos.report.points import NUMBER_COLUMNS, Points
 from tests.release.conftest import RELEASE
 

@@ -21,15 +21,15 @@ from psephos.domain.domain import Domain
 from psephos.errors import ShapeError
 from psephos.infer.statistics import StatisticAnswers, Statistics, StatisticValues
 from psephos.owner.report import CheckReport, Mismatch
-from psephos.release.ask import ask
+from psephos.release.ask.ask import ask
 from psephos.release.change import EditionChange
-from psephos.release.forecast import forecast_measured as plan
-from psephos.release.method import ReleaseMethod
-from psephos.release.page import page_of
-from psephos.release.page_facts import ReleaseFacts
-from psephos.release.plan_forecast import plan_forecast
+from psephos.release.methods.method import ReleaseMethod
+from psephos.release.methods.plan_forecast import plan_forecast
+from psephos.release.pages.facts import ReleaseFacts
+from psephos.release.pages.page import page_of
+from psephos.release.preflight.forecast import forecast_measured as plan
 from psephos.release.run import rehearse
-from psephos.release.verification import Check, Verification
+from psephos.release.verify.verification import Check, Verification
 from psephos.report import charts
 from psephos.report.html import TEMPLATES, Cell, HtmlTable, environment, notebook_html, render
 from psephos.report.page import page_html

@@ -15,12 +15,12 @@ import pytest
 import vl_convert
 
 from psephos.errors import ReleaseError, UnsupportedError
-from psephos.release.forecast import forecast_measured as plan
-from psephos.release.layout import cross_tables
-from psephos.release.page import write_report
-from psephos.release.preflight import create_ledger
-from psephos.release.request import Job
+from psephos.release.pages.page import write_report
+from psephos.release.preflight.checks import create_ledger
+from psephos.release.preflight.forecast import forecast_measured as plan
 from psephos.release.run import rehearse, release
+from psephos.release.spec.job import Job
+from psephos.release.views.layout import cross_tables
 from psephos.report import charts
 from psephos.report.page_table import MOST_ROWS
 from psephos.report.points import Points

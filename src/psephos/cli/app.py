@@ -27,10 +27,10 @@ from psephos.version import __version__
 if TYPE_CHECKING:
     from psephos.kernel.budget import Budget
     from psephos.kernel.ledger import Ledger
-    from psephos.release.bundle import Bundle
+    from psephos.release.bundle.bundle import Bundle
     from psephos.release.parts.bundle import PartsBundle
-    from psephos.release.request import Job
     from psephos.release.spec.entries import View
+    from psephos.release.spec.job import Job
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -91,8 +91,8 @@ def check(
 ) -> None:
     """PRIVATE, for the owner: compare schema and data; make the data set's ledger when asked."""
     with report_errors(as_json, release=release):
-        from psephos.release.preflight import check_release, create_ledger, ledger_trouble
-        from psephos.release.request import Job
+        from psephos.release.preflight.checks import check_release, create_ledger, ledger_trouble
+        from psephos.release.spec.job import Job
 
         job = Job.read(release)
         report = check_release(job, max_rows_total=max_rows_total)
@@ -126,13 +126,13 @@ def plan(
 ) -> None:
     """The error of every table and of rival strategies, before anything is spent; no data."""
     with report_errors(as_json, release=release):
-        from psephos.release.forecast import Forecast, budget_shortage, cell_rmse, compare, shortage
-        from psephos.release.method import method_of
-        from psephos.release.plan_forecast import PlanForecast
-        from psephos.release.plan_forecast import plan_whole as plan_job
-        from psephos.release.preflight import remaining_budget
-        from psephos.release.request import Job, stand_in_words, uses_stand_in
-        from psephos.release.simulated import is_quick, simulated_error
+        from psephos.release.methods.method import method_of
+        from psephos.release.methods.plan_forecast import PlanForecast
+        from psephos.release.methods.plan_forecast import plan_whole as plan_job
+        from psephos.release.preflight import forecast as forecasting
+        from psephos.release.preflight.checks import remaining_budget
+        from psephos.release.preflight.simulated import is_quick, simulated_error
+        from psephos.release.spec.job import Job, stand_in_words, uses_stand_in
 
         job = Job.read(release)
         budgets = _amounts(epsilons, rhos)
@@ -142,23 +142,26 @@ def plan(
         if budgets:
             if method_of(job).adaptive:
                 plan_job(job, budget=budgets[0])  # which says why not
-            forecasts, rest = compare(job, budgets), remaining_budget(job)
+            forecasts, rest = forecasting.compare(job, budgets), remaining_budget(job)
             plans = [
-                {**render.plain_plan(forecast), "shortage": budget_shortage(forecast, rest)}
+                {
+                    **render.plain_plan(forecast),
+                    "shortage": forecasting.budget_shortage(forecast, rest),
+                }
                 for forecast in forecasts
             ]
             shortages = "\n".join(filter(None, (plan["shortage"] for plan in plans)))
             show(as_json, plans, render.rich_comparison(forecasts), shortages)
             return
         with progress(as_json) as say:
-            cells = cell_rmse(job)
+            cells = forecasting.cell_rmse(job)
             forecast = plan_job(
                 job,
                 progress=lambda name, gain: say(render.search_words(name, gain, cells)),
                 thorough=thorough,
             )
             simulated = None
-            if isinstance(forecast, Forecast) and is_quick(forecast):
+            if isinstance(forecast, forecasting.Forecast) and is_quick(forecast):
                 say("the published view on made-up rows")
                 simulated = simulated_error(forecast)
         if isinstance(forecast, PlanForecast):
@@ -179,7 +182,7 @@ def plan(
         plain["left"] = None if rest is None else render.plain_budget(rest)
         note = ""
         if rest is not None and rest.currency == budget.currency and budget > rest:
-            note = plain["shortage"] = shortage(forecast, rest)
+            note = plain["shortage"] = forecasting.shortage(forecast, rest)
         if method.reason:
             note = f"method: {method.name} ({method.reason}).\n{note}".rstrip()
         if uses_stand_in(job):
@@ -233,9 +236,9 @@ def release(
         from psephos.kernel.budget import Budget
         from psephos.kernel.ledger import CHARGED
         from psephos.kernel.parts.runners import runner_by_name
-        from psephos.release.preflight import open_ledger
-        from psephos.release.request import Job
+        from psephos.release.preflight.checks import open_ledger
         from psephos.release.run import release as release_job
+        from psephos.release.spec.job import Job
 
         job = Job.read(release)
         ledger = open_ledger(job)
@@ -268,7 +271,7 @@ def verify(
 ) -> None:
     """Check a bundle without the data: hashes, receipt, every number from the noisy integers."""
     with report_errors(as_json):
-        from psephos.release.verify import verify as verify_bundle
+        from psephos.release.verify.verify import verify as verify_bundle
 
         verification = verify_bundle(bundle, ledger=ledger)
         show(as_json, verification.as_dict(), str(verification))
@@ -299,10 +302,10 @@ def ask(
 ) -> None:
     """Answer further questions from past measurements, free; or say what they would cost."""
     with report_errors(as_json):
-        from psephos.release.ask import ask as ask_bundle
-        from psephos.release.ask import laid_out_reply, price
-        from psephos.release.bundle import Bundle
-        from psephos.release.files import write_rows
+        from psephos.release.ask.ask import ask as ask_bundle
+        from psephos.release.ask.ask import laid_out_reply, price
+        from psephos.release.bundle.bundle import Bundle
+        from psephos.release.bundle.files import write_rows
         from psephos.release.parts.bundle import PartsBundle, is_in_parts
 
         in_parts = is_in_parts(bundle)
@@ -359,8 +362,8 @@ def synthesize(
 ) -> None:
     """Make up rows that answer like a release's published tables, free; nobody is in them."""
     with report_errors(as_json), progress(as_json) as say:
-        from psephos.release.bundle import Bundle
-        from psephos.release.files import write_rows
+        from psephos.release.bundle.bundle import Bundle
+        from psephos.release.bundle.files import write_rows
         from psephos.release.synthesize import rows_from
 
         say("rows")
@@ -380,8 +383,8 @@ def budget(
     """What was spent on a data set, on what, and what is left."""
     with report_errors(as_json):
         if ledger.suffix in (".toml", ".yaml", ".yml", ".json") or ledger.is_dir():
-            from psephos.release.preflight import open_ledger
-            from psephos.release.request import Job
+            from psephos.release.preflight.checks import open_ledger
+            from psephos.release.spec.job import Job
 
             account = open_ledger(Job.read(ledger))
         else:
@@ -418,9 +421,9 @@ def demo(
         from threadpoolctl import threadpool_limits
 
         from psephos.cli.demo import prepare
-        from psephos.release.forecast import forecast_measured as plan_job
-        from psephos.release.preflight import check_release, create_ledger, is_checked
-        from psephos.release.request import Job
+        from psephos.release.preflight.checks import check_release, create_ledger, is_checked
+        from psephos.release.preflight.forecast import forecast_measured as plan_job
+        from psephos.release.spec.job import Job
 
         with threadpool_limits(1):  # of small tables: more threads wait for each other
             place = prepare(folder)
@@ -473,7 +476,7 @@ def compare(
 ) -> None:
     """Try plans on public or made-up rows, side by side; no data is read and nothing is spent."""
     with report_errors(as_json, release=release), progress(as_json) as say:
-        from psephos.release.comparison import compare_plans
+        from psephos.release.preflight.comparison import compare_plans
 
         chosen = None if names is None else [name.strip() for name in names.split(",")]
         table = compare_plans(
@@ -495,7 +498,7 @@ def _show_parts_plan(as_json: bool, job: Job, budgets: list[Budget]) -> None:
     from psephos.cli.render_parts import rich_parts_plan
     from psephos.release.parts.plan import forecast_parts
     from psephos.release.parts.run import needed_bytes
-    from psephos.release.preflight import remaining_budget
+    from psephos.release.preflight.checks import remaining_budget
 
     with progress(as_json) as say:
         plans = [
@@ -538,7 +541,7 @@ def _show_release(
 
 
 def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None = None) -> None:
-    from psephos.release.layout import cross_tables
+    from psephos.release.views.layout import cross_tables
 
     shown: tuple[View, ...] = ("published", "consistent")
     views = [view for view in shown if view in bundle.manifest["views"]]

@@ -11,7 +11,7 @@ def main() -> None:
         sys.stdout.write(f"psephos {__version__}\n")
         return
     from psephos.cli.app import main as run_command
-    from psephos.release.memory import limit_memory
+    from psephos.release.preflight.memory import limit_memory
 
     limit_memory()
     run_command()

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from psephos.kernel.budget import Budget
     from psephos.kernel.ledger import Ledger
     from psephos.kernel.ledger_history import Entry
-    from psephos.release.ask import Price
-    from psephos.release.bundle import Bundle
-    from psephos.release.forecast import Forecast, TableError
-    from psephos.release.published import PublishedRule
-    from psephos.release.published_groups import PublishedGroups
-    from psephos.release.request import Job
-    from psephos.release.simulated import SimulatedError
+    from psephos.release.ask.ask import Price
+    from psephos.release.bundle.bundle import Bundle
+    from psephos.release.preflight.forecast import Forecast, TableError
+    from psephos.release.preflight.simulated import SimulatedError
     from psephos.release.spec.entries import TargetEntry
+    from psephos.release.spec.job import Job
+    from psephos.release.views.published import PublishedRule
+    from psephos.release.views.published_groups import PublishedGroups
     from psephos.synthesis.quality import SyntheticQuality
 
 MOST_LINES = 12
@@ -307,7 +307,7 @@ def _cost_words(plan: Forecast) -> str:
 
 def _published_notes(plan: Forecast, simulated: SimulatedError | None) -> str:
     """What the published view is rounded from, and its error on made-up rows."""
-    from psephos.release.published import PublishedRule
+    from psephos.release.views.published import PublishedRule
 
     groups = plan.groups
     if "published" not in plan.job.file.output.views:
@@ -328,8 +328,8 @@ def _published_notes(plan: Forecast, simulated: SimulatedError | None) -> str:
 
 def _plain_published(plan: Forecast) -> dict[str, Any] | None:
     """What the published view will be rounded from, as plain values."""
-    from psephos.release.published import PublishedRule
-    from psephos.release.step_costs import published_cost
+    from psephos.release.preflight.step_costs import published_cost
+    from psephos.release.views.published import PublishedRule
 
     groups = plan.groups
     if "published" not in plan.job.file.output.views:

@@ -10,8 +10,8 @@ from psephos.cli.render import plain_budget
 from psephos.cli.render_tables import rich_numbers
 
 if TYPE_CHECKING:
-    from psephos.release.bundle import Bundle
-    from psephos.release.request import Job
+    from psephos.release.bundle.bundle import Bundle
+    from psephos.release.spec.job import Job
 
 MOST_SHOWN_TABLES = 3
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from psephos.release.change import EditionChange
-    from psephos.release.forecast import Forecast
-    from psephos.release.statistic_forecast import StatisticForecast
+    from psephos.release.preflight.forecast import Forecast
+    from psephos.release.preflight.statistic_forecast import StatisticForecast
 
 
 def rich_statistics(
@@ -54,7 +54,7 @@ def plain_rows(numbers: pa.Table) -> list[dict[str, Any]]:
 
 def forecasts(forecast: Forecast) -> tuple[dict[str, Any], RenderableType]:
     """How wide the intervals of statistics are on a stand-in, for programs and for people."""
-    from psephos.release.statistic_forecast import statistic_forecasts
+    from psephos.release.preflight.statistic_forecast import statistic_forecasts
 
     stand_in, statistics = statistic_forecasts(forecast)
     plain = {"stand_in": stand_in, "tables": [asdict(each) for each in statistics]}
@@ -147,7 +147,7 @@ def write_change(changes: EditionChange, names: Sequence[str], output: Path | No
     if output is None:
         return ""
     from psephos.errors import ReleaseError
-    from psephos.release.files import write_rows
+    from psephos.release.bundle.files import write_rows
 
     if len(names) != 1:
         raise ReleaseError(f"--output takes one table; add --table, of {', '.join(names)}")

@@ -16,7 +16,7 @@ from psephos.cli.render_statistics import rich_statistics
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from psephos.release.ask import Reply
+    from psephos.release.ask.ask import Reply
     from psephos.report.cross_table import CrossTable
 
 IN_FILES, BY_OUTPUT = "in the files", "with --output FILE.csv (or .parquet), or --json"

@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 
 from psephos.cli import render
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, SourceError
-from psephos.release.memory import is_out_of_memory
+from psephos.release.preflight.memory import is_out_of_memory
 
 EXIT_CODES: list[tuple[type[PsephosError], int]] = [
     (BudgetExceededError, 3),
@@ -71,7 +71,7 @@ def report_errors(
 
 def _smaller(release: Path) -> str:
     """What to leave out of a release file so that it takes less memory."""
-    from psephos.release.request import Job
+    from psephos.release.spec.job import Job
 
     try:
         return Job.read(release).smaller_words

@@ -21,11 +21,11 @@ import pyarrow as pa
 from psephos.errors import ReleaseError, a_path
 from psephos.infer.joint_noise import JointNoise
 from psephos.infer.statistics import joint_noise, ratio_ends
-from psephos.release.ask import opened_bundle
-from psephos.release.bundle import Bundle
-from psephos.release.labels import marked, table_labels
+from psephos.release.ask.ask import opened_bundle
+from psephos.release.bundle.bundle import Bundle
 from psephos.release.spec.tables import Table
-from psephos.release.statistics import derived_values, plain_values, statistic_labels
+from psephos.release.views.labels import marked, table_labels
+from psephos.release.views.statistics import derived_values, plain_values, statistic_labels
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array
 

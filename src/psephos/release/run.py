@@ -27,30 +27,29 @@ from psephos.kernel.replay import answered
 from psephos.plans.registry import run as run_plan
 from psephos.plans.static import Static
 from psephos.protect import protect, protect_again
-from psephos.release.asked_cells import AskedCells
-from psephos.release.bundle import Bundle
-from psephos.release.forecast import Forecast, forecast_measured, forecast_paid
-from psephos.release.method import ReleaseMethod, method_of
-from psephos.release.page import write_report
-from psephos.release.parts.bundle import PartsBundle, is_in_parts
-from psephos.release.parts.run import rehearse_parts, release_parts
-from psephos.release.persons import (
+from psephos.release.bundle.bundle import Bundle
+from psephos.release.bundle.requests import MeasuredRequest, receipt_of
+from psephos.release.bundle.write import write_bundle
+from psephos.release.methods.method import ReleaseMethod, method_of
+from psephos.release.methods.persons import (
     PersonsRequest,
     check_persons_affordable,
     measure_persons,
     persons_spend,
 )
-from psephos.release.plan_forecast import PlanForecast, plan_forecast
-from psephos.release.plan_page import write_plan_report
-from psephos.release.plan_views import PlanViews
-from psephos.release.planned import (
+from psephos.release.methods.plan_forecast import PlanForecast, plan_forecast
+from psephos.release.methods.planned import (
     HeldQuestions,
     PlannedRequest,
     QuestionFiles,
     planned_requests,
     retrace,
 )
-from psephos.release.preflight import (
+from psephos.release.pages.page import write_report
+from psephos.release.pages.plan import write_plan_report
+from psephos.release.parts.bundle import PartsBundle, is_in_parts
+from psephos.release.parts.run import rehearse_parts, release_parts
+from psephos.release.preflight.checks import (
     check_affordable,
     check_ledger,
     check_paid,
@@ -61,20 +60,21 @@ from psephos.release.preflight import (
     open_ledger,
     require_check,
 )
-from psephos.release.request import Job
-from psephos.release.requests import MeasuredRequest, receipt_of
-from psephos.release.rules_record import check_rules, record_rules
-from psephos.release.selection import (
+from psephos.release.preflight.forecast import Forecast, forecast_measured, forecast_paid
+from psephos.release.preflight.rules_record import check_rules, record_rules
+from psephos.release.preflight.selection import (
     AUTO,
     selection_folder,
     store_request,
     stored_cells,
     stored_request,
 )
-from psephos.release.step_costs import check_memory
-from psephos.release.synthetic_rows import synthetic_rows
-from psephos.release.views import Views
-from psephos.release.write import write_bundle
+from psephos.release.preflight.step_costs import check_memory
+from psephos.release.preflight.synthetic_rows import synthetic_rows
+from psephos.release.spec.asked_cells import AskedCells
+from psephos.release.spec.job import Job
+from psephos.release.views.plan_views import PlanViews
+from psephos.release.views.views import Views
 from psephos.strategy.strategy import Strategy
 from psephos.without_ledger import simulate
 

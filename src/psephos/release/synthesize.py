@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from psephos.errors import ReleaseError, checked_whole
-from psephos.release.bundle import Bundle
-from psephos.release.plan_views import PlanViews
-from psephos.release.step_costs import check_rows
-from psephos.release.synthetic import public_generator, written_out
+from psephos.release.bundle.bundle import Bundle
+from psephos.release.preflight.step_costs import check_rows
+from psephos.release.views.plan_views import PlanViews
+from psephos.release.views.synthetic import public_generator, written_out
 from psephos.synthesis.quality import SyntheticQuality
 from psephos.synthesis.sample import sample
 from psephos.synthesis.table import SyntheticTable

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from psephos.release.files import write_json
+from psephos.release.bundle.files import write_json
 from psephos.release.formats.columns import csv_columns, title_of
 from psephos.release.formats.names import identifiers
 from psephos.release.formats.publication import Publication

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.release.labels import label_lists
-from psephos.release.persons import PersonsTable
-from psephos.release.request import Job
+from psephos.release.methods.persons import PersonsTable
+from psephos.release.spec.job import Job
 from psephos.release.spec.tables import Table, column_name
+from psephos.release.views.labels import label_lists
 from psephos.report.points import TOTAL
 from psephos.values import Array
 from psephos.workload.workload import Workload

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from psephos.release.files import sha256_of, write_json
+from psephos.release.bundle.files import sha256_of, write_json
 from psephos.release.formats.columns import csv_columns, title_of
 from psephos.release.formats.names import identifiers
 from psephos.release.formats.publication import Publication

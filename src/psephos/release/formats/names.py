@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from psephos.release.files import CELLS_STEM, NAME_BYTES
+from psephos.release.bundle.files import CELLS_STEM, NAME_BYTES
 
 DEVICES = {"con", "prn", "aux", "nul", *(f"{d}{i}" for d in ("com", "lpt") for i in range(10))}
 """What Windows takes for a device, whatever the ending."""

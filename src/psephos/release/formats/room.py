@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psephos.release.request import Job
+from psephos.release.spec.job import Job
 
 SHEET_ROWS, SHEET_COLUMNS = 1_048_576, 16_384
 """The size of a sheet."""

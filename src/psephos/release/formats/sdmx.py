@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from psephos.release.files import write_json
+from psephos.release.bundle.files import write_json
 from psephos.release.formats.columns import number_words
 from psephos.release.formats.csv_text import write_csv
 from psephos.release.formats.cubes import ALL_VALUES, CodeList, Cubes

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from psephos.release.formats.publication import Publication, PublishedTable
 from psephos.release.formats.room import SHEET_COLUMNS
-from psephos.release.layout import cross_tables
-from psephos.release.persons import PersonsTable
+from psephos.release.methods.persons import PersonsTable
 from psephos.release.spec.tables import Table, column_name
-from psephos.release.statistics import bounds_words
+from psephos.release.views.layout import cross_tables
+from psephos.release.views.statistics import bounds_words
 from psephos.report.cross_table import (
     NOWHERE,
     PLUS_MINUS,

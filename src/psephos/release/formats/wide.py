@@ -12,9 +12,9 @@ from pathlib import Path
 from psephos.release.formats.csv_text import write_csv
 from psephos.release.formats.names import table_files
 from psephos.release.formats.publication import Publication, PublishedTable
-from psephos.release.layout import cross_names, cross_tables
-from psephos.release.request import Job
+from psephos.release.spec.job import Job
 from psephos.release.spec.tables import Table
+from psephos.release.views.layout import cross_names, cross_tables
 
 WIDE_FOLDER = "tables"
 """Where they lie in a bundle."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from psephos.errors import PsephosError, ReleaseError
-from psephos.release.files import report_damage, sha256_of
+from psephos.release.bundle.files import report_damage, sha256_of
 from psephos.release.parts.bundle import ESTIMATE_FOLDER, PartPath, PartsBundle
 from psephos.release.parts.tables import part_rows_of
 from psephos.release.spec.tables import Table
@@ -25,7 +25,7 @@ def parts_answers(
 ) -> tuple[Workload, pa.Table]:
     """What is asked, and answers for the whole, for a part, or for all parts of a level.
 
-    Counts have their error and interval beside them; see `psephos.release.ask.ask`.
+    Counts have their error and interval beside them; see `psephos.release.ask.ask.ask`.
     """
     marks = bundle.manifest["files"]
     stored = [name for name in marks if name.startswith(f"{ESTIMATE_FOLDER}/")]

@@ -31,11 +31,8 @@ from psephos.kernel import gate
 from psephos.kernel.budget import Budget
 from psephos.kernel.parts.law import part_noise
 from psephos.kernel.parts.measurement import PartMeasurement
-from psephos.release.files import read_bytes, read_json, read_parquet, report_damage
-from psephos.release.parts.estimates import PartEstimates, answers_of_cells, half_width_factor
-from psephos.release.parts.tables import PART_NUMBERS, level_folder, part_rows
-from psephos.release.request import Job
-from psephos.release.requests import (
+from psephos.release.bundle.files import read_bytes, read_json, read_parquet, report_damage
+from psephos.release.bundle.requests import (
     BUNDLE_FORMAT,
     AmountShape,
     JsonShape,
@@ -44,7 +41,10 @@ from psephos.release.requests import (
     read_receipt,
     spend_of,
 )
+from psephos.release.parts.estimates import PartEstimates, answers_of_cells, half_width_factor
+from psephos.release.parts.tables import PART_NUMBERS, level_folder, part_rows
 from psephos.release.spec.file import checked_release
+from psephos.release.spec.job import Job
 from psephos.release.spec.tables import Table
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy

@@ -22,7 +22,7 @@ from psephos.inverse.choice import form_of, precision
 from psephos.inverse.part_levels import LevelNoise, PartClasses
 from psephos.kernel.parts.measurement import PartMeasurement
 from psephos.matrix import Kron
-from psephos.release.files import report_damage
+from psephos.release.bundle.files import report_damage
 from psephos.values import Array
 from psephos.workload.workload import Workload
 

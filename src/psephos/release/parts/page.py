@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from psephos.release.page_facts import budget_text, guarantee_of, unit_text
+from psephos.release.pages.facts import budget_text, guarantee_of, unit_text
 from psephos.release.parts.estimates import half_width_factor
 from psephos.release.parts.plan import PartsForecast
 from psephos.release.parts.tables import PART_NUMBERS, level_folder

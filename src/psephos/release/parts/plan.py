@@ -10,9 +10,8 @@ from psephos.domain.part_tree import PartTree
 from psephos.errors import PsephosError, ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.kernel.parts.law import part_noise
-from psephos.release.files import read_json, write_json
-from psephos.release.request import Job
-from psephos.release.selection import (
+from psephos.release.bundle.files import read_json, write_json
+from psephos.release.preflight.selection import (
     ELSEWHERE,
     UNREADABLE,
     Progress,
@@ -20,6 +19,7 @@ from psephos.release.selection import (
     selection_folder,
     strategy_for,
 )
+from psephos.release.spec.job import Job
 from psephos.strategy import select
 from psephos.strategy.level_plan import LevelPlan, PartTables, choose_levels
 from psephos.strategy.strategy import Strategy

@@ -12,7 +12,7 @@ import numpy as np
 from psephos.errors import UnsupportedError
 from psephos.infer.tree_rounding import whole_numbers_down
 from psephos.release.parts.estimates import PartEstimates, answers_of_cells, half_width_factor
-from psephos.release.request import Job
+from psephos.release.spec.job import Job
 from psephos.values import Array
 from psephos.workload.product import product
 from psephos.workload.workload import Workload

@@ -21,21 +21,21 @@ from psephos.kernel.parts.runners import Runner
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.replay import answered
 from psephos.protect import protect
+from psephos.release.bundle.requests import receipt_of
 from psephos.release.parts.bundle import PartsBundle
 from psephos.release.parts.plan import REHEARSED_KEY, PartsForecast, forecast_parts, store_plan
 from psephos.release.parts.write import write_parts
-from psephos.release.preflight import (
+from psephos.release.preflight.checks import (
     check_ledger,
     check_paid,
     one_state,
     open_ledger,
     require_check,
 )
-from psephos.release.request import Job
-from psephos.release.requests import receipt_of
-from psephos.release.rules_record import check_rules, record_rules
-from psephos.release.selection import selection_folder
-from psephos.release.synthetic_rows import synthetic_rows
+from psephos.release.preflight.rules_record import check_rules, record_rules
+from psephos.release.preflight.selection import selection_folder
+from psephos.release.preflight.synthetic_rows import synthetic_rows
+from psephos.release.spec.job import Job
 from psephos.without_ledger import simulate
 
 BYTES_PER_ROW = 60

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from psephos.domain.part_tree import PartTree
-from psephos.release.files import marked_name
-from psephos.release.labels import table_labels
-from psephos.release.request import Job
+from psephos.release.bundle.files import marked_name
+from psephos.release.spec.job import Job
 from psephos.release.spec.tables import Table
+from psephos.release.views.labels import table_labels
 from psephos.report.points import TOTAL
 from psephos.values import Array
 from psephos.workload.product import product

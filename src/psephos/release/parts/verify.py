@@ -20,7 +20,9 @@ from psephos.kernel import gate
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import root_name
 from psephos.kernel.measurement import pack
-from psephos.release.files import json_text, read_json, read_parquet, sha256_of
+from psephos.release.bundle.files import json_text, read_json, read_parquet, sha256_of
+from psephos.release.bundle.requests import check_charge
+from psephos.release.bundle.write import release_json
 from psephos.release.parts.bundle import (
     ANSWERS_FOLDER,
     ESTIMATE_FOLDER,
@@ -37,10 +39,8 @@ from psephos.release.parts.tables import (
     part_rows,
     run_file,
 )
-from psephos.release.requests import check_charge
-from psephos.release.verification import Verification, WrongError, verification
-from psephos.release.verify_requests import check_charges
-from psephos.release.write import release_json
+from psephos.release.verify.charges import check_charges
+from psephos.release.verify.verification import Verification, WrongError, verification
 from psephos.strategy.level_plan import LevelPlan, PartTables
 
 CLOSE = 1e-7
@@ -51,7 +51,7 @@ SINGLE_FILES = ("release.json", "receipt.json", "receipts.bin", "strategy.bin", 
 def verify_parts(
     path: str | os.PathLike[str], *, ledger: Ledger | str | os.PathLike[str] | None = None
 ) -> Verification:
-    """Check a release in parts; see `psephos.release.verify.verify`."""
+    """Check a release in parts; see `psephos.release.verify.verify.verify`."""
     bundle = PartsBundle.open(path)
     steps = [("files", _files), ("request", _request), ("receipt", check_parts_receipt)]
     checks = [(name, partial(step, bundle)) for name, step in steps]

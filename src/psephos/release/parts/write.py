@@ -14,7 +14,9 @@ import pyarrow.parquet
 
 from psephos.errors import ReleaseError
 from psephos.kernel.parts.measurement import PartMeasurement
-from psephos.release.files import write_json
+from psephos.release.bundle.files import write_json
+from psephos.release.bundle.requests import BUNDLE_FORMAT
+from psephos.release.bundle.write import finish_draft, release_json
 from psephos.release.parts.bundle import (
     ANSWERS_FOLDER,
     ESTIMATE_FOLDER,
@@ -27,8 +29,6 @@ from psephos.release.parts.page import write_page
 from psephos.release.parts.plan import PartsForecast
 from psephos.release.parts.published import published_runs
 from psephos.release.parts.tables import level_folder, part_rows, run_file, total_rows
-from psephos.release.requests import BUNDLE_FORMAT
-from psephos.release.write import finish_draft, release_json
 from psephos.strategy import select
 from psephos.version import __version__
 

@@ -21,7 +21,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from psephos.errors import ReleaseError
-from psephos.release.files import JSON_BYTES
+from psephos.release.bundle.files import JSON_BYTES
 from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PrivacyEntry
 from psephos.release.spec.columns import AttributeEntry
 from psephos.release.spec.entries import (

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from psephos.errors import ReleaseError
-from psephos.release.files import JSON_BYTES
+from psephos.release.bundle.files import JSON_BYTES
 
 MOST_LINES_OF_LIST = 10**6
 

@@ -23,7 +23,7 @@ from psephos.values import Array
 
 FEW_DIMENSIONS = 1 / 3
 """Queries of fewer dimensions than this share of their cells are taken by their dimensions."""
-UNSEEN = 1e-13
+UNSEEN_EIGENVALUE = 1e-13
 """Eigenvalues of G, beside the largest, of what queries do not see."""
 
 
@@ -98,7 +98,7 @@ class _FixedPointStep:
 def _rows_of(gram: Array) -> Array | None:
     """R with RᵀR = G; None if it has many rows."""
     values, vectors = eigh(gram, driver="evd")
-    seen = values > UNSEEN * values[-1]
+    seen = values > UNSEEN_EIGENVALUE * values[-1]
     if seen.sum() > FEW_DIMENSIONS * len(gram):
         return None
     return np.asarray((vectors[:, seen] * np.sqrt(values[seen])).T)
@@ -109,7 +109,7 @@ def _step_of_rows(rows: Array, weights: Array) -> _FixedPointStep:
     half = np.sqrt(weights)
     some = rows * half
     values, vectors = eigh(some @ some.T, driver="evd")
-    kept = values > UNSEEN * values[-1]
+    kept = values > UNSEEN_EIGENVALUE * values[-1]
     roots = np.sqrt(values[kept])
     square = (vectors[:, kept] / np.sqrt(roots)).T @ some
     excess = (square**2).sum(axis=0) / weights

@@ -1,0 +1,1 @@
+"""Further questions to a bundle, free of charge."""

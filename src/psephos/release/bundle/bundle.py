@@ -1,0 +1,389 @@
+"""A bundle: one directory that holds a release, whole, and that anyone can verify.
+
+    manifest.json          what this is, versions, and the hash of every other file
+    release.json           schema, tables, unit of privacy and budget, as they were asked
+    requests/1/ …          of each request, those that it builds on first and then its own:
+      strategy.bin           what was measured: integer queries and their weights; question.bin
+                             for each step of a plan that adapts (psephos.release.methods.planned)
+      measurements.parquet   the noisy integers
+      receipt.json           the charge in the ledger, and how far the ledger had come
+    raw/ consistent/ published/    tables, as CSV and Parquet; published/cells.parquet adds up
+                                   to every published table
+    estimate/cells.parquet         the real numbers that the published cells are a rounding of
+    estimate/prior.parquet         the public table that they are drawn towards, if one is declared
+    persons/                       tables that count persons (psephos.release.methods.persons)
+    synthetic/rows.parquet         made-up rows, if the release has any; as CSV too
+    report.html            the same for people
+
+Where a vector of all cells does not fit, published/groups/1.parquet … and estimate/groups/1.parquet
+… hold the cells of each group of tables.
+
+Nothing in it carries a hash, a size or a date of the source. It is written beside its place and
+moved there in one step, so there is a whole bundle or none.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from psephos.errors import ReleaseError, UnsupportedError, a_path
+from psephos.infer.estimate import Answers
+from psephos.infer.group_cells import GroupCells
+from psephos.kernel.budget import Budget
+from psephos.kernel.measurement import Measurement
+from psephos.release.bundle.files import (
+    CELLS_STEM,
+    read_csv,
+    read_floats,
+    read_integers,
+    read_json,
+    read_parquet,
+    report_damage,
+    sha256_of,
+)
+from psephos.release.bundle.requests import (
+    ManifestShape,
+    MeasuredRequest,
+    check_edition,
+    check_shape,
+    read_manifest,
+    read_requests,
+    request_folders,
+    spend_of,
+)
+from psephos.release.formats.publication import TableFiles
+from psephos.release.methods.method import ReleaseMethod, check_method
+from psephos.release.methods.persons import PERSONS_FOLDER, PersonsRequest
+from psephos.release.methods.planned import PlannedRequest, retrace
+from psephos.release.preflight.selection import MEASURE
+from psephos.release.spec.asked_cells import finer_words, over_cells
+from psephos.release.spec.entries import View
+from psephos.release.spec.file import checked_release
+from psephos.release.spec.job import Job, column_titles, in_order, ordered_columns
+from psephos.release.spec.tables import Table
+from psephos.release.views.plan_views import PlanViews
+from psephos.release.views.views import Views
+from psephos.report import charts
+from psephos.report.html import HtmlTable, notebook_html
+from psephos.report.points import Points
+from psephos.strategy.strategy import Strategy
+from psephos.synthesis.table import SyntheticTable
+from psephos.values import Array
+from psephos.workload.workload import Workload
+
+CELLS_FILE = f"{CELLS_STEM}.parquet"
+"""Whole numbers for every cell, in row-major order: all published tables are sums of them."""
+ESTIMATE_FILE = f"estimate/{CELLS_STEM}.parquet"
+"""The real numbers that they are a rounding of."""
+COORDINATES_FILE = "estimate/coordinates.parquet"
+"""How consistent tables differ from least squares, where they are nearest in another norm."""
+PRIOR_FILE = "estimate/prior.parquet"
+"""The counts of the public table that they are drawn towards, where there is one."""
+SYNTHETIC_FOLDER, ROWS_STEM = "synthetic", "rows"
+"""Where made-up rows lie."""
+GROUPS_FOLDER = "groups"
+"""Cells of groups of tables lie in it, below published/ and estimate/."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bundle:
+    """A release on disk."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, Path) or not isinstance(self.manifest, dict):
+            raise ReleaseError(f"a bundle is opened: write Bundle.open({str(self.path)!r})")
+        check_shape(self.manifest, ManifestShape, self.path / "manifest.json")
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Bundle:
+        """The bundle in a directory."""
+        place = Path(a_path(path, "a bundle", ReleaseError)).absolute()
+        return cls(place, read_manifest(place))
+
+    @property
+    def simulation(self) -> bool:
+        """Is it a rehearsal on made-up data?"""
+        return bool(self.manifest["simulation"])
+
+    @cached_property
+    def job(self) -> Job:
+        """What was asked."""
+        place = self.path / "release.json"
+        content = read_json(place)
+        with report_damage(place):
+            file = checked_release(content, "release.json")
+            earlier = request_folders(self.manifest)[: self.manifest["builds_on"]]
+            if sorted(file.builds_on) != sorted(earlier):
+                raise ReleaseError(f"{place} builds on other requests than lie in the bundle")
+            job = Job.alone(file, self.path)
+            requests = self._requests(job)
+            past = requests[: len(earlier)]
+            if requests:  # they may be finer than is asked now: of another version, or another past
+                measured = requests[-1].cells
+                if not measured.refines(job.cells.joined(each.cells for each in past)):
+                    raise ReleaseError(f"{place} asks about other cells than were measured")
+                job = job.over(measured)
+            check_edition(past, self.path, file.edition)
+            return replace(job, past=tuple(past), prior=self._prior(job))
+
+    def _prior(self, job: Job) -> Array | None:
+        """The public table that the published view is drawn towards, if it is as it was."""
+        if job.file.output.prior != "stand_in":
+            return None
+        place = self.path / PRIOR_FILE
+        counts = read_integers(place, "count", job.workload.domain.size)
+        if sha256_of(place) != self.manifest["files"].get(PRIOR_FILE):
+            raise ReleaseError(f"{place} has changed since the release; get the bundle again")
+        return counts
+
+    def _requests(self, job: Job) -> list[MeasuredRequest]:
+        if self.method is not None:
+            return []
+        return read_requests(self.path, self.manifest, job.questions.domain, job.unit)
+
+    @property
+    def method(self) -> ReleaseMethod | None:
+        """The plan that adapts to the data, by which it was made; None if a strategy was."""
+        facts = self.manifest.get("method")
+        return None if facts is None or facts["name"] == MEASURE else ReleaseMethod(**facts)
+
+    @cached_property
+    def planned(self) -> tuple[PlannedRequest, ...]:
+        """The requests of its plan, each with its receipt, where the plan adapts to the data."""
+        if self.method is None:
+            return ()
+        places = zip(request_folders(self.manifest), self.manifest["requests"], strict=True)
+        return tuple(PlannedRequest.open(self.path / name, facts) for name, facts in places)
+
+    @cached_property
+    def spend(self) -> Budget:
+        """What it cost, as it was asked for: the noise follows from it."""
+        return spend_of(self.manifest)
+
+    @cached_property
+    def requests(self) -> tuple[MeasuredRequest, ...]:
+        """What was measured for this release, with receipts; those of a plan are `planned`."""
+        return tuple(self._requests(self.job)[self.manifest["builds_on"] :])
+
+    @cached_property
+    def persons(self) -> tuple[PersonsRequest, ...]:
+        """The requests of tables that count persons."""
+        facts = self.manifest.get("persons") or []
+        if [each["name"] for each in facts] != [table.name for table in self.job.persons]:
+            raise ReleaseError("the manifest lists other tables of persons than were asked for")
+        return tuple(
+            PersonsRequest.open(self.path / PERSONS_FOLDER / str(i), table, each)
+            for i, (table, each) in enumerate(zip(self.job.persons, facts, strict=True), 1)
+        )
+
+    def persons_table(self, name: str) -> pa.Table:
+        """A table that counts persons, worked out from its noisy integers."""
+        requests = {request.table.name: request for request in self.persons}
+        if name not in requests:
+            have = ", ".join(requests) or "none"
+            raise ReleaseError(f"no table of persons {name!r}; have {have}")
+        return job_persons_table(self.job, requests[name])
+
+    @property
+    def all_requests(self) -> tuple[MeasuredRequest | PlannedRequest, ...]:
+        """What it builds on, then its own."""
+        return (*self.job.past, *self.requests, *self.planned)
+
+    @property
+    def strategy(self) -> Strategy:
+        """What was measured, in the last step."""
+        return self.requests[-1].strategy
+
+    @property
+    def receipt(self) -> dict[str, Any]:
+        """The last charge, as the ledger has it."""
+        return (self.planned or self.requests)[-1].receipt
+
+    @property
+    def measurement(self) -> Measurement:
+        """The noisy integers of the last step, with the noise that was added to them."""
+        return self.requests[-1].measurement
+
+    @cached_property
+    def views(self) -> Views:
+        """The numbers, worked out again from the noisy integers."""
+        if self.method is not None:
+            check_method(self.job, self.method)
+            retraced = retrace(self.job, self.method, self.planned)
+            return PlanViews(self.job, retraced.measurements, retraced=retraced)
+        steps = tuple(request.measurement for request in self.requests)
+        views = Views(self.job, steps, claim=self.manifest.get("published"))
+        if views.has_errors:
+            return views
+        file = COORDINATES_FILE
+        count = self.manifest.get("coordinates") or 0
+        return replace(views, coordinates=self._floats(file, count, "value"))
+
+    @cached_property
+    def estimate(self) -> Array:
+        """Real numbers for every cell, which published ones are a rounding of; as a model."""
+        if self.views.groups is not None:
+            raise ReleaseError("tables are in groups, each with its cells: see `group_estimates`")
+        if ESTIMATE_FILE not in self.manifest["files"]:  # published numbers were not asked for
+            return self.views.solution
+        return self._floats(ESTIMATE_FILE, self.job.workload.domain.size)
+
+    @cached_property
+    def group_estimates(self) -> GroupCells:
+        """The same for each group of tables, where a vector of all cells does not fit."""
+        groups = self.views.groups
+        if groups is None or "published" not in self.manifest["views"]:
+            raise ReleaseError("no tables of this release are in groups: see `estimate`")
+        grouping = groups.grouping
+        sizes = [grouping.cells(g) for g in range(len(grouping.groups))]
+        names = [f"estimate/{group_file(g)}" for g in range(len(sizes))]
+        vectors = (self._floats(n, size) for n, size in zip(names, sizes, strict=True))
+        return GroupCells(grouping, tuple(vectors))
+
+    def _floats(self, name: str, count: int, column: str = "count") -> Array:
+        """Real numbers of a file, if it is as it was released."""
+        place = self.path / name
+        cells = read_floats(place, column, count)
+        if sha256_of(place) != self.manifest["files"].get(name):
+            raise ReleaseError(f"{place} has changed since the release; get the bundle again")
+        return cells
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    def table(self, name: str, view: View = "consistent") -> pa.Table:
+        """A table of the release as it was written, in one of its views."""
+        names = [table.name for table in self.job.tables]
+        if name not in names:
+            raise ReleaseError(f"no table {name!r}; have {', '.join(names)}")
+        if view == "raw":
+            raise ReleaseError(
+                "raw numbers are answers to what was measured; see the folder raw/, or "
+                "bundle.measurement"
+            )
+        if view not in self.manifest["views"]:
+            raise ReleaseError(f"no view {view!r}; have {', '.join(self.manifest['views'])}")
+        table = self._table(name)
+        why = self._left_out(name) if view == "published" else None
+        if why is not None:
+            raise ReleaseError(f"table {name!r} has no published view: {why}")
+        return files_of(self).read(table, view)
+
+    def _left_out(self, name: str) -> str | None:
+        """Why a table has no published view."""
+        reasons: dict[str, str] = (self.manifest.get("published") or {}).get("left_out", {})
+        return reasons.get(name)
+
+    @cached_property
+    def synthetic(self) -> SyntheticTable:
+        """The made-up rows of the release, as they were written."""
+        domain = self.job.workload.domain
+        facts = self.manifest.get("synthetic")
+        if facts is None:
+            raise ReleaseError(
+                "this release has no made-up rows; write [synthetic] into a release file, or "
+                "make some up from its tables: psephos synthesize BUNDLE"
+            )
+        kind = "parquet" if "parquet" in self.job.file.output.formats else "csv"
+        name = f"{SYNTHETIC_FOLDER}/{ROWS_STEM}.{kind}"
+        none = SyntheticTable(domain, np.zeros((0, len(domain)), dtype=np.int64))
+        schema = none.to_arrow().schema
+        place = self.path / name
+        if kind == "parquet":
+            table = read_parquet(place, (schema,), facts["rows"])
+        else:
+            table = read_csv(place, schema, facts["rows"])
+        if sha256_of(place) != self.manifest["files"].get(name):
+            raise ReleaseError(f"{place} has changed since the release; get the bundle again")
+        return SyntheticTable.of_arrow(domain, table, self.simulation)
+
+    def plot(self, name: str, view: View = "consistent") -> Any:
+        """A chart of a table of the release, as altair has it; `charts.save_chart` writes it."""
+        table, data = self._counts(name), self.table(name, view)
+        ordered, titles = ordered_columns(self.job, table), column_titles(self.job)
+        shown = in_order(self.job, table, data)
+        return charts.table_chart(shown, self._title(table), ordered=ordered, titles=titles)
+
+    def draw(self, name: str, view: View = "consistent", axes: Any = None) -> Any:
+        """The counts of a table and their noise intervals on matplotlib's axes, new ones if none.
+
+        The figure is saved as matplotlib does it: `bundle.draw("ages").figure.savefig("ages.pdf")`.
+        """
+        table, data = self._counts(name), self.table(name, view)
+        return charts.draw_table(Points.of(data), self._title(table), axes)
+
+    def _counts(self, name: str) -> Table:
+        """A table of counts."""
+        table = self._table(name)
+        if table.statistics:
+            raise ReleaseError(
+                f"table {name!r} holds no counts, which charts show; bundle.table({name!r}) has "
+                "its numbers"
+            )
+        return table
+
+    def _table(self, name: str) -> Table:
+        tables = {table.name: table for table in self.job.tables}
+        if name not in tables:
+            raise ReleaseError(f"no table {name!r}; have {', '.join(tables)}")
+        return tables[name]
+
+    def _title(self, table: Table) -> str:
+        return f"Rehearsal: {table.title}" if self.simulation else table.title
+
+    def answer(self, workload: Workload) -> Answers:
+        """The answers of another workload over the same domain, free of charge."""
+        if isinstance(self.views, PlanViews):
+            return self.views.plan_answers(workload)
+        measured = over_cells(self.job.cells, workload)
+        if measured is None:
+            raise UnsupportedError(" ".join(finer_words(self.job.cells, workload)))
+        workload = measured
+        if self.views.nearest is not None:
+            return self.views.nearest.answer(workload)
+        return self.views.estimate.answer(workload)
+
+    def __repr__(self) -> str:
+        mark = "Rehearsal" if self.simulation else "Bundle"
+        count = len(self.manifest["tables"])
+        return f"{mark}({str(self.path)!r}: {count} tables at {self.spend})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [table["name"], " × ".join(shift["by"]) or "total", f"{shift['mean']:+,.2f}"]
+            for table in self.manifest["tables"]
+            for shift in table.get("shifts", [])
+        ] or [[table["name"], "", "–"] for table in self.manifest["tables"]]
+        heads = ["table", "by", "published minus consistent, mean (estimate)"]
+        caption = f"{self.manifest['title']}: {self!r}"
+        return notebook_html(HtmlTable.of(caption, heads, rows))
+
+
+def files_of(bundle: Bundle) -> TableFiles:
+    """Where the tables of a bundle lie."""
+    errors = bundle.method is None and bundle.job.file.output.consistency == "l2"
+    return TableFiles(bundle.path, bundle.job, bundle.job.table_files, bundle.simulation, errors)
+
+
+def group_file(group: int) -> str:
+    """Where the cells of a group lie, below published/ and estimate/."""
+    return f"{GROUPS_FOLDER}/{group + 1}.parquet"
+
+
+def job_persons_table(job: Job, request: PersonsRequest) -> pa.Table:
+    """A table of persons, worked out from its noisy integers."""
+    limit = job.file.ledger.budget()
+    measurement = request.retraced(job.domain, job.unit, job.file.edition, limit)
+    return request.table.view(measurement, float(job.file.output.confidence))

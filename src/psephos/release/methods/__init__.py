@@ -1,0 +1,1 @@
+"""Kinds of release: how each is measured and estimated."""

@@ -1,0 +1,301 @@
+"""The requests of a plan that adapts to the data, as a bundle keeps them, and its steps once more.
+
+    requests/1/question.bin           the kind of request, what it asks, and its spend
+    requests/1/measurements.parquet   what came of it: noisy integers, a number, or lengths
+    requests/1/receipt.json           the charge in the ledger, and how far the ledger had come
+
+Questions are on disk before they are charged, so that a run that was cut short goes on with the
+very same ones, on any machine. Whoever has them and the answers can take the plan's public steps
+again: the kernel works out what each request would be called in the ledger, and that has to be what
+was paid for (`retrace`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from psephos.domain.domain import Domain
+from psephos.errors import PsephosError, ReleaseError
+from psephos.kernel import gate
+from psephos.kernel.budget import Budget, Currency, Mechanism
+from psephos.kernel.measurement import Measurement, pack
+from psephos.kernel.recorded_ledger import RecordedLedger, RequestRecord
+from psephos.kernel.replay import replayed
+from psephos.kernel.scores import UndercountedQueries
+from psephos.kernel.unit import Unit
+from psephos.plans.registry import PlanRun, run
+from psephos.plans.session import (
+    PRIVATE_SEARCHES,
+    PlanRequest,
+    RequestKind,
+    question_of,
+    step_key,
+)
+from psephos.release.bundle.files import (
+    read_bytes,
+    read_integers,
+    report_damage,
+    sync_folder,
+    write_json,
+)
+from psephos.release.bundle.requests import check_charge, read_receipt, spend_of
+from psephos.release.methods.method import ReleaseMethod
+from psephos.release.preflight.selection import make_folder, selection_folder
+from psephos.release.spec.job import Job
+from psephos.values import Array
+
+QUESTION_FILE = "question.bin"
+PLANNED_FILES = (QUESTION_FILE, "measurements.parquet", "receipt.json")
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRequest:
+    """One request of a plan: what it asked at what spend, what came of it, and the receipt."""
+
+    name: str
+    """Of the release that made the request."""
+    kind: RequestKind
+    question: bytes
+    spend: Budget
+    key: str
+    edition: str
+    values: Array
+    receipt: dict[str, Any]
+    simulation: bool = False
+
+    @classmethod
+    def open(cls, folder: Path, facts: dict[str, Any]) -> PlannedRequest:
+        """The request in a folder, of which the manifest says these facts."""
+        with report_damage(folder):
+            request = cls(
+                facts["name"],
+                facts["kind"],
+                read_bytes(folder / QUESTION_FILE),
+                spend_of(facts),
+                facts["key"],
+                facts["edition"],
+                read_integers(folder / "measurements.parquet", "value", facts["answers"]),
+                read_receipt(folder),
+                facts["simulation"],
+            )
+            try:
+                kind = question_of(request.question)[0]
+            except PsephosError:
+                raise ReleaseError(
+                    f"{folder / QUESTION_FILE} is damaged; get the bundle again"
+                ) from None
+            if kind != request.kind:
+                raise ReleaseError(f"{folder} holds another kind of request than its manifest says")
+        return request
+
+    def write(self, folder: Path) -> None:
+        """The files of the request."""
+        (folder / QUESTION_FILE).write_bytes(self.question)
+        write_json(folder / "receipt.json", self.receipt)
+        wide = self.values.dtype == object
+        values = [str(v) for v in self.values] if wide else pa.array(self.values, type=pa.int64())
+        pa.parquet.write_table(pa.table({"value": values}), folder / "measurements.parquet")
+
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of it."""
+        return {
+            "name": self.name,
+            "simulation": self.simulation,
+            "key": self.key,
+            "edition": self.edition,
+            "kind": self.kind,
+            "answers": len(self.values),
+            "spend": [self.spend.currency, str(self.spend.amount)],
+        }
+
+    @property
+    def values_hash(self) -> str:
+        """Of the result, as the ledger stored it."""
+        return hashlib.sha256(bytes(pack(self.values))).hexdigest()
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """By which it is priced."""
+        if self.kind in ("measure", "count"):
+            return "noise"
+        if self.kind == "draw":
+            return UndercountedQueries.mechanism
+        mechanism: Mechanism = PRIVATE_SEARCHES[question_of(self.question)[1]].mechanism
+        return mechanism
+
+    @property
+    def draws(self) -> int:
+        """How many draws share the spend."""
+        return int(question_of(self.question)[4]) if self.kind == "draw" else 1
+
+    def price(self, currency: Currency) -> Budget:
+        """What a ledger of a currency books for it."""
+        return self.spend.booked(currency, self.mechanism, self.draws)
+
+    def check_receipt(self, domain: Domain, unit: Unit) -> None:
+        """Refuse a receipt that is not for this result, on this schema, at this spend.
+
+        That it is for this question shows when the plan's steps are taken again.
+        """
+        if self.simulation:
+            raise ReleaseError("this is a simulation on made-up or public data; it has no release")
+        try:
+            check_charge(
+                self.receipt,
+                name=self.name,
+                key=self.key,
+                schema=gate.fingerprint(domain),
+                spend=self.spend,
+                price=self.price(self.receipt["budget"][0]),
+                values_hash=self.values_hash,
+                unit=unit,
+            )
+        except (KeyError, IndexError, TypeError, AttributeError):
+            raise ReleaseError(f"the receipt of {self.name!r} is damaged") from None
+
+
+@dataclass(frozen=True)
+class QuestionFiles:
+    """The questions of a run in a folder beside the release file, each there before its charge."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, job: Job) -> QuestionFiles:
+        """Those of a job."""
+        make_folder(selection_folder(job))
+        folder = selection_folder(job) / f"{job.request[:32]}.questions"
+        make_folder(folder)
+        return cls(folder)
+
+    def settled(self, step: int, question: bytes) -> bytes:
+        """The question of a step as it is on disk, where it is put if it is the first."""
+        place = self.folder / f"{step + 1}.bin"
+        if place.exists():
+            return read_bytes(place)
+        draft = place.with_suffix(f".{os.getpid()}")
+        try:
+            with draft.open("wb") as file:
+                file.write(question)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, place)
+            sync_folder(self.folder)
+        except OSError as error:
+            raise ReleaseError(
+                f"{place} cannot be written: {error.strerror or error}; make room. Step {step + 1} "
+                "was not charged, and earlier ones are not charged again"
+            ) from None
+        return question
+
+
+@dataclass
+class StoredQuestions:
+    """The questions that a bundle holds, and which of them the plan asks again to the letter."""
+
+    questions: Sequence[bytes]
+    same: list[bool] = field(default_factory=list)
+
+    def settled(self, step: int, question: bytes) -> bytes:
+        """The question of a step as it is in the bundle."""
+        if step >= len(self.questions):
+            raise ReleaseError(f"the plan asks more than the {step} requests of the bundle")
+        self.same.append(self.questions[step] == question)
+        return self.questions[step]
+
+
+@dataclass
+class HeldQuestions:
+    """Questions of a rehearsal, held in memory."""
+
+    questions: list[bytes] = field(default_factory=list)
+
+    def settled(self, step: int, question: bytes) -> bytes:
+        """The question as it is: a rehearsal begins anew each time."""
+        self.questions.append(question)
+        return question
+
+
+@dataclass(frozen=True, eq=False)
+class Retraced:
+    """A plan's steps, taken again from its questions and answers."""
+
+    run: PlanRun
+    same: tuple[bool, ...]
+    """Which questions this machine would ask to the letter."""
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """The noisy integers among the results."""
+        results = (request.result for request in self.run.requests)
+        return tuple(result for result in results if isinstance(result, Measurement))
+
+
+def planned_requests(
+    job: Job,
+    requests: Sequence[PlanRequest],
+    questions: Sequence[bytes],
+    key: str,
+    receipt: Callable[[str], dict[str, Any]],
+    simulation: bool,
+) -> list[PlannedRequest]:
+    """What a run asked and got, as a bundle keeps it."""
+    return [
+        PlannedRequest(
+            job.file.name,
+            request.kind,
+            question,
+            request.spend,
+            step_key(key, step),
+            job.file.edition,
+            request.values,
+            receipt(step_key(key, step)),
+            simulation,
+        )
+        for step, (request, question) in enumerate(zip(requests, questions, strict=True))
+    ]
+
+
+def retrace(job: Job, method: ReleaseMethod, requests: Sequence[PlannedRequest]) -> Retraced:
+    """Take a plan's public steps again; a request that was not paid for as it is asked is refused.
+
+    Of questions that floats work out, the one in the bundle is asked: it is the one that was paid.
+    """
+    stored = StoredQuestions([request.question for request in requests])
+    records = [
+        RequestRecord(
+            request.receipt.get("charge", {}).get("fingerprint"), request.key, request.values
+        )
+        for request in requests
+    ]
+    simulation = any(request.simulation for request in requests)
+    if not simulation and any(record.fingerprint is None for record in records):
+        raise ReleaseError("a receipt does not name the request that it is for")
+    limit = job.file.ledger.budget()
+    ledger = RecordedLedger(job.unit, limit, requests[0].receipt["dataset_id"], records)
+    table = replayed(job.workload.domain, ledger, edition=job.file.edition, simulation=simulation)
+    if job.budget is None:
+        raise ReleaseError(f"the release of {method.name} states no budget; get the bundle again")
+    try:
+        plan_run = run(
+            method.name,
+            table.vectorise(),
+            job.workload,
+            spend=job.budget,
+            key=requests[0].key,
+            transcript=stored,
+            **method.options,
+        )
+    except PsephosError as error:
+        raise ReleaseError(f"the steps of {method.name} cannot be taken again: {error}") from None
+    if len(plan_run.requests) < len(requests):
+        raise ReleaseError(f"{method.name} asks fewer requests than the {len(requests)} there are")
+    return Retraced(plan_run, tuple(stored.same))

@@ -1,0 +1,1 @@
+"""All that is known, decided or refused before anything is charged."""

@@ -1,0 +1,1 @@
+"""Verification of a bundle without the data."""

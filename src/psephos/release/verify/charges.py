@@ -1,0 +1,78 @@
+"""Was all that a bundle shows paid for, and does it show all that was?
+
+The ledger cannot be forged by whoever has a bundle alone: its keys name what was asked. The key of
+a release follows from its tables of rows, and the keys of its later steps and of its tables of
+persons begin with it. So a table that was paid for and left out is a charge below that key which
+nothing in the bundle stands for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from psephos.kernel.ledger import Ledger
+from psephos.kernel.ledger_history import Anchor
+from psephos.release.bundle.bundle import Bundle
+from psephos.release.bundle.requests import check_in_ledger
+from psephos.release.methods.planned import PlannedRequest
+from psephos.release.spec.job import Job
+from psephos.release.verify.verification import WrongError, times_text
+
+DATASET_FACTS = ("dataset", "dataset_id", "budget", "unit")
+"""What the receipts of one release have in common."""
+
+
+def check_receipts(bundle: Bundle) -> str:
+    """Does each charge pay for its query, on this schema, at its spend, with its values?"""
+    if bundle.simulation:
+        return "a rehearsal on made-up data: nothing was charged"
+    past, requests = bundle.job.past, bundle.all_requests
+    for request in requests:
+        if isinstance(request, PlannedRequest):
+            request.check_receipt(bundle.job.workload.domain, bundle.job.unit)
+        else:
+            request.measurement.require_release()
+            request.check_receipt(bundle.job.unit)
+        if any(request.receipt[fact] != bundle.receipt[fact] for fact in DATASET_FACTS):
+            raise WrongError(f"{request.name!r} was measured on another data set")
+    # Choices of a plan may come out alike; measurements hardly ever do.
+    for fact in ("number", "key") if bundle.planned else ("number", "values_hash", "key"):
+        if len({request.receipt["charge"][fact] for request in requests}) < len(requests):
+            raise WrongError("one charge is counted twice")
+    text = f"{bundle.spend} was charged for these very queries, and these integers stored for it"
+    names = ", ".join(repr(request.name) for request in past)
+    times = times_text(request.receipt for request in (*requests, *bundle.persons))
+    text += f"; {times}" if times else ""
+    return text + (f"; so for what it builds on: {names}" if past else "")
+
+
+def check_charges(
+    ledger: Ledger | str | os.PathLike[str],
+    job: Job,
+    receipts: Sequence[tuple[str, dict[str, Any]]],
+) -> str:
+    """Are the receipts, each with its key, what the ledger holds, and all that it holds?"""
+    book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    for key, receipt in receipts:
+        book.verify(anchor=Anchor.from_dict(receipt["anchor"]))
+        check_in_ledger(receipt, key, book)
+    shown, name = {key for key, _ in receipts}, f"release {job.file.name[:200]} "
+    others = [entry for entry in book.history() if entry.key not in shown]
+    hidden = [entry for entry in others if entry.key.startswith(f"{job.key} ")]
+    if hidden:
+        charges = ", ".join(f"{e.key!r} ({e.booked}, record {e.number})" for e in hidden)
+        raise WrongError(
+            f"the bundle leaves out what was paid for with it: {charges}. Whoever publishes it has "
+            "a bundle of the whole release, or makes it by releasing again, which charges nothing"
+        )
+    numbers = [receipt["charge"]["number"] for _, receipt in receipts]
+    text = f"record {numbers[0]} of {book.dataset!r} is this charge"
+    if len(numbers) > 1:
+        text = f"{len(numbers)} records of {book.dataset!r}, the last {max(numbers)}, are these"
+        text += " charges"
+    same = sum(entry.key.startswith(name) for entry in others)
+    return f"{text}, and all of this release" + (
+        f"; {same} more under its name are of other tables, budgets or editions" if same else ""
+    )

@@ -1,0 +1,1 @@
+"""The numbers of a release: views, labels, layouts of tables."""
