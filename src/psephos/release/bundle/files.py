@@ -205,6 +205,16 @@ def require_unchanged(folder: Path, marks: Mapping[str, str], names: Collection[
             )
 
 
+def write_column(place: Path, name: str, numbers: Array) -> None:
+    """Numbers as the only column of a Parquet file; whole ones beyond 64 bits as text."""
+    if numbers.dtype == object:
+        column = pa.array(map(str, numbers), type=pa.string())
+    else:
+        kind = pa.float64() if numbers.dtype.kind == "f" else pa.int64()
+        column = pa.array(numbers, type=kind)
+    pa.parquet.write_table(pa.table({name: column}), place)
+
+
 def read_integers(place: Path, name: str, rows: int) -> Array:
     """The only column of a Parquet file, if it holds this many whole numbers."""
     schemas = tuple(pa.schema([(name, kind)]) for kind in (pa.int64(), pa.string()))

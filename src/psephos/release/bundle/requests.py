@@ -20,8 +20,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
-import pyarrow as pa
-import pyarrow.parquet
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from psephos.domain.domain import Domain
@@ -32,7 +30,13 @@ from psephos.kernel.ledger import Ledger
 from psephos.kernel.ledger_history import Anchor, Entry
 from psephos.kernel.measurement import Measurement, noise_for, pack, request_fingerprint
 from psephos.kernel.unit import Unit
-from psephos.release.bundle.files import read_integers, read_json, report_damage, write_json
+from psephos.release.bundle.files import (
+    read_integers,
+    read_json,
+    report_damage,
+    write_column,
+    write_json,
+)
 from psephos.release.formats.digits import MOST_DECIMALS
 from psephos.release.spec.asked_cells import ASKED_FILE, AskedCells, measured_schema
 from psephos.release.spec.entries import PublishedMethod, View
@@ -103,12 +107,9 @@ class MeasuredRequest:
         """The files of the request."""
         select.save(self.strategy, folder / "strategy.bin")
         write_json(folder / "receipt.json", self.receipt)
-        values = self.measurement.values
         if not self.cells.is_whole:
             (folder / ASKED_FILE).write_bytes(self.cells.to_bytes())
-        wide = values.dtype == object
-        column = pa.array([str(v) for v in values]) if wide else pa.array(values, type=pa.int64())
-        pa.parquet.write_table(pa.table({"value": column}), folder / "measurements.parquet")
+        write_column(folder / "measurements.parquet", "value", self.measurement.values)
 
     def over(self, cells: AskedCells) -> Measurement:
         """What was measured, over its own cells or finer ones."""

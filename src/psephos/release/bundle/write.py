@@ -31,6 +31,7 @@ from psephos.release.bundle.files import (
     sha256_of,
     sync_all,
     sync_folder,
+    write_column,
     write_json,
 )
 from psephos.release.bundle.requests import (
@@ -254,8 +255,7 @@ def _write_inputs(
     write_json(draft / "release.json", release_json(job))
     if job.prior is not None:
         (draft / PRIOR_FILE).parent.mkdir(exist_ok=True)
-        counts = pa.array(job.prior, type=pa.int64())
-        pa.parquet.write_table(pa.table({"count": counts}), draft / PRIOR_FILE)
+        write_column(draft / PRIOR_FILE, "count", job.prior)
 
 
 def _write_views(
@@ -295,9 +295,8 @@ def _write_cells(draft: Path, views: Views) -> None:
     for name, (whole, real) in pairs.items():
         place = draft / "estimate" / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        cells = pa.table({"count": pa.array(whole, type=pa.int64())})
-        pa.parquet.write_table(cells, draft / "published" / name)
-        pa.parquet.write_table(pa.table({"count": real}), place)
+        write_column(draft / "published" / name, "count", whole)
+        write_column(place, "count", real)
 
 
 def _write_coordinates(draft: Path, views: Views) -> None:
@@ -305,7 +304,7 @@ def _write_coordinates(draft: Path, views: Views) -> None:
     if views.nearest is not None:
         place = draft / COORDINATES_FILE
         place.parent.mkdir(exist_ok=True)
-        pa.parquet.write_table(pa.table({"value": views.nearest.difference}), place)
+        write_column(place, "value", views.nearest.difference)
 
 
 def _write_persons(draft: Path, job: Job, persons: Sequence[PersonsRequest]) -> None:

@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.declared import first_repeated
@@ -42,7 +41,7 @@ from psephos.kernel.replay import replayed
 from psephos.kernel.source import Conjunct
 from psephos.kernel.unit import Unit
 from psephos.matrix import Identity
-from psephos.release.bundle.files import read_integers, report_damage, write_json
+from psephos.release.bundle.files import read_integers, report_damage, write_column, write_json
 from psephos.release.bundle.requests import check_charge, read_receipt
 from psephos.release.spec.budgets import PersonsEntry
 from psephos.release.spec.tables import column_name, compile_condition
@@ -168,9 +167,7 @@ class PersonsRequest:
         """The files of the request."""
         folder.mkdir(parents=True)
         write_json(folder / "receipt.json", self.receipt)
-        wide = self.values.dtype == object
-        values = [str(v) for v in self.values] if wide else pa.array(self.values, type=pa.int64())
-        pa.parquet.write_table(pa.table({"value": values}), folder / "measurements.parquet")
+        write_column(folder / "measurements.parquet", "value", self.values)
 
     def facts(self) -> dict[str, Any]:
         """What a manifest says of it."""

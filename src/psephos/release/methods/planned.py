@@ -19,9 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet
-
 from psephos.domain.domain import Domain
 from psephos.errors import PsephosError, ReleaseError
 from psephos.kernel import gate
@@ -44,6 +41,7 @@ from psephos.release.bundle.files import (
     read_integers,
     report_damage,
     sync_folder,
+    write_column,
     write_json,
 )
 from psephos.release.bundle.requests import check_charge, read_receipt, spend_of
@@ -100,9 +98,7 @@ class PlannedRequest:
         """The files of the request."""
         (folder / QUESTION_FILE).write_bytes(self.question)
         write_json(folder / "receipt.json", self.receipt)
-        wide = self.values.dtype == object
-        values = [str(v) for v in self.values] if wide else pa.array(self.values, type=pa.int64())
-        pa.parquet.write_table(pa.table({"value": values}), folder / "measurements.parquet")
+        write_column(folder / "measurements.parquet", "value", self.values)
 
     def facts(self) -> dict[str, Any]:
         """What a manifest says of it."""
