@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import psephos as ps
-from psephos.release.formats import excel, room
+from psephos.release.formats import excel, workbook_size
 from psephos.release.formats.csv_text import csv_bytes, defused, parse_csv, write_csv
 from psephos.release.formats.digits import decimals_of, printed, rounding_of
 from psephos.release.formats.names import identifiers, sheet_names, table_files
@@ -329,11 +329,11 @@ def test_formats_that_cannot_be_are_refused(tmp_path, lines, words):
 def test_formats_in_python(tmp_path):
     file = Job.read(write_job(tmp_path / "job", with_output(ALL))).file
     assert file.output.table_formats == ("csv", "parquet")
-    assert {each.name for each in FILE_FORMATS} < set(file.output.formats)
+    assert set(FILE_FORMATS) < set(file.output.formats)
 
 
 def test_tables_that_have_no_room_are_named_beforehand(tmp_path, monkeypatch):
-    monkeypatch.setattr(room, "SHEET_ROWS", 25)
+    monkeypatch.setattr(workbook_size, "SHEET_ROWS", 25)
     place = write_job(tmp_path / "job", with_output('formats = ["csv", "xlsx"]'))
     words = "'pets': it has 20 numbers, and a sheet has 25 rows"
     assert words in " ".join(run("plan", place.parent).output.split())

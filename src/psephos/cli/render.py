@@ -523,7 +523,7 @@ def choice_words(job: Job) -> str:
 
 def workbook_words(job: Job) -> str:
     """Which tables will not be in the Excel file, and why."""
-    from psephos.release.formats.room import left_out_of_workbook
+    from psephos.release.formats.workbook_size import left_out_of_workbook
 
     if "xlsx" not in job.file.output.formats:
         return ""

@@ -8,50 +8,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from psephos.release.formats.names import sheet_names
-from psephos.release.formats.publication import NO_DATE, Publication
-from psephos.release.formats.room import left_out_of_workbook
+from psephos.release.formats.publication import NO_DATE, FormatFiles, Publication
 from psephos.release.formats.sheets import Styles, cut, write_table, write_text
+from psephos.release.formats.workbook_size import left_out_of_workbook
 from psephos.report.cross_table import PLUS_MINUS
 
 WORKBOOK_FILE = "tables.xlsx"
 COVER = "Cover"
 
 
-@dataclass(frozen=True)
-class Excel:
+def excel(publication: Publication) -> FormatFiles:
     """All tables that fit, in one workbook."""
+    yield WORKBOOK_FILE, partial(_write_workbook, publication)
 
-    name: str = "xlsx"
 
-    def files(self, publication: Publication) -> Iterator[str]:
-        yield WORKBOOK_FILE
+def _write_workbook(publication: Publication, place: Path) -> None:
+    import xlsxwriter
+    from xlsxwriter.exceptions import FileCreateError
 
-    def write(self, publication: Publication, folder: Path) -> None:
-        import xlsxwriter
-        from xlsxwriter.exceptions import FileCreateError
-
-        options = {
-            "constant_memory": True,
-            "tmpdir": str(folder),
-            "strings_to_formulas": False,
-            "strings_to_numbers": False,
-            "strings_to_urls": False,
-        }
-        workbook = xlsxwriter.Workbook(str(folder / WORKBOOK_FILE), options)
-        try:
-            _Book(workbook, publication).write()
-            workbook.close()
-        except FileCreateError as error:
-            _abandon(workbook)
-            cause = error.args[0] if error.args else error
-            raise (cause if isinstance(cause, OSError) else OSError(str(error))) from None
-        except BaseException:
-            _abandon(workbook)
-            raise
+    options = {
+        "constant_memory": True,
+        "tmpdir": str(place.parent),
+        "strings_to_formulas": False,
+        "strings_to_numbers": False,
+        "strings_to_urls": False,
+    }
+    workbook = xlsxwriter.Workbook(str(place), options)
+    try:
+        _Book(workbook, publication).write()
+        workbook.close()
+    except FileCreateError as error:
+        _abandon(workbook)
+        cause = error.args[0] if error.args else error
+        raise (cause if isinstance(cause, OSError) else OSError(str(error))) from None
+    except BaseException:
+        _abandon(workbook)
+        raise
 
 
 def _abandon(workbook: Any) -> None:

@@ -6,37 +6,30 @@ A table of several parts is a collection of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from psephos.release.formats.columns import number_columns, number_words
 from psephos.release.formats.cubes import CodeList, Cube, Cubes
-from psephos.release.formats.publication import Publication, PublishedTable
+from psephos.release.formats.publication import FormatFiles, Publication, PublishedTable
 
 JSONSTAT_FOLDER = "jsonstat"
 METRIC = "measure"
+MEASURED_COLUMNS = ("count", "consistent", "stderr", "low", "high")
 
 
-@dataclass(frozen=True)
-class JsonStat:
+def json_stat(publication: Publication) -> FormatFiles:
     """Every table as a cube."""
+    for table in publication.counts:
+        yield f"{JSONSTAT_FOLDER}/{table.stem}.json", partial(_write, publication, table)
 
-    name: str = "jsonstat"
 
-    def files(self, publication: Publication) -> Iterator[str]:
-        yield from (f"{JSONSTAT_FOLDER}/{table.stem}.json" for table in publication.counts)
-
-    def write(self, publication: Publication, folder: Path) -> None:
-        (folder / JSONSTAT_FOLDER).mkdir()
-        for table in publication.counts:
-            place = folder / JSONSTAT_FOLDER / f"{table.stem}.json"
-            text = json.dumps(_content(publication, table), ensure_ascii=False, allow_nan=False)
-            place.write_text(f"{text}\n", encoding="utf-8")
+def _write(publication: Publication, table: PublishedTable, place: Path) -> None:
+    text = json.dumps(_content(publication, table), ensure_ascii=False, allow_nan=False)
+    place.write_text(f"{text}\n", encoding="utf-8")
 
 
 def _content(publication: Publication, shown: PublishedTable) -> dict[str, Any]:
@@ -60,7 +53,7 @@ def _frame(publication: Publication) -> dict[str, Any]:
     if publication.job.file.publisher:
         frame["source"] = publication.job.file.publisher
     if publication.date is not None:
-        frame["updated"] = publication.date.strftime("%Y-%m-%dT%H:%M:%SZ")
+        frame["updated"] = publication.time_text
     if publication.job.file.edition:
         frame["extension"] = {"edition": publication.job.file.edition}
     return frame
@@ -81,8 +74,8 @@ def _dataset(
     metric = METRIC
     while metric in sides:
         metric += "_"
-    columns = number_columns(data)
-    words = number_words(publication, shown.view)
+    columns = [name for name in MEASURED_COLUMNS if name in data.column_names]
+    words = publication.column_words(shown.view)
     units = {name: {"decimals": _decimals(name, shown)} for name in columns}
     category = {"index": columns, "label": {name: words[name] for name in columns}, "unit": units}
     sides[metric] = {"label": "Measure", "category": category}

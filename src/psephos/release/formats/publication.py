@@ -6,7 +6,7 @@ makes the same files again from it, byte for byte, on any machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -29,6 +29,8 @@ from psephos.release.views.statistics import statistic_count, statistic_errors, 
 from psephos.release.views.views import Views
 
 ShownView = Literal[View, "persons"]
+FormatFiles = Iterator[tuple[str, Callable[[Path], None]]]
+"""The files of a format: the place of each in the bundle, and what writes it to a path."""
 NO_DATE = datetime(2000, 1, 1, tzinfo=UTC)
 """Of files that must have a date in a rehearsal, which has none."""
 
@@ -212,6 +214,16 @@ class Publication:
         return tuple(part for part in parts if part)
 
     @property
+    def about(self) -> str:
+        """The description and the notes as one text."""
+        return "\n\n".join((*self.description, *self.notes))
+
+    @property
+    def time_text(self) -> str:
+        """The date as other programs read it."""
+        return (self.date or NO_DATE).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    @property
     def confidence(self) -> str:
         return f"{float(self.job.file.output.confidence) * 100:g} %"
 
@@ -245,6 +257,24 @@ class Publication:
             return f"{noise}{unbiased}; they add up, and may be negative."
         inside = " inside each group of tables" if self.grouped else ""
         return f"{noise}; whole numbers, never negative, that add up{inside}."
+
+    def column_words(self, view: ShownView) -> dict[str, str]:
+        """What the columns of numbers hold."""
+        ends = f"of the {self.confidence} interval, which covers the privacy noise alone"
+        whole = "" if view == "consistent" else ": whole, never negative"
+        counted = "persons" if view == "persons" else "rows"
+        return {
+            "part": "which part of the table",
+            "statistic": "what the number is",
+            "unit": "what the number is in",
+            "value": "the number, from counts and sums with noise",
+            "count": f"number of {counted}, with noise{whole}",
+            "consistent": "the same before it was made whole and non-negative",
+            "stderr": "standard deviation of the noise",
+            "low": f"lower end {ends}",
+            "high": f"upper end {ends}",
+            "made_up": "a rehearsal: all numbers are made up",
+        }
 
     def interval_words(self, errors: bool) -> str:
         """What ± and intervals are, where errors are known and where they are not."""

@@ -7,7 +7,7 @@ intervals are attributes of the observations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from psephos.release.bundle.files import write_json
-from psephos.release.formats.columns import number_words
 from psephos.release.formats.csv_text import write_csv
 from psephos.release.formats.cubes import ALL_VALUES, CodeList, Cubes
 from psephos.release.formats.names import identifiers
-from psephos.release.formats.publication import NO_DATE, Publication, PublishedTable
+from psephos.release.formats.publication import FormatFiles, Publication, PublishedTable
 
 SDMX_FOLDER = "sdmx"
 STRUCTURE_FILE = f"{SDMX_FOLDER}/structure.json"
@@ -35,27 +34,17 @@ URN = "urn:sdmx:org.sdmx.infomodel."
 PART_DIMENSION = "PART"
 
 
-@dataclass(frozen=True)
-class Sdmx:
+def sdmx(publication: Publication) -> FormatFiles:
     """A structure message, and a file of observations for each table."""
-
-    name: str = "sdmx"
-
-    def files(self, publication: Publication) -> Iterator[str]:
-        yield STRUCTURE_FILE
-        yield from (f"{SDMX_FOLDER}/{table.stem}.csv" for table in publication.counts)
-
-    def write(self, publication: Publication, folder: Path) -> None:
-        (folder / SDMX_FOLDER).mkdir()
-        agency = identifiers([publication.job.file.publisher or "publisher"])[0].upper()
-        flows = identifiers([table.stem for table in publication.counts])
-        structures = [
-            _Flow(publication, table, agency, flow.upper())
-            for table, flow in zip(publication.counts, flows, strict=True)
-        ]
-        for structure in structures:
-            structure.write(folder / SDMX_FOLDER / f"{structure.shown.stem}.csv")
-        write_json(folder / STRUCTURE_FILE, _message(publication, agency, structures))
+    agency = identifiers([publication.job.file.publisher or "publisher"])[0].upper()
+    names = identifiers([table.stem for table in publication.counts])
+    flows = [
+        _Flow(publication, table, agency, name.upper())
+        for table, name in zip(publication.counts, names, strict=True)
+    ]
+    yield STRUCTURE_FILE, lambda place: write_json(place, _message(publication, agency, flows))
+    for flow in flows:
+        yield f"{SDMX_FOLDER}/{flow.shown.stem}.csv", flow.write
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +98,7 @@ class _Flow:
         return column.labels if every else {**column.labels, ALL_VALUES: column.total}
 
     def concepts(self) -> dict[str, Any]:
-        words = number_words(self.publication, self.shown.view)
+        words = self.publication.column_words(self.shown.view)
         texts = {each.name: each.title for each in self.dimensions}
         texts |= {OBSERVATION: words["count"]}
         texts |= {each: words[each.lower()] for each in self.attributes}
@@ -195,13 +184,12 @@ def _format(kind: str) -> dict[str, Any]:
 
 
 def _message(publication: Publication, agency: str, flows: Sequence[_Flow]) -> dict[str, Any]:
-    date = publication.date or NO_DATE
     return {
         "meta": {
             "id": identifiers([publication.job.file.name])[0],
             "test": publication.files.simulation,
             "schema": SDMX_SCHEMA,
-            "prepared": date.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "prepared": publication.time_text,
             "sender": {"id": agency},
         },
         "data": {

@@ -17,7 +17,7 @@ from psephos.infer.joint_noise import NOISE_DRAWS
 from psephos.inverse.choice import memory_words
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
-from psephos.release.formats.room import workbook_numbers
+from psephos.release.formats.workbook_size import workbook_numbers
 from psephos.release.preflight.memory import free_memory
 from psephos.release.spec.entries import PublishedMethod
 from psephos.release.spec.job import Job

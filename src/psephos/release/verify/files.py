@@ -21,7 +21,7 @@ from psephos.release.bundle.files import read_csv, read_parquet
 from psephos.release.formats.csv_text import csv_bytes
 from psephos.release.formats.digits import decimals_in, printed, rounding_of
 from psephos.release.formats.publication import Publication, table_decimals
-from psephos.release.formats.registry import compare_file, formats_of, write_formats
+from psephos.release.formats.registry import compare_file, format_names, formats_of, write_formats
 from psephos.release.methods.persons import PERSONS_FOLDER
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table
@@ -139,9 +139,7 @@ def has_formats(bundle: Bundle) -> bool:
 def format_files(bundle: Bundle) -> Iterator[str]:
     """The files for other programs that a release of this job has."""
     if has_formats(bundle):
-        publication = publication_of(bundle)
-        for each in formats_of(publication):
-            yield from each.files(publication)
+        yield from format_names(publication_of(bundle))
 
 
 def check_formats(bundle: Bundle) -> str:
@@ -150,14 +148,12 @@ def check_formats(bundle: Bundle) -> str:
     alike: list[str] = []
     with tempfile.TemporaryDirectory(prefix="psephos-verify-") as folder:
         write_formats(publication, Path(folder))
-        for each in formats_of(publication):
-            for name in each.files(publication):
-                likeness = compare_file(name, bundle.path / name, Path(folder) / name)
-                if likeness == "other":
-                    raise WrongError(f"{name} does not hold what follows from the tables")
-                alike += [name] if likeness == "same cells" else []
-    names = [each.name for each in formats_of(publication)]
-    text = f"{', '.join(names)}: made again from the tables, and the same"
+        for name in format_names(publication):
+            likeness = compare_file(name, bundle.path / name, Path(folder) / name)
+            if likeness == "other":
+                raise WrongError(f"{name} does not hold what follows from the tables")
+            alike += [name] if likeness == "same cells" else []
+    text = f"{', '.join(formats_of(publication))}: made again from the tables, and the same"
     if not alike:
         return text
     return (
