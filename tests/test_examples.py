@@ -87,7 +87,7 @@ def test_a_notebook_of_nine_columns():
     names, shown = run_cells(EXAMPLES / "notebook" / "analysis.ipynb")
     assert len(names["domain"].names) == 9
     assert len(names["tables"].products) == 1 + 9 + 36 + 84  # all tables of up to three columns
-    charts = [each for each in shown if type(each).__module__.startswith("altair")]
+    charts = [each for each in shown if isinstance(each, ps.Chart)]
     assert len(charts) == 3
     income = names["frame"].groupby("region")["income"].sum()
     sums = names["estimate"].answer(names["sums"]).to_pandas().set_index("region")

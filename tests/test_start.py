@@ -26,7 +26,7 @@ except SystemExit as end:
 print(*set(sys.modules) - known, file=sys.stderr)
 """
 DATA = {"duckdb", "pyarrow", "pandas", "polars"}
-PAGES = {"jinja2", "altair", "vl_convert", "matplotlib"}
+PAGES = {"jinja2", "vl_convert", "matplotlib"}
 SMALL_RELEASE = """
 name = "small"
 privacy = { unit = "add_remove_row" }

@@ -9,11 +9,10 @@ from the questions alone, and tried on made-up counts.
 import argparse
 from pathlib import Path
 
-import altair as alt
+import matplotlib.pyplot as plt
 import numpy as np
 
 import psephos as ps
-from psephos.report.charts import save_chart
 
 HERE = Path(__file__).parent
 UNIT = ps.add_remove_row()
@@ -74,7 +73,7 @@ def compare(trials: int, output: Path) -> list[dict[str, object]]:
         simulated = trial_errors(strategy, W, counts, trials, "1")
         print(f"{name:>20}: exact {exact:6.2f}, simulated {simulated:6.2f} ({trials:,} trials)")
         rows.append({"strategy": name, "exact": exact, "simulated": simulated})
-    save_chart(error_plot([row for row in rows if "epsilon" in row]), output)
+    plot_errors([row for row in rows if "epsilon" in row], output)
     return rows
 
 
@@ -83,17 +82,16 @@ def bound(W: ps.Workload) -> float:
     return float(np.sqrt(2 * ps.select.svd_bound(W) / W.shape[0]))
 
 
-def error_plot(rows: list[dict[str, object]]) -> alt.Chart:
+def plot_errors(rows: list[dict[str, object]], output: Path) -> None:
     """Error against epsilon, on logarithmic axes: one line for each strategy."""
-    return (
-        alt.Chart(alt.InlineData(values=rows), width=420, height=320)
-        .mark_line(point=True)
-        .encode(
-            x=alt.X("epsilon:Q", scale=alt.Scale(type="log", nice=False), title="ε"),
-            y=alt.Y("error:Q", scale=alt.Scale(type="log"), title="root mean squared error, rows"),
-            color=alt.Color("strategy:N", sort=list(SELECTORS)),
-        )
-    )
+    figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
+    for name in SELECTORS:
+        line = [row for row in rows if row["strategy"] == name]
+        axes.loglog([row["epsilon"] for row in line], [row["error"] for row in line], "o-")
+    axes.legend(SELECTORS)
+    axes.set(xlabel="ε", ylabel="root mean squared error, rows")
+    figure.savefig(output)
+    plt.close(figure)
 
 
 if __name__ == "__main__":

@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from psephos.release.views.published import PublishedRule
     from psephos.release.views.published_groups import GroupedFit, PublishedGroups
     from psephos.release.views.views import Distance, Shift, TotalGap, Views
+    from psephos.report.chart import Chart
     from psephos.strategy import select
     from psephos.strategy.level_plan import LevelPlan, PartTables, choose_levels
     from psephos.strategy.strategy import Strategy
@@ -254,6 +255,7 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "GraphicalModel",
     "RecordEstimate",
     "Answers",
+    "Chart",
     "plans",
     # what is made up from it
     "synthesize",
@@ -408,6 +410,7 @@ _NAMES_OF = {
     "psephos.release.views.views": "Distance Shift TotalGap Views",
     "psephos.strategy.level_plan": "LevelPlan PartTables choose_levels",
     "psephos.strategy.strategy": "Strategy",
+    "psephos.report.chart": "Chart",
     "psephos.synthesis.method": "SyntheticChoice",
     "psephos.synthesis.quality": "SyntheticQuality TableDistance",
     "psephos.synthesis.synthesize": "Synthesis synthesize",

@@ -1,10 +1,13 @@
 """Answers by table, and their charts."""
 
+import re
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 import psephos as ps
+from psephos.report.numbers import count_text
 
 DOMAIN = ps.Domain.of(sex=["F", "M"], age=30)
 WORKLOAD = ps.Workload(
@@ -45,40 +48,41 @@ def test_a_table_is_found_by_its_title(answers):
         answers[7]
 
 
-def marks(chart):
-    return str(chart.to_dict())
-
-
-def records(spec):
-    """All rows of data that a chart holds."""
-    if isinstance(spec, dict) and "count" in spec:
-        return [spec]
-    parts = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else []
-    return [row for part in parts for row in records(part)]
+def panels(chart):
+    """The charts of a picture, each with its marks: what they say when pointed at."""
+    pieces = chart.svg.split("<svg")[2:]
+    return [re.findall(r"<title>([^<]*)</title>(?=<rect|<path)", piece) for piece in pieces]
 
 
 def test_charts_have_intervals_where_errors_are_known(answers):
+    sex = answers["sex"]
+    (marks,) = panels(sex.plot())
+    half = [f"±\xa0{int(np.ceil(2 * error - 1e-9))}" for error in sex.stderr]
+    assert len(marks) == 2
+    for mark, label, value, words in zip(marks, ("F", "M"), sex.values, half, strict=True):
+        assert mark == f"{label}: {count_text(value)} {words}"
     chart = answers["ages"].plot()
-    first = next(row for row in records(chart.to_dict()) if "low" in row)
-    assert first["count"] == answers["ages"].values[0]
-    assert first["high"] - first["low"] == pytest.approx(4 * answers["ages"].stderr[0])
-    assert "Simulated: ages" in marks(chart)
-    assert answers.plot("ages").to_dict()["title"] == chart.to_dict()["title"]
+    assert chart.svg.count('class="band"') == 1
+    assert "about 95 % noise interval" in chart.svg
+    assert "Simulated: ages" in chart.svg
+    assert answers.plot("ages") == chart
 
 
 def test_all_tables_are_drawn_below_each_other(answers):
-    assert len(answers.plot().to_dict()["vconcat"]) == 3
+    assert len(panels(answers.plot())) == 3
 
 
 def test_biased_answers_are_drawn_without_intervals(answers):
     estimate = ps.CellEstimate(DOMAIN, np.ones(60), "uniform")
     chart = estimate.answer(ps.Workload(DOMAIN, [ps.product(sex=ps.identity())])).plot()
-    assert "stderr" not in marks(chart)
+    assert panels(chart) == [["F: 30", "M: 30"]]
+    assert 'd="' not in "".join(re.findall(r'<g class="s\d">.*?</g>', chart.svg))
 
 
 def test_entries_without_a_place_in_the_order_are_on_no_curve():
     domain = ps.Domain.of(age=ps.Attribute.integers(0, 29).with_missing("not stated"))
     W = ps.Workload(domain, [ps.product(age=ps.identity())])
     chart = ps.CellEstimate(domain, np.arange(31), "exact").answer(W).plot()
-    assert len(records(chart.to_dict())) == 30
-    assert "not stated" not in marks(chart)
+    (line,) = re.findall(r'class="line" d="M([^"]*)"', chart.svg)
+    assert len(line.split("L")) == 30
+    assert "not stated" not in chart.svg

@@ -8,8 +8,11 @@ from psephos.errors import ReleaseError
 from psephos.release.preflight.checks import create_ledger
 from psephos.release.run import release
 from psephos.release.spec.file import parse_release
-from psephos.release.spec.job import Job, in_order
+from psephos.release.spec.job import Job
 from psephos.release.verify.verify import verify
+from psephos.release.views.layout import cross_tables
+from psephos.report.figures import DrawnNumbers
+from psephos.report.table_charts import chart_of
 from tests.release.conftest import RELEASE, people, write_job
 
 ASKED = (
@@ -56,8 +59,10 @@ def test_a_cdf_runs_over_the_values_alone(job):
 def test_curves_leave_out_what_has_no_place_on_them(job):
     labels = ["below 6", "below 12", "all numbers", "not stated"]
     data = pa.table({"age": labels, "count": [1, 2, 3, 4]})
-    shown = in_order(job, job.tables[0], data)
-    assert shown["age"].to_pylist() == labels[:3]
+    (cross,) = cross_tables(job, job.tables[0], data)
+    cells = DrawnNumbers.of(cross)
+    assert [cells.labels(i) for i in range(len(cells.value))] == labels[:3]
+    assert ">not stated<" not in chart_of([cross], "cdf", "").svg
 
 
 def test_dates_in_a_release_file(tmp_path):

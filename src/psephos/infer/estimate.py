@@ -16,6 +16,7 @@ import numpy as np
 
 from psephos.domain.domain import Domain
 from psephos.errors import WorkloadError, name_list
+from psephos.report.chart import Chart
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array
 from psephos.workload.workload import Workload
@@ -90,17 +91,16 @@ class Answers:
             raise WorkloadError(f"no table {title!r} in these answers; {remedy}")
         return tables[title]
 
-    def plot(self, title: str | None = None) -> Any:
-        """A chart of one table, or of all of them one below the other, as altair has it.
+    def plot(self, title: str | None = None) -> Chart:
+        """A chart of one table, or of all of them one below the other: notebooks show it.
 
         Bars, lines and bands are those of a release's report; intervals are two standard errors to
-        each side, about 95 %. Notebooks show the chart; `psephos.report.charts.save_chart` writes
-        it as PNG, SVG or HTML. It needs the extra `plots`.
+        each side, about 95 %.
         """
         import pyarrow as pa
 
-        from psephos.report.charts import table_chart
-        from psephos.report.points import PART
+        from psephos.report.cross_table import PART
+        from psephos.report.table_charts import table_chart
 
         if title is not None:
             return self[title].plot()
@@ -120,6 +120,7 @@ class Answers:
             table.filter(pa.array(self._in_order(columns, ordered), pa.bool_())),
             f"Simulated: {words}" if self.simulation else words,
             ordered=ordered,
+            confidence="about 95 %",
         )
 
     def _in_order(self, columns: dict[str, list[Any]], ordered: list[str]) -> list[bool]:

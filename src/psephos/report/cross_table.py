@@ -25,6 +25,10 @@ NOWHERE = -1
 """In the grid, where the table has no number."""
 RADIX_LIMIT = 2**62
 PLUS_MINUS = "±"
+TOTAL = "total"
+"""The label of all values together, unless a value is called so."""
+PART = "part"
+"""The column that says which part of a builder's table a number is in."""
 Grid = npt.NDArray[Any]
 
 
@@ -332,6 +336,22 @@ def laid_out(
     places = np.full((len(rows), len(columns)), NOWHERE, dtype=np.int64)
     places[row_of, column_of] = np.arange(numbers.num_rows)
     return CrossTable(name, title, rows, columns, places, numbers, value, fixed, part)
+
+
+def with_distinct_labels(data: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Rows that share all these labels get a number each, so that none hides another."""
+    if not names:
+        labels = [TOTAL] + [f"{TOTAL} ({i + 1})" for i in range(1, data.num_rows)]
+        return data if data.num_rows == 1 else data.add_column(0, "", pa.array(labels))
+    if data.select(names).group_by(names).aggregate([]).num_rows == data.num_rows:
+        return data
+    times: Counter[tuple[str, ...]] = Counter()
+    words = []
+    for key in zip(*(data[name].to_pylist() for name in names), strict=True):
+        times[key] += 1
+        words.append(key[-1] if times[key] == 1 else f"{key[-1]} ({times[key]})")
+    place = data.column_names.index(names[-1])
+    return data.set_column(place, names[-1], pa.array(words, type=pa.string()))
 
 
 def _edge(axes: Sequence[HeadingAxis], numbers: pa.Table) -> tuple[Edge, Grid]:

@@ -91,6 +91,15 @@ class Frame:
         """Values that follow each other from the left to the right."""
         return Run(self, name, title, tuple(labels), tuple(ends))
 
+    def heat(
+        self, labels: tuple[Sequence[str], Sequence[str]], name: str, titles: tuple[str, str]
+    ) -> HeatMap:
+        """A grid of cells; labels and titles are those of its rows, then of its columns."""
+        (down, across), (title, title_across) = labels, titles
+        wide = (self.width - 14) / max(1, len(across))
+        step = min(24.0, max(13.0, wide / 2))
+        return HeatMap(self, name, title, tuple(down), step, tuple(across), title_across)
+
 
 @dataclass
 class Picture(ABC):
@@ -170,16 +179,51 @@ class RowPicture(Picture):
         return high - low
 
     def _axes(self) -> list[str]:
-        room = max(3, round((self.left - 14) / LETTER))
         bottom = self.height - 18
         pieces = _value_axis_below(self.scale, self.top, bottom, self.frame)
-        half = round(self.frame.width / 2 / LETTER)
-        pieces.append(_text(0, self.top - 6, _cut(self.title, half), "axis", "", self.title))
         pieces.append(_text(self.scale.end, self.top - 6, self.frame.values, "axis", "end"))
+        return pieces + self._row_labels()
+
+    def _row_labels(self) -> list[str]:
+        """What the rows are called, and above them what tells them apart."""
+        room = max(3, round((self.left - 14) / LETTER))
+        half = round(self.frame.width / 2 / LETTER)
+        pieces = [_text(0, self.top - 6, _cut(self.title, half), "axis", "", self.title)]
         for i, label in enumerate(self.labels):
             y = self.row(i) + self.step / 2 + 4
             pieces.append(_text(self.left - 6, y, _cut(label, room), "", "end", label))
         return pieces
+
+
+@dataclass
+class HeatMap(RowPicture):
+    """Cells in a grid, as dark as their numbers are large."""
+
+    across: tuple[str, ...] = ()
+    title_across: str = ""
+
+    @property
+    def height(self) -> float:
+        return super().height + 18
+
+    def _column(self, j: float) -> float:
+        return Scale(0.0, len(self.across), self.left, self.frame.width - 14)(j)
+
+    def cell(self, i: int, j: int, strength: float, words: str) -> None:
+        """A number as a cell of a strength from 0 to 1."""
+        left, width = self._column(j), self._column(j + 1) - self._column(j)
+        self.marks.append(
+            f'<g class="s1"><title>{escape(words)}</title><rect x="{_n(left)}" '
+            f'y="{_n(self.row(i))}" width="{_n(max(0.5, width - 0.8))}" '
+            f'height="{_n(self.step - 0.8)}" fill-opacity="{max(0.03, strength):.2f}"/></g>'
+        )
+
+    def _axes(self) -> list[str]:
+        bottom = self.row(len(self.labels))
+        middles = [self._column(j + 0.5) for j in range(len(self.across))]
+        pieces = _labels_below(self.across, middles, self.frame.width, bottom + 14)
+        title = _text(self.frame.width - 14, bottom + 32, self.title_across, "axis", "end")
+        return [*self._row_labels(), *pieces, title]
 
 
 @dataclass
@@ -273,20 +317,23 @@ class Run(Picture):
             pieces.append(_text(self.left - 5, y + 4, short_number(tick), "", "end"))
         pieces.append(_text(0, self.top - 6, self.frame.values, "axis"))
         pieces.append(_text(right, bottom + 34, self.title, "axis", "end"))
-        return pieces + self._labels(bottom + 17)
+        middles = [self._middle(i) for i in range(len(self.labels))]
+        return pieces + _labels_below(self.labels, middles, self.frame.width, bottom + 17)
 
-    def _labels(self, y: float) -> list[str]:
-        """As many labels as fit side by side."""
-        pieces, free = [], -math.inf
-        right = self.frame.width
-        for i, label in enumerate(self.labels):
-            text = _cut(label, 18)
-            half = len(text) * LETTER / 2
-            middle = min(max(self._middle(i), half), right - half)
-            if middle - half > free:
-                pieces.append(_text(middle, y, text, "", "middle", label))
-                free = middle + half + 8
-        return pieces
+
+def _labels_below(
+    labels: Sequence[str], middles: Sequence[float], right: float, y: float
+) -> list[str]:
+    """As many labels as fit side by side."""
+    pieces, free = [], -math.inf
+    for label, place in zip(labels, middles, strict=True):
+        text = _cut(label, 18)
+        half = len(text) * LETTER / 2
+        middle = min(max(place, half), right - half)
+        if middle - half > free:
+            pieces.append(_text(middle, y, text, "", "middle", label))
+            free = middle + half + 8
+    return pieces
 
 
 def _value_axis_below(scale: Scale, top: float, bottom: float, frame: Frame) -> list[str]:

@@ -3,24 +3,27 @@
 Bars for categories, densities where groups of numbers are of unequal width, lines for values that
 follow each other, steps for distribution functions, each with its noise intervals; one panel for
 each combination where more than two things are told apart. All scales start at zero. Where two
-attributes have many labels each, the cells of the table are shaded instead (`shades`).
+attributes have many labels each, a page shades the cells of the table instead (`shades`), and a
+chart that stands alone is a heat map.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
 import numpy as np
 
-from psephos.report.cross_table import CrossTable, Grid, HeadingAxis, rounded_up
+from psephos.report.cross_table import TOTAL, CrossTable, Grid, HeadingAxis, rounded_up
 from psephos.report.drawing import Frame, Picture
 from psephos.report.numbers import count_text, plus_minus
 
 MOST_BAR_ROWS = 60
+MOST_HEAT_COLUMNS = 120
+"""Beside each other in a heat map as wide as a figure: cells of some three pixels."""
 MOST_FACETS = 12
 MOST_SERIES = 5
 """As many colours as can be told apart."""
@@ -30,6 +33,8 @@ SHADES = 6
 VISIBLE = 1.2
 """Pixels from which an interval can be seen."""
 
+ALL_ROWS = HeadingAxis("", "", (TOTAL,), totals=(False,), depths=(0,))
+"""What a table of a single number tells apart."""
 FigureShape = Literal["bars", "groups", "line", "lines", "steps", "density", "shades"]
 
 
@@ -43,9 +48,17 @@ class LegendKey:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart, or one for each panel, with its legend and how to read it."""
+    """A chart, or one for each panel, with its legend and how to read it.
+
+    Attributes:
+        chart: the SVG of each panel
+        sizes: the width and the height of each panel in pixels
+        legend: what its colours and marks stand for
+        caption: how to read it, and what it leaves out
+    """
 
     chart: tuple[str, ...]
+    sizes: tuple[tuple[float, float], ...]
     legend: tuple[LegendKey, ...]
     caption: str
 
@@ -70,11 +83,13 @@ class DrawnNumbers:
             there &= np.isfinite(cross.grid("low")) & np.isfinite(cross.grid("high"))
         lines = np.argwhere((cross.places >= 0) & there)
         codes = np.hstack([cross.rows.codes[lines[:, 0]], cross.columns.codes[lines[:, 1]]])
-        at = tuple(lines.T)
+        at, axes = tuple(lines.T), cross.axes
+        if not axes:  # one number: all rows
+            axes, codes = (ALL_ROWS,), np.zeros((len(lines), 1), dtype=np.int64)
         value = cross.values[at]
         low, high = (cross.grid(n)[at] if cross.has_errors else value for n in ("low", "high"))
         margin = None if cross.margins is None else cross.margins[at]
-        cells = cls(cross.axes, codes, value, low, high, margin)
+        cells = cls(axes, codes, value, low, high, margin)
         return cells._without_totals()._one_level()._in_order()
 
     def _without_totals(self) -> DrawnNumbers:
@@ -152,9 +167,14 @@ class DrawnNumbers:
         """From the least number to the largest, zero and intervals included."""
         return min(0.0, float(self.low.min())), max(0.0, float(self.high.max()))
 
+    def labels(self, i: int, axes: Sequence[int] | None = None) -> str:
+        """What a number is called, along all axes that tell numbers apart or some of them."""
+        along = self.live if axes is None else axes
+        return ", ".join(self.axes[k].labels[int(self.codes[i, k])] for k in along)
+
     def words(self, i: int, axes: Sequence[int]) -> str:
         """A number in words, for those who point at it."""
-        labels = ", ".join(self.axes[k].labels[int(self.codes[i, k])] for k in axes)
+        labels = self.labels(i, axes)
         text = count_text(float(self.value[i]), _digits(self))
         if self.margin is not None:
             text += f" {plus_minus(float(rounded_up(self.margin[i], 0)), 0)}"
@@ -219,44 +239,63 @@ def _unequal(cells: DrawnNumbers, axis: int) -> bool:
     return len(known) > 1 and bool(np.ptp(known) > 1e-9 * known.max())
 
 
-def figure_of(cross: CrossTable, confidence: str | None, description: str) -> Figure | None:
+def figure_of(
+    cross: CrossTable, confidence: str | None, description: str, *, alone: bool = False
+) -> Figure | None:
     """The figure of a table; None where its cells are shaded instead, or there is but one number.
 
     Args:
         cross: the table
         confidence: of the intervals, in words; None where there are none
         description: what a screen reader says
+        alone: there is no table beside the figure; so it is a heat map, or one bar, and never None
     """
     cells = DrawnNumbers.of(cross)
     shape, drawn, facets = shape_of_figure(cells)
-    if shape == "shades" or not drawn or not len(cells.value):
+    if alone and not drawn:
+        drawn = [0]
+    if alone and shape == "shades":
+        drawn, facets = _heat_axes(cells)
+    elif shape == "shades" or not drawn or not len(cells.value):
         return None
     long = drawn[0]
     if shape == "density":
         cells = cells.finite(long)
-    if shape in ("bars", "groups"):
+    if shape in ("bars", "groups", "shades"):
         cells = cells.first(long, MOST_BAR_ROWS, f"rows of {cells.axes[long].title}")
+    if shape == "shades":
+        cells = cells.first(drawn[1], MOST_HEAT_COLUMNS, f"values of {cells.axes[drawn[1]].title}")
     panels = list(islice(cells.split(facets), MOST_FACETS))  # of what may be thousands
     notes, count = list(cells.notes), len(np.unique(cells.codes[:, facets], axis=0))
     if count > MOST_FACETS:
         notes.append(f"the first {MOST_FACETS} of {count:,} panels")
-    draw = {
-        "bars": _bars, "groups": _bars, "density": _density,
-        "line": _line, "lines": _line, "steps": _line,
-    }[shape]  # fmt: skip
-    extent = _densities(cells, long)[0] if shape == "density" else cells.extent
+    extent = cells.extent
+    if shape == "density":
+        extent = _densities(cells, long)[0]
+    elif shape == "shades":
+        extent = 0.0, max(0.0, float(cells.value.max(initial=0.0)))
     values = f"{cross.heading} per unit" if shape == "density" else cross.heading
-    frame = Frame.of(extent, small=bool(facets), values=values)
-    charts, widest = [], 0.0
+    frame = Frame.of(extent, small=bool(facets) and shape != "shades", values=values)
+    charts, sizes, widest = [], [], 0.0
     for name, panel in panels:
-        words = f"{description} {name}".strip()
-        picture, pixels = draw(panel, drawn, frame, name)
-        charts.append(picture.svg(words))
+        picture, pixels = DRAWERS[shape](panel, drawn, frame, name)
+        charts.append(picture.svg(f"{description} {name}".strip()))
+        sizes.append((frame.width, picture.height))
         widest = max(widest, pixels)
+    if shape == "shades":
+        return Figure(tuple(charts), tuple(sizes), _shade_keys(frame.high), _sentence(notes))
     series = cells.axes[drawn[1]] if len(drawn) > 1 else None
     legend = _legend(cells, drawn, shape, series, confidence, values)
     caption = _caption(cells, shape, long, confidence, widest, notes)
-    return Figure(tuple(charts), legend, caption)
+    return Figure(tuple(charts), tuple(sizes), legend, caption)
+
+
+def _heat_axes(cells: DrawnNumbers) -> tuple[list[int], list[int]]:
+    """The axes of a heat map's rows and columns, and its facets; time and age run to the right."""
+    rows, columns, *facets = sorted(cells.live, key=lambda k: -len(cells.used(k)))
+    if cells.axes[rows].ordered:
+        rows, columns = columns, rows
+    return [rows, columns], sorted(facets)
 
 
 def description_of(cross: CrossTable) -> str:
@@ -291,7 +330,7 @@ def _legend(
         keys = [LegendKey(f"s{i + 1}", series.labels[code]) for i, code in enumerate(used)]
     if confidence is not None:
         look = "band" if shape in ("line", "lines", "steps") else "rule"
-        keys.append(LegendKey(look, f"{confidence} noise interval"))
+        keys.append(LegendKey(look, f"{confidence} noise interval".strip()))
     return tuple(keys)
 
 
@@ -317,10 +356,12 @@ def _caption(
     elif widest < VISIBLE and cells.margin is not None:
         margin = plus_minus(float(rounded_up(cells.margin.max(), 0)), 0)
         words.append(f"The noise intervals, at most {margin}, are too narrow to see at this scale.")
-    if notes:
-        text = "; ".join(notes)
-        words.append(f"{text[0].upper()}{text[1:]}.")
-    return " ".join(words)
+    return " ".join(filter(None, (*words, _sentence(notes))))
+
+
+def _sentence(notes: Sequence[str]) -> str:
+    text = "; ".join(notes)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 # ---- shapes ------------------------------------------------------------------------------------
@@ -406,6 +447,34 @@ def _density(
     return picture, widest
 
 
+def _heat(cells: DrawnNumbers, drawn: list[int], frame: Frame, name: str) -> tuple[Picture, float]:
+    """A cell for each number, as dark as it would be in a table; intervals are not drawn."""
+    rows, columns = (cells.axes[k] for k in drawn)
+    used = [cells.used(k) for k in drawn]
+    down, across = ([a.labels[c] for c in u] for a, u in zip((rows, columns), used, strict=True))
+    picture = frame.heat((down, across), name, (rows.title, columns.title))
+    row_of, column_of = ({code: i for i, code in enumerate(codes)} for codes in used)
+    levels = _shade_levels(cells.value, frame.high)
+    for i, level in enumerate(levels):
+        place = row_of[int(cells.codes[i, drawn[0]])], column_of[int(cells.codes[i, drawn[1]])]
+        picture.cell(*place, float(level) / SHADES, cells.words(i, drawn))
+    return picture, 0.0
+
+
+DRAWERS: Mapping[FigureShape, Callable[..., tuple[Picture, float]]] = {
+    "bars": _bars,
+    "groups": _bars,
+    "density": _density,
+    "line": _line,
+    "lines": _line,
+    "steps": _line,
+    "shades": _heat,
+}
+
+
+# ---- shades ------------------------------------------------------------------------------------
+
+
 def shades(cross: CrossTable) -> tuple[Grid, tuple[LegendKey, ...]] | None:
     """How dark each cell of a table is, from 0 to `SHADES`, with what that means.
 
@@ -418,7 +487,14 @@ def shades(cross: CrossTable) -> tuple[Grid, tuple[LegendKey, ...]] | None:
     most = float(np.nanmax(inner)) if not np.isnan(inner).all() else 0.0
     if most <= 0:
         return None
-    levels = np.nan_to_num(np.ceil(np.clip(inner, 0, most) / most * SHADES), nan=0.0)
+    return _shade_levels(inner, most), _shade_keys(most)
+
+
+def _shade_levels(values: Grid, most: float) -> Grid:
+    levels = np.nan_to_num(np.ceil(np.clip(values, 0, most) / most * SHADES), nan=0.0)
+    return levels.astype(np.int64)
+
+
+def _shade_keys(most: float) -> tuple[LegendKey, ...]:
     bounds = [most * k / SHADES for k in range(SHADES + 1)]
-    keys = tuple(LegendKey(f"h{k}", f"up to {count_text(bounds[k])}") for k in range(1, SHADES + 1))
-    return levels.astype(np.int64), keys
+    return tuple(LegendKey(f"h{k}", f"up to {count_text(bounds[k])}") for k in range(1, SHADES + 1))

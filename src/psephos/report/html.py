@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = Path(__file__).parent / "templates"
+STYLE_SHEET = Path(__file__).parent / "page.css"
 
 
 @dataclass(frozen=True)

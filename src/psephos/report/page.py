@@ -6,13 +6,11 @@ The words that are the same for all releases stand in templates/; what differs i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from psephos.report.figures import Figure, LegendKey
-from psephos.report.html import Cell, HtmlTable, render
+from psephos.report.html import STYLE_SHEET, Cell, HtmlTable, render
 from psephos.report.page_table import PageTable
 
-STYLE_SHEET = Path(__file__).parent / "page.css"
 Pairs = tuple[tuple[str, str], ...]
 """Names and what they are, as a list of facts shows them."""
 

@@ -67,13 +67,15 @@ from psephos.release.preflight.selection import MEASURE
 from psephos.release.spec.asked_cells import finer_words, over_cells
 from psephos.release.spec.entries import View
 from psephos.release.spec.file import checked_release
-from psephos.release.spec.job import Job, column_titles, in_order, ordered_columns
+from psephos.release.spec.job import Job
 from psephos.release.spec.tables import Table
+from psephos.release.views.layout import cross_tables
 from psephos.release.views.plan_views import PlanViews
 from psephos.release.views.views import Views
-from psephos.report import charts
+from psephos.report.chart import Chart
+from psephos.report.cross_table import CrossTable
 from psephos.report.html import HtmlTable, notebook_html
-from psephos.report.points import Points
+from psephos.report.table_charts import chart_of, draw_tables
 from psephos.strategy.strategy import Strategy
 from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array
@@ -309,30 +311,20 @@ class Bundle:
             raise ReleaseError(f"{place} has changed since the release; get the bundle again")
         return SyntheticTable.of_arrow(domain, table, self.simulation)
 
-    def plot(self, name: str, view: View = "consistent") -> Any:
-        """A chart of a table of the release, as altair has it; `charts.save_chart` writes it."""
-        table, data = self._counts(name), self.table(name, view)
-        ordered, titles = ordered_columns(self.job, table), column_titles(self.job)
-        shown = in_order(self.job, table, data)
-        return charts.table_chart(shown, self._title(table), ordered=ordered, titles=titles)
+    def plot(self, name: str, view: View = "consistent") -> Chart:
+        """A chart of a table of the release, as its report draws it."""
+        confidence = f"{float(self.job.file.output.confidence) * 100:g} %"
+        return chart_of(self._laid_out(name, view), self._title(name), confidence)
 
     def draw(self, name: str, view: View = "consistent", axes: Any = None) -> Any:
-        """The counts of a table and their noise intervals on matplotlib's axes, new ones if none.
+        """The numbers of a table and their intervals on matplotlib's axes, new ones if none.
 
         The figure is saved as matplotlib does it: `bundle.draw("ages").figure.savefig("ages.pdf")`.
         """
-        table, data = self._counts(name), self.table(name, view)
-        return charts.draw_table(Points.of(data), self._title(table), axes)
+        return draw_tables(self._laid_out(name, view), self._title(name), axes)
 
-    def _counts(self, name: str) -> Table:
-        """A table of counts."""
-        table = self._table(name)
-        if table.statistics:
-            raise ReleaseError(
-                f"table {name!r} holds no counts, which charts show; bundle.table({name!r}) has "
-                "its numbers"
-            )
-        return table
+    def _laid_out(self, name: str, view: View) -> tuple[CrossTable, ...]:
+        return cross_tables(self.job, self._table(name), self.table(name, view))
 
     def _table(self, name: str) -> Table:
         tables = {table.name: table for table in self.job.tables}
@@ -340,8 +332,9 @@ class Bundle:
             raise ReleaseError(f"no table {name!r}; have {', '.join(tables)}")
         return tables[name]
 
-    def _title(self, table: Table) -> str:
-        return f"Rehearsal: {table.title}" if self.simulation else table.title
+    def _title(self, name: str) -> str:
+        title = self._table(name).title
+        return f"Rehearsal: {title}" if self.simulation else title
 
     def answer(self, workload: Workload) -> Answers:
         """The answers of another workload over the same domain, free of charge."""

@@ -20,7 +20,7 @@ from psephos.release.methods.persons import PersonsTable
 from psephos.release.spec.job import Job
 from psephos.release.spec.tables import Table, column_name
 from psephos.release.views.labels import label_lists
-from psephos.report.points import TOTAL
+from psephos.report.cross_table import TOTAL
 from psephos.values import Array
 from psephos.workload.workload import Workload
 

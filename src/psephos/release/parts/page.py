@@ -13,9 +13,8 @@ from psephos.release.parts.plan import PartsForecast
 from psephos.release.parts.tables import PART_NUMBERS, level_folder
 from psephos.report.cross_table import HeadingAxis, laid_out
 from psephos.report.figures import Figure, description_of, figure_of
-from psephos.report.html import HtmlTable, render
+from psephos.report.html import STYLE_SHEET, HtmlTable, render
 from psephos.report.numbers import digits_for, plus_minus
-from psephos.report.page import STYLE_SHEET
 from psephos.version import __version__
 
 SHOWN_ROWS = 60

@@ -13,7 +13,7 @@ from psephos.release.bundle.files import marked_name
 from psephos.release.spec.job import Job
 from psephos.release.spec.tables import Table
 from psephos.release.views.labels import table_labels
-from psephos.report.points import TOTAL
+from psephos.report.cross_table import TOTAL
 from psephos.values import Array
 from psephos.workload.product import product
 from psephos.workload.workload import Workload

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.cleaning import Cleaning
@@ -60,7 +58,6 @@ from psephos.release.spec.tables import (
     Impossible,
     Table,
     check_columns,
-    column_name,
     compile_tables,
     compile_zeros,
 )
@@ -483,28 +480,6 @@ def stand_in_words(job: Job, place: Path | None = None) -> str:
     ]
     share = f"{counted:,} of {rows:,} rows have a cell"
     return f"the public table {place.name} ({'; '.join([share, *undeclared, *missing])})"
-
-
-def ordered_columns(job: Job, table: Table) -> list[str]:
-    """The attributes that a table asks about along their order, value by value."""
-    sets_of: dict[str, list[QuerySet]] = {}
-    for number in table.products:
-        for name, queries in job.questions.products[number].items:
-            sets_of.setdefault(name, []).append(queries)
-    domain = job.questions.domain
-    return [
-        name for name, sets in sets_of.items() if all(runs_along(q, domain[name]) for q in sets)
-    ]
-
-
-def in_order(job: Job, table: Table, data: pa.Table) -> pa.Table:
-    """A table without the rows that have no place on a curve: missing and undeclared entries."""
-    for name in ordered_columns(job, table):
-        attribute, column = job.questions.domain[name], column_name(name)
-        if attribute.apart and column in data.column_names:
-            apart = pa.array([attribute.label(cell) for cell in attribute.apart])
-            data = data.filter(pc.invert(pc.is_in(data[column], apart)))
-    return data
 
 
 def runs_along(queries: QuerySet, attribute: Attribute) -> bool:

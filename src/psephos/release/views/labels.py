@@ -14,7 +14,7 @@ from psephos.domain.domain import Domain
 from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table, column_name
-from psephos.report.points import TOTAL
+from psephos.report.cross_table import TOTAL
 from psephos.values import Array
 from psephos.workload.query_sets import (
     IdentityQueries,

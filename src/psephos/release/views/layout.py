@@ -22,8 +22,14 @@ from psephos.domain.domain import Domain
 from psephos.release.spec.job import Job, column_titles, runs_along
 from psephos.release.spec.tables import Layout, Table, column_name
 from psephos.release.views.labels import asked_together, queries_of_parts
-from psephos.report.cross_table import CrossTable, HeadingAxis, laid_out
-from psephos.report.points import PART, TOTAL
+from psephos.report.cross_table import (
+    PART,
+    TOTAL,
+    CrossTable,
+    HeadingAxis,
+    laid_out,
+    with_distinct_labels,
+)
 from psephos.workload.query_sets import (
     IdentityQueries,
     LevelQueries,
@@ -182,7 +188,7 @@ class _PartOfTable:
         self, name: str, title: str, data: pa.Table, value: str, part: str = ""
     ) -> CrossTable:
         """These products as one table."""
-        data = _distinct(data, self._varying(data))
+        data = with_distinct_labels(data, self._varying(data) or label_columns(data)[-1:])
         names = self._varying(data)
         axes = [self._axis(each, data) for each in self._ordered(names)]
         alike = [each for each in label_columns(data) if each not in names and each != PART]
@@ -316,26 +322,6 @@ class _PartOfTable:
             widths=widths,
             apart=_apart(pairs, order),
         )
-
-
-def _distinct(data: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Numbers that share all their labels get a number each, so that none hides another."""
-    labels = list(names) or label_columns(data)[-1:]
-    if not labels:
-        return data if data.num_rows == 1 else data.add_column(0, "", pa.array(_numbered(data)))
-    if data.select(labels).group_by(labels).aggregate([]).num_rows == data.num_rows:
-        return data
-    times: Counter[tuple[str, ...]] = Counter()
-    words = []
-    for key in zip(*(data[name].to_pylist() for name in labels), strict=True):
-        times[key] += 1
-        words.append(key[-1] if times[key] == 1 else f"{key[-1]} ({times[key]})")
-    place = data.column_names.index(labels[-1])
-    return data.set_column(place, labels[-1], pa.array(words, type=pa.string()))
-
-
-def _numbered(data: pa.Table) -> list[str]:
-    return [f"{TOTAL} ({i + 1})" if i else TOTAL for i in range(data.num_rows)]
 
 
 def _single_sets(queries: QuerySet) -> list[QuerySet]:

@@ -59,7 +59,7 @@ from psephos.release.views.statistics import (
     statistic_table,
 )
 from psephos.release.views.synthetic import public_generator, written_out
-from psephos.report.points import TOTAL
+from psephos.report.cross_table import TOTAL
 from psephos.synthesis.quality import SyntheticQuality, quality_of, quality_of_answers
 from psephos.synthesis.sample import sample
 from psephos.synthesis.table import SyntheticTable
