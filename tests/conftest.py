@@ -1,5 +1,6 @@
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import locals_of_errors
@@ -18,3 +19,12 @@ for name, examples in (("true", 12), ("thorough", 120)):  # make test, make test
     )
 profile = os.environ.get("CI") or "dev"
 settings.load_profile(profile if profile in ("dev", "thorough") else "true")
+
+
+@pytest.fixture
+def place():
+    """Where attacks on synthetic tables have their ledgers."""
+    from psephos.audit.stage import temporary_stage
+
+    with temporary_stage() as stage:
+        yield stage

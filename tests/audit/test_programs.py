@@ -12,7 +12,7 @@ from psephos.audit import programs
 from psephos.audit.changing_rows import ChangingRows
 from psephos.audit.program_steps import split_table
 from psephos.audit.programs import INTERRUPTIONS, Program, random_programs
-from psephos.audit.stage import GotThrough, temporary_stage
+from psephos.audit.stage import GotThrough
 from psephos.kernel import ledger
 from psephos.kernel.lineage import process
 from psephos.kernel.snapshot import Snapshot
@@ -22,12 +22,6 @@ from tests.audit.test_audit import forget_parts, forget_stability, refund_charge
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 FEW = range(60)
 MANY = range(1000, 1000 + 6000)
-
-
-@pytest.fixture
-def place():
-    with temporary_stage() as temporary:
-        yield temporary
 
 
 def in_child(work):

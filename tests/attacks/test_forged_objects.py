@@ -5,10 +5,7 @@ Each attack hands the kernel such an object, in the hope that it is checked as o
 as another; its docstring tells which holes it once got through.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,12 +16,9 @@ from psephos.audit.stage import (
     SILENCE,
     TABLE_CELLS,
     TRUE_COUNTS,
-    Attack,
     GotThrough,
-    Stage,
     open_table,
     require,
-    require_nothing_spent,
     require_refusal,
 )
 from psephos.domain.predicate import And, IsNull, Predicate
@@ -39,19 +33,12 @@ from psephos.kernel.scores import (
     WorstApproximated,
 )
 from psephos.kernel.unit import Unit, add_remove_row, person
-from psephos.values import Array
+from tests.attacks.forgeries import require_nothing_spent, tamper
 
 CHEAP = epsilon("1/1000")
 
 
-def tamper(value: Any, **fields: Any) -> Any:
-    """The value itself, its fields exchanged although it is frozen."""
-    for name, field in fields.items():
-        object.__setattr__(value, name, field)
-    return value
-
-
-def _forge_sparse(**arrays: Any) -> mx.Sparse:
+def forge_sparse(**arrays):
     """An identity whose arrays were exchanged after it was checked."""
     matrix = mx.Sparse(sp.eye_array(TABLE_CELLS, dtype=np.int64, format="csr"))
     for name, array in arrays.items():
@@ -59,7 +46,7 @@ def _forge_sparse(**arrays: Any) -> mx.Sparse:
     return matrix
 
 
-def _outside_indices(stage: Stage) -> None:
+def test_a_sparse_matrix_with_indices_outside_of_it(place):
     """A sparse matrix whose indices lie outside of its shape.
 
     The story: scipy's routines trust the index arrays of a compressed matrix. A column of -1 wraps
@@ -69,17 +56,15 @@ def _outside_indices(stage: Stage) -> None:
     came back for a few hundredths of epsilon, and a file with such arrays ended the process that
     read it.
     """
-    table, ledger = open_table(stage)
+    table, ledger = open_table(place)
     vector, cells = table.vectorise(), np.arange(TABLE_CELLS)
     forgeries = {
-        "a column of -1": _forge_sparse(indices=cells - 1),
-        "a column beyond the last": _forge_sparse(indices=cells + 1),
-        "rows that end before they begin": _forge_sparse(
-            indptr=np.append(cells[::-1], TABLE_CELLS)
-        ),
-        "rows beyond the arrays": _forge_sparse(indptr=2 * np.arange(TABLE_CELLS + 1)),
-        "an entry more than columns": _forge_sparse(data=np.ones(TABLE_CELLS + 1, dtype=np.int64)),
-        "one column twice in a row": _forge_sparse(
+        "a column of -1": forge_sparse(indices=cells - 1),
+        "a column beyond the last": forge_sparse(indices=cells + 1),
+        "rows that end before they begin": forge_sparse(indptr=np.append(cells[::-1], TABLE_CELLS)),
+        "rows beyond the arrays": forge_sparse(indptr=2 * np.arange(TABLE_CELLS + 1)),
+        "an entry more than columns": forge_sparse(data=np.ones(TABLE_CELLS + 1, dtype=np.int64)),
+        "one column twice in a row": forge_sparse(
             indptr=np.array([0] * TABLE_CELLS + [TABLE_CELLS]), indices=0 * cells
         ),
     }
@@ -89,55 +74,55 @@ def _outside_indices(stage: Stage) -> None:
     require_nothing_spent(ledger)
 
 
-class _TwoFacedText(str):
+class TwoFacedText(str):
     """A text that equals every other text at every second comparison."""
 
     turns = 0
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         self.turns += 1
         return self.turns % 2 == 0 or str.__eq__(self, other)
 
-    def __hash__(self) -> int:
+    def __hash__(self):
         return str.__hash__(self)
 
 
-class _SwellingNumber(int):
+class SwellingNumber(int):
     """A number that reads as one, and multiplies by a billion."""
 
     @property
-    def numerator(self) -> int:
+    def numerator(self):
         return 1
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other):
         return 10**9 * other
 
     __rmul__ = __mul__
 
-    def as_integer_ratio(self) -> Any:
+    def as_integer_ratio(self):
         return 1, 1
 
 
-def _swelling_fraction() -> Fraction:
+def swelling_fraction():
     """The fraction one, with such a number as numerator."""
     fraction = Fraction(1)
-    fraction._numerator = _SwellingNumber(1)  # type: ignore[attr-defined]
+    fraction._numerator = SwellingNumber(1)
     return fraction
 
 
-def _forged_scalars(stage: Stage) -> None:
+def test_numbers_and_texts_that_change_their_mind(place):
     """Numbers and texts that say one thing when they are checked and another when they are used.
 
     The story: a subclass of str as currency that equals "epsilon" when it is checked and "rho" when
     the noise is chosen; a subclass of int as weight, whose numerator is small and whose product is
     large; a Fraction whose inside was exchanged. Each gave exact counts for a thousandth.
     """
-    table, ledger = open_table(stage)
+    table, ledger = open_table(place)
     vector, cells = table.vectorise(), mx.Identity(TABLE_CELLS)
     spends = {
-        "a currency with two faces": tamper(epsilon("1/1000"), currency=_TwoFacedText("epsilon")),
-        "an amount with another inside": tamper(epsilon("1/1000"), amount=_swelling_fraction()),
-        "an amount of its own kind": tamper(epsilon("1/1000"), amount=_SwellingNumber(1)),
+        "a currency with two faces": tamper(epsilon("1/1000"), currency=TwoFacedText("epsilon")),
+        "an amount with another inside": tamper(epsilon("1/1000"), amount=swelling_fraction()),
+        "an amount of its own kind": tamper(epsilon("1/1000"), amount=SwellingNumber(1)),
     }
     for what, spend in spends.items():
         require_refusal(what, vector.measure, cells, spend=spend)
@@ -146,77 +131,77 @@ def _forged_scalars(stage: Stage) -> None:
         )
         require_refusal(what, vector.partition, WholePartitions(), spend=spend)
     weights = {
-        "a weight of its own kind": _SwellingNumber(1),
-        "a weight with another inside": _swelling_fraction(),
+        "a weight of its own kind": SwellingNumber(1),
+        "a weight with another inside": swelling_fraction(),
     }
     for what, weight in weights.items():
         query = tamper(Query.of(cells), blocks=(tamper(Block(cells, Fraction(1)), weight=weight),))
         require_refusal(what, vector.measure, query, spend=CHEAP)
         require_refusal(what, exact, weight, "a weight")
     require_refusal(
-        "a text of its own kind as key", vector.measure, cells, spend=CHEAP, key=_TwoFacedText("k")
+        "a text of its own kind as key", vector.measure, cells, spend=CHEAP, key=TwoFacedText("k")
     )
     for what, matrix in {
-        "a factor of its own kind": tamper(mx.Scaled(1, cells), factor=_SwellingNumber(1)),
-        "a size of its own kind": tamper(mx.Ones(1, TABLE_CELLS), m=_SwellingNumber(1)),
+        "a factor of its own kind": tamper(mx.Scaled(1, cells), factor=SwellingNumber(1)),
+        "a size of its own kind": tamper(mx.Ones(1, TABLE_CELLS), m=SwellingNumber(1)),
         "a truth value for a sign": tamper(mx.Haar(TABLE_CELLS), sign=True),
     }.items():
         require_refusal(what, vector.measure, matrix, spend=CHEAP)
     for kind in (WholePartitions, NoisyIntervals):
-        forged = tamper(kind(3), penalty=_SwellingNumber(3))
+        forged = tamper(kind(3), penalty=SwellingNumber(3))
         require_refusal("a penalty of its own kind", vector.partition, forged, spend=CHEAP)
-        forged = tamper(kind(3), lengths=_TwoFacedText("all"))
+        forged = tamper(kind(3), lengths=TwoFacedText("all"))
         require_refusal("a text of its own kind", vector.partition, forged, spend=CHEAP)
-    require_refusal("a name of its own kind", table.keep, _TwoFacedText("x"))
-    require_refusal("a name of its own kind", table.split, _TwoFacedText("x"))
-    require_refusal("a size of its own kind", table.group_by, "x", most=_SwellingNumber(3))
+    require_refusal("a name of its own kind", table.keep, TwoFacedText("x"))
+    require_refusal("a name of its own kind", table.split, TwoFacedText("x"))
+    require_refusal("a size of its own kind", table.group_by, "x", most=SwellingNumber(3))
     require_nothing_spent(ledger)
 
 
-def _forged_units(stage: Stage) -> None:
+def test_units_and_budgets_that_change_their_mind(place):
     """The same numbers and texts, as parts of a unit of privacy or of a ledger's budget."""
     units = {
-        "a cap of its own kind": tamper(person("p", max_rows=2), max_rows=_SwellingNumber(2)),
-        "a change with two faces": tamper(add_remove_row(), change=_TwoFacedText("add_remove")),
+        "a cap of its own kind": tamper(person("p", max_rows=2), max_rows=SwellingNumber(2)),
+        "a change with two faces": tamper(add_remove_row(), change=TwoFacedText("add_remove")),
         "a unit of its own kind": type("Sly", (Unit,), {})("add_remove"),
     }
     for i, (what, unit) in enumerate(units.items()):
-        path = stage.folder / f"unit {i}"
+        path = place.folder / f"unit {i}"
         require_refusal(what, Ledger.create, path, dataset="made up", unit=unit, budget=ONE)
-    budget = tamper(Budget("epsilon", Fraction(1)), currency=_TwoFacedText("epsilon"))
+    budget = tamper(Budget("epsilon", Fraction(1)), currency=TwoFacedText("epsilon"))
     options = {"dataset": "made up", "unit": add_remove_row(), "budget": budget}
-    require_refusal("a budget with two faces", Ledger.create, stage.folder / "budget", **options)
+    require_refusal("a budget with two faces", Ledger.create, place.folder / "budget", **options)
 
 
-def _equal_class(original: type, **methods: Any) -> Any:
+def equal_class(original, **methods):
     """A subclass that equals the class itself, as far as == and hash can tell."""
 
-    class Equal(type(original)):  # type: ignore[misc]
-        def __eq__(cls, other: object) -> bool:
+    class Equal(type(original)):
+        def __eq__(cls, other):
             return True
 
-        def __hash__(cls) -> int:
+        def __hash__(cls):
             return hash(original)
 
     return Equal(original.__name__, (original,), methods)
 
 
-def _equal_types(stage: Stage) -> None:
+def test_a_type_that_equals_one_of_the_kernels(place):
     """Types that equal a type of the kernel's.
 
     The story: rules were looked up by `type(a) in RULES`, and a dictionary compares by ==. A
     metaclass that has the hash of Dense and says yes to every question let in a subclass, whose
     `matvec` was handed the true vector. Scores were looked up in a tuple, which compares by == too.
     """
-    vectors: list[Array] = []
+    vectors = []
 
-    def spy_on(self: Any, x: Array) -> Array:
+    def spy_on(self, x):
         vectors.append(np.array(x))
         return np.zeros(self.shape[0], dtype=np.int64)
 
-    table, ledger = open_table(stage)
+    table, ledger = open_table(place)
     vector, eye = table.vectorise(), np.eye(TABLE_CELLS, dtype=np.int64)
-    spy = _equal_class(mx.Dense, matvec=spy_on, _apply=spy_on)(eye)
+    spy = equal_class(mx.Dense, matvec=spy_on, _apply=spy_on)(eye)
     for matrix in (spy, mx.Stack((mx.Identity(TABLE_CELLS), spy)), mx.Scaled(2, spy)):
         require_refusal("a type that equals Dense", vector.measure, matrix, spend=CHEAP)
         require_refusal("a type that equals Dense", vector.transform, matrix)
@@ -226,11 +211,11 @@ def _equal_types(stage: Stage) -> None:
             WorstApproximated(matrix, [0] * TABLE_CELLS),
             spend=CHEAP,
         )
-    query = _equal_class(Query)(Query.of(mx.Identity(TABLE_CELLS)).blocks)
+    query = equal_class(Query)(Query.of(mx.Identity(TABLE_CELLS)).blocks)
     require_refusal("a type that equals Query", vector.measure, query, spend=CHEAP)
-    partition = _equal_class(mx.Partition)(np.zeros(TABLE_CELLS, dtype=np.int64))
+    partition = equal_class(mx.Partition)(np.zeros(TABLE_CELLS, dtype=np.int64))
     require_refusal("a type that equals Partition", vector.split, partition)
-    methods: dict[str, Any] = {
+    methods = {
         "admitted": lambda self, cells: self,
         "tables": lambda self, cells: (mx.Identity(cells),),
         "parts": ("mine",),
@@ -238,30 +223,30 @@ def _equal_types(stage: Stage) -> None:
     }
     for request, kinds in ((vector.choose, SCORES), (vector.partition, PARTITIONS)):
         for kind in kinds:
-            search = object.__new__(_equal_class(kind, **methods))
+            search = object.__new__(equal_class(kind, **methods))
             require_refusal(f"a type that equals {kind.__name__}", request, search, spend=CHEAP)
     if vectors:
         raise GotThrough("a matrix of the caller's was handed the true counts")
     require_nothing_spent(ledger)
 
 
-def _equal_conditions(stage: Stage) -> None:
+def test_conditions_of_the_callers_own_making(place):
     """Conditions of a type that equals one of the kernel's, or that is not known to it."""
-    table, ledger = open_table(stage)
-    impostor = _equal_class(IsNull)("x")
+    table, ledger = open_table(place)
+    impostor = equal_class(IsNull)("x")
     for condition in (impostor, And((impostor,)), type("Mine", (Predicate,), dict(vars(IsNull)))):
         require_refusal("a condition of the caller's own", table.where, condition)
     require_nothing_spent(ledger)
 
 
-def _changed_matrices(stage: Stage) -> None:
+def test_matrices_changed_inside(place):
     """Matrices that are changed after their constructor has checked them.
 
     The story: frozen values can be changed all the same, by `object.__setattr__`. Groups that count
     beyond their number, orders that name a cell twice, a stack of itself: whatever is inside, the
     kernel measures the copy that its own constructors have checked, or refuses.
     """
-    table, ledger = open_table(stage)
+    table, ledger = open_table(place)
     vector, cells = table.vectorise(), np.arange(TABLE_CELLS)
     eye = mx.Identity(TABLE_CELLS)
     loop = mx.Stack((eye, mx.Prefix(TABLE_CELLS)))
@@ -269,7 +254,7 @@ def _changed_matrices(stage: Stage) -> None:
     tree = eye
     for _ in range(64):  # 2^64 parts, were they all taken in
         tree = tamper(mx.Stack((eye, mx.Prefix(TABLE_CELLS))), parts=(tree, tree))
-    chain: mx.Matrix = eye
+    chain = eye
     for _ in range(500):
         chain = mx.Permuted(chain, cells)
     forgeries = {
@@ -302,13 +287,13 @@ def _changed_matrices(stage: Stage) -> None:
     require_nothing_spent(ledger)
 
 
-def _stale_caches(stage: Stage) -> None:
+def test_matrices_with_caches_of_the_callers(place):
     """Matrices whose cached results were exchanged: the kernel must compute its own."""
     ranges = mx.Ranges.intervals(TABLE_CELLS, np.arange(TABLE_CELLS), np.arange(TABLE_CELLS))
     ranges.__dict__["_corners"] = 10**6 * ranges._corners.astype(np.int64)
     partition = mx.Partition(np.arange(TABLE_CELLS))
     partition.__dict__["_twin"] = mx.Dense(10**6 * np.eye(TABLE_CELLS, dtype=int))
-    vector = open_table(stage)[0].vectorise()
+    vector = open_table(place)[0].vectorise()
     for matrix in (ranges, partition):
         try:
             values = vector.measure(matrix, spend=SILENCE).values
@@ -318,14 +303,3 @@ def _stale_caches(stage: Stage) -> None:
             np.array_equal(values, TRUE_COUNTS),
             f"a cache of {matrix} was believed: {values[:5]}, {TRUE_COUNTS[:5]}",
         )
-
-
-OBJECT_ATTACKS = (
-    Attack("a sparse matrix with indices outside of it", "refused", _outside_indices),
-    Attack("numbers and texts that change their mind", "refused", _forged_scalars),
-    Attack("units and budgets that change their mind", "refused", _forged_units),
-    Attack("a type that equals one of the kernel's", "refused, and sees nothing", _equal_types),
-    Attack("conditions of the caller's own making", "refused", _equal_conditions),
-    Attack("matrices changed inside", "refused, however large they look", _changed_matrices),
-    Attack("matrices with caches of the caller's", "have no effect", _stale_caches),
-)

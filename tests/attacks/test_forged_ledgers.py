@@ -1,25 +1,17 @@
 """Ledgers that hold more than their file says, and charges that were entered beforehand."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import psephos.matrix as mx
-from psephos.audit.forged_objects import tamper
 from psephos.audit.stage import (
     CELLS_OF_ROWS,
     ONE,
     TABLE_CELLS,
     TABLE_DOMAIN,
-    Attack,
     GotThrough,
-    Stage,
     open_table,
     protect_rows,
     require,
-    require_nothing_spent,
     require_refusal,
 )
 from psephos.errors import BudgetExceededError
@@ -27,11 +19,12 @@ from psephos.kernel.budget import epsilon
 from psephos.kernel.ledger import Charge, Ledger
 from psephos.kernel.measurement import request_fingerprint
 from psephos.kernel.query import Query
+from tests.attacks.forgeries import require_nothing_spent, tamper
 
 TINY = epsilon("1/1000000")
 
 
-def _advance_payment(stage: Stage) -> None:
+def test_a_key_paid_for_in_advance(place):
     """A key that is paid for before its request comes, at a price of the payer's choice.
 
     The story: charging was a public method of the ledger, and a replay compared neither price nor
@@ -42,7 +35,7 @@ def _advance_payment(stage: Stage) -> None:
     writers = [name for name in public if "charge" in name or "store" in name]
     require(not writers, f"anyone may call {', '.join(writers)} of a ledger")
     # As if an earlier version had recorded a lower price for the same request.
-    table, ledger = open_table(stage, ONE)
+    table, ledger = open_table(place, ONE)
     vector, cells = table.vectorise(), mx.Identity(TABLE_CELLS)
     lineage = vector.measure(cells, spend=epsilon("1/100"), key="first").lineage
     for key, spend in (("dear", epsilon("1/2")), ("beyond all", epsilon("1000"))):
@@ -59,39 +52,33 @@ def _advance_payment(stage: Stage) -> None:
             raise GotThrough(f"a request of {spend} cost {charge} after {TINY} in advance")
 
 
-class _FreeLedger(Ledger):
+class FreeLedger(Ledger):
     """A ledger that charges nothing."""
 
-    def _charge(self, charge: Charge) -> Any:
-        request: Any = super()._charge(charge)
+    def _charge(self, charge):
+        request = super()._charge(charge)
         return replace(request, values=None)
 
-    def verify(self, **_: Any) -> None:
+    def verify(self, **_):
         """All is well."""
 
 
-def _rich_ledgers(stage: Stage) -> None:
+def test_ledgers_that_say_more_than_their_file(place):
     """Ledgers that say more than their file.
 
     The story: a ledger is a value like others, so `dataclasses.replace(ledger, budget=...)` makes
     one over the same file that holds whatever it likes, and a subclass can charge nothing at all.
     What counts is the file: the kernel opens it by itself.
     """
-    _, ledger = open_table(stage, ONE)
+    _, ledger = open_table(place, ONE)
     plenty = epsilon("1000")
     parts = {name: getattr(ledger, name) for name in ("path", "dataset", "dataset_id", "unit")}
-    forgeries: dict[str, Callable[[], Ledger]] = {
+    forgeries = {
         "a ledger with another budget": lambda: replace(ledger, budget=plenty),
         "a ledger changed by hand": lambda: tamper(Ledger.open(ledger.path), budget=plenty),
-        "a ledger of its own kind": lambda: _FreeLedger(**parts, budget=plenty, _seen=[]),
+        "a ledger of its own kind": lambda: FreeLedger(**parts, budget=plenty, _seen=[]),
     }
     for what, forge in forgeries.items():
         table = protect_rows(TABLE_DOMAIN, CELLS_OF_ROWS, CELLS_OF_ROWS, forge())
         require_refusal(what, table.noisy_count, spend=epsilon("2"))
     require_nothing_spent(ledger)
-
-
-LEDGER_ATTACKS = (
-    Attack("a key paid for in advance", "pays the rest, if it can", _advance_payment),
-    Attack("ledgers that say more than their file", "the file counts", _rich_ledgers),
-)
