@@ -76,12 +76,11 @@ if TYPE_CHECKING:
     from psephos.release import spec
     from psephos.release.ask.ask import Price, Reply, ask, price
     from psephos.release.bundle.bundle import Bundle
-    from psephos.release.bundle.requests import MeasuredRequest
+    from psephos.release.bundle.requests import ReleaseRequest, StrategyQuestion
     from psephos.release.change import EditionChange, change
     from psephos.release.methods.method import ReleaseMethod
-    from psephos.release.methods.persons import PersonsRequest, PersonsTable
     from psephos.release.methods.plan_forecast import PlanForecast, SimulatedTable, plan
-    from psephos.release.methods.planned import PlannedRequest, Retraced
+    from psephos.release.methods.planned import PlanQuestion, Retraced
     from psephos.release.parts.bundle import PartsBundle
     from psephos.release.parts.plan import PartsForecast, PartTableError
     from psephos.release.preflight.checks import check_release
@@ -90,6 +89,7 @@ if TYPE_CHECKING:
     from psephos.release.run import rehearse, release
     from psephos.release.spec.asked_cells import AskedCells
     from psephos.release.spec.job import Job
+    from psephos.release.spec.persons import PersonsTable
     from psephos.release.verify.verification import Check, Verification
     from psephos.release.verify.verify import verify
     from psephos.release.views.plan_views import PlanViews
@@ -288,9 +288,9 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "LevelPlan",
     "PartTables",
     "AskedCells",
-    "MeasuredRequest",
-    "PlannedRequest",
-    "PersonsRequest",
+    "ReleaseRequest",
+    "StrategyQuestion",
+    "PlanQuestion",
     "PersonsTable",
     "Retraced",
     "Views",
@@ -393,12 +393,12 @@ _NAMES_OF = {
     "psephos.release.methods.method": "ReleaseMethod",
     "psephos.release.methods.plan_forecast": "PlanForecast SimulatedTable plan",
     "psephos.release.views.plan_views": "PlanViews",
-    "psephos.release.methods.persons": "PersonsRequest PersonsTable",
-    "psephos.release.methods.planned": "PlannedRequest Retraced",
+    "psephos.release.spec.persons": "PersonsTable",
+    "psephos.release.methods.planned": "PlanQuestion Retraced",
     "psephos.release.preflight.checks": "check_release",
     "psephos.release.spec.job": "Job",
     "psephos.release.spec.asked_cells": "AskedCells",
-    "psephos.release.bundle.requests": "MeasuredRequest",
+    "psephos.release.bundle.requests": "ReleaseRequest StrategyQuestion",
     "psephos.release.run": "rehearse release",
     "psephos.release.parts.bundle": "PartsBundle",
     "psephos.release.parts.plan": "PartTableError PartsForecast",

@@ -249,7 +249,7 @@ PLANNED = PLANNED.replace("\nb = { integers = [0, 19] }", "").replace('\ncolumns
 def test_a_paid_step_of_a_plan_cannot_be_left_out(tmp_path):
     path = released(tmp_path / "job", PLANNED).path
     assert failures(path) == {}
-    count = len(Bundle.open(path).planned)
+    count = len(Bundle.open(path).requests)
     assert count > 1
     shutil.rmtree(path / "requests" / str(count))
     sign(path, lambda manifest: manifest["requests"].pop())

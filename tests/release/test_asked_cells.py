@@ -226,7 +226,7 @@ def test_releases_build_on_coarser_cells(tmp_path):
         text.replace('rows = ["age.broad"]', 'rows = ["age"]') + '\n[output]\nbundle = "second"\n'
     )
     second = release(write_job(tmp_path / "job", text), unchecked=True)
-    assert not second.job.past[0].cells.is_whole
+    assert not second.job.past[0].question.cells.is_whole
     assert second.job.cells.is_whole
     assert verify(second.path).ok
     assert verify(first.path).ok
@@ -251,7 +251,7 @@ def test_cells_of_past_and_present_are_joined_and_nothing_is_paid_twice(tmp_path
     second = release(write(MORE), unchecked=True)
     job = second.job
     assert job.workload.domain.shape == (20, 4, 101, 3)
-    assert job.past[0].cells.domain == first.job.workload.domain
+    assert job.past[0].question.cells.domain == first.job.workload.domain
     ledger = open_ledger(Job.read(tmp_path / "job"))
     assert verify(second.path, ledger=ledger).ok
     assert ps.price(first, "SELECT COUNT(*) FROM t WHERE age < 3", 9).budget.amount

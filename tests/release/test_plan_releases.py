@@ -84,7 +84,7 @@ def test_every_plan_is_released_and_verified(tmp_path, plan):
     place = ready(tmp_path / "job", plan, options=options_of(plan))
     bundle = ps.release(place)
     assert bundle.method.name == plan
-    assert sum(r.spend.amount for r in bundle.planned) == bundle.spend.amount
+    assert sum(r.spend.amount for r in bundle.requests) == bundle.spend.amount
     ledger = ps.Ledger.open(place.parent / "people.ledger")
     assert ledger.spent() == bundle.spend
     verification = ps.verify(bundle.path, ledger=ledger)
@@ -111,7 +111,7 @@ def test_choices_in_epsilon_and_noise_in_rho_are_one_release(tmp_path):
     text = PLANE.replace('epsilon = "2"', 'rho = "1"').replace("epsilon = 0.5", 'rho = "1/8"')
     place = ready(tmp_path / "job", "AdaptiveMarginals", text, ", options = { rounds = 2 }")
     bundle = ps.release(place)
-    assert {request.spend.currency for request in bundle.planned} == {"epsilon", "rho"}
+    assert {request.spend.currency for request in bundle.requests} == {"epsilon", "rho"}
     assert bundle.spend == ps.rho("1/8")
     ledger = ps.Ledger.open(place.parent / "people.ledger")
     assert ledger.spent() == bundle.spend

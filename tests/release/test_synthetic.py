@@ -215,8 +215,8 @@ def test_a_game_is_released_retraced_and_paid_once(game):
     place, bundle = game
     ledger = ps.Ledger.open(place.parent / "people.ledger")
     assert bundle.method.name == "DualQuery"
-    assert [request.kind for request in bundle.planned] == ["count"] + 11 * ["draw"]
-    assert bundle.planned[0].price("rho") == ps.rho("1/10")
+    assert [request.question.kind for request in bundle.requests] == ["count"] + 11 * ["draw"]
+    assert bundle.requests[0].price("rho") == ps.rho("1/10")
     assert ps.rho("0.999999") < ledger.spent() <= ps.rho("1")
     verification = ps.verify(bundle.path, ledger=ledger)
     assert verification.ok, verification

@@ -553,7 +553,7 @@ def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None
         "tables": [entry["name"] for entry in bundle.manifest["tables"]],
         "published": bundle.manifest["published"],
         "synthetic": bundle.manifest.get("synthetic"),
-        "persons": [request.table.name for request in bundle.persons],
+        "persons": [request.question.name for request in bundle.persons],
         "ledger": None if ledger is None else render.plain_ledger(ledger),
     }
     left_out = (bundle.manifest["published"] or {}).get("left_out", {})

@@ -45,6 +45,8 @@ def persons_words(job: Job) -> str:
 def rich_persons(bundle: Bundle) -> list[RenderableType]:
     """The first tables of persons of a release."""
     return [
-        rich_numbers(f"{request.table.title} (persons)", bundle.persons_table(request.table.name))
+        rich_numbers(
+            f"{request.question.title} (persons)", bundle.persons_table(request.question.name)
+        )
         for request in bundle.persons[:MOST_SHOWN_TABLES]
     ]

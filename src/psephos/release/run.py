@@ -25,10 +25,14 @@ from psephos.kernel.parts.runners import Runner
 from psephos.kernel.protected import ProtectedTable, ProtectedVector
 from psephos.kernel.replay import answered
 from psephos.plans.registry import run as run_plan
-from psephos.plans.static import Static
+from psephos.plans.static import Static, Step
 from psephos.protect import protect, protect_again
 from psephos.release.bundle.bundle import Bundle
-from psephos.release.bundle.requests import MeasuredRequest, receipt_of
+from psephos.release.bundle.requests import (
+    MeasuredRequest,
+    StrategyQuestion,
+    receipt_of,
+)
 from psephos.release.bundle.write import write_bundle
 from psephos.release.methods.method import ReleaseMethod, method_of
 from psephos.release.methods.persons import (
@@ -45,6 +49,7 @@ from psephos.release.methods.planned import (
     planned_requests,
     retrace,
 )
+from psephos.release.methods.requests import request_of
 from psephos.release.pages.page import write_report
 from psephos.release.pages.plan import write_plan_report
 from psephos.release.parts.bundle import PartsBundle, is_in_parts
@@ -153,10 +158,8 @@ def release(
         except BudgetError as error:
             raise (_decided_anew(job, error) if job.method.name == AUTO else error) from None
         persons = _persons(job, data, ledger)
-    requests = [
-        MeasuredRequest(job.file.name, *step, receipt_of(ledger, step.measurement.key), job.cells)
-        for step in steps
-    ]
+    receipt = partial(receipt_of, ledger)
+    requests = [_request(job, job.file.name, step, job.cells, receipt) for step in steps]
     return _written(forecast, requests, job.bundle, say, persons)
 
 
@@ -215,7 +218,7 @@ def _tables(job: Job, data: ProtectedTable) -> ProtectedVector:
 
 def _persons(job: Job, data: ProtectedTable, ledger: Ledger) -> list[PersonsRequest]:
     """The tables of persons, measured."""
-    return measure_persons(job.persons, data, job.persons_keys, partial(receipt_of, ledger))
+    return measure_persons(job, data, partial(receipt_of, ledger))
 
 
 def _rehearsed_persons(job: Job, source: Any, rows: int, seed: int) -> list[PersonsRequest]:
@@ -225,7 +228,7 @@ def _rehearsed_persons(job: Job, source: Any, rows: int, seed: int) -> list[Pers
     budget = persons_spend(job.persons, job.file.ledger.budget().currency)
     edition = job.file.edition
     data = simulate(source, job.domain, unit=job.unit, budget=budget, seed=seed, edition=edition)
-    return measure_persons(job.persons, data, job.persons_keys, lambda _: _made_up(rows))
+    return measure_persons(job, data, lambda _: _made_up(rows))
 
 
 def rehearse(
@@ -266,17 +269,21 @@ def rehearse(
         edition=job.file.edition,
     )
 
-    receipt = _made_up(rows)
-
     def rehearsed(
         name: str, strategy: Strategy, spend: Budget, key: str, cells: AskedCells
     ) -> list[MeasuredRequest]:
         steps = Static(strategy).steps(cells.of(data).vectorise(), spend=spend, key=key)
-        return [MeasuredRequest(name, *step, receipt, cells) for step in steps]
+        return [_request(job, name, step, cells, lambda _: _made_up(rows)) for step in steps]
 
     # What past releases asked is asked of the made-up data too.
     past = [
-        rehearsed(each.name, each.strategy, each.spend, f"rehearsal of past {i + 1}", each.cells)
+        rehearsed(
+            each.name,
+            each.question.strategy,
+            each.spend,
+            f"rehearsal of past {i + 1}",
+            each.question.cells,
+        )
         for i, each in enumerate(job.past)
     ]
     requests = rehearsed(job.file.name, forecast.strategy, forecast.budget, REHEARSAL, job.cells)
@@ -366,6 +373,15 @@ def _rehearsed_plan(
     )
     persons = _rehearsed_persons(job, source, rows, seed)
     return _written_plan(forecast, requests, place, say, persons)
+
+
+def _request(
+    job: Job, name: str, step: Step, cells: AskedCells, receipt: Callable[[str], dict[str, Any]]
+) -> MeasuredRequest:
+    """A step of the best strategy, as a bundle keeps it."""
+    question, y = StrategyQuestion(step.strategy, cells), step.measurement
+    request = request_of(job, question, step.spend, y.key, y.values, receipt, y.simulation)
+    return replace(request, name=name)
 
 
 def _made_up(rows: int) -> dict[str, Any]:

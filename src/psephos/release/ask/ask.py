@@ -30,8 +30,13 @@ from psephos.kernel.budget import Budget
 from psephos.release.ask.determined import missing_words
 from psephos.release.bundle.bundle import Bundle
 from psephos.release.bundle.files import require_unchanged
-from psephos.release.bundle.requests import REQUEST_FILES, request_folders
-from psephos.release.methods.planned import PLANNED_FILES
+from psephos.release.bundle.requests import (
+    QUESTION_FILE,
+    RECEIPT_FILE,
+    STRATEGY_FILE,
+    VALUES_FILE,
+    request_folders,
+)
 from psephos.release.parts.ask import parts_answers
 from psephos.release.parts.bundle import ANSWERS_FOLDER, PartPath, PartsBundle, is_in_parts
 from psephos.release.parts.tables import TABLES_FOLDER
@@ -162,7 +167,7 @@ def _read_question(
     except SqlError as error:
         if not bundle.persons or not COUNT_DISTINCT.search(str(error)):
             raise
-        names = ", ".join(repr(request.table.name) for request in bundle.persons)
+        names = ", ".join(repr(request.question.name) for request in bundle.persons)
         text = f"{error}\nthis release counts persons in {names}, in the folder persons/"
         raise SqlError(text, error.sql, error.start, error.end) from None
     merged, blocks = merge_attributes(job.domain, tables)
@@ -188,26 +193,19 @@ def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
     views = replace(bundle.views, draws=draws)
     if workload.domain == bundle.job.workload.domain:
         return views
-    past = [
-        replace(
-            request,
-            measurement=over_merged_domain(known, workload.domain),
-            cells=bundle.job.cells,
-        )
-        for request, known in zip(bundle.job.past, bundle.job.known, strict=True)
-    ]
-    job = replace(bundle.job, workload=workload, past=tuple(past))
-    steps = tuple(over_merged_domain(step, workload.domain) for step in views.steps)
+    job = replace(bundle.job, workload=workload, past=())
+    steps = tuple(over_merged_domain(each, workload.domain) for each in views.measurements)
     return replace(views, job=job, steps=steps, coordinates=None)
 
 
 def opened_bundle(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
     """The bundle, if what answers come from is as it was released."""
     bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-    folders = [Path(folder) for folder in request_folders(bundle.manifest)]
-    files = REQUEST_FILES if bundle.method is None else PLANNED_FILES
-    needed = {"release.json", *((f / name).as_posix() for f in folders for name in files)}
-    require_unchanged(bundle.path, bundle.manifest["files"], needed | set(bundle.manifest["files"]))
+    folders, files = request_folders(bundle.manifest), bundle.manifest["files"]
+    question = STRATEGY_FILE if bundle.method is None else QUESTION_FILE
+    names = (question, VALUES_FILE, RECEIPT_FILE)
+    needed = {"release.json", *(f"{folder}/{name}" for folder in folders for name in names)}
+    require_unchanged(bundle.path, files, needed | set(files))
     with _as_verified(bundle.path):
         check_receipts(bundle)
     return bundle

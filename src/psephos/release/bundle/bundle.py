@@ -11,7 +11,7 @@
                                    to every published table
     estimate/cells.parquet         the real numbers that the published cells are a rounding of
     estimate/prior.parquet         the public table that they are drawn towards, if one is declared
-    persons/                       tables that count persons (psephos.release.methods.persons)
+    persons/                       tables that count persons (psephos.release.spec.persons)
     synthetic/rows.parquet         made-up rows, if the release has any; as CSV too
     report.html            the same for people
 
@@ -50,24 +50,25 @@ from psephos.release.bundle.files import (
     sha256_of,
 )
 from psephos.release.bundle.requests import (
-    ManifestShape,
     MeasuredRequest,
+    ReleaseRequest,
     check_edition,
-    check_shape,
     read_manifest,
     read_requests,
     request_folders,
     spend_of,
 )
+from psephos.release.bundle.shapes import ManifestShape, check_shape
 from psephos.release.formats.publication import TableFiles
 from psephos.release.methods.method import ReleaseMethod, check_method
-from psephos.release.methods.persons import PERSONS_FOLDER, PersonsRequest
-from psephos.release.methods.planned import PlannedRequest, retrace
+from psephos.release.methods.persons import PersonsRequest
+from psephos.release.methods.planned import read_planned, retrace
 from psephos.release.preflight.selection import MEASURE
 from psephos.release.spec.asked_cells import finer_words, over_cells
 from psephos.release.spec.entries import View
 from psephos.release.spec.file import checked_release
 from psephos.release.spec.job import Job
+from psephos.release.spec.persons import PERSONS_FOLDER
 from psephos.release.spec.tables import Table
 from psephos.release.views.layout import cross_tables
 from psephos.release.views.plan_views import PlanViews
@@ -132,8 +133,8 @@ class Bundle:
             requests = self._requests(job)
             past = requests[: len(earlier)]
             if requests:  # they may be finer than is asked now: of another version, or another past
-                measured = requests[-1].cells
-                if not measured.refines(job.cells.joined(each.cells for each in past)):
+                measured = requests[-1].question.cells
+                if not measured.refines(job.cells.joined(each.question.cells for each in past)):
                     raise ReleaseError(f"{place} asks about other cells than were measured")
                 job = job.over(measured)
             check_edition(past, self.path, file.edition)
@@ -161,22 +162,16 @@ class Bundle:
         return None if facts is None or facts["name"] == MEASURE else ReleaseMethod(**facts)
 
     @cached_property
-    def planned(self) -> tuple[PlannedRequest, ...]:
-        """The requests of its plan, each with its receipt, where the plan adapts to the data."""
-        if self.method is None:
-            return ()
-        places = zip(request_folders(self.manifest), self.manifest["requests"], strict=True)
-        return tuple(PlannedRequest.open(self.path / name, facts) for name, facts in places)
-
-    @cached_property
     def spend(self) -> Budget:
         """What it cost, as it was asked for: the noise follows from it."""
         return spend_of(self.manifest)
 
     @cached_property
-    def requests(self) -> tuple[MeasuredRequest, ...]:
-        """What was measured for this release, with receipts; those of a plan are `planned`."""
-        return tuple(self._requests(self.job)[self.manifest["builds_on"] :])
+    def requests(self) -> tuple[ReleaseRequest[Any], ...]:
+        """What was asked for this release, step by step, with receipts."""
+        if self.method is None:
+            return tuple(self._requests(self.job)[self.manifest["builds_on"] :])
+        return tuple(read_planned(self.path, self.manifest, self.job))
 
     @cached_property
     def persons(self) -> tuple[PersonsRequest, ...]:
@@ -184,33 +179,35 @@ class Bundle:
         facts = self.manifest.get("persons") or []
         if [each["name"] for each in facts] != [table.name for table in self.job.persons]:
             raise ReleaseError("the manifest lists other tables of persons than were asked for")
+        job, folder = self.job, self.path / PERSONS_FOLDER
         return tuple(
-            PersonsRequest.open(self.path / PERSONS_FOLDER / str(i), table, each)
-            for i, (table, each) in enumerate(zip(self.job.persons, facts, strict=True), 1)
+            PersonsRequest.open(folder / str(i), table, each, job.unit, job.file.name)
+            for i, (table, each) in enumerate(zip(job.persons, facts, strict=True), 1)
         )
 
     def persons_table(self, name: str) -> pa.Table:
         """A table that counts persons, worked out from its noisy integers."""
-        requests = {request.table.name: request for request in self.persons}
+        requests = {request.question.name: request for request in self.persons}
         if name not in requests:
             have = ", ".join(requests) or "none"
             raise ReleaseError(f"no table of persons {name!r}; have {have}")
         return job_persons_table(self.job, requests[name])
 
     @property
-    def all_requests(self) -> tuple[MeasuredRequest | PlannedRequest, ...]:
+    def all_requests(self) -> tuple[ReleaseRequest[Any], ...]:
         """What it builds on, then its own."""
-        return (*self.job.past, *self.requests, *self.planned)
+        return (*self.job.past, *self.requests)
 
     @property
     def strategy(self) -> Strategy:
         """What was measured, in the last step."""
-        return self.requests[-1].strategy
+        strategy: Strategy = self.requests[-1].question.strategy
+        return strategy
 
     @property
     def receipt(self) -> dict[str, Any]:
         """The last charge, as the ledger has it."""
-        return (self.planned or self.requests)[-1].receipt
+        return self.requests[-1].receipt
 
     @property
     def measurement(self) -> Measurement:
@@ -222,7 +219,7 @@ class Bundle:
         """The numbers, worked out again from the noisy integers."""
         if self.method is not None:
             check_method(self.job, self.method)
-            retraced = retrace(self.job, self.method, self.planned)
+            retraced = retrace(self.job, self.method, self.requests)
             return PlanViews(self.job, retraced.measurements, retraced=retraced)
         steps = tuple(request.measurement for request in self.requests)
         views = Views(self.job, steps, claim=self.manifest.get("published"))
@@ -377,6 +374,5 @@ def group_file(group: int) -> str:
 
 def job_persons_table(job: Job, request: PersonsRequest) -> pa.Table:
     """A table of persons, worked out from its noisy integers."""
-    limit = job.file.ledger.budget()
-    measurement = request.retraced(job.domain, job.unit, job.file.edition, limit)
-    return request.table.view(measurement, float(job.file.output.confidence))
+    confidence = float(job.file.output.confidence)
+    return request.question.view(request.measurement, confidence)

@@ -1,14 +1,17 @@
-"""Requests as a bundle keeps them: what was measured, the noisy integers, and the charge.
+"""Requests as a bundle keeps them: what was asked, what came of it, and the charge.
 
-    requests/1/strategy.bin           what was measured: integer queries and their weights
-    requests/1/measurements.parquet   the noisy integers
+    requests/1/strategy.bin           what was measured: integer queries and their weights; of a
+                                      step of a plan question.bin: its kind, question and spend
+    requests/1/measurements.parquet   what came of it: noisy integers, a number, or lengths
     requests/1/receipt.json           the charge in the ledger, and how far the ledger had come
 
 A bundle holds a list of them: those of the releases that it builds on, then those of its own
-release, one for each step of its plan. The manifest says of each whose it is: key, edition, lineage
-and spend.
+release, one for each step of its plan. Tables of persons have theirs in a folder of their own. The
+manifest says of each whose it is: key, edition and spend.
 
-The shapes of the JSON files say which keys and types they must have, no more and no fewer.
+What a request is, the kernel says: it is asked once more of a handle that has its record in place
+of data (`psephos.kernel.replay`), so that noise, lineage and the ledger's name for it are worked
+out by the code that was paid.
 """
 
 from __future__ import annotations
@@ -16,19 +19,21 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from psephos.domain.domain import Domain
-from psephos.errors import ReleaseError
-from psephos.infer.least_squares import edition_of, edition_words
-from psephos.kernel.budget import Budget, epsilon, rho
+from psephos.errors import RefusedError, ReleaseError
+from psephos.infer.least_squares import edition_words
+from psephos.kernel import gate
+from psephos.kernel.budget import Budget, Currency, epsilon, rho
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.ledger_history import Anchor, Entry
-from psephos.kernel.measurement import Measurement, noise_for, pack, request_fingerprint
+from psephos.kernel.measurement import Measurement, pack
+from psephos.kernel.protected import ProtectedTable
+from psephos.kernel.recorded_ledger import RecordedLedger, RequestRecord
+from psephos.kernel.replay import replayed
 from psephos.kernel.unit import Unit
 from psephos.release.bundle.files import (
     read_integers,
@@ -37,164 +42,222 @@ from psephos.release.bundle.files import (
     write_column,
     write_json,
 )
-from psephos.release.formats.digits import MOST_DECIMALS
+from psephos.release.bundle.shapes import (
+    ManifestShape,
+    ReceiptShape,
+    RehearsedShape,
+    check_shape,
+)
 from psephos.release.spec.asked_cells import ASKED_FILE, AskedCells, measured_schema
-from psephos.release.spec.entries import PublishedMethod, View
 from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
-from psephos.synthesis.method import SyntheticMethod
+from psephos.values import Array
 
 BUNDLE_FORMAT = 9
 REQUESTS_FOLDER = "requests"
-REQUEST_FILES = ("strategy.bin", "measurements.parquet", "receipt.json")
-AmountShape = Annotated[list[str], Field(min_length=2, max_length=2)]
-"""A currency, and an exact amount of it as text."""
-VersionText = Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+!-]{0,40}$")]
-SHAPE_CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True)
+STRATEGY_FILE, QUESTION_FILE = "strategy.bin", "question.bin"
+VALUES_FILE, RECEIPT_FILE = "measurements.parquet", "receipt.json"
+
+
+class Question(Protocol):
+    """What a request asked of a table of rows."""
+
+    @property
+    def declared(self) -> Domain:
+        """The schema of the table."""
+
+    @property
+    def size(self) -> int:
+        """How many integers answer it."""
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """Its files in a bundle."""
+
+    def write(self, folder: Path) -> None:
+        """Write them."""
+
+    def facts(self, edition: str) -> dict[str, Any]:
+        """What a manifest says of it, beside what it says of every request."""
+
+    def price(self, spend: Budget, currency: Currency) -> Budget:
+        """What a ledger of a currency books for it."""
+
+    def measure(self, table: ProtectedTable, spend: Budget, key: str) -> Measurement:
+        """What comes of asking it."""
+
+
+Q = TypeVar("Q", bound=Question)
 
 
 @dataclass(frozen=True, eq=False)
-class MeasuredRequest:
-    """A strategy, what was spent on it, the noisy integers that came of it, and the receipt."""
+class ReleaseRequest(Generic[Q]):
+    """A question, what was spent on it, the integers that came of it, and the receipt."""
 
     name: str
     """Of the release that made the request."""
-    strategy: Strategy
+    question: Q
     spend: Budget
-    measurement: Measurement
+    key: str
+    """Under which it was paid for."""
+    edition: str
+    """Which state of the data was asked."""
+    values: Array
     receipt: dict[str, Any]
-    cells: AskedCells
-    """The cells that were measured."""
+    unit: Unit
+    simulation: bool = False
 
     @classmethod
     def open(
-        cls, folder: Path, facts: dict[str, Any], declared: Domain, unit: Unit
-    ) -> MeasuredRequest:
+        cls, folder: Path, question: Q, facts: dict[str, Any], unit: Unit, name: str = ""
+    ) -> Self:
         """The request in a folder, of which the manifest says these facts."""
         with report_damage(folder):
-            return cls._open(folder, facts, AskedCells.read(folder / ASKED_FILE, declared), unit)
-
-    @classmethod
-    def _open(
-        cls, folder: Path, facts: dict[str, Any], cells: AskedCells, unit: Unit
-    ) -> MeasuredRequest:
-        spend = spend_of(facts)
-        receipt = read_receipt(folder)
-        strategy = select.load(folder / "strategy.bin", cells.domain)
-        query = strategy.query
-        values = read_integers(folder / "measurements.parquet", "value", query.shape[0])
-        measurement = Measurement(
-            dataset_id=receipt["dataset_id"],
-            lineage=tuple(facts["lineage"]),
-            domain=cells.domain,
-            transform=None,
-            query=query,
-            values=values,
-            noise=noise_for(query, spend, unit, 1),
-            cost=spend,
-            key=facts["key"],
-            simulation=facts["simulation"],
-        )
-        request = cls(facts["name"], strategy, spend, measurement, receipt, cells)
-        if request.edition != facts["edition"]:
-            raise ReleaseError(
-                f"the manifest of {folder} is damaged: {facts['edition']!r} is not the edition "
-                "that was measured"
+            return cls(
+                name or facts["name"],
+                question,
+                spend_of(facts),
+                facts["key"],
+                facts["edition"],
+                read_integers(folder / VALUES_FILE, "value", question.size),
+                read_receipt(folder),
+                unit,
+                facts["simulation"],
             )
-        return request
 
     def write(self, folder: Path) -> None:
         """The files of the request."""
-        select.save(self.strategy, folder / "strategy.bin")
-        write_json(folder / "receipt.json", self.receipt)
-        if not self.cells.is_whole:
-            (folder / ASKED_FILE).write_bytes(self.cells.to_bytes())
-        write_column(folder / "measurements.parquet", "value", self.measurement.values)
+        folder.mkdir(parents=True)
+        self.question.write(folder)
+        write_json(folder / RECEIPT_FILE, self.receipt)
+        write_column(folder / VALUES_FILE, "value", self.values)
 
-    def over(self, cells: AskedCells) -> Measurement:
-        """What was measured, over its own cells or finer ones."""
-        same = self.cells.is_same(cells)
-        return self.measurement if same else self.cells.lifted(self.measurement, cells)
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """The names of its files."""
+        return (*self.question.file_names, VALUES_FILE, RECEIPT_FILE)
 
     def facts(self) -> dict[str, Any]:
         """What a manifest says of it."""
         return {
             "name": self.name,
-            "simulation": self.measurement.simulation,
-            "key": self.measurement.key,
+            "simulation": self.simulation,
+            "key": self.key,
             "edition": self.edition,
-            "lineage": list(self.measurement.lineage),
             "spend": [self.spend.currency, str(self.spend.amount)],
+            **self.question.facts(self.edition),
         }
 
     @property
-    def edition(self) -> str:
-        """Which state of the data was measured."""
-        return edition_of(self.measurement)
-
-    @property
     def values_hash(self) -> str:
-        """Of the noisy integers, as the ledger stored them."""
-        return hashlib.sha256(bytes(pack(self.measurement.values))).hexdigest()
+        """Of the integers, as the ledger stored them."""
+        return hashlib.sha256(bytes(pack(self.values))).hexdigest()
 
-    def check_receipt(self, unit: Unit) -> None:
-        """Refuse a receipt that is not for this query, on this schema, at this spend."""
+    def price(self, currency: Currency) -> Budget:
+        """What a ledger of a currency books for it."""
+        return self.question.price(self.spend, currency)
+
+    @cached_property
+    def measurement(self) -> Measurement:
+        """The integers, with the noise that was added to them."""
+        return self._measured_again(None)
+
+    def _measured_again(self, fingerprint: str | None) -> Measurement:
+        """What the kernel says of the request, of which the ledger has this name."""
+        record = RequestRecord(fingerprint, self.key, self.values)
+        ledger = RecordedLedger(self.unit, self.spend, self.receipt["dataset_id"], [record])
+        schema, edition = self.question.declared, self.edition
+        table = replayed(schema, ledger, edition=edition, simulation=self.simulation)
+        return self.question.measure(table, self.spend, self.key)
+
+    def check_receipt(self, schema: str = "") -> None:
+        """Refuse a receipt that is not for this question, at this spend, with these integers.
+
+        A step of a plan is named when all its steps are taken again; of it the schema is given.
+        """
+        if self.simulation:
+            raise RefusedError("this is a simulation on made-up or public data; it has no release")
         try:
-            self._check_receipt(unit)
+            if not schema:
+                measured = self._measured_again(self.receipt["charge"]["fingerprint"])
+                schema = gate.fingerprint(measured.domain)
+            self.check_charge(schema)
         except (KeyError, IndexError, TypeError, AttributeError):
             raise ReleaseError(f"the receipt of {self.name!r} is damaged") from None
 
-    def _check_receipt(self, unit: Unit) -> None:
-        schema, lineage = self.cells.schema, self.cells.lineage(self.edition)
-        if self.measurement.lineage != lineage:
+    def check_charge(self, schema: str) -> None:
+        """Refuse a receipt whose charge is not for this key, schema, price and result."""
+        charge, price = self.receipt["charge"], self.price(self.receipt["budget"][0])
+        if charge["schema"] != schema:
             raise ReleaseError("the charge was made for another schema")
-        fingerprint = request_fingerprint(lineage, self.strategy.query, self.spend)
-        if self.receipt["charge"]["fingerprint"] != fingerprint:
+        if charge["key"] != self.key:
             raise ReleaseError("the charge was made for another query, or at another spend")
-        check_charge(
-            self.receipt,
-            name=self.name,
-            key=self.measurement.key,
-            schema=schema,
-            spend=self.spend,
-            price=self.spend.booked(self.receipt["budget"][0]),
-            values_hash=self.values_hash,
-            unit=unit,
-        )
+        if not self.key.startswith(f"release {self.name[:200]} "):
+            raise ReleaseError(f"the charge was not made for a release called {self.name!r}")
+        written = [price.currency, str(price.amount)]
+        if [charge["price"], charge["booked"]] != [written, written]:
+            amount = " ".join(charge["booked"])
+            raise ReleaseError(f"the charge is {amount}, the noise is that of {self.spend}")
+        if charge["values_hash"] != self.values_hash:
+            raise ReleaseError("the noisy integers are not those that the ledger stored")
+        if self.receipt["unit"] != str(self.unit):
+            raise ReleaseError(f"the ledger protects by {self.receipt['unit']}")
+
+
+@dataclass(frozen=True, eq=False)
+class StrategyQuestion:
+    """A strategy, asked of cells of a table."""
+
+    strategy: Strategy
+    cells: AskedCells
+    """The cells that were measured."""
+
+    @classmethod
+    def read(cls, folder: Path, declared: Domain) -> StrategyQuestion:
+        """The question in a folder."""
+        with report_damage(folder):
+            cells = AskedCells.read(folder / ASKED_FILE, declared)
+            return cls(select.load(folder / STRATEGY_FILE, cells.domain), cells)
 
     @property
-    def key(self) -> str:
-        """Under which it was paid for."""
-        return self.measurement.key
+    def declared(self) -> Domain:
+        return self.cells.declared
+
+    @property
+    def size(self) -> int:
+        return self.strategy.query.shape[0]
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """The strategy, and the cells that it was asked of where values are joined."""
+        return (STRATEGY_FILE,) if self.cells.is_whole else (STRATEGY_FILE, ASKED_FILE)
+
+    def write(self, folder: Path) -> None:
+        select.save(self.strategy, folder / STRATEGY_FILE)
+        if not self.cells.is_whole:
+            (folder / ASKED_FILE).write_bytes(self.cells.to_bytes())
+
+    def facts(self, edition: str) -> dict[str, Any]:
+        """The kernel's name for what was measured."""
+        return {"lineage": list(self.cells.lineage(edition))}
+
+    def price(self, spend: Budget, currency: Currency) -> Budget:
+        """What a ledger of a currency books for it."""
+        return spend.booked(currency)
+
+    def measure(self, table: ProtectedTable, spend: Budget, key: str) -> Measurement:
+        """The noisy answers."""
+        vector = self.cells.of(table).vectorise()
+        return vector.measure(self.strategy.query, spend=spend, key=key)
+
+    def over(self, cells: AskedCells, measurement: Measurement) -> Measurement:
+        """What was measured, over its own cells or finer ones."""
+        same = self.cells.is_same(cells)
+        return measurement if same else self.cells.lifted(measurement, cells)
 
 
-def check_charge(
-    receipt: dict[str, Any],
-    *,
-    name: str,
-    key: str,
-    schema: str,
-    spend: Budget,
-    price: Budget,
-    values_hash: str,
-    unit: Unit,
-) -> None:
-    """Refuse a receipt whose charge is not for this key, schema, price and result."""
-    charge = receipt["charge"]
-    if charge["schema"] != schema:
-        raise ReleaseError("the charge was made for another schema")
-    if charge["key"] != key:
-        raise ReleaseError("the charge was made for another query, or at another spend")
-    if not key.startswith(f"release {name[:200]} "):
-        raise ReleaseError(f"the charge was not made for a release called {name!r}")
-    written = [price.currency, str(price.amount)]
-    if [charge["price"], charge["booked"]] != [written, written]:
-        amount = " ".join(charge["booked"])
-        raise ReleaseError(f"the charge is {amount}, the noise is that of {spend}")
-    if charge["values_hash"] != values_hash:
-        raise ReleaseError("the noisy integers are not those that the ledger stored")
-    if receipt["unit"] != str(unit):
-        raise ReleaseError(f"the ledger protects by {receipt['unit']}")
+MeasuredRequest = ReleaseRequest[StrategyQuestion]
+"""A request of the best strategy, on which other releases can build."""
 
 
 def check_in_ledger(receipt: dict[str, Any], key: str, ledger: Ledger) -> None:
@@ -209,7 +272,12 @@ def read_requests(
 ) -> list[MeasuredRequest]:
     """All requests of the bundle in a folder, in their order."""
     places = zip(request_folders(manifest), manifest["requests"], strict=True)
-    return [MeasuredRequest.open(folder / name, facts, declared, unit) for name, facts in places]
+    return [
+        MeasuredRequest.open(
+            folder / name, StrategyQuestion.read(folder / name, declared), facts, unit
+        )
+        for name, facts in places
+    ]
 
 
 def request_folders(manifest: dict[str, Any]) -> list[str]:
@@ -333,223 +401,3 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         )
     check_shape(manifest, ManifestShape, place)
     return manifest
-
-
-def check_shape(content: Any, shape: type[JsonShape], place: Path) -> None:
-    """Refuse what lacks a key, has one too many, or a value of another type."""
-    try:
-        shape.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        # Of a union of shapes pydantic names the one it tried too.
-        parts = [str(part) for part in first["loc"] if not str(part).endswith("Shape")]
-        key = ".".join(parts)[:80]
-        reasons = {"extra_forbidden": "does not belong there", "missing": "is missing"}
-        why = reasons.get(first["type"], "makes no sense")
-        raise ReleaseError(f"{place} is damaged: {key!r} {why}; get the bundle again") from None
-
-
-class JsonShape(BaseModel):
-    """A JSON object whose keys are known."""
-
-    model_config = SHAPE_CONFIG
-
-
-class RequestShape(JsonShape):
-    """What a manifest says of one request."""
-
-    name: str
-    simulation: bool
-    edition: str
-    key: str
-    lineage: Annotated[list[str], Field(min_length=1)]
-    spend: AmountShape
-
-
-class PlannedRequestShape(JsonShape):
-    """What a manifest says of one request of a plan that adapts to the data."""
-
-    name: str
-    simulation: bool
-    edition: str
-    key: str
-    kind: Literal["measure", "choose", "partition", "draw", "count"]
-    answers: Annotated[int, Field(ge=1, le=10**8)]
-    spend: AmountShape
-
-
-class MethodShape(JsonShape):
-    """The plan that adapts to the data, and why it was taken."""
-
-    name: str
-    options: dict[str, bool | int | float | str]
-    reason: str
-
-
-class ShiftShape(JsonShape):
-    """A mean shift of the published view."""
-
-    by: list[str]
-    numbers: int
-    mean: float
-
-
-class TableShape(JsonShape):
-    """A table of the release; shifts go with the published view."""
-
-    name: str
-    file: str
-    shifts: list[ShiftShape] = []
-
-
-class IntervalShape(JsonShape):
-    """How noise intervals were computed."""
-
-    confidence: float
-    method: str
-    draws: int
-
-
-class DistanceShape(JsonShape):
-    """How far the published view is from the consistent one."""
-
-    largest: float
-    root_mean_square: float
-    in_standard_errors: float | None
-
-
-class PublishedShape(JsonShape):
-    """What the published view was rounded from."""
-
-    method: PublishedMethod | Literal["plan"]
-    reason: str
-    steps: Annotated[int, Field(ge=0, le=100_000)]
-    gap: float
-    prior: Literal["independent", "latent classes", "stand_in"] | None = None
-    """What an entropy estimate was drawn towards."""
-    in_answers: bool | None = None
-    """Whether its steps went towards the asked answers."""
-
-
-class GroupShape(JsonShape):
-    """A group of tables, and what their cells were rounded from."""
-
-    attributes: list[str]
-    tables: list[str]
-    method: PublishedMethod
-    reason: str
-    steps: Annotated[int, Field(ge=0, le=100_000)]
-    gap: float
-
-
-class DisagreementShape(JsonShape):
-    """How far apart numbers are that tables of several groups tell."""
-
-    largest: int
-    root_mean_square: float
-    numbers: int
-    attributes: list[str]
-
-
-class GroupedShape(JsonShape):
-    """What the published view was rounded from, where tables are in groups."""
-
-    groups: list[GroupShape]
-    total: Annotated[int, Field(ge=0)] | None
-    sweeps: Annotated[int, Field(ge=0, le=1_000)]
-    disagreement: DisagreementShape
-    left_out: dict[str, str]
-
-
-class TableDistanceShape(JsonShape):
-    """How far made-up rows, and rivals that know nothing, are from the model in some tables."""
-
-    tables: str
-    number: Annotated[int, Field(ge=1)]
-    sample: float
-    rivals: dict[str, float]
-
-
-class SyntheticShape(JsonShape):
-    """How rows were made up, and how far they are from the model."""
-
-    method: SyntheticMethod
-    reason: str
-    rows: Annotated[int, Field(ge=0, le=10**9)]
-    largest: float
-    mean: float
-    distances: list[TableDistanceShape]
-
-
-class PersonsShape(JsonShape):
-    """What the manifest says of a table of persons."""
-
-    name: str
-    key: str
-    spend: AmountShape
-    simulation: bool
-
-
-class ManifestShape(JsonShape):
-    """manifest.json of a bundle; the last of its requests are its own."""
-
-    format: int
-    psephos: VersionText
-    title: str
-    fingerprint: str
-    noise: str
-    strategy: str
-    tables: list[TableShape]
-    views: list[View]
-    draws: int
-    interval: IntervalShape | None
-    distance: DistanceShape | None
-    published: PublishedShape | GroupedShape | None = None
-    files: dict[str, str]
-    name: str
-    simulation: bool
-    edition: str
-    spend: AmountShape
-    requests: Annotated[list[RequestShape | PlannedRequestShape], Field(min_length=1)]
-    builds_on: Annotated[int, Field(ge=0)]
-    method: MethodShape | None = None
-    coordinates: Annotated[int, Field(ge=1, le=10**7)] | None = None
-    synthetic: SyntheticShape | None = None
-    persons: list[PersonsShape] | None = None
-    decimals: list[Annotated[int, Field(ge=0, le=MOST_DECIMALS)]]
-    """Of each table's numbers in CSV and other files."""
-
-
-def _shape_of(kind: type[Any]) -> type[BaseModel]:
-    """The keys of a dataclass of the ledger's, amounts written as text."""
-    types = get_type_hints(kind)
-    parts: dict[str, Any] = {}
-    for field in fields(kind):
-        annotation = AmountShape if types[field.name] is Budget else types[field.name]
-        # `schema`, a key of charges, is also a method of pydantic's models
-        default = field.default if field.name == "snapshot" else ...  # older receipts have none
-        parts[f"{field.name}_"] = (annotation, Field(default, alias=field.name))
-    shape: type[BaseModel] = create_model(
-        f"{kind.__name__}JsonShape", __config__=SHAPE_CONFIG, **parts
-    )
-    return shape
-
-
-class RehearsedShape(JsonShape):
-    """receipt.json of a rehearsal."""
-
-    dataset: str
-    dataset_id: str
-    rows: int
-
-
-class ReceiptShape(JsonShape):
-    """receipt.json of a release."""
-
-    dataset: str
-    dataset_id: str
-    unit: str
-    budget: AmountShape
-    spent: AmountShape
-    charge: _shape_of(Entry)  # type: ignore[valid-type]
-    anchor: _shape_of(Anchor)  # type: ignore[valid-type]

@@ -37,18 +37,18 @@ from psephos.release.bundle.files import (
 from psephos.release.bundle.requests import (
     BUNDLE_FORMAT,
     REQUESTS_FOLDER,
-    MeasuredRequest,
+    ReleaseRequest,
 )
 from psephos.release.formats.csv_text import write_csv
 from psephos.release.formats.digits import decimals_in, printed
 from psephos.release.formats.publication import Publication, TableFiles, table_decimals
 from psephos.release.formats.registry import write_formats
 from psephos.release.methods.method import ReleaseMethod
-from psephos.release.methods.persons import PERSONS_FOLDER, PersonsRequest
-from psephos.release.methods.planned import PlannedRequest
+from psephos.release.methods.persons import PersonsRequest
 from psephos.release.preflight.selection import AUTO
 from psephos.release.spec.entries import View
 from psephos.release.spec.job import Job
+from psephos.release.spec.persons import PERSONS_FOLDER
 from psephos.release.views.views import Views, require_agreement
 from psephos.synthesis.method import SyntheticChoice
 from psephos.synthesis.quality import SyntheticQuality
@@ -57,7 +57,7 @@ from psephos.version import __version__
 
 def write_bundle(
     views: Views,
-    requests: Sequence[MeasuredRequest | PlannedRequest],
+    requests: Sequence[ReleaseRequest[Any]],
     place: Path,
     *,
     method: ReleaseMethod | None = None,
@@ -129,7 +129,7 @@ def _warn_of_total(views: Views) -> None:
 
 def _manifest(
     views: Views,
-    requests: Sequence[MeasuredRequest | PlannedRequest],
+    requests: Sequence[ReleaseRequest[Any]],
     method: ReleaseMethod | None,
 ) -> dict[str, Any]:
     """What the manifest says of a release but its tables and files."""
@@ -209,13 +209,10 @@ def release_json(job: Job) -> dict[str, Any]:
     return content
 
 
-def total_spend(job: Job, requests: Sequence[MeasuredRequest | PlannedRequest]) -> Budget:
+def total_spend(job: Job, requests: Sequence[ReleaseRequest[Any]]) -> Budget:
     """What all steps spend together, in the currency of the release's budget."""
     currency = job.noise.currency
-    spends = [
-        request.price(currency) if isinstance(request, PlannedRequest) else request.spend
-        for request in requests
-    ]
+    spends = [request.price(currency) for request in requests]
     return sum(spends[1:], start=spends[0])
 
 
@@ -232,26 +229,22 @@ def synthetic_facts(job: Job, quality: SyntheticQuality) -> dict[str, Any]:
     return {**asdict(choice), **quality.facts()}
 
 
-def strategy_facts(requests: Sequence[MeasuredRequest | PlannedRequest]) -> dict[str, Any]:
+def strategy_facts(requests: Sequence[ReleaseRequest[Any]]) -> dict[str, Any]:
     """What the manifest says of how the release was measured."""
-    strategies = [r.strategy for r in requests if isinstance(r, MeasuredRequest)]
+    strategies = [request.question.strategy for request in requests]
     names = dict.fromkeys(strategy.name for strategy in strategies)
     return {"noise": str(strategies[0].noise), "strategy": ", then ".join(names)}
 
 
-def _total(job: Job, requests: Sequence[MeasuredRequest | PlannedRequest]) -> list[str]:
+def _total(job: Job, requests: Sequence[ReleaseRequest[Any]]) -> list[str]:
     """The spend of all steps."""
     total = total_spend(job, requests)
     return [total.currency, str(total.amount)]
 
 
-def _write_inputs(
-    draft: Path, job: Job, requests: Sequence[MeasuredRequest | PlannedRequest]
-) -> None:
+def _write_inputs(draft: Path, job: Job, requests: Sequence[ReleaseRequest[Any]]) -> None:
     for i, request in enumerate((*job.past, *requests)):
-        folder = draft / REQUESTS_FOLDER / str(i + 1)
-        folder.mkdir(parents=True)
-        request.write(folder)
+        request.write(draft / REQUESTS_FOLDER / str(i + 1))
     write_json(draft / "release.json", release_json(job))
     if job.prior is not None:
         (draft / PRIOR_FILE).parent.mkdir(exist_ok=True)
@@ -312,7 +305,7 @@ def _write_persons(draft: Path, job: Job, persons: Sequence[PersonsRequest]) -> 
     for number, request in enumerate(persons, 1):
         request.write(draft / PERSONS_FOLDER / str(number))
         table = job_persons_table(job, request)
-        _write_table(draft / PERSONS_FOLDER, job.persons_files[request.table.name], table, job)
+        _write_table(draft / PERSONS_FOLDER, job.persons_files[request.question.name], table, job)
 
 
 def _write_table(

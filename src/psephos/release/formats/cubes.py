@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from psephos.domain.domain import Domain
-from psephos.release.methods.persons import PersonsTable
 from psephos.release.spec.job import Job
+from psephos.release.spec.persons import PersonsTable
 from psephos.release.spec.tables import Table, column_name
 from psephos.release.views.labels import label_lists
 from psephos.report.cross_table import TOTAL

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from psephos.release.formats.publication import Publication, PublishedTable
 from psephos.release.formats.workbook_size import SHEET_COLUMNS
-from psephos.release.methods.persons import PersonsTable
+from psephos.release.spec.persons import PersonsTable
 from psephos.release.spec.tables import Table, column_name
 from psephos.release.views.layout import cross_tables
 from psephos.release.views.statistics import bounds_words

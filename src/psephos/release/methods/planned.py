@@ -12,22 +12,20 @@ was paid for (`retrace`).
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from psephos.domain.domain import Domain
 from psephos.errors import PsephosError, ReleaseError
-from psephos.kernel import gate
 from psephos.kernel.budget import Budget, Currency, Mechanism
-from psephos.kernel.measurement import Measurement, pack
+from psephos.kernel.measurement import Measurement
+from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.recorded_ledger import RecordedLedger, RequestRecord
 from psephos.kernel.replay import replayed
 from psephos.kernel.scores import UndercountedQueries
-from psephos.kernel.unit import Unit
 from psephos.plans.registry import PlanRun, run
 from psephos.plans.session import (
     PRIVATE_SEARCHES,
@@ -36,86 +34,50 @@ from psephos.plans.session import (
     question_of,
     step_key,
 )
-from psephos.release.bundle.files import (
-    read_bytes,
-    read_integers,
-    report_damage,
-    sync_folder,
-    write_column,
-    write_json,
-)
-from psephos.release.bundle.requests import check_charge, read_receipt, spend_of
+from psephos.release.bundle.files import read_bytes, sync_folder
+from psephos.release.bundle.requests import QUESTION_FILE, ReleaseRequest, request_folders
 from psephos.release.methods.method import ReleaseMethod
+from psephos.release.methods.requests import request_of
 from psephos.release.preflight.selection import make_folder, selection_folder
 from psephos.release.spec.job import Job
-from psephos.values import Array
-
-QUESTION_FILE = "question.bin"
-PLANNED_FILES = (QUESTION_FILE, "measurements.parquet", "receipt.json")
 
 
 @dataclass(frozen=True, eq=False)
-class PlannedRequest:
-    """One request of a plan: what it asked at what spend, what came of it, and the receipt."""
+class PlanQuestion:
+    """What a step of a plan asked, in the kernel's canonical bytes."""
 
-    name: str
-    """Of the release that made the request."""
     kind: RequestKind
-    question: bytes
-    spend: Budget
-    key: str
-    edition: str
-    values: Array
-    receipt: dict[str, Any]
-    simulation: bool = False
+    content: bytes
+    size: int
+    """How many integers answer it."""
+    declared: Domain
+    """The schema of the table."""
 
     @classmethod
-    def open(cls, folder: Path, facts: dict[str, Any]) -> PlannedRequest:
-        """The request in a folder, of which the manifest says these facts."""
-        with report_damage(folder):
-            request = cls(
-                facts["name"],
-                facts["kind"],
-                read_bytes(folder / QUESTION_FILE),
-                spend_of(facts),
-                facts["key"],
-                facts["edition"],
-                read_integers(folder / "measurements.parquet", "value", facts["answers"]),
-                read_receipt(folder),
-                facts["simulation"],
-            )
-            try:
-                kind = question_of(request.question)[0]
-            except PsephosError:
-                raise ReleaseError(
-                    f"{folder / QUESTION_FILE} is damaged; get the bundle again"
-                ) from None
-            if kind != request.kind:
-                raise ReleaseError(f"{folder} holds another kind of request than its manifest says")
-        return request
-
-    def write(self, folder: Path) -> None:
-        """The files of the request."""
-        (folder / QUESTION_FILE).write_bytes(self.question)
-        write_json(folder / "receipt.json", self.receipt)
-        write_column(folder / "measurements.parquet", "value", self.values)
-
-    def facts(self) -> dict[str, Any]:
-        """What a manifest says of it."""
-        return {
-            "name": self.name,
-            "simulation": self.simulation,
-            "key": self.key,
-            "edition": self.edition,
-            "kind": self.kind,
-            "answers": len(self.values),
-            "spend": [self.spend.currency, str(self.spend.amount)],
-        }
+    def read(cls, folder: Path, declared: Domain, facts: dict[str, Any]) -> PlanQuestion:
+        """The question in a folder, of which the manifest says these facts."""
+        content = read_bytes(folder / QUESTION_FILE)
+        try:
+            kind = question_of(content)[0]
+        except PsephosError:
+            raise ReleaseError(
+                f"{folder / QUESTION_FILE} is damaged; get the bundle again"
+            ) from None
+        if kind != facts["kind"]:
+            raise ReleaseError(f"{folder} holds another kind of request than its manifest says")
+        return cls(kind, content, facts["answers"], declared)
 
     @property
-    def values_hash(self) -> str:
-        """Of the result, as the ledger stored it."""
-        return hashlib.sha256(bytes(pack(self.values))).hexdigest()
+    def file_names(self) -> tuple[str, ...]:
+        """The one file that it lies in."""
+        return (QUESTION_FILE,)
+
+    def write(self, folder: Path) -> None:
+        (folder / QUESTION_FILE).write_bytes(self.content)
+
+    def facts(self, edition: str) -> dict[str, Any]:
+        """What a manifest says of it."""
+        return {"kind": self.kind, "answers": self.size}
 
     @property
     def mechanism(self) -> Mechanism:
@@ -124,38 +86,20 @@ class PlannedRequest:
             return "noise"
         if self.kind == "draw":
             return UndercountedQueries.mechanism
-        mechanism: Mechanism = PRIVATE_SEARCHES[question_of(self.question)[1]].mechanism
+        mechanism: Mechanism = PRIVATE_SEARCHES[question_of(self.content)[1]].mechanism
         return mechanism
 
-    @property
-    def draws(self) -> int:
-        """How many draws share the spend."""
-        return int(question_of(self.question)[4]) if self.kind == "draw" else 1
+    def price(self, spend: Budget, currency: Currency) -> Budget:
+        """What a ledger of a currency books for it; several draws share a spend."""
+        draws = int(question_of(self.content)[4]) if self.kind == "draw" else 1
+        return spend.booked(currency, self.mechanism, draws)
 
-    def price(self, currency: Currency) -> Budget:
-        """What a ledger of a currency books for it."""
-        return self.spend.booked(currency, self.mechanism, self.draws)
+    def measure(self, table: ProtectedTable, spend: Budget, key: str) -> NoReturn:
+        """Nothing: a plan asks it of a vector that its earlier steps made."""
+        raise ReleaseError("the steps of a plan are taken again together")
 
-    def check_receipt(self, domain: Domain, unit: Unit) -> None:
-        """Refuse a receipt that is not for this result, on this schema, at this spend.
 
-        That it is for this question shows when the plan's steps are taken again.
-        """
-        if self.simulation:
-            raise ReleaseError("this is a simulation on made-up or public data; it has no release")
-        try:
-            check_charge(
-                self.receipt,
-                name=self.name,
-                key=self.key,
-                schema=gate.fingerprint(domain),
-                spend=self.spend,
-                price=self.price(self.receipt["budget"][0]),
-                values_hash=self.values_hash,
-                unit=unit,
-            )
-        except (KeyError, IndexError, TypeError, AttributeError):
-            raise ReleaseError(f"the receipt of {self.name!r} is damaged") from None
+PlannedRequest = ReleaseRequest[PlanQuestion]
 
 
 @dataclass(frozen=True)
@@ -244,20 +188,21 @@ def planned_requests(
     simulation: bool,
 ) -> list[PlannedRequest]:
     """What a run asked and got, as a bundle keeps it."""
-    return [
-        PlannedRequest(
-            job.file.name,
-            request.kind,
-            question,
-            request.spend,
-            step_key(key, step),
-            job.file.edition,
-            request.values,
-            receipt(step_key(key, step)),
-            simulation,
-        )
-        for step, (request, question) in enumerate(zip(requests, questions, strict=True))
-    ]
+    domain, planned = job.workload.domain, []
+    for step, (request, content) in enumerate(zip(requests, questions, strict=True)):
+        question = PlanQuestion(request.kind, content, len(request.values), domain)
+        name, spend, values = step_key(key, step), request.spend, request.values
+        planned.append(request_of(job, question, spend, name, values, receipt, simulation))
+    return planned
+
+
+def read_planned(folder: Path, manifest: dict[str, Any], job: Job) -> list[PlannedRequest]:
+    """All steps of the plan whose bundle is in a folder, in their order."""
+    requests = []
+    for name, facts in zip(request_folders(manifest), manifest["requests"], strict=True):
+        question = PlanQuestion.read(folder / name, job.workload.domain, facts)
+        requests.append(PlannedRequest.open(folder / name, question, facts, job.unit))
+    return requests
 
 
 def retrace(job: Job, method: ReleaseMethod, requests: Sequence[PlannedRequest]) -> Retraced:
@@ -265,7 +210,7 @@ def retrace(job: Job, method: ReleaseMethod, requests: Sequence[PlannedRequest])
 
     Of questions that floats work out, the one in the bundle is asked: it is the one that was paid.
     """
-    stored = StoredQuestions([request.question for request in requests])
+    stored = StoredQuestions([request.question.content for request in requests])
     records = [
         RequestRecord(
             request.receipt.get("charge", {}).get("fingerprint"), request.key, request.values

@@ -240,7 +240,7 @@ def cost_text(release: ReleaseFacts) -> str:
     text = budget_text(release.spend)
     if release.persons:
         rows = budget_text(release.forecast.budget)
-        spends = ", ".join(budget_text(request.table.spend) for request in release.persons)
+        spends = ", ".join(budget_text(request.spend) for request in release.persons)
         text += f": {rows} for tables of rows, {spends} for those of persons"
     if release.charge is not None:
         limit, total = (amount_text(release.last_receipt[key]) for key in ("budget", "spent"))
@@ -254,8 +254,8 @@ def persons_facts(release: ReleaseFacts) -> Pairs:
     for request in release.persons:
         charge = request.receipt.get("charge")
         entry = "" if charge is None else f", entry {charge['number']}, {charge['time']}"
-        words = f"{budget_text(request.table.spend)}{entry}"
-        facts.append((f"Persons: {request.table.title}", words))
+        words = f"{budget_text(request.spend)}{entry}"
+        facts.append((f"Persons: {request.question.title}", words))
     return tuple(facts)
 
 

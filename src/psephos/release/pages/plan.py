@@ -110,11 +110,11 @@ def _spending(
         price = request.price(forecast.budget.currency)
         share = float(price.amount / forecast.budget.amount)
         spread = answers = "–"
-        if request.kind == "measure":
+        if request.question.kind == "measure":
             answers, spread = f"{len(request.values):,}", _spread(next(measurements))
-        elif request.kind == "count":
+        elif request.question.kind == "count":
             answers = f"{len(request.values):,}"
-        words = f"{step + 1}. {REQUEST_WORDS[request.kind]}"
+        words = f"{step + 1}. {REQUEST_WORDS[request.question.kind]}"
         rows.append([words, answers, spread, f"{share * 100:.3g} %"])
     heads = ["Request", "Noisy numbers", "Standard deviation of the noise, in rows"]
     table = HtmlTable.of("Requests", [*heads, "Share of the budget"], rows)

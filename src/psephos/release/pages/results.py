@@ -97,7 +97,7 @@ def _persons_tables(release: ReleaseFacts) -> Iterator[ShownTable]:
     """The tables that count persons, each measured by itself."""
     job, confidence = release.job, float(release.file.output.confidence)
     for request in release.persons:
-        table = request.table
+        table = request.question
         cross = _persons_cross(release, request)
         half = plus_minus(table.half_width(job.unit, confidence), 0)
         words = (
@@ -118,7 +118,7 @@ def _persons_tables(release: ReleaseFacts) -> Iterator[ShownTable]:
 
 def _persons_cross(release: ReleaseFacts, request: PersonsRequest) -> CrossTable:
     """A table of persons, laid out."""
-    table = request.table
+    table = request.question
     factors = {name: identity() for name in table.domain.names}
     workload = Workload(table.domain, [product(factors)])
     layout = Layout(tuple(table.domain.names))

@@ -32,15 +32,8 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.parts.law import part_noise
 from psephos.kernel.parts.measurement import PartMeasurement
 from psephos.release.bundle.files import read_bytes, read_json, read_parquet, report_damage
-from psephos.release.bundle.requests import (
-    BUNDLE_FORMAT,
-    AmountShape,
-    JsonShape,
-    VersionText,
-    check_shape,
-    read_receipt,
-    spend_of,
-)
+from psephos.release.bundle.requests import BUNDLE_FORMAT, read_receipt, spend_of
+from psephos.release.bundle.shapes import AmountShape, JsonShape, VersionText, check_shape
 from psephos.release.parts.estimates import PartEstimates, answers_of_cells, half_width_factor
 from psephos.release.parts.tables import PART_NUMBERS, level_folder, part_rows
 from psephos.release.spec.file import checked_release

@@ -6,7 +6,6 @@ release did and no more memory.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -19,9 +18,8 @@ import pyarrow as pa
 from psephos.kernel import gate
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import root_name
-from psephos.kernel.measurement import pack
 from psephos.release.bundle.files import json_text, read_json, read_parquet, sha256_of
-from psephos.release.bundle.requests import check_charge
+from psephos.release.bundle.requests import ReleaseRequest, StrategyQuestion
 from psephos.release.bundle.write import release_json
 from psephos.release.parts.bundle import (
     ANSWERS_FOLDER,
@@ -139,16 +137,16 @@ def check_parts_receipt(bundle: PartsBundle) -> str:
         raise WrongError("the charge was made for another schema, or for other parts")
     if bundle.receipt["charge"]["fingerprint"] != request_name(measurement, bundle.spend):
         raise WrongError("the charge was made for another query, other weights or another spend")
-    check_charge(
+    ReleaseRequest(
+        job.file.name,
+        StrategyQuestion(bundle.strategy, job.cells),
+        bundle.spend,
+        measurement.key,
+        job.file.edition,
+        measurement.manifest,
         bundle.receipt,
-        name=job.file.name,
-        key=measurement.key,
-        schema=schema,
-        spend=bundle.spend,
-        price=bundle.spend.booked(bundle.receipt["budget"][0]),
-        values_hash=hashlib.sha256(bytes(pack(measurement.manifest))).hexdigest(),
-        unit=job.unit,
-    )
+        job.unit,
+    ).check_charge(schema)
     return f"{bundle.spend} was charged for this query in all parts, and these receipts stored"
 
 

@@ -41,7 +41,7 @@ def check_rules(job: Job, measured: Collection[str]) -> None:
             "Nothing was charged"
         )
     for past in job.past:
-        key = past.measurement.key.partition(" step ")[0]
+        key = past.key.partition(" step ")[0]
         if recorded.get(key, NO_RULES) != rules:
             raise ReleaseError(
                 f"builds_on: {past.name!r} was measured by other rules of cleaning, so it counted "

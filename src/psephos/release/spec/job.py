@@ -42,7 +42,6 @@ from psephos.owner.check import check
 from psephos.plans.session import step_key
 from psephos.release.bundle.requests import MeasuredRequest, check_in_ledger, read_past
 from psephos.release.formats.names import table_files
-from psephos.release.methods.persons import PersonsTable
 from psephos.release.parts.asked import check_asked, check_compiled, inner_domain
 from psephos.release.spec.asked_cells import AskedCells, asked_cells
 from psephos.release.spec.entries import (
@@ -53,6 +52,7 @@ from psephos.release.spec.entries import (
     SparkEntry,
 )
 from psephos.release.spec.file import read_release, release_path
+from psephos.release.spec.persons import PersonsTable
 from psephos.release.spec.synthetic_method import method_entry, synthetic_choice
 from psephos.release.spec.tables import (
     Impossible,
@@ -110,8 +110,8 @@ class Job:
         requests: dict[str, MeasuredRequest] = {}
         for name in file.builds_on:
             past = read_past(folder / name, job.questions.domain, job.unit, file.edition)
-            requests |= {request.measurement.key: request for request in past}
-        job = job.over(job.cells.joined(request.cells for request in requests.values()))
+            requests |= {request.key: request for request in past}
+        job = job.over(job.cells.joined(request.question.cells for request in requests.values()))
         prior = stand_in_counts(job) if file.output.prior == "stand_in" else None
         return replace(job, past=tuple(requests.values()), prior=prior)
 
@@ -188,7 +188,7 @@ class Job:
     @cached_property
     def known(self) -> tuple[Measurement, ...]:
         """The measurements of past releases, over the cells of the workload."""
-        return tuple(request.over(self.cells) for request in self.past)
+        return tuple(each.question.over(self.cells, each.measurement) for each in self.past)
 
     @cached_property
     def tree(self) -> PartTree | None:
@@ -296,14 +296,13 @@ class Job:
     def check_past(self, ledger: Ledger | None = None) -> None:
         """Refuse to build on anything but paid measurements of one data set, each counted once."""
         for past in self.past:
-            if past.measurement.key == self.key:
+            if past.key == self.key:
                 raise ReleaseError(
                     f"builds_on: {past.name!r} is what this release measures, and would count "
                     "twice; give this release another name"
                 )
             try:
-                past.measurement.require_release()
-                past.check_receipt(self.unit)
+                past.check_receipt()
                 if ledger is not None:
                     check_in_ledger(past.receipt, past.key, ledger)
             except PsephosError as error:
@@ -325,7 +324,7 @@ class Job:
     @cached_property
     def fingerprint(self) -> str:
         """A name for what is asked and what it builds on; not for how it is shown."""
-        past = [(each.measurement.key, each.values_hash) for each in self.past]
+        past = [(each.key, each.values_hash) for each in self.past]
         persons = (self.persons_keys,) if self.persons else ()
         statistics = [table.statistics for table in self.tables if table.statistics]
         return digest((self.request, past, *persons, *statistics))

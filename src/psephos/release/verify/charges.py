@@ -12,11 +12,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from psephos.kernel import gate
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.ledger_history import Anchor
 from psephos.release.bundle.bundle import Bundle
 from psephos.release.bundle.requests import check_in_ledger
-from psephos.release.methods.planned import PlannedRequest
 from psephos.release.spec.job import Job
 from psephos.release.verify.verification import WrongError, times_text
 
@@ -29,16 +29,15 @@ def check_receipts(bundle: Bundle) -> str:
     if bundle.simulation:
         return "a rehearsal on made-up data: nothing was charged"
     past, requests = bundle.job.past, bundle.all_requests
+    schema = gate.fingerprint(bundle.job.workload.domain) if bundle.method is not None else ""
     for request in requests:
-        if isinstance(request, PlannedRequest):
-            request.check_receipt(bundle.job.workload.domain, bundle.job.unit)
-        else:
-            request.measurement.require_release()
-            request.check_receipt(bundle.job.unit)
+        request.check_receipt(schema)
         if any(request.receipt[fact] != bundle.receipt[fact] for fact in DATASET_FACTS):
             raise WrongError(f"{request.name!r} was measured on another data set")
     # Choices of a plan may come out alike; measurements hardly ever do.
-    for fact in ("number", "key") if bundle.planned else ("number", "values_hash", "key"):
+    for fact in (
+        ("number", "key") if bundle.method is not None else ("number", "values_hash", "key")
+    ):
         if len({request.receipt["charge"][fact] for request in requests}) < len(requests):
             raise WrongError("one charge is counted twice")
     text = f"{bundle.spend} was charged for these very queries, and these integers stored for it"

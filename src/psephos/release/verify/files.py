@@ -22,8 +22,8 @@ from psephos.release.formats.csv_text import csv_bytes
 from psephos.release.formats.digits import decimals_in, printed, rounding_of
 from psephos.release.formats.publication import Publication, table_decimals
 from psephos.release.formats.registry import compare_file, format_names, formats_of, write_formats
-from psephos.release.methods.persons import PERSONS_FOLDER
 from psephos.release.spec.entries import View
+from psephos.release.spec.persons import PERSONS_FOLDER
 from psephos.release.spec.tables import Table
 from psephos.release.verify.verification import WrongError
 from psephos.values import Array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psephos.release.bundle.bundle import Bundle
+from psephos.release.bundle.bundle import Bundle, job_persons_table
 from psephos.release.methods.persons import PersonsRequest
 from psephos.release.verify.charges import DATASET_FACTS
 from psephos.release.verify.files import compare_persons
@@ -18,7 +18,7 @@ def check_persons(bundle: Bundle) -> str:
         raise WrongError("one charge is counted twice")
     for request, key in zip(bundle.persons, bundle.job.persons_keys, strict=True):
         if request.simulation != bundle.simulation or request.key != key:
-            raise WrongError(f"{request.table.name!r} was measured by another request")
+            raise WrongError(f"{request.question.name!r} was measured by another request")
         _check(bundle, request)
     return (
         f"{len(bundle.persons)} tables, each with a receipt for it, and as its noisy integers say"
@@ -26,12 +26,9 @@ def check_persons(bundle: Bundle) -> str:
 
 
 def _check(bundle: Bundle, request: PersonsRequest) -> None:
-    job, name = bundle.job, request.table.name
-    limit = job.file.ledger.budget()
-    measurement = request.retraced(job.domain, job.unit, job.file.edition, limit)
+    name = request.question.name
     if not bundle.simulation:
-        request.check_receipt(job.file.name, job.unit, measurement.domain)
+        request.check_receipt()
         if any(request.receipt[fact] != bundle.receipt[fact] for fact in DATASET_FACTS):
             raise WrongError(f"{name!r} was measured on another data set")
-    table = request.table.view(measurement, float(job.file.output.confidence))
-    compare_persons(bundle, name, table)
+    compare_persons(bundle, name, job_persons_table(bundle.job, request))

@@ -46,8 +46,6 @@ from psephos.release.bundle.files import (
     sha256_of,
 )
 from psephos.release.bundle.requests import (
-    REQUEST_FILES,
-    MeasuredRequest,
     request_folders,
 )
 from psephos.release.bundle.write import (
@@ -58,13 +56,11 @@ from psephos.release.bundle.write import (
     total_spend,
 )
 from psephos.release.formats.csv_text import csv_bytes
-from psephos.release.methods.persons import PERSONS_FILES, PERSONS_FOLDER
-from psephos.release.methods.planned import PLANNED_FILES
 from psephos.release.parts.bundle import is_in_parts
 from psephos.release.parts.verify import verify_parts
 from psephos.release.preflight.selection import AUTO
-from psephos.release.spec.asked_cells import ASKED_FILE
 from psephos.release.spec.entries import View
+from psephos.release.spec.persons import PERSONS_FOLDER
 from psephos.release.verify.charges import check_charges, check_receipts
 from psephos.release.verify.files import (
     PLAN_TOLERANCE,
@@ -163,17 +159,14 @@ def _expected(bundle: Bundle) -> Iterator[str]:
     if bundle.views.nearest is not None:
         yield COORDINATES_FILE
     job = bundle.job
-    files = REQUEST_FILES if bundle.method is None else PLANNED_FILES
     for folder, request in zip(request_folders(bundle.manifest), bundle.all_requests, strict=True):
-        if isinstance(request, MeasuredRequest) and not request.cells.is_whole:
-            yield f"{folder}/{ASKED_FILE}"
-    for folder in request_folders(bundle.manifest):
-        yield from (f"{folder}/{name}" for name in files)
+        yield from (f"{folder}/{name}" for name in request.file_names)
     views, kinds = bundle.views, job.file.output.table_formats
     if views.synthetic is not None:
         yield from (f"{SYNTHETIC_FOLDER}/{ROWS_STEM}.{kind}" for kind in kinds)
-    for number, stem in enumerate(job.persons_files.values(), 1):
-        yield from (f"{PERSONS_FOLDER}/{number}/{name}" for name in PERSONS_FILES)
+    for number, request in enumerate(bundle.persons, 1):
+        yield from (f"{PERSONS_FOLDER}/{number}/{name}" for name in request.file_names)
+    for stem in job.persons_files.values():
         yield from (f"{PERSONS_FOLDER}/{stem}.{kind}" for kind in kinds)
     yield from format_files(bundle)
     for view in views.kinds:
@@ -205,7 +198,7 @@ def _request(bundle: Bundle) -> str:
         raise WrongError("release.json holds something that a release does not write")
     if manifest["requests"] != [request.facts() for request in bundle.all_requests]:
         raise WrongError("the manifest says something else of the requests than their files")
-    if total_spend(job, bundle.planned or bundle.requests) != bundle.spend:
+    if total_spend(job, bundle.requests) != bundle.spend:
         raise WrongError(f"the requests did not spend {bundle.spend} together")
     if bool(manifest.get("persons")) != bool(job.persons):
         raise WrongError("tables of persons are listed where they were asked for, and only there")
@@ -213,7 +206,7 @@ def _request(bundle: Bundle) -> str:
         raise WrongError("the views are not those that were asked for")
     if manifest["fingerprint"] != job.fingerprint:
         raise WrongError("release.json asks something else than was released")
-    least = 1 - UNSPENT if bundle.planned else Fraction(1)
+    least = 1 - UNSPENT if bundle.method is not None else Fraction(1)
     if job.budget is not None and not job.budget * least <= bundle.spend <= job.budget:
         raise WrongError(f"{bundle.spend} was spent, release.json says {job.budget}")
     _listed(bundle)
