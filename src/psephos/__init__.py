@@ -74,7 +74,8 @@ if TYPE_CHECKING:
     from psephos.owner.report import CheckReport, Mismatch
     from psephos.protect import protect
     from psephos.release import spec
-    from psephos.release.ask.ask import Price, Reply, ask, price
+    from psephos.release.ask.ask import Reply, ask
+    from psephos.release.ask.price import Price, price
     from psephos.release.bundle.bundle import Bundle
     from psephos.release.bundle.requests import ReleaseRequest, StrategyQuestion
     from psephos.release.change import EditionChange, change
@@ -386,7 +387,8 @@ _NAMES_OF = {
     "psephos.kernel.unit": "Cap Unit add_remove_row person substitute_row",
     "psephos.owner.report": "CheckReport Mismatch",
     "psephos.protect": "protect",
-    "psephos.release.ask.ask": "Price Reply ask price",
+    "psephos.release.ask.ask": "Reply ask",
+    "psephos.release.ask.price": "Price price",
     "psephos.release.bundle.bundle": "Bundle",
     "psephos.release.change": "EditionChange change",
     "psephos.release.preflight.forecast": "Forecast RivalError TableError",

@@ -23,7 +23,7 @@ import pytest
 from numpy.random import default_rng
 
 import psephos as ps
-from psephos.release.ask import ask as ask_module
+from psephos.release.ask import question as question_module
 from psephos.release.bundle import bundle as bundle_module
 from psephos.release.bundle.bundle import Bundle
 from psephos.release.bundle.files import sha256_of
@@ -67,7 +67,7 @@ def honest(tmp_path_factory):
 def kept(honest):
     """Jobs and views that were worked out before, by all that they depend on."""
     jobs, views, questions = {}, {}, {}
-    make_job, make_views, read_sql = Job.alone, bundle_module.Views, ask_module.read_sql
+    make_job, make_views, read_sql = Job.alone, bundle_module.Views, question_module.read_sql
 
     def compiled(domain, sql, *, dialect):
         if id(domain) not in questions:  # one question to the domain of each job, which is kept
@@ -93,7 +93,7 @@ def kept(honest):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Job, "alone", job_of)
         patch.setattr(bundle_module, "Views", views_of)
-        patch.setattr(ask_module, "read_sql", compiled)
+        patch.setattr(question_module, "read_sql", compiled)
         yield
 
 

@@ -105,7 +105,7 @@ def test_results_are_shown_in_one_line(bundle):
 
 
 def test_a_price_is_the_same_for_sql_and_for_its_workload(bundle):
-    from psephos.release.ask.ask import question_workload
+    from psephos.release.ask.question import question_workload
 
     by_sql = ps.price(bundle.path, SQL, 5, draws=99)
     assert by_sql == ps.price(bundle, question_workload(bundle, SQL), 5, draws=99)

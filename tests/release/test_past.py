@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import psephos as ps
-from psephos.release.ask.ask import price, question_workload
+from psephos.release.ask.price import price
+from psephos.release.ask.question import question_workload
 from psephos.release.bundle.bundle import Bundle
 from psephos.release.bundle.files import sha256_of
 from psephos.release.formats.names import table_files

@@ -303,7 +303,8 @@ def ask(
     """Answer further questions from past measurements, free; or say what they would cost."""
     with report_errors(as_json):
         from psephos.release.ask.ask import ask as ask_bundle
-        from psephos.release.ask.ask import laid_out_reply, price
+        from psephos.release.ask.ask import laid_out_reply
+        from psephos.release.ask.price import price
         from psephos.release.bundle.bundle import Bundle
         from psephos.release.bundle.files import write_rows
         from psephos.release.parts.bundle import PartsBundle, is_in_parts

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from psephos.kernel.budget import Budget
     from psephos.kernel.ledger import Ledger
     from psephos.kernel.ledger_history import Entry
-    from psephos.release.ask.ask import Price
+    from psephos.release.ask.price import Price
     from psephos.release.bundle.bundle import Bundle
     from psephos.release.preflight.forecast import Forecast, TableError
     from psephos.release.preflight.simulated import SimulatedError

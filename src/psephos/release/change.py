@@ -21,16 +21,13 @@ import pyarrow as pa
 from psephos.errors import ReleaseError, a_path
 from psephos.infer.joint_noise import JointNoise
 from psephos.infer.statistics import joint_noise, ratio_ends
-from psephos.release.ask.ask import opened_bundle
+from psephos.release.ask.integrity import opened_bundle
 from psephos.release.bundle.bundle import Bundle
 from psephos.release.spec.tables import Table
-from psephos.release.views.labels import marked, table_labels
+from psephos.release.views.labels import marked, preview, table_labels
 from psephos.release.views.statistics import derived_values, plain_values, statistic_labels
-from psephos.report.html import HtmlTable, notebook_html
+from psephos.report.html import notebook_html
 from psephos.values import Array
-
-SHOWN_CHANGES = 200
-"""Rows of a table that a notebook shows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,14 +65,7 @@ class EditionChange:
         return f"EditionChange({old!r} to {new!r}: {len(self.tables)} tables)"
 
     def _repr_html_(self) -> str:
-        pages = []
-        for name, table in self.tables.items():
-            rows = [
-                [f"{x:,.4g}" if isinstance(x, float) else str(x) for x in row.values()]
-                for row in table.slice(0, SHOWN_CHANGES).to_pylist()
-            ]
-            pages.append(HtmlTable.of(name, table.column_names, rows))
-        return notebook_html(*pages)
+        return notebook_html(*(preview(name, table) for name, table in self.tables.items()))
 
 
 def change(

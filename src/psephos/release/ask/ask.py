@@ -3,69 +3,42 @@
 Questions that the measurements do not determine can be answered as a model: from the estimate that
 published numbers are a rounding of, in which attributes are as independent as the measurements
 allow. Such answers have no interval, since how far off the model is nobody measured.
-
-A new question costs only what it adds: it is answered from the old measurements and the new one
-together, by least squares, so the more the old ones know, the less the new one has to buy.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from psephos.domain.domain import Domain
-from psephos.errors import PsephosError, ReleaseError, SqlError, UnsupportedError
+from psephos.errors import PsephosError, ReleaseError, UnsupportedError
 from psephos.infer.joint_noise import JointNoise
 from psephos.infer.least_squares import over_merged_domain
 from psephos.infer.statistics import StatisticValues, joint_noise
-from psephos.kernel.budget import Budget
-from psephos.release.ask.determined import missing_words
+from psephos.release.ask.integrity import opened_bundle, opened_parts
+from psephos.release.ask.price import price
+from psephos.release.ask.question import missing_words, parts_question, question_table
 from psephos.release.bundle.bundle import Bundle
-from psephos.release.bundle.files import require_unchanged
-from psephos.release.bundle.requests import (
-    QUESTION_FILE,
-    RECEIPT_FILE,
-    STRATEGY_FILE,
-    VALUES_FILE,
-    request_folders,
-)
-from psephos.release.parts.ask import parts_answers
-from psephos.release.parts.bundle import ANSWERS_FOLDER, PartPath, PartsBundle, is_in_parts
-from psephos.release.parts.tables import TABLES_FOLDER
-from psephos.release.parts.verify import SINGLE_FILES, check_parts_receipt
-from psephos.release.preflight.targets import cheapest_strategy, check_draw_count
-from psephos.release.spec.asked_cells import AskedCells, finer_words, over_cells, spread_evenly
-from psephos.release.spec.entries import TargetEntry
-from psephos.release.spec.job import Job, column_titles
+from psephos.release.parts.bundle import PartPath, PartsBundle, is_in_parts
+from psephos.release.parts.tables import part_rows_of
+from psephos.release.preflight.targets import check_draw_count
+from psephos.release.spec.asked_cells import finer_words, over_cells, spread_evenly
+from psephos.release.spec.job import column_titles
 from psephos.release.spec.tables import Table, sql_layout
-from psephos.release.verify.charges import check_receipts
-from psephos.release.views.labels import marked, table_labels
+from psephos.release.views.labels import marked, preview, table_labels
 from psephos.release.views.layout import lay_out
 from psephos.release.views.plan_views import PlanViews
 from psephos.release.views.statistics import derived_values, plain_values, statistic_table
 from psephos.release.views.views import Views
 from psephos.report.cross_table import CrossTable
-from psephos.report.html import HtmlTable, notebook_html
-from psephos.strategy import select
-from psephos.strategy.strategy import Strategy
+from psephos.report.html import notebook_html
 from psephos.values import Array
 from psephos.workload.query_sets import TotalQueries
-from psephos.workload.reduction import asked_groups
-from psephos.workload.sql import (
-    CountTable,
-    merge_attributes,
-    read_sql,
-    sql_products,
-    sql_statistics,
-)
+from psephos.workload.sql import read_sql
 from psephos.workload.workload import Workload
 
 MODEL = "a model: the estimate of all cells that published numbers are a rounding of"
@@ -75,12 +48,9 @@ NEAREST = "the consistent tables nearest to the noisy numbers in L1 or L∞"
 CHECKED = "files have the hashes of the manifest, and receipts are for these noisy integers"
 UNCHECKED = "`psephos verify` looks through all else"
 MODEL_UNCHECKED = "that the model is what they give, only `psephos verify` works out"
-NOTEBOOK_ROWS = 200
-"""The most rows that a notebook shows."""
 PRICED_CELLS, PRICED_QUERIES = 500_000, 2_000
 """Questions up to this size are priced at once when measurements do not answer them."""
 PRICE_DRAWS = 999
-COUNT_DISTINCT = re.compile(r"COUNT\(DISTINCT .* is not a count of rows")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,110 +87,20 @@ class Reply:
         return f"Reply({answers:,} answer{plural}, free, at most ± {self.half_width:,.4g})"
 
     def _repr_html_(self) -> str:
-        heads = self.table.column_names
-        rows = [
-            [f"{x:,.4g}" if isinstance(x, float) else str(x) for x in row.values()]
-            for row in self.table.slice(0, NOTEBOOK_ROWS).to_pylist()
-        ]
-        return notebook_html(HtmlTable.of(repr(self), heads, rows))
+        return notebook_html(preview(repr(self), self.table))
 
 
-@dataclass(frozen=True)
-class Price:
-    """What a question would cost to be answered so precisely, on top of what is known."""
-
-    budget: Budget
-    half_width: float
-    alone: Budget
-
-
-def question_workload(
-    bundle: Bundle, sql: str | Sequence[str], dialect: str | None = None
-) -> Workload:
-    """Counts and sums in SQL, over the domain of the measurements or one that merges it."""
-    tables, domain, blocks = _read_question(bundle, sql, dialect)
-    return Workload(domain, sql_products(tables, bundle.job.domain, domain, blocks))
-
-
-def question_table(
-    bundle: Bundle, sql: str | Sequence[str], dialect: str | None = None
-) -> tuple[Workload, Table]:
-    """Questions in SQL: what to answer, and the table that it makes, of statistics if need be."""
-    tables, domain, blocks = _read_question(bundle, sql, dialect)
-    if all(table.aggregate.kind == "count" for table in tables):
-        workload = Workload(domain, sql_products(tables, bundle.job.domain, domain, blocks))
-        return workload, Table("ask", "ask", range(len(workload.products)))
-    units = {name: entry.unit for name, entry in bundle.job.file.attributes.items()}
-    statistics = tuple(sql_statistics(tables, bundle.job.domain, domain, blocks, units))
-    workload = Workload(domain, [part for each in statistics for part in each.products])
-    products = range(len(workload.products))
-    return workload, Table("ask", "ask", products, statistics=statistics)
-
-
-def _read_question(
-    bundle: Bundle, sql: str | Sequence[str], dialect: str | None
-) -> tuple[list[CountTable], Domain, tuple[tuple[str, ...], ...]]:
-    """The tables of some SQL, the domain to ask them over, and what is looked at together."""
-    job = bundle.job
-    try:
-        tables = read_sql(job.domain, sql, dialect=dialect)
-    except SqlError as error:
-        if not bundle.persons or not COUNT_DISTINCT.search(str(error)):
-            raise
-        names = ", ".join(repr(request.question.name) for request in bundle.persons)
-        text = f"{error}\nthis release counts persons in {names}, in the folder persons/"
-        raise SqlError(text, error.sql, error.start, error.end) from None
-    merged, blocks = merge_attributes(job.domain, tables)
-    measured = job.questions.domain
-    if merged == job.domain:
-        return tables, measured, ()
-    if merged != measured and measured != job.domain:
-        raise ReleaseError(
-            f"this looks at {_together(merged)} together, and the release at "
-            f"{_together(measured)}; ask with conditions on single columns joined by AND"
-        )
-    return tables, merged, blocks
-
-
-def _together(domain: Domain) -> str:
-    """The attributes that are merged in a domain."""
-    merged = [domain[name].parts for name in domain.names if domain[name].parts]
-    return ", and ".join(" with ".join(part for part, _ in parts) for parts in merged)
-
-
-def _over(bundle: Bundle, workload: Workload, draws: int) -> Views:
-    """The bundle's numbers, seen over the domain of a question."""
-    views = replace(bundle.views, draws=draws)
-    if workload.domain == bundle.job.workload.domain:
-        return views
-    job = replace(bundle.job, workload=workload, past=())
-    steps = tuple(over_merged_domain(each, workload.domain) for each in views.measurements)
-    return replace(views, job=job, steps=steps, coordinates=None)
-
-
-def opened_bundle(bundle: Bundle | str | os.PathLike[str]) -> Bundle:
-    """The bundle, if what answers come from is as it was released."""
-    bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
-    folders, files = request_folders(bundle.manifest), bundle.manifest["files"]
-    question = STRATEGY_FILE if bundle.method is None else QUESTION_FILE
-    names = (question, VALUES_FILE, RECEIPT_FILE)
-    needed = {"release.json", *(f"{folder}/{name}" for folder in folders for name in names)}
-    require_unchanged(bundle.path, files, needed | set(files))
-    with _as_verified(bundle.path):
-        check_receipts(bundle)
-    return bundle
-
-
-@contextmanager
-def _as_verified(path: Path) -> Iterator[None]:
-    """Say of what is wrong with a bundle that it is not asked for this reason."""
-    try:
-        yield
-    except PsephosError as error:
-        raise ReleaseError(
-            f"{path} fails verification and is not asked: {error}; get the bundle again "
-            "(`psephos verify` looks through all of it)"
-        ) from None
+def _question_views(
+    bundle: Bundle, workload: Workload, measured: Workload, question: Table, draws: int
+) -> Views:
+    """The views of a release that asks one question, over the cells that were measured."""
+    job, views = bundle.job, replace(bundle.views, draws=draws)
+    if measured.domain != job.workload.domain:
+        steps = tuple(over_merged_domain(each, measured.domain) for each in views.measurements)
+        job, views = replace(job, past=()), replace(views, steps=steps, coordinates=None)
+    reduction = (workload, job.cells)
+    job = replace(job, workload=measured, reduction=reduction, tables=(question,))
+    return replace(views, job=job)
 
 
 def ask(
@@ -261,34 +141,18 @@ def ask(
     measured = over_cells(bundle.job.cells, workload)
     if measured is None:
         raise UnsupportedError(_missing(bundle, workload, ""))
+    views = _question_views(bundle, workload, measured, question, draws)
     try:
-        views = _over(bundle, measured, draws)
-        answers = views.estimate.answer(measured)
+        answers = views.estimate.answer(measured).values
     except UnsupportedError as error:
         raise UnsupportedError(_missing(bundle, workload, str(error))) from None
-    if views.nearest is not None:
-        values = views.nearest.answer(measured).values
-        return _without_errors(bundle, workload, values, NEAREST, question)
+    if not views.has_errors:
+        return _without_errors(bundle, workload, views.consistent, NEAREST, question)
     if question.derived:
         noise = joint_noise(views.estimate, measured)
-        return _statistics_reply(views, workload, question, answers.values, noise)
-    widths = views.widths_of(measured)
-    if question.statistics:
-        values = plain_values(question, workload, answers.values)
-        half = widths.per_query
-        linear = StatisticValues(values, values - half, values + half)
-        table = statistic_table(
-            question, workload.domain, linear, widths.stderr, None, bundle.simulation
-        )
-        return Reply(workload, table, float(half.max()), widths.method)
-    numbers = {
-        "count": answers.values,
-        "stderr": widths.stderr,
-        "low": answers.values - widths.per_query,
-        "high": answers.values + widths.per_query,
-    }
-    table = marked(table_labels(workload, question), numbers, bundle.simulation)
-    return Reply(workload, table, float(widths.per_query.max()), widths.method)
+        return _statistics_reply(views, workload, question, answers, noise)
+    half = float(views.widths.per_query.max())
+    return Reply(workload, views.table(question, "consistent"), half, views.widths.method)
 
 
 def _parts_reply(
@@ -302,13 +166,18 @@ def _parts_reply(
     """Answers of parts, by least squares over all levels."""
     if model:
         raise ReleaseError("a release in parts answers by what was measured alone, by no model")
-    bundle = bundle if isinstance(bundle, PartsBundle) else PartsBundle.open(bundle)
-    marks = bundle.manifest["files"]
-    others = {name for name in marks if not name.startswith((f"{TABLES_FOLDER}/", ANSWERS_FOLDER))}
-    require_unchanged(bundle.path, marks, others | set(SINGLE_FILES))  # answers are sealed
-    with _as_verified(bundle.path):
-        check_parts_receipt(bundle)
-    workload, table = parts_answers(bundle, sql, level=level, part=part, dialect=dialect)
+    bundle = opened_parts(bundle)
+    workload, question = parts_question(bundle, sql, dialect)
+    number, place = bundle.place(level, part)
+    parts = range(bundle.tree.sizes[number]) if place is None else range(place, place + 1)
+    try:
+        answers = bundle.answer(workload, level, part)
+    except PsephosError as error:
+        raise ReleaseError(
+            f"{error}. A release in parts answers what follows from what its parts were asked"
+        ) from None
+    numbers = {"count": answers.pop("consistent"), **answers}
+    table = part_rows_of(workload, bundle.tree, question, number, parts, numbers)
     half = (table["high"].to_numpy() - table["low"].to_numpy()) / 2
     return Reply(workload, table, float(half.max()), "exact standard errors")
 
@@ -316,10 +185,9 @@ def _parts_reply(
 def _missing(bundle: Bundle, workload: Workload, reason: str) -> str:
     """What is not known about a question, and what it would cost to know."""
     measured, estimate, cells = bundle.job.workload, bundle.views.estimate, bundle.job.cells
-    words = finer_words(cells, workload)
-    if not words:
-        coarse = over_cells(cells, workload) or workload
-        words = missing_words(estimate.form, measured.domain, coarse) or [reason]
+    finer = finer_words(cells, workload)
+    words = [finer] if finer else []
+    words = words or missing_words(estimate.form, measured.domain, cells.over(workload)) or [reason]
     if workload.domain == bundle.job.questions.domain:
         small = workload.domain.size <= PRICED_CELLS
         if small and max(measured.shape[0], workload.shape[0]) <= PRICED_QUERIES:
@@ -450,67 +318,3 @@ def _group_answers(bundle: Bundle, workload: Workload) -> Array:
         )
         answers.append(Workload(domain, [product]).answer(cells.grid(group).reshape(domain.shape)))
     return np.concatenate(answers)
-
-
-def price(
-    bundle: Bundle | str | os.PathLike[str],
-    question: str | Sequence[str] | Workload,
-    half_width: float,
-    *,
-    dialect: str | None = None,
-    draws: int = 9999,
-) -> Price:
-    """The least budget at which every answer is within ± half_width, old measurements included.
-
-    A release that `builds_on` the bundle and has this target costs as much; nothing is charged.
-
-    Args:
-        bundle: a bundle or its directory
-        question: SQL, or a workload over the domain of the bundle's measurements
-        half_width: of the noise interval of every answer, in rows, at the bundle's confidence
-        dialect: of the SQL, by sqlglot's name for it; DuckDB's when left out
-        draws: of simulated noise, for the widths of intervals
-    """
-    bundle = opened_bundle(bundle)
-    check_draw_count(draws)
-    if bundle.method is not None:
-        raise ReleaseError(
-            f"{bundle.path} was made by {bundle.method.name!r}, which adapts to the data: nothing "
-            "builds on it, and what it errs by is not known, so there is no price on top of it"
-        )
-    workload = (
-        question if isinstance(question, Workload) else question_workload(bundle, question, dialect)
-    )
-    job, declared = bundle.job, bundle.job.cells.declared
-    if workload.domain == declared:
-        groups = asked_groups(declared, workload.products, workload.factor, {}, ())
-        job = job.over(job.cells.joined([AskedCells(declared, groups)]))
-    measured = over_cells(job.cells, workload)
-    workload = workload if measured is None else measured
-    if workload.domain != job.workload.domain:
-        raise ReleaseError(
-            f"the question is about {workload.domain}, the measurements are of "
-            f"{bundle.job.workload.domain}; what looks at several columns together (OR) is priced "
-            "only where the release did so too"
-        )
-    confidence = bundle.job.file.output.confidence
-    if (
-        isinstance(half_width, bool)
-        or not isinstance(half_width, int | float)
-        or not 0.5 <= half_width < math.inf
-    ):
-        raise ReleaseError(
-            f"the half-width wanted is a number of rows from 0.5 on, got {half_width!r}"
-        )
-    target = TargetEntry.model_validate({"plus_minus": half_width, "confidence": confidence})
-    table = Table("ask", "ask", range(len(workload.products)), target)
-    alone = replace(job, workload=workload, tables=(table,), past=())
-    job = replace(alone, past=(*bundle.job.past, *bundle.requests))
-
-    def search(_: Job, weighted: Workload) -> Strategy:
-        return select.hdmm(weighted, job.noise, restarts=1)
-
-    by_itself = cheapest_strategy(alone, draws, search).budget
-    return Price(
-        min(by_itself, cheapest_strategy(job, draws, search).budget), half_width, by_itself
-    )

@@ -339,7 +339,7 @@ class Bundle:
             return self.views.plan_answers(workload)
         measured = over_cells(self.job.cells, workload)
         if measured is None:
-            raise UnsupportedError(" ".join(finer_words(self.job.cells, workload)))
+            raise UnsupportedError(finer_words(self.job.cells, workload))
         workload = measured
         if self.views.nearest is not None:
             return self.views.nearest.answer(workload)

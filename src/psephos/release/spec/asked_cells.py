@@ -52,6 +52,9 @@ from psephos.workload.workload import Workload
 ASKED_FILE = "asked.bin"
 """Of a request: which declared values are one cell; not there if every one is by itself."""
 
+MOST_NAMED = 3
+"""The most parts of a question that a message names."""
+
 
 @dataclass(frozen=True, eq=False)
 class AskedCells:
@@ -175,11 +178,11 @@ class AskedCells:
 
     def over(self, questions: Workload) -> Workload:
         """Questions over declared values that distinguish no values of a cell, over the cells."""
-        if self.is_whole:
+        if self.is_whole or questions.domain == self.domain:
             return questions
         declared, factor = questions.domain, questions.factor
-        products = coarse_products(declared, questions.products, self.groups, factor)
-        return Workload(self.domain, products)
+        groups, domain = _with_merged(self.groups, self.domain, declared)
+        return Workload(domain, coarse_products(declared, questions.products, groups, factor))
 
     def records(self, records: Array) -> Array:
         """Rows of declared codes, as rows of codes of these cells."""
@@ -263,19 +266,7 @@ def _condition_marks(domain: Domain, impossible: Sequence[Impossible]) -> dict[s
 
 def over_cells(cells: AskedCells, workload: Workload) -> Workload | None:
     """Questions over declared values, or some of them merged, over the cells; None if finer."""
-    if cells.is_whole or workload.domain == cells.domain:
-        return workload
-    if finer_attributes(cells, workload):
-        return None
-    domain, groups = cells.domain, {}
-    for name, attribute in zip(workload.domain.names, workload.domain.attributes, strict=True):
-        if name in cells.groups:
-            groups[name] = cells.groups[name]
-        elif attribute.parts:
-            groups[name] = _joint_groups({n: cells.groups[n] for n, _ in attribute.parts})
-            domain = domain.merge([part for part, _ in attribute.parts], name)
-    products = coarse_products(workload.domain, workload.products, groups, workload.factor)
-    return Workload(domain, products)
+    return None if finer_words(cells, workload) else cells.over(workload)
 
 
 def finer_attributes(cells: AskedCells, workload: Workload) -> list[str]:
@@ -294,28 +285,36 @@ def finer_attributes(cells: AskedCells, workload: Workload) -> list[str]:
     return finer
 
 
-def finer_words(cells: AskedCells, workload: Workload) -> list[str]:
+def finer_words(cells: AskedCells, workload: Workload) -> str:
     """What is not known of a question because values are one cell, and how it would be."""
     if cells.is_whole or workload.domain == cells.domain:
-        return []
+        return ""
     words = []
     for name in (finer := finer_attributes(cells, workload)):
         levels = [level.name for level in cells.domain[name].levels] if name in cells.groups else []
-        words.append(
-            f"{name} was measured by {name_list(levels)} and not finer"
-            if levels
-            else f"nothing measured tells values of {name} apart"
-        )
+        words.append(unknown_words(name, levels))
     if not words:
-        return []
-    question = " and ".join(workload.question(i) for i in range(len(workload.products))[:3])
-    if workload.domain != cells.declared:
-        question += ", which looks at several columns together"
+        return ""
+    question = question_words(workload, merged=workload.domain != cells.declared)
     later = ", ".join(f'"{name}"' for name in finer)
-    return [
+    return (
         f"This release does not tell {question}: {'; '.join(words)}. With ask_later = [{later}] in "
         "its file, every value would have been measured"
-    ]
+    )
+
+
+def unknown_words(name: str, levels: Sequence[str]) -> str:
+    """What is not known of an attribute of which these levels are."""
+    if not levels:
+        return f"nothing measured tells values of {name} apart"
+    return f"{name} was measured by {name_list(levels)} and not finer"
+
+
+def question_words(workload: Workload, *, merged: bool) -> str:
+    """The first questions of a workload in words."""
+    numbers = range(len(workload.products))[:MOST_NAMED]
+    question = " and ".join(workload.question(i) for i in numbers)
+    return f"{question}, which looks at several columns together" if merged else question
 
 
 def spread_evenly(cells: AskedCells, workload: Workload) -> Workload:
@@ -326,10 +325,7 @@ def spread_evenly(cells: AskedCells, workload: Workload) -> Workload:
     sizes = dict(zip(cells.declared.names, cells.declared.shape, strict=True))
     every = {n: cells.groups.get(n, np.zeros(size, dtype=np.int64)) for n, size in sizes.items()}
     domain = cells.declared.coarsen({n: g for n, g in every.items() if g.max() + 1 < g.size})
-    for name, attribute in zip(workload.domain.names, workload.domain.attributes, strict=True):
-        if name not in every:
-            every[name] = _joint_groups({n: every[n] for n, _ in attribute.parts})
-            domain = domain.merge([part for part, _ in attribute.parts], name)
+    every, domain = _with_merged(every, domain, workload.domain)
 
     def shared(name: str, queries: QuerySet) -> QuerySet:
         shares = 1 / np.bincount(every[name])[every[name]]
@@ -342,6 +338,19 @@ def spread_evenly(cells: AskedCells, workload: Workload) -> Workload:
         items = [(n, q) for n, q in each.items if not isinstance(q, TotalQueries)]
         products.append(replace(each, items=tuple((n, shared(n, q)) for n, q in items)))
     return Workload(domain, products)
+
+
+def _with_merged(
+    groups: Mapping[str, Array], domain: Domain, questions: Domain
+) -> tuple[dict[str, Array], Domain]:
+    """Groups and their domain, with the attributes that questions look at together merged."""
+    joint = dict(groups)
+    for name, attribute in zip(questions.names, questions.attributes, strict=True):
+        members = [part for part, _ in attribute.parts]
+        if name not in joint and members and joint.keys() >= set(members):
+            joint[name] = _joint_groups({member: joint[member] for member in members})
+            domain = domain.merge(members, name)
+    return joint, domain
 
 
 def _joint_groups(groups: Mapping[str, Array]) -> Array:

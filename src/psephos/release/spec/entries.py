@@ -481,6 +481,11 @@ class ReleaseFile(FileEntry):
         rules = {name: entry.cleaning() for name, entry in self.attributes.items()}
         return {name: rule for name, rule in rules.items() if rule}
 
+    @property
+    def units(self) -> dict[str, str]:
+        """What the numbers of attributes are in, where that is said."""
+        return {name: entry.unit for name, entry in self.attributes.items() if entry.unit}
+
     def domain(self) -> Domain:
         """The public schema."""
         drafts = [name for name, entry in self.attributes.items() if not entry.confirmed]

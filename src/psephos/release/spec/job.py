@@ -120,11 +120,10 @@ class Job:
         """The job of a file's content without what it builds on."""
         domain = file.domain()
         check_columns(domain)
-        units = {name: entry.unit for name, entry in file.attributes.items() if entry.unit}
         if file.by:
             check_asked(file)
         inner = inner_domain(domain, file)
-        workload, tables = compile_tables(inner, file.tables, units)
+        workload, tables = compile_tables(inner, file.tables, file.units)
         if file.by:
             check_compiled(workload, tables, inner)
         for table in tables:

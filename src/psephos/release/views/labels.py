@@ -15,6 +15,7 @@ from psephos.matrix import Compose, Identity, Kron, Matrix, Ones, Partition
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table, column_name
 from psephos.report.cross_table import TOTAL
+from psephos.report.html import HtmlTable
 from psephos.values import Array
 from psephos.workload.query_sets import (
     IdentityQueries,
@@ -26,6 +27,8 @@ from psephos.workload.workload import Workload
 
 FACTOR_ENTRIES = 2_000_000
 """The most entries of a factor that are looked at one by one."""
+NOTEBOOK_ROWS = 200
+"""The most rows that a notebook shows."""
 
 
 def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
@@ -237,3 +240,12 @@ def marked(labels: dict[str, list[str]], numbers: dict[str, Any], simulation: bo
     if simulation:
         columns["made_up"] = [True] * len(next(iter(columns.values())))
     return pa.table(columns)
+
+
+def preview(caption: str, table: pa.Table) -> HtmlTable:
+    """The first rows of labels and numbers, for a notebook."""
+    rows = [
+        [f"{x:,.4g}" if isinstance(x, float) else str(x) for x in row.values()]
+        for row in table.slice(0, NOTEBOOK_ROWS).to_pylist()
+    ]
+    return HtmlTable.of(caption, table.column_names, rows)
