@@ -40,6 +40,7 @@ from psephos.inverse.class_coordinates import (
     seen_sections,
 )
 from psephos.inverse.form import Factors, Form, multiply
+from psephos.inverse.pseudo_inverses import pseudo_inverses, unseen
 from psephos.matrix import Dense, Identity, Kron, Matrix, is_total
 from psephos.values import Array
 
@@ -49,8 +50,8 @@ SUMMED_AT_ONCE = 1 << 21
 """Numbers of such a sum that are held at a time."""
 MOST_CLASS_AXES = 24
 """The most axes of several cells."""
-CLASS_FLOPS = 3e11
-"""The most that inverting all X_k may take."""
+CLASS_CUBES = 1.5e10
+"""The most cubes of sizes of all X_k: about what inverting them takes."""
 CLASS_COMBINATIONS = 50_000
 """The most combinations of sections that blocks may see."""
 VARIANCE_ENTRIES = 100_000_000
@@ -222,15 +223,16 @@ class Classes(Form):
                         sums[combination] = (
                             sums[combination] + part if combination in sums else part
                         )
-        return {k: self._solved(k, v, columns, held.seen_by[k]) for k, v in sums.items()}
+        solutions = {}
+        for k, image in sums.items():
+            sections, inverse = self._inverse_of(k, held.seen_by[k])
+            solutions[k] = _times(inverse, sections, image, columns)
+        return solutions
 
-    def _solved(
-        self, combination: Combination, image: Array, columns: tuple[int, ...], alone: SeenBy
-    ) -> Array:
-        """X_k⁺ times the coordinates of one combination of sections."""
+    def _inverse_of(self, combination: Combination, alone: SeenBy) -> tuple[list[Section], Array]:
+        """X_k⁺ of one combination of sections: a matrix for each, or a number."""
         sections = [axis.sections[s] for axis, s in zip(self.axes, combination, strict=True)]
         inverse = self.inverse[tuple(s.entries for s in sections)]
-        d = len(sections)
         for i, (factor, s) in enumerate(zip(alone, combination, strict=True)):
             narrow = self.held.narrow(i, factor)
             if narrow is not None and (turn := narrow.turns[s]) is not None:
@@ -239,24 +241,9 @@ class Classes(Form):
                 block = turn.T @ block @ turn
                 inverse = np.moveaxis(block.reshape(*block.shape[:-2], -1), -1, i)
                 sections[i] = narrow.axis.sections[s]
-        sizes = [s.size for s in sections]
-        b = math.prod(sizes)
-        if b == 1:
-            for i, section in enumerate(sections):
-                inverse = np.take(inverse, section.class_of_copy, axis=i)
-            return np.asarray(image * inverse.reshape(inverse.shape + (1,) * len(columns)))
-        blocks = _matrices(inverse, sections).reshape([s.classes for s in sections] + [b, b])
-        split = [n for s in sections for n in (s.class_of_copy.size, s.size)]
-        order = [*range(0, 2 * d, 2), *range(1, 2 * d, 2), *range(2 * d, 2 * d + len(columns))]
-        tensor = image.reshape([*split, *columns]).transpose(order)
-        copies, draws = tensor.shape[:d], math.prod(columns)
-        vectors = np.ascontiguousarray(tensor).reshape(math.prod(copies), b, draws)
-        places = np.zeros(1, dtype=np.int64)
-        for section in sections:
-            places = np.add.outer(places * section.classes, section.class_of_copy).ravel()
-        _multiply_blocks(blocks.reshape(-1, b, b), places, vectors)
-        back = np.argsort(order)
-        return vectors.reshape(tensor.shape).transpose(back).reshape(image.shape)
+        if all(section.size == 1 for section in sections):
+            return sections, inverse
+        return sections, np.ascontiguousarray(_matrices(inverse, sections))
 
     def with_precisions(self, precisions: Sequence[float]) -> Classes:
         """The same blocks measured with other precisions; the classes stay."""
@@ -266,8 +253,16 @@ class Classes(Form):
         """X⁻¹v, where some block tells all cells apart."""
         tensor = self._basis.rmatvec(v).reshape([axis.vectors.shape[1] for axis in self.axes])
         for combination, place in places(self.axes, [range(len(a.sections)) for a in self.axes]):
-            tensor[place] = self._solved(combination, tensor[place], (), (None,) * len(self.axes))
+            sections, inverse = self._whole_inverses[combination]
+            tensor[place] = _times(inverse, sections, tensor[place], ())
         return self._basis.matvec(tensor.reshape(-1))
+
+    @cached_property
+    def _whole_inverses(self) -> dict[Combination, tuple[list[Section], Array]]:
+        """X_k⁺ as `solve` multiplies by it again and again."""
+        alone = (None,) * len(self.axes)
+        every = product(*(range(len(axis.sections)) for axis in self.axes))
+        return {combination: self._inverse_of(combination, alone) for combination in every}
 
     @cached_property
     def _basis(self) -> Kron:
@@ -282,6 +277,29 @@ class Classes(Form):
     @property
     def work_of_column(self) -> int:
         return int(self.work - self.entries)
+
+
+def _times(
+    inverse: Array, sections: Sequence[Section], image: Array, columns: tuple[int, ...]
+) -> Array:
+    """X_k⁺ times the coordinates of one combination of sections."""
+    d = len(sections)
+    b = math.prod(s.size for s in sections)
+    if b == 1:
+        for i, section in enumerate(sections):
+            inverse = np.take(inverse, section.class_of_copy, axis=i)
+        return np.asarray(image * inverse.reshape(inverse.shape + (1,) * len(columns)))
+    split = [n for s in sections for n in (s.class_of_copy.size, s.size)]
+    order = [*range(0, 2 * d, 2), *range(1, 2 * d, 2), *range(2 * d, 2 * d + len(columns))]
+    tensor = image.reshape([*split, *columns]).transpose(order)
+    copies, draws = tensor.shape[:d], math.prod(columns)
+    vectors = np.ascontiguousarray(tensor).reshape(math.prod(copies), b, draws)
+    places = np.zeros(1, dtype=np.int64)
+    for section in sections:
+        places = np.add.outer(places * section.classes, section.class_of_copy).ravel()
+    _multiply_blocks(inverse, places, vectors)
+    back = np.argsort(order)
+    return vectors.reshape(tensor.shape).transpose(back).reshape(image.shape)
 
 
 def _multiply_blocks(blocks: Array, places: Array, vectors: Array) -> None:
@@ -374,7 +392,7 @@ def block_classes(
         math.prod(len(seen_sections(axis, f)) for axis, f in zip(axes, w, strict=True))
         for w in choices
     ]
-    if sum(counts) > CLASS_COMBINATIONS or _flops(axes) > CLASS_FLOPS:
+    if sum(counts) > CLASS_COMBINATIONS or cubes_of_blocks(axes) > CLASS_CUBES:
         return None
     return tuple(axes), choices
 
@@ -414,26 +432,6 @@ def seen_combinations(
     return list(combinations)
 
 
-def pseudo_inverses(x: Array, scale: Array) -> tuple[Array, Array]:
-    """X⁺ of many small matrices, and the projections onto what they do not see.
-
-    What is seen does not depend on weights: `scale` is the same sum with even ones.
-    """
-    b = x.shape[-1]
-    values, vectors = np.linalg.eigh(scale)
-    inside = values > np.maximum(values[..., -1:], 0) * b * 1e-12
-    turned = np.swapaxes(vectors, -1, -2) @ x @ vectors
-    both = inside[..., :, None] & inside[..., None, :]
-    turned = np.where(both, turned, np.eye(b))
-    # Even diagonals before they are inverted, since weights may be far apart.
-    even = 1 / np.sqrt(np.einsum("...ii->...i", turned))
-    inverse = np.linalg.inv(turned * even[..., :, None] * even[..., None, :])
-    inverse = np.where(both, inverse * even[..., :, None] * even[..., None, :], 0)
-    outside = np.where(inside, 0.0, 1.0)[..., None, :]
-    back = np.swapaxes(vectors, -1, -2)
-    return vectors @ inverse @ back, (vectors * outside) @ back
-
-
 def _inverse(
     axes: Sequence[AxisClasses],
     which: Sequence[Sequence[int]],
@@ -452,6 +450,7 @@ def _inverse(
         place = tuple(s.entries for s in sections)
         x = np.zeros([s.entries.stop - s.entries.start for s in sections])
         even = np.zeros_like(x)
+        sizes = []
         for factors, c in zip(which, precisions, strict=True):
             if all(s.seen_by[f] for s, f in zip(sections, factors, strict=True)):
                 parts = [
@@ -459,15 +458,22 @@ def _inverse(
                     for axis, f, s in zip(axes, factors, sections, strict=True)
                 ]
                 part = outer(parts)
+                largest = float(np.abs(part).max())
                 x += c * part
-                even += part / np.abs(part).max()
+                even += part / largest
+                sizes.append(c * largest)
         if all(s.size == 1 for s in sections):
             known = even > 0
             inverse = np.divide(1, x, out=np.zeros_like(x), where=known)
             out[place] = ~known if unknown else inverse
             continue
-        pair = pseudo_inverses(_matrices(x, sections), _matrices(even, sections))
-        out[place] = _entries(pair[1] if unknown else pair[0], sections)
+        scale = _matrices(even, sections)
+        if unknown:
+            blocks = unseen(scale)
+        else:
+            spread = max(sizes) / min(sizes)
+            blocks = pseudo_inverses(_matrices(x, sections), scale, spread)
+        out[place] = _entries(blocks, sections)
     return out
 
 
@@ -516,8 +522,6 @@ def outer(vectors: Sequence[Array]) -> Array:
     return np.asarray(tensor)
 
 
-def _flops(axes: Sequence[AxisClasses]) -> float:
-    """About what the inverses of all X_k take: Π over axes of Σ over classes of b³."""
-    return 20.0 * math.prod(
-        sum(float(s.classes) * s.size**3 for s in axis.sections) for axis in axes
-    )
+def cubes_of_blocks(axes: Sequence[AxisClasses]) -> float:
+    """Σ b³ over all X_k: Π over axes of Σ over classes."""
+    return math.prod(sum(float(s.classes) * s.size**3 for s in axis.sections) for axis in axes)
