@@ -33,12 +33,12 @@ import pyarrow as pa
 import psephos as ps
 from benchmarks.measure import table
 from psephos.engines.columns import columns_of
-from psephos.infer.group_cells import Disagreement
 from psephos.infer.local_tables import local_tables
 from psephos.infer.records import counted_answers
 from psephos.release.preflight.synthetic_rows import entries_of
 from psephos.release.spec.job import Job
 from psephos.release.views import published_groups
+from psephos.release.views.estimates import MeasuredEstimate
 from psephos.release.views.views import Views
 from psephos.values import Array
 
@@ -84,21 +84,22 @@ def row(job: Job, strategy: ps.Strategy, kind: str, draws: int) -> list[str]:
     for seed in range(draws):
         people = ps.simulate(source, job.domain, unit=job.unit, budget=budget, seed=seed)
         data = job.cells.of(people)
-        views = Views(job, (data.vectorise().measure(strategy.query, spend=budget),))
+        measurement = data.vectorise().measure(strategy.query, spend=budget)
+        views = Views(MeasuredEstimate(job, (measurement,)))
         began = time.process_time()
-        _ = views.grouped_fit if views.groups is not None else views.solution
+        _ = views.published.unrounded
         fitted = time.process_time()
-        whole = views.published
+        whole = views.published.answers
         seconds.append((fitted - began, time.process_time() - fitted))
         errors["consistent"].append(rmse(views.consistent - truth))
         errors["published"].append(rmse(whole - truth))
         try:
-            local = local_tables(views.estimate, job.workload).answer(job.workload).values
+            local = local_tables(views.least_squares, job.workload).answer(job.workload).values
             errors["local"].append(rmse(local - truth))
         except ps.UnsupportedError:
             pass
         if views.groups is not None:
-            apart = max(apart, Disagreement.of(views.group_cells).largest)
+            apart = max(apart, views.published.disagreement.largest)
         half = views.widths.per_query if half is None else half
         low = np.maximum(np.minimum(views.consistent - half, whole), 0)
         high = np.maximum(views.consistent + half, whole)

@@ -93,10 +93,12 @@ if TYPE_CHECKING:
     from psephos.release.spec.persons import PersonsTable
     from psephos.release.verify.verification import Check, Verification
     from psephos.release.verify.verify import verify
-    from psephos.release.views.plan_views import PlanViews
+    from psephos.release.views.estimates import ReleaseEstimate
+    from psephos.release.views.gaps import Distance, Shift, TotalGap
     from psephos.release.views.published import PublishedRule
     from psephos.release.views.published_groups import GroupedFit, PublishedGroups
-    from psephos.release.views.views import Distance, Shift, TotalGap, Views
+    from psephos.release.views.published_numbers import PublishedNumbers, RoundedCells
+    from psephos.release.views.views import Views
     from psephos.report.chart import Chart
     from psephos.strategy import select
     from psephos.strategy.level_plan import LevelPlan, PartTables, choose_levels
@@ -295,12 +297,14 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "PersonsTable",
     "Retraced",
     "Views",
-    "PlanViews",
+    "ReleaseEstimate",
     "Distance",
     "TotalGap",
     "PublishedRule",
     "PublishedGroups",
     "GroupedFit",
+    "PublishedNumbers",
+    "RoundedCells",
     "Shift",
     "verify",
     "Verification",
@@ -394,7 +398,8 @@ _NAMES_OF = {
     "psephos.release.preflight.forecast": "Forecast RivalError TableError",
     "psephos.release.methods.method": "ReleaseMethod",
     "psephos.release.methods.plan_forecast": "PlanForecast SimulatedTable plan",
-    "psephos.release.views.plan_views": "PlanViews",
+    "psephos.release.views.estimates": "ReleaseEstimate",
+    "psephos.release.views.gaps": "Distance Shift TotalGap",
     "psephos.release.spec.persons": "PersonsTable",
     "psephos.release.methods.planned": "PlanQuestion Retraced",
     "psephos.release.preflight.checks": "check_release",
@@ -409,7 +414,8 @@ _NAMES_OF = {
     "psephos.release.verify.verify": "verify",
     "psephos.release.views.published": "PublishedRule",
     "psephos.release.views.published_groups": "GroupedFit PublishedGroups",
-    "psephos.release.views.views": "Distance Shift TotalGap Views",
+    "psephos.release.views.published_numbers": "PublishedNumbers RoundedCells",
+    "psephos.release.views.views": "Views",
     "psephos.strategy.level_plan": "LevelPlan PartTables choose_levels",
     "psephos.strategy.strategy": "Strategy",
     "psephos.report.chart": "Chart",

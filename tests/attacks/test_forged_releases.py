@@ -159,8 +159,8 @@ def test_more_draws_than_a_release_makes_are_not_drawn(bundle, monkeypatch):
 def test_a_claim_settles_near_ties_and_nothing_else(honest, monkeypatch):
     """Another machine may have taken a choice whose estimated risk is all but the same."""
     views = Bundle.open(honest).views
-    fit = views.fit
-    given = (views.estimate, views.job.workload)
+    fit = views.estimate.fit
+    given = (views.least_squares, views.job.workload)
     for steps in range(fit.steps + 4):
         claimed = maximum_entropy(*given, claim=EntropyClaim(steps, False))
         assert (claimed.steps == steps) == (steps == fit.steps)

@@ -67,7 +67,7 @@ def honest(tmp_path_factory):
 def kept(honest):
     """Jobs and views that were worked out before, by all that they depend on."""
     jobs, views, questions = {}, {}, {}
-    make_job, make_views, read_sql = Job.alone, bundle_module.Views, question_module.read_sql
+    make_job, make_views, read_sql = Job.alone, bundle_module.views_of, question_module.read_sql
 
     def compiled(domain, sql, *, dialect):
         if id(domain) not in questions:  # one question to the domain of each job, which is kept
@@ -80,19 +80,18 @@ def kept(honest):
             jobs[key] = make_job(file, folder)
         return jobs[key]
 
-    def views_of(job, steps, claim):
-        past, words = tuple(past.values_hash for past in job.past), json.dumps(claim)
+    def views_of(job, requests, **given):
+        past, words = tuple(past.values_hash for past in job.past), json.dumps(given["claim"])
         key = (id(job.workload), past, words)
-        for step in steps:
+        for step in (request.measurement for request in requests):
             key += (step.simulation, str(step.cost), repr(step.values.tolist()), repr(step.noise))
         if job.past or key not in views:
-            views[key] = make_views(job, steps, claim=claim)
+            views[key] = make_views(job, requests, **given)
         return views[key]
 
-    views_of.draws = make_views.draws
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Job, "alone", job_of)
-        patch.setattr(bundle_module, "Views", views_of)
+        patch.setattr(bundle_module, "views_of", views_of)
         patch.setattr(question_module, "read_sql", compiled)
         yield
 

@@ -168,7 +168,7 @@ def test_finer_questions_say_what_would_have_told_them(tmp_path):
     assert rows.domain == cells.declared
     coarse = np.ravel_multi_index(cells.records(rows.records).T, cells.domain.shape)
     counts = np.bincount(coarse, minlength=cells.domain.size)
-    np.testing.assert_array_equal(counts, bundle.views.cells)
+    np.testing.assert_array_equal(counts, bundle.views.published.cells)
     assert len(np.unique(rows.records[:, 0])) > cells.domain["age"].size
 
 

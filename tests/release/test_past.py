@@ -56,7 +56,7 @@ def pair(tmp_path_factory):
 def test_two_measurements_are_better_than_either(pair):
     place, first, second = pair
     both = second.views
-    assert len(both.measurements) == 2
+    assert len(both.estimate.measurements) == 2
     # The same tables, measured twice at the same spend in the same way: half the variance.
     np.testing.assert_allclose(both.stderr, first.views.stderr / np.sqrt(2), rtol=1e-9)
     mean = (first.measurement.values + second.measurement.values) / 2

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 import psephos as ps
 from psephos.cli.app import app
-from psephos.release.methods.method import held_cells
 from psephos.release.preflight.checks import check_release
 from psephos.release.preflight.comparison import compare_plans
 from psephos.release.spec.job import Job
+from psephos.release.views.held_cells import held_cells
 from tests.release.test_plan_releases import LINE, ready, with_stand_in
 
 # ---- what a release file declares of its cells --------------------------------------------------
@@ -36,7 +36,7 @@ def test_plans_hold_what_is_declared_of_cells(held):
         assert counts[0] == pytest.approx(0)
         assert counts[21] == pytest.approx(counts[24])
         assert counts[31] == pytest.approx(400)
-    assert not held.views.vector[held.job.zeros].any()
+    assert not held.views.estimate.vector[held.job.zeros].any()
     answer = ps.ask(held, "SELECT COUNT(*) FROM people WHERE days < 32").table["count"].to_pylist()
     assert answer == [pytest.approx(400)]
     assert held.answer(held.job.workload).values[31] == pytest.approx(400)

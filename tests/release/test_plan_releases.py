@@ -452,7 +452,7 @@ def test_published_numbers_are_drawn_towards_a_public_table(tmp_path):
     # Before its first step it is the prior, but for a hundredth that is spread evenly.
     views = bundle.views
     facts = {"prior": bundle.job.prior, "total": 400, "steps": 0}
-    start = ps.infer.maximum_entropy(views.estimate, bundle.job.workload, **facts).vector
+    start = ps.infer.maximum_entropy(views.least_squares, bundle.job.workload, **facts).vector
     assert_allclose(start / 400, 0.99 * old / 4000 + 0.01 / 32, atol=1e-9)
     file = bundle.path / "estimate" / "prior.parquet"
     table = pq.read_table(file)

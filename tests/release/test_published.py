@@ -112,8 +112,8 @@ def test_the_bundle_holds_what_was_rounded(rehearsed):
     cells = pq.read_table(rehearsed.path / "published/cells.parquet")["count"].to_numpy()
     assert np.abs(cells - rehearsed.estimate).max() <= 1.0
     assert facts["prior"] == "independent"
-    again = rehearsed.views.rule.fit(rehearsed.job, rehearsed.views.estimate)
-    np.testing.assert_allclose(again.vector, rehearsed.views.solution, atol=1e-6)
+    again = rehearsed.views.estimate.rule.fit(rehearsed.job, rehearsed.views.least_squares)
+    np.testing.assert_allclose(again.vector, rehearsed.views.published.real, atol=1e-6)
     assert verify(rehearsed.path).ok
 
 

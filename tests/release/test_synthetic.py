@@ -193,7 +193,7 @@ def forged(folder, manifest, bundle, records):
     table = ps.SyntheticTable(bundle.job.workload.domain, records)
     pq.write_table(table.to_arrow(), folder / "synthetic" / "rows.parquet")
     pa.csv.write_csv(table.to_arrow(), folder / "synthetic" / "rows.csv")
-    manifest["synthetic"] = synthetic_facts(bundle.job, bundle.views.quality_of(table))
+    manifest["synthetic"] = synthetic_facts(bundle.job, bundle.views.published.quality_of(table))
 
 
 def test_forged_rows_are_not_the_published_cells(sample, tmp_path):

@@ -191,18 +191,18 @@ def forged_throughout(bundle):
 
 def publish(bundle, cells):
     """Other published cells, and all that follows from them in every file."""
-    views = bundle.views
-    published = views.counted(cells)
+    numbers = replace(bundle.views.published, stored=cells)
+    views = replace(bundle.views, stored=numbers)
     pq.write_table(pa.table({"count": cells}), bundle.path / "published/cells.parquet")
     for table, decimals in zip(bundle.job.tables, bundle.manifest["decimals"], strict=True):
         name = bundle.path / "published" / table.name
-        written = views.table(table, "published", published)
+        written = views.table(table, "published")
         pq.write_table(written, name.with_suffix(".parquet"))
         write_csv(printed(written, decimals), name.with_suffix(".csv"))
-    shifts = [[asdict(s) for s in views.shifts(t, published)] for t in bundle.job.tables]
+    shifts = [[asdict(s) for s in views.shifts(t)] for t in bundle.job.tables]
 
     def follow(manifest):
-        manifest["distance"] = views.distance(published)._asdict()
+        manifest["distance"] = views.distance._asdict()
         for entry, own in zip(manifest["tables"], shifts, strict=True):
             entry["shifts"] = own
 
@@ -357,7 +357,7 @@ def test_a_checkerboard_of_small_moves_is_found(grids, tmp_path, name, step):
 def test_cells_moved_to_neighbours_at_will_are_found(grids, tmp_path):
     """All cells rounded up, which is a neighbour for each of them, but no good rounding."""
     bundle = Bundle.open(shutil.copytree(grids["pairs"], tmp_path / "copy"))
-    publish(bundle, np.ceil(bundle.views.solution).astype(np.int64))
+    publish(bundle, np.ceil(bundle.views.published.real).astype(np.int64))
     resign(bundle)
     assert failed(bundle.path) == {"published view"}
 

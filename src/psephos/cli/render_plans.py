@@ -82,7 +82,7 @@ def rich_plan_errors(comparison: PlanComparison) -> RenderableType:
 
 def plain_plan_forecast(plan: PlanForecast) -> dict[str, Any]:
     """A plan that adapts to the data as plain values: its errors are simulated."""
-    from psephos.release.methods.method import held_words
+    from psephos.release.views.held_cells import held_words
 
     return {
         "name": plan.job.file.name,
@@ -107,7 +107,7 @@ def plain_plan_forecast(plan: PlanForecast) -> dict[str, Any]:
 
 def rich_plan_forecast(plan: PlanForecast) -> RenderableType:
     """The same for people, beside what measuring the best strategy promises."""
-    from psephos.release.methods.method import held_words
+    from psephos.release.views.held_cells import held_words
 
     title = (
         f"{plan.method.name} at {budget_with_epsilon(plan.budget)}: SIMULATED errors, "

@@ -45,6 +45,20 @@ class Estimate(Protocol):
         """The answers of a workload over this domain, with standard errors where they are known."""
 
 
+@runtime_checkable
+class VectorEstimate(Protocol):
+    """An estimate of every cell."""
+
+    @property
+    def vector(self) -> Array:
+        """The cells, in row-major order."""
+
+
+def cells_of(estimate: object) -> Array | None:
+    """An estimate's vector of all cells; None if it has none."""
+    return estimate.vector if isinstance(estimate, VectorEstimate) else None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Answers:
     """Named answers, in the order of the workload's queries.

@@ -164,7 +164,7 @@ def _numbers(bundle: Bundle, table: Table) -> Array:
 
 
 def _derived_ends(bundle: Bundle, table: Table, confidence: float) -> tuple[Array, Array]:
-    noise = joint_noise(bundle.views.estimate, table.workload(bundle.job.workload))
+    noise = joint_noise(bundle.views.least_squares, table.workload(bundle.job.workload))
     answers = bundle.views.consistent
     values = derived_values(table, bundle.job.questions, answers, noise, confidence)
     if values.low is None or values.high is None:
@@ -183,7 +183,7 @@ def _linear_columns(
 ) -> dict[str, Array]:
     """Standard error, interval and percent change of counts and sums."""
     noises = [
-        joint_noise(bundle.views.estimate, each.workload(bundle.job.workload))
+        joint_noise(bundle.views.least_squares, each.workload(bundle.job.workload))
         for bundle, each in ((old, table), (new, other))
     ]
     noise = _side_by_side(*noises)

@@ -47,7 +47,6 @@ from psephos.release.methods.planned import (
     PlannedRequest,
     QuestionFiles,
     planned_requests,
-    retrace,
 )
 from psephos.release.methods.requests import request_of
 from psephos.release.pages.page import write_report
@@ -78,7 +77,7 @@ from psephos.release.preflight.step_costs import check_memory
 from psephos.release.preflight.synthetic_rows import synthetic_rows
 from psephos.release.spec.asked_cells import AskedCells
 from psephos.release.spec.job import Job
-from psephos.release.views.plan_views import PlanViews
+from psephos.release.views.of_requests import views_of
 from psephos.release.views.views import Views
 from psephos.strategy.strategy import Strategy
 from psephos.without_ledger import simulate
@@ -397,8 +396,7 @@ def _written_plan(
     persons: list[PersonsRequest],
 ) -> Bundle:
     job, method = forecast.job, forecast.method
-    retraced = retrace(job, method, requests)
-    views = PlanViews(job, retraced.measurements, retraced=retraced)
+    views = views_of(job, requests, method)
 
     def report(_: Views, where: Path) -> None:
         write_plan_report(forecast, views, where, requests, persons)
@@ -434,8 +432,7 @@ def _written(
 
     # Past measurements come with noise of their own, which a rehearsal draws anew.
     widths = None if forecast.job.past else forecast.widths
-    steps = tuple(request.measurement for request in requests)
-    views = Views(forecast.job, steps, planned=widths, progress=say)
+    views = views_of(forecast.job, requests, planned=widths, progress=say)
     return write_bundle(
         views, requests, place, method=method, report=report, progress=say, persons=persons
     )

@@ -8,10 +8,8 @@ from typing import NamedTuple
 from psephos.errors import ReleaseError, checked_whole
 from psephos.release.bundle.bundle import Bundle
 from psephos.release.preflight.step_costs import check_rows
-from psephos.release.views.plan_views import PlanViews
-from psephos.release.views.synthetic import public_generator, written_out
+from psephos.release.views.synthetic import public_generator
 from psephos.synthesis.quality import SyntheticQuality
-from psephos.synthesis.sample import sample
 from psephos.synthesis.table import SyntheticTable
 
 MOST_ROWS = 10**8
@@ -41,16 +39,10 @@ def rows_from(bundle: Bundle, rows: int | None = None) -> MadeUpRows:
     check_rows(rows or 0, len(bundle.job.domain.names))
     if bundle.manifest.get("synthetic") is not None and rows in (None, bundle.synthetic.rows):
         table = bundle.synthetic
-        return MadeUpRows(table, bundle.views.quality_of(table))
-    views, generator = bundle.views, public_generator(bundle.job)
-    if isinstance(views, PlanViews) and not views.has_cells:
-        table = sample(views.plan_estimate, generator=generator, rows=rows)
-    elif views.groups is not None:
-        total = (bundle.manifest.get("published") or {}).get("total")
-        table = sample(bundle.group_estimates, generator=generator, rows=rows or total)
-    else:
-        table = written_out(bundle.job, views.cells, bundle.estimate, bundle.simulation, rows)
-    return MadeUpRows(_of_declared_values(bundle, table), views.quality_of(table))
+        return MadeUpRows(table, bundle.views.published.quality_of(table))
+    published = bundle.published
+    table = published.rows(rows)
+    return MadeUpRows(_of_declared_values(bundle, table), published.quality_of(table))
 
 
 def _of_declared_values(bundle: Bundle, table: SyntheticTable) -> SyntheticTable:

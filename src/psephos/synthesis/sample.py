@@ -28,7 +28,7 @@ from numpy.random import Generator
 
 from psephos.domain.domain import Domain
 from psephos.errors import UnsupportedError, WorkloadError
-from psephos.infer.estimate import Estimate
+from psephos.infer.estimate import Estimate, cells_of
 from psephos.infer.graphical_model import GraphicalModel
 from psephos.infer.group_cells import GroupCells, with_sum
 from psephos.infer.least_squares import LeastSquares
@@ -84,7 +84,7 @@ def sample(
         number = checked_rows(rows, max(float(table.sum()) for table in tables.values()))
         steps = _chain(domain, tables)
         return SyntheticTable(domain, _dealt(len(domain), number, steps, generator), simulation)
-    vector = None if isinstance(estimate, LeastSquares) else getattr(estimate, "vector", None)
+    vector = None if isinstance(estimate, LeastSquares) else cells_of(estimate)
     if not isinstance(vector, np.ndarray):
         raise UnsupportedError(
             f"rows are made from cells or tables, and {type(estimate).__name__} has none that are "

@@ -29,9 +29,9 @@ from psephos.release.preflight.targets import check_draw_count
 from psephos.release.spec.asked_cells import finer_words, over_cells, spread_evenly
 from psephos.release.spec.job import column_titles
 from psephos.release.spec.tables import Table, sql_layout
+from psephos.release.views.estimates import MeasuredEstimate
 from psephos.release.views.labels import marked, preview, table_labels
 from psephos.release.views.layout import lay_out
-from psephos.release.views.plan_views import PlanViews
 from psephos.release.views.statistics import derived_values, plain_values, statistic_table
 from psephos.release.views.views import Views
 from psephos.report.cross_table import CrossTable
@@ -94,13 +94,14 @@ def _question_views(
     bundle: Bundle, workload: Workload, measured: Workload, question: Table, draws: int
 ) -> Views:
     """The views of a release that asks one question, over the cells that were measured."""
-    job, views = bundle.job, replace(bundle.views, draws=draws)
+    job, steps, coordinates = bundle.job, bundle.views.estimate.steps, bundle.coordinates
     if measured.domain != job.workload.domain:
-        steps = tuple(over_merged_domain(each, measured.domain) for each in views.measurements)
-        job, views = replace(job, past=()), replace(views, steps=steps, coordinates=None)
+        measurements = bundle.views.least_squares.measurements
+        steps = tuple(over_merged_domain(each, measured.domain) for each in measurements)
+        job, coordinates = replace(job, past=()), None
     reduction = (workload, job.cells)
     job = replace(job, workload=measured, reduction=reduction, tables=(question,))
-    return replace(views, job=job)
+    return Views(MeasuredEstimate(job, steps, coordinates), draws)
 
 
 def ask(
@@ -149,7 +150,7 @@ def ask(
     if not views.has_errors:
         return _without_errors(bundle, workload, views.consistent, NEAREST, question)
     if question.derived:
-        noise = joint_noise(views.estimate, measured)
+        noise = joint_noise(views.least_squares, measured)
         return _statistics_reply(views, workload, question, answers, noise)
     half = float(views.widths.per_query.max())
     return Reply(workload, views.table(question, "consistent"), half, views.widths.method)
@@ -184,7 +185,7 @@ def _parts_reply(
 
 def _missing(bundle: Bundle, workload: Workload, reason: str) -> str:
     """What is not known about a question, and what it would cost to know."""
-    measured, estimate, cells = bundle.job.workload, bundle.views.estimate, bundle.job.cells
+    measured, estimate, cells = bundle.job.workload, bundle.views.least_squares, bundle.job.cells
     finer = finer_words(cells, workload)
     words = [finer] if finer else []
     words = words or missing_words(estimate.form, measured.domain, cells.over(workload)) or [reason]
@@ -225,29 +226,24 @@ def laid_out_reply(
 
 def _plan_reply(bundle: Bundle, workload: Workload, question: Table) -> Reply:
     """Answers of the plan's estimate of all cells."""
-    if not isinstance(bundle.views, PlanViews):
-        raise ReleaseError(f"{bundle.path} holds no plan")
     names = _attributes_of(workload) - _attributes_of(bundle.job.workload)
     if names:
         raise UnsupportedError(
             f"no table of this release asks about {', '.join(sorted(names))}, so its plan had no "
             "reason to look there; --model answers what it takes for granted"
         )
-    if bundle.views.has_cells:
-        answers = workload.answer(bundle.views.vector.reshape(bundle.job.workload.domain.shape))
-    else:
-        answers = _table_answers(bundle.views, workload)
+    answers = _plan_answers(bundle.views, workload)
     return _without_errors(bundle, workload, answers, PLANNED, question)
 
 
-def _table_answers(views: PlanViews, workload: Workload) -> Array:
-    """Answers of a plan's estimate that has no vector of cells: about few attributes at a time."""
-    if workload.domain != views.job.workload.domain:
+def _plan_answers(views: Views, workload: Workload) -> Array:
+    """Answers of a plan's estimate: without a vector of cells about few attributes at a time."""
+    if not views.estimate.has_cells and workload.domain != views.job.workload.domain:
         raise UnsupportedError(
             "this merges attributes, and the plan's estimate has no vector of all cells; ask with "
             "conditions on single columns joined by AND"
         )
-    return np.asarray(views.plan_answers(workload).values, dtype=float)
+    return np.asarray(views.estimate.answer(workload).values, dtype=float)
 
 
 def _attributes_of(workload: Workload) -> set[str]:
@@ -270,8 +266,8 @@ def _without_errors(
 
 def _model_reply(bundle: Bundle, workload: Workload, question: Table) -> Reply:
     """Answers of the estimate of all cells, or of the first group of tables that tells them."""
-    if isinstance(bundle.views, PlanViews) and not bundle.views.has_cells:
-        answers = _table_answers(bundle.views, workload)
+    if not bundle.views.estimate.has_cells:
+        answers = _plan_answers(bundle.views, workload)
     elif bundle.views.groups is None:
         shape, cells = bundle.job.workload.domain.shape, bundle.job.cells
         measured = over_cells(cells, workload)

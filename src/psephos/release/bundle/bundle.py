@@ -62,7 +62,7 @@ from psephos.release.bundle.shapes import ManifestShape, check_shape
 from psephos.release.formats.publication import TableFiles
 from psephos.release.methods.method import ReleaseMethod, check_method
 from psephos.release.methods.persons import PersonsRequest
-from psephos.release.methods.planned import read_planned, retrace
+from psephos.release.methods.planned import read_planned
 from psephos.release.preflight.selection import MEASURE
 from psephos.release.spec.asked_cells import finer_words, over_cells
 from psephos.release.spec.entries import View
@@ -71,7 +71,14 @@ from psephos.release.spec.job import Job
 from psephos.release.spec.persons import PERSONS_FOLDER
 from psephos.release.spec.tables import Table
 from psephos.release.views.layout import cross_tables
-from psephos.release.views.plan_views import PlanViews
+from psephos.release.views.of_requests import views_of
+from psephos.release.views.published_groups import GroupedFit
+from psephos.release.views.published_numbers import (
+    PublishedCells,
+    PublishedGroupCells,
+    PublishedNumbers,
+    PublishedRows,
+)
 from psephos.release.views.views import Views
 from psephos.report.chart import Chart
 from psephos.report.cross_table import CrossTable
@@ -219,23 +226,59 @@ class Bundle:
         """The numbers, worked out again from the noisy integers."""
         if self.method is not None:
             check_method(self.job, self.method)
-            retraced = retrace(self.job, self.method, self.requests)
-            return PlanViews(self.job, retraced.measurements, retraced=retraced)
-        steps = tuple(request.measurement for request in self.requests)
-        views = Views(self.job, steps, claim=self.manifest.get("published"))
-        if views.has_errors:
-            return views
-        file = COORDINATES_FILE
-        count = self.manifest.get("coordinates") or 0
-        return replace(views, coordinates=self._floats(file, count, "value"))
+            return views_of(self.job, self.requests, self.method)
+        claim = self.manifest.get("published")
+        return views_of(self.job, self.requests, coordinates=self.coordinates, claim=claim)
+
+    @cached_property
+    def coordinates(self) -> Array | None:
+        """How consistent tables differ from least squares, where they are nearest otherwise."""
+        if self.job.file.output.consistency == "l2":
+            return None
+        return self._floats(COORDINATES_FILE, self.manifest.get("coordinates") or 0, "value")
+
+    @cached_property
+    def published(self) -> PublishedNumbers:
+        """The published numbers as the bundle shows them; `views` works them out again."""
+        facts, groups = self.manifest.get("published"), self.views.groups
+        if facts is None:
+            raise ReleaseError("this release has no published view")
+        if groups is not None:
+            steps = tuple((each["steps"], each["gap"]) for each in facts["groups"])
+            fit = GroupedFit(self.group_estimates, facts["total"], steps, facts["sweeps"])
+            grouping = groups.grouping
+            vectors = tuple(
+                self._whole_cells(f"published/{group_file(g)}", grouping.cells(g))
+                for g in range(len(groups.rules))
+            )
+            whole = GroupCells(grouping, vectors)
+            return PublishedGroupCells(groups, fit, self.simulation, whole)
+        if not self.views.estimate.has_cells and isinstance(self.views.published, PublishedRows):
+            return replace(self.views.published, stored=self.synthetic)
+        cells = self._whole_cells(f"published/{CELLS_FILE}", self.job.workload.domain.size)
+        return PublishedCells(self.job, self.estimate, facts, self.simulation, cells)
+
+    def _whole_cells(self, name: str, count: int) -> Array:
+        """Whole numbers of a file, none negative."""
+        cells = read_integers(self.path / name, "count", count)
+        if cells.dtype != np.int64 or (cells < 0).any():
+            raise ReleaseError(
+                f"{self.path / name}: the cells are not non-negative whole numbers, one for each"
+            )
+        return cells
 
     @cached_property
     def estimate(self) -> Array:
         """Real numbers for every cell, which published ones are a rounding of; as a model."""
         if self.views.groups is not None:
             raise ReleaseError("tables are in groups, each with its cells: see `group_estimates`")
+        if not self.views.estimate.has_cells:
+            raise ReleaseError(
+                f"plan {self.manifest['strategy']!r} gives no estimate of every cell, which its "
+                "tables would be sums of"
+            )
         if ESTIMATE_FILE not in self.manifest["files"]:  # published numbers were not asked for
-            return self.views.solution
+            return self.views.published.vectors[0].real
         return self._floats(ESTIMATE_FILE, self.job.workload.domain.size)
 
     @cached_property
@@ -335,15 +378,12 @@ class Bundle:
 
     def answer(self, workload: Workload) -> Answers:
         """The answers of another workload over the same domain, free of charge."""
-        if isinstance(self.views, PlanViews):
-            return self.views.plan_answers(workload)
+        if self.method is not None:
+            return self.views.estimate.answer(workload)
         measured = over_cells(self.job.cells, workload)
         if measured is None:
             raise UnsupportedError(finer_words(self.job.cells, workload))
-        workload = measured
-        if self.views.nearest is not None:
-            return self.views.nearest.answer(workload)
-        return self.views.estimate.answer(workload)
+        return self.views.estimate.answer(measured)
 
     def __repr__(self) -> str:
         mark = "Rehearsal" if self.simulation else "Bundle"
@@ -365,6 +405,13 @@ def files_of(bundle: Bundle) -> TableFiles:
     """Where the tables of a bundle lie."""
     errors = bundle.method is None and bundle.job.file.output.consistency == "l2"
     return TableFiles(bundle.path, bundle.job, bundle.job.table_files, bundle.simulation, errors)
+
+
+def cell_files(views: Views) -> list[str]:
+    """The names of the files of published cells, and of what they were rounded from."""
+    if views.groups is not None:
+        return [group_file(g) for g in range(len(views.groups.rules))]
+    return [CELLS_FILE] if views.estimate.has_cells else []
 
 
 def group_file(group: int) -> str:

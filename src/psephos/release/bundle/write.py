@@ -17,14 +17,13 @@ import pyarrow.parquet
 from psephos.errors import ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.release.bundle.bundle import (
-    CELLS_FILE,
     COORDINATES_FILE,
     GROUPS_FOLDER,
     PRIOR_FILE,
     ROWS_STEM,
     SYNTHETIC_FOLDER,
     Bundle,
-    group_file,
+    cell_files,
     job_persons_table,
 )
 from psephos.release.bundle.files import (
@@ -49,7 +48,8 @@ from psephos.release.preflight.selection import AUTO
 from psephos.release.spec.entries import View
 from psephos.release.spec.job import Job
 from psephos.release.spec.persons import PERSONS_FOLDER
-from psephos.release.views.views import Views, require_agreement
+from psephos.release.views.comparison import require_agreement
+from psephos.release.views.views import Views
 from psephos.synthesis.method import SyntheticChoice
 from psephos.synthesis.quality import SyntheticQuality
 from psephos.version import __version__
@@ -76,7 +76,7 @@ def write_bundle(
         if not views.simulation:
             require_agreement(views)
         kinds = views.kinds
-        views.compute(kinds)
+        views.compute(kinds, progress)
         if "published" in kinds:
             _warn_of_total(views)
         say("tables")
@@ -150,13 +150,13 @@ def _manifest(
         "views": list(views.kinds),
         "draws": views.draws,
         "interval": views.interval_facts,
-        "distance": views.distance()._asdict() if shown else None,
-        "published": views.published_facts if shown else None,
+        "distance": views.distance._asdict() if shown else None,
+        "published": dict(views.published.facts) if shown else None,
     }
     if method is not None and job.method.name == AUTO:
         manifest["method"] = asdict(method)
-    if views.nearest is not None:
-        manifest["coordinates"] = views.nearest.difference.size
+    if views.estimate.nearest is not None:
+        manifest["coordinates"] = views.estimate.nearest.difference.size
     if views.quality is not None:
         manifest["synthetic"] = synthetic_facts(job, views.quality)
     return manifest
@@ -277,15 +277,11 @@ def _write_views(
 
 def _write_cells(draft: Path, views: Views) -> None:
     """The cells that published tables are sums of, and what they were rounded from."""
-    if not views.has_cells:
-        return
-    if views.groups is None:
-        pairs = {CELLS_FILE: (views.cells, views.solution)}
-    else:
-        vectors = zip(views.group_cells.vectors, views.grouped_fit.cells.vectors, strict=True)
-        pairs = {group_file(g): pair for g, pair in enumerate(vectors)}
+    vectors = views.published.vectors
+    names = cell_files(views)
+    if views.groups is not None:
         (draft / "published" / GROUPS_FOLDER).mkdir()
-    for name, (whole, real) in pairs.items():
+    for name, (whole, real) in zip(names, vectors, strict=True):
         place = draft / "estimate" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         write_column(draft / "published" / name, "count", whole)
@@ -294,10 +290,11 @@ def _write_cells(draft: Path, views: Views) -> None:
 
 def _write_coordinates(draft: Path, views: Views) -> None:
     """How consistent tables differ from least squares, where another norm was asked for."""
-    if views.nearest is not None:
+    nearest = views.estimate.nearest
+    if nearest is not None:
         place = draft / COORDINATES_FILE
         place.parent.mkdir(exist_ok=True)
-        write_column(place, "value", views.nearest.difference)
+        write_column(place, "value", nearest.difference)
 
 
 def _write_persons(draft: Path, job: Job, persons: Sequence[PersonsRequest]) -> None:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from psephos.errors import PsephosError, ReleaseError, TooLargeError, WorkloadError
-from psephos.infer.nonnegative import NONNEGATIVE_CELLS, nearest_nonnegative
+from psephos.infer.estimate import cells_of
+from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.infer.records import counted_answers
 from psephos.kernel.unit import add_remove_row
 from psephos.plans.registry import NamedPlan, named, run
@@ -36,7 +37,8 @@ from psephos.release.preflight.selection import (
 )
 from psephos.release.preflight.synthetic_rows import table_of_codes
 from psephos.release.spec.job import Job, stand_in_counts
-from psephos.release.views.views import Views
+from psephos.release.views.estimates import MeasuredEstimate
+from psephos.release.views.held_cells import held_cells, nonnegative_cells
 from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array, digest
 from psephos.without_ledger import simulate
@@ -168,37 +170,6 @@ def _check_adaptive(job: Job, plan: NamedPlan) -> None:
         )
 
 
-def held_cells(job: Job, cells: Array) -> Array:
-    """The nearest cells that are zero where no row can be, and add up to the public total.
-
-    Without a public total they add up to what they did before. The true cells hold both, so that
-    the sum of squared errors over cells is never larger than it was.
-    """
-    if job.zeros is None and job.file.total is None:
-        return cells
-    possible = np.full(cells.size, True) if job.zeros is None else ~job.zeros
-    total = float(cells.sum()) if job.file.total is None else float(job.file.total)
-    missing = total - float(cells[possible].sum())
-    return np.where(possible, cells + missing / int(possible.sum()), 0.0)
-
-
-def held_words(job: Job) -> str:
-    """Which declared facts the estimate of a plan is made to hold; empty if there are none."""
-    facts = []
-    if job.file.total is not None:
-        facts.append(f"the declared total of {job.file.total:,} rows")
-    if job.zeros is not None:
-        count = int(job.zeros.sum())
-        facts.append(f"the {count:,} cell{'' if count == 1 else 's'} declared to be empty")
-    return " and ".join(facts)
-
-
-def nonnegative_cells(job: Job, cells: Array) -> Array:
-    """Cells of which none is negative, whose tables are nearest; the total is held, or public."""
-    total = float(cells.sum()) if job.file.total is None else float(job.file.total)
-    return nearest_nonnegative(cells, job.workload, zeros=job.zeros, total=max(0.0, total))
-
-
 def weighted_rmse(job: Job, gaps: Array) -> float:
     """The root mean square of the errors of all numbers, weighted as the tables are."""
     weights = np.repeat([p.weight**2 for p in job.workload.products], job.workload.query_counts)
@@ -226,7 +197,7 @@ def plan_errors(
     for trial in range(trials):
         data = simulate(source, domain, unit=unit, budget=spend, seed=seed + trial)
         plan_run = run(method.name, data.vectorise(), job.workload, spend=spend, **options)
-        cells = getattr(plan_run.estimate, "vector", None)
+        cells = cells_of(plan_run.estimate)
         if cells is None:  # it has no negative cells, and its rows are dealt out from it
             gaps = plan_run.answer(job.workload).values - truth
             errors.append((gaps, gaps))
@@ -313,7 +284,6 @@ def measured_error(job: Job, counts: Array, trials: int, progress: Progress | No
     for trial in range(trials):
         data = simulate(counts, domain, unit=job.unit, budget=spend, seed=trial)
         steps = static.steps(data.vectorise(), spend=spend)
-        views = Views(job, tuple(step.measurement for step in steps))
-        answers = job.workload.answer(views.solution.reshape(domain.shape))
-        errors.append(weighted_rmse(job, answers - truth))
+        estimate = MeasuredEstimate(job, tuple(step.measurement for step in steps))
+        errors.append(weighted_rmse(job, estimate.published.unrounded - truth))
     return float(np.mean(errors))

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 from psephos.domain.attribute import Attribute
-from psephos.infer.group_cells import Disagreement
 from psephos.kernel.budget import Budget
 from psephos.kernel.unit import Unit
 from psephos.matrix import Identity, Kron, Matrix, Ones
@@ -360,7 +359,7 @@ def shifts_of(release: ReleaseFacts) -> Shifts:
         for shift in release.views.shifts(table)
     ]
     heads = ["Table", "Counts by", "Numbers", "Mean shift (estimate)"]
-    gaps = release.views.distance()
+    gaps = release.views.distance
     distances: Pairs = (
         ("Largest distance between the two views", _gap_text(gaps.largest)),
         ("Root mean square distance", _gap_text(gaps.root_mean_square)),
@@ -378,7 +377,9 @@ def shifts_of(release: ReleaseFacts) -> Shifts:
 def groups_of(release: ReleaseFacts) -> Groups | None:
     """The groups of published tables, and how far they are apart."""
     groups = release.views.groups
-    if groups is None or "published" not in release.bundle_views:
+    shown = groups is not None and "published" in release.bundle_views
+    gap = release.views.published.disagreement if shown else None
+    if groups is None or gap is None:
         return None
     rows = [
         [
@@ -389,7 +390,6 @@ def groups_of(release: ReleaseFacts) -> Groups | None:
         ]
         for g in range(len(groups.rules))
     ]
-    gap = Disagreement.of(release.views.group_cells)
     where = f" (counts by {_by(release, gap.attributes)})" if gap.largest else ""
     rows_apart = f"{gap.largest:,} row{'' if gap.largest == 1 else 's'}"
     facts = (

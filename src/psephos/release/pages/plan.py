@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from psephos.kernel.measurement import Measurement
-from psephos.release.methods.method import held_words
 from psephos.release.methods.persons import PersonsRequest
 from psephos.release.methods.plan_forecast import PlanForecast
 from psephos.release.methods.planned import PlannedRequest
@@ -21,8 +20,9 @@ from psephos.release.pages.facts import (
     unit_text,
 )
 from psephos.release.pages.page import framed_page
+from psephos.release.views.held_cells import held_words
 from psephos.release.views.labels import row_multiplicity
-from psephos.release.views.plan_views import PlanViews
+from psephos.release.views.views import Views
 from psephos.report.html import Cell, HtmlTable
 from psephos.report.numbers import count_text, digits_for
 from psephos.report.page import Page, Pairs, PlanFacts, Spending, page_html
@@ -38,7 +38,7 @@ REQUEST_WORDS = {
 
 def write_plan_report(
     forecast: PlanForecast,
-    views: PlanViews,
+    views: Views,
     place: Path,
     requests: Sequence[PlannedRequest],
     persons: Sequence[PersonsRequest] = (),
@@ -50,7 +50,7 @@ def write_plan_report(
 
 def plan_page(
     forecast: PlanForecast,
-    views: PlanViews,
+    views: Views,
     requests: Sequence[PlannedRequest],
     persons: Sequence[PersonsRequest] = (),
 ) -> Page:
@@ -104,7 +104,7 @@ def _spending(
             for name, words in ledger_facts(release)
         ),
     )
-    measurements = iter(release.views.steps)
+    measurements = iter(release.views.estimate.steps)
     rows: list[list[str | Cell]] = []
     for step, request in enumerate(requests):
         price = request.price(forecast.budget.currency)

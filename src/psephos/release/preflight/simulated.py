@@ -24,7 +24,7 @@ from psephos.release.preflight.step_costs import published_cost
 from psephos.release.preflight.synthetic_rows import table_of_codes
 from psephos.release.spec.job import Job
 from psephos.release.spec.tables import Impossible
-from psephos.release.views.published_groups import grouped_answers
+from psephos.release.views.estimates import MeasuredEstimate
 from psephos.release.views.views import Views
 from psephos.values import Array
 from psephos.without_ledger import simulate
@@ -63,13 +63,8 @@ def simulated_error(forecast: Forecast, *, seed: int = 0) -> SimulatedError:
     data = simulate(source, domain, unit=unit, budget=spend, seed=seed)
     table = data if forecast.groups is None else job.cells.of(data)
     steps = Static(forecast.strategy).steps(table.vectorise(), spend=spend, key="made up")
-    views = Views(job, tuple(step.measurement for step in steps))
-    if forecast.groups is None:
-        cells = views.solution.reshape(job.workload.domain.shape)
-        closer = job.workload.answer(cells)
-    else:
-        closer = grouped_answers(views.grouped_fit.cells)
-    some = views.published_rows
+    views = Views(MeasuredEstimate(job, tuple(step.measurement for step in steps)))
+    closer, some = views.published.unrounded, views.published_rows
     errors = [_weighted_error(job, answers - truth, some) for answers in (views.consistent, closer)]
     return SimulatedError(rows, *errors)
 

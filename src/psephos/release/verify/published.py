@@ -33,9 +33,9 @@ from psephos.infer.rounding import RoundingGaps, round_cells
 from psephos.release.bundle.bundle import group_file
 from psephos.release.bundle.files import read_integers
 from psephos.release.verify.verification import WrongError
-from psephos.release.views.plan_views import PlanViews
 from psephos.release.views.published_groups import PublishedGroups, grouped_answers
-from psephos.release.views.views import Views, disagreement_facts
+from psephos.release.views.published_numbers import PublishedGroupCells
+from psephos.release.views.views import Views
 from psephos.values import Array
 from psephos.workload.workload import Workload
 
@@ -54,12 +54,14 @@ CELL_TOLERANCE = 1e-6
 
 def check_estimate(views: Views, stored: Array, facts: dict[str, Any] | None) -> str:
     """Refuse cells that are not what the noisy integers give; else say how near they are."""
-    again = views.published_facts
+    again = dict(views.published.facts)
     _check_claim(facts, again)
     if (stored < 0).any() or (views.job.zeros is not None and stored[views.job.zeros].any()):
         raise WrongError("the estimate is below zero somewhere, or not zero where no row can be")
     shape = views.job.workload.domain.shape
-    near = _check_gaps(views, views.job.workload.answer((stored - views.solution).reshape(shape)))
+    near = _check_gaps(
+        views, views.job.workload.answer((stored - views.published.vectors[0].real).reshape(shape))
+    )
     return f"the {again['method']} estimate, worked out again in {again['steps']} steps, is {near}"
 
 
@@ -104,14 +106,15 @@ def _check_gaps(views: Views, gaps: Array) -> str:
     )
 
 
-def check_plan_estimate(views: PlanViews, stored: Array, facts: dict[str, Any] | None) -> str:
+def check_plan_estimate(views: Views, stored: Array, facts: dict[str, Any] | None) -> str:
     """Refuse cells that are not what the plan's steps, taken again, give."""
-    if facts != views.published_facts:
+    if facts != views.published.facts:
         raise WrongError("the manifest says something else of the published view than its plan")
     if (stored < 0).any() or (views.job.zeros is not None and stored[views.job.zeros].any()):
         raise WrongError("the estimate is below zero somewhere, or not zero where no row can be")
-    scale = max(1.0, float(np.abs(views.solution).max()))
-    gap = float(np.abs(stored - views.solution).max()) / scale
+    solution = views.published.vectors[0].real
+    scale = max(1.0, float(np.abs(solution).max()))
+    gap = float(np.abs(stored - solution).max()) / scale
     if not gap <= CELL_TOLERANCE:
         raise WrongError(
             f"the estimate is up to {gap:.2g} of its largest cell from what the plan's steps give; "
@@ -188,14 +191,17 @@ def check_groups(
     views: Views, groups: PublishedGroups, whole: GroupCells, stored: GroupCells, facts: Any
 ) -> str:
     """Refuse groups that are not those of the questions, or not what the noisy integers give."""
-    fit = views.grouped_fit
+    if not isinstance(views.published, PublishedGroupCells):
+        raise WrongError("the tables of this release are not in groups")
+    fit = views.published.fit
     again = {**groups.facts(fit), "left_out": groups.left_out}
     for claim, each in zip(facts["groups"], again["groups"], strict=True):
         _check_claim(claim, each)
     for key in ("total", "sweeps", "left_out"):
         if facts[key] != again[key]:
             raise WrongError(f"the manifest's {key} of groups is not {again[key]!r:.80}")
-    disagreement, recorded = disagreement_facts(whole), dict(facts["disagreement"])
+    shown = PublishedGroupCells(groups, fit, stored=whole).facts
+    disagreement, recorded = shown["disagreement"], dict(facts["disagreement"])
     typical = disagreement.pop("root_mean_square"), recorded.pop("root_mean_square")
     if disagreement != recorded or not abs(typical[0] - typical[1]) <= 1e-6:
         raise WrongError("groups are not as far apart as is recorded")

@@ -25,7 +25,6 @@ import numpy as np
 
 from psephos.errors import ReleaseError
 from psephos.infer.consistency import ConsistentTables
-from psephos.infer.records import counted_answers
 from psephos.kernel.ledger import Ledger
 from psephos.plans.session import UNSPENT
 from psephos.release.bundle.bundle import (
@@ -80,12 +79,12 @@ from psephos.release.verify.published import (
     read_groups,
 )
 from psephos.release.verify.verification import Verification, WrongError, verification
-from psephos.release.views.plan_views import PlanViews
-from psephos.release.views.published_groups import grouped_answers
+from psephos.release.views.comparison import compare_past, worst_of
+from psephos.release.views.gaps import Shift
+from psephos.release.views.of_requests import views_of
 from psephos.release.views.synthetic import written_out
-from psephos.release.views.views import Shift, Views, compare_past, worst_of
+from psephos.release.views.views import Views
 from psephos.synthesis.table import SyntheticTable
-from psephos.values import Array, whole_numbers
 
 NEAREST_TOLERANCE = 1e-6
 """How much further than the nearest consistent tables may be from the noisy numbers, as a share."""
@@ -156,7 +155,7 @@ def _expected(bundle: Bundle) -> Iterator[str]:
     yield from ("release.json", "report.html")
     if bundle.job.prior is not None:
         yield PRIOR_FILE
-    if bundle.views.nearest is not None:
+    if bundle.views.estimate.nearest is not None:
         yield COORDINATES_FILE
     job = bundle.job
     for folder, request in zip(request_folders(bundle.manifest), bundle.all_requests, strict=True):
@@ -185,7 +184,7 @@ def _view_files(bundle: Bundle, view: View) -> Iterator[str]:
     if view == "published" and views.groups is not None:
         for g in range(len(views.groups.rules)):
             yield from (f"{folder}/{group_file(g)}" for folder in ("published", "estimate"))
-    elif view == "published" and views.has_cells:
+    elif view == "published" and views.estimate.has_cells:
         yield from (f"{view}/{CELLS_FILE}", ESTIMATE_FILE)
 
 
@@ -273,10 +272,8 @@ def _past(bundle: Bundle) -> str:
 
 def _retraced(bundle: Bundle) -> str:
     """Is each request what the plan asks, given what came of those before it?"""
-    if not isinstance(bundle.views, PlanViews) or bundle.views.retraced is None:
-        raise WrongError("the plan's steps are missing")
-    same = bundle.views.retraced.same
-    name, count = bundle.views.retraced.run.name, len(same)
+    same = bundle.views.estimate.repeated
+    name, count = bundle.job.method.name if bundle.method is None else bundle.method.name, len(same)
     paid = "asks what was asked" if bundle.simulation else "asks what was paid for"
     if all(same):
         return f"{name}, taken again step by step, {paid} in all {count} requests, to the letter"
@@ -309,16 +306,16 @@ def _consistent(bundle: Bundle) -> str:
     for table in bundle.job.tables:
         again = bundle.views.table(table, "consistent")
         worst = max(worst, compare_table(bundle, table, "consistent", again))
-    if bundle.views.nearest is not None:
-        return _nearest(bundle.views, bundle.views.nearest)
+    if bundle.views.estimate.nearest is not None:
+        return _nearest(bundle, bundle.views.estimate.nearest)
     if bundle.method is not None:
         return f"within {worst:.1g} of the largest number of the plan's estimate, worked out again"
     return f"within {worst:.1g} standard errors of least squares on the noisy integers"
 
 
-def _nearest(views: Views, tables: ConsistentTables) -> str:
+def _nearest(bundle: Bundle, tables: ConsistentTables) -> str:
     """Are tables as near to the noisy numbers as any can be? Others may be as near."""
-    best = replace(views, coordinates=None).nearest
+    best = views_of(bundle.job, bundle.requests).estimate.nearest
     size, least = tables.size_of_moves, math.inf if best is None else best.size_of_moves
     if not size <= least * (1 + NEAREST_TOLERANCE):
         raise WrongError(
@@ -338,39 +335,37 @@ def _published(bundle: Bundle) -> str:
     job, views, facts = bundle.job, bundle.views, bundle.manifest.get("published")
     if views.groups is not None and facts is not None:
         whole = read_groups(bundle.path / "published", views.groups, facts["total"])
-        text = _check_tables(bundle, grouped_answers(whole))
+        text = _check_tables(bundle)
         near = check_groups(views, views.groups, whole, bundle.group_estimates, facts)
         count = sum(vector.size for vector in whole.vectors)
         return f"{count:,} non-negative whole cells in groups {text}; {near}"
-    if not views.has_cells:
-        table = bundle.synthetic
-        published = whole_numbers(counted_answers(table.domain, table.records, job.workload))
-        return f"{table.rows:,} made-up rows {_check_tables(bundle, published)}"
+    if not views.estimate.has_cells:
+        return f"{bundle.synthetic.rows:,} made-up rows {_check_tables(bundle)}"
     place = bundle.path / "published" / CELLS_FILE
     cells = read_integers(place, "count", job.workload.domain.size)
     if cells.dtype != np.int64 or (cells < 0).any():
         raise WrongError("the cells are not non-negative whole numbers, one for each")
     if job.zeros is not None and cells[job.zeros].any():
         raise WrongError("a cell that no row can lie in is not zero")
-    text = f"{cells.size:,} non-negative whole cells {_check_tables(bundle, views.counted(cells))}"
+    text = f"{cells.size:,} non-negative whole cells {_check_tables(bundle)}"
     stored = read_floats(bundle.path / ESTIMATE_FILE, "count", cells.size)
-    if isinstance(views, PlanViews):
+    if bundle.method is not None:
         near = check_plan_estimate(views, stored, facts)
     else:
         near = check_estimate(views, stored, facts)
     return f"{text}; {check_rounding(views, cells, stored)}; {near}"
 
 
-def _check_tables(bundle: Bundle, published: Array) -> str:
+def _check_tables(bundle: Bundle) -> str:
     """Do cells add up to the tables as they were written, as far from others as is recorded?"""
-    views = bundle.views
+    views = replace(bundle.views, stored=bundle.published)
     for table, facts in zip(bundle.job.tables, bundle.manifest["tables"], strict=True):
         if table not in views.published_tables:
             continue
-        written = views.table(table, "published", published)
+        written = views.table(table, "published")
         compare_table(bundle, table, "published", written)
-        _check_shifts(bundle, facts, table.name, views.shifts(table, published))
-    sizes, recorded = views.distance(published), bundle.manifest["distance"]
+        _check_shifts(bundle, facts, table.name, views.shifts(table))
+    sizes, recorded = views.distance, bundle.manifest["distance"]
     for key, size in sizes._asdict().items():
         if (size is None) != (recorded[key] is None):
             raise WrongError(f"distance: {key} is recorded where it is not known, or left out")
@@ -401,10 +396,10 @@ def _synthetic(bundle: Bundle) -> str:
         raise WrongError("made-up rows are recorded where a release has them, and only there")
     table = bundle.synthetic
     _check_csv(bundle, table)
-    quality = views.quality_of(table)
+    quality = views.published.quality_of(table)
     _check_numbers(recorded, synthetic_facts(bundle.job, quality))
     again, entry = views.synthetic, bundle.job.file.synthetic
-    if views.has_cells and views.groups is None:
+    if views.estimate.has_cells and views.groups is None:
         place = bundle.path / "published" / CELLS_FILE
         cells = read_integers(place, "count", bundle.job.workload.domain.size)
         again = written_out(bundle.job, cells, bundle.estimate, bundle.simulation)
@@ -413,7 +408,7 @@ def _synthetic(bundle: Bundle) -> str:
             raise WrongError("the rows are not the published cells written out")
     if np.array_equal(table.records, again.records):
         return f"{table.rows:,} rows, made up again to the letter; gaps to the model as recorded"
-    limit = ROW_GAP * (1 + views.quality_of(again).largest)
+    limit = ROW_GAP * (1 + views.published.quality_of(again).largest)
     if quality.largest > limit:
         raise WrongError(
             f"a number of the rows is {quality.largest:,.1f} from the model; rows that are made up "
