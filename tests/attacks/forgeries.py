@@ -1,6 +1,7 @@
-"""What attacks on the boundary share: values changed inside, and a check that nothing was spent."""
+"""What attacks on the boundary share: values changed inside, and refusals that cost nothing."""
 
-from psephos.audit.stage import require
+from psephos.audit.stage import GotThrough, require
+from psephos.errors import PsephosError
 
 
 def tamper(value, **fields):
@@ -8,6 +9,15 @@ def tamper(value, **fields):
     for name, field in fields.items():
         object.__setattr__(value, name, field)
     return value
+
+
+def require_refusal(what, attempt, *args, **options):
+    """The attempt must end in a refusal."""
+    try:
+        attempt(*args, **options)
+    except (PsephosError, TypeError):
+        return
+    raise GotThrough(f"{what} was not refused")
 
 
 def require_nothing_spent(ledger):

@@ -13,22 +13,26 @@ import pytest
 
 import psephos.matrix as mx
 from psephos.audit.stage import (
+    CELLS_OF_ROWS,
     ONE,
     SILENCE,
     TABLE_CELLS,
+    TABLE_DOMAIN,
     TRUE_COUNTS,
     GotThrough,
     open_table,
+    protect_rows,
     require,
-    require_refusal,
 )
 from psephos.errors import BudgetExceededError
 from psephos.kernel.budget import epsilon
+from psephos.kernel.ledger import Ledger
 from psephos.kernel.noise import DiscreteLaplace
 from psephos.kernel.query import Query
 from psephos.kernel.scores import FarFromIndependent, WorstApproximated
-from tests.attacks.forgeries import require_nothing_spent
-from tests.audit.test_audit import forget_stability, refund_charges
+from psephos.kernel.unit import add_remove_row
+from tests.attacks.forgeries import require_nothing_spent, require_refusal
+from tests.broken_rules import forget_stability, refund_charges
 
 HANDLE_READERS = (
     np.asarray, np.sum, iter, list, len, bool, float, pickle.dumps, copy.copy, copy.deepcopy,
@@ -120,6 +124,18 @@ def test_four_times_a_tenth_of_three_tenths(place):
     require(ledger.spent() == epsilon("0.3"), "three times 0.1 is not booked as 0.3")
 
 
+def test_a_ledger_opened_again_remembers_what_was_spent(place):
+    table, ledger = open_table(place, ONE)
+    table.noisy_count(spend=epsilon("3/4"))
+    second = Ledger.open(ledger.path)
+    require(second.spent() == epsilon("3/4"), "a ledger forgot what was spent")
+    second_table = protect_rows(TABLE_DOMAIN, CELLS_OF_ROWS, CELLS_OF_ROWS, second)
+    require_refusal("more than is left", second_table.noisy_count, spend=epsilon("1/2"))
+    options = {"dataset": "made up", "unit": add_remove_row(), "budget": ONE}
+    require_refusal("a second budget", Ledger.create, ledger.path, **options)
+    second.verify()
+
+
 def test_a_key_used_twice_is_charged_once(place):
     table, ledger = open_table(place, ONE)
     vector = table.vectorise()
@@ -175,6 +191,7 @@ def show_handles(monkeypatch):
         (believe_subclasses, test_a_matrix_that_lies_about_its_size_is_refused),
         (show_handles, test_handles_are_not_listed_copied_pickled_or_turned_into_arrays),
         (refund_charges, test_four_times_a_tenth_of_three_tenths),
+        (refund_charges, test_a_ledger_opened_again_remembers_what_was_spent),
     ],
 )
 def test_attacks_get_through_a_broken_kernel(monkeypatch, place, broken, attack):

@@ -12,14 +12,13 @@ from psephos.audit.stage import (
     open_table,
     protect_rows,
     require,
-    require_refusal,
 )
 from psephos.errors import BudgetExceededError
 from psephos.kernel.budget import epsilon
 from psephos.kernel.ledger import Charge, Ledger
 from psephos.kernel.measurement import request_fingerprint
 from psephos.kernel.query import Query
-from tests.attacks.forgeries import require_nothing_spent, tamper
+from tests.attacks.forgeries import require_nothing_spent, require_refusal, tamper
 
 TINY = epsilon("1/1000000")
 

@@ -19,7 +19,6 @@ from psephos.audit.stage import (
     GotThrough,
     open_table,
     require,
-    require_refusal,
 )
 from psephos.domain.predicate import And, IsNull, Predicate
 from psephos.kernel.budget import Budget, epsilon, exact
@@ -33,7 +32,7 @@ from psephos.kernel.scores import (
     WorstApproximated,
 )
 from psephos.kernel.unit import Unit, add_remove_row, person
-from tests.attacks.forgeries import require_nothing_spent, tamper
+from tests.attacks.forgeries import require_nothing_spent, require_refusal, tamper
 
 CHEAP = epsilon("1/1000")
 

@@ -20,7 +20,7 @@ import pytest
 
 import psephos as ps
 import psephos.matrix as mx
-from psephos.audit.stage import GotThrough, require, require_refusal
+from psephos.audit.stage import GotThrough, require
 from psephos.domain.domain import Domain
 from psephos.errors import PsephosError
 from psephos.kernel import noise, storage, vault
@@ -40,6 +40,7 @@ from psephos.kernel.simulate import counted, simulation
 from psephos.kernel.unit import add_remove_row
 from psephos.protect import protect
 from tests import locals_of_errors
+from tests.attacks.forgeries import require_refusal
 
 OWNERS_COUNTS = (4099, 5003, 6007, 7001)  # numbers that turn up by no other way
 SPEND = epsilon("1/10")

@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from contextlib import suppress
 
+import numpy as np
 import pytest
 
 from psephos.audit import programs
@@ -13,11 +14,13 @@ from psephos.audit.changing_rows import ChangingRows
 from psephos.audit.program_steps import split_table
 from psephos.audit.programs import INTERRUPTIONS, Program, random_programs
 from psephos.audit.stage import GotThrough
+from psephos.engines.duckdb.reader import Reader
+from psephos.engines.row_store import RowStore
 from psephos.kernel import ledger
 from psephos.kernel.lineage import process
 from psephos.kernel.snapshot import Snapshot
 from psephos.kernel.vault import Vault
-from tests.audit.test_audit import forget_parts, forget_stability, refund_charges
+from tests.broken_rules import forget_parts, forget_stability, refund_charges
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 FEW = range(60)
@@ -59,13 +62,31 @@ def fill_disk(program, ask):
 ALL_INTERRUPTIONS = INTERRUPTIONS | {"kill": kill_child, "disk": fill_disk}
 
 
+class CellReader(Reader):
+    """A reader of rows that are cells already, which takes no time."""
+
+    def take(self, domain, cap, folder=None):
+        """The rows of now."""
+        rows = self.engine.serve()
+        begins = np.append(True, np.diff(rows[:, 0]) > 0)
+        columns = [*rows[:, 1:].T, begins] if cap else list(rows[:, 1:].T)
+        return RowStore.of(domain, [columns], persons=cap is not None, folder=folder)
+
+
+class FastProgram(Program):
+    """Three of four read no rows by way of an engine."""
+
+    def source(self, rows):
+        return CellReader(rows) if self.seed % 4 else rows
+
+
 class Tally:
     """What some programs came to."""
 
     def __init__(self, stage, seeds, interruptions=ALL_INTERRUPTIONS):
         self.results = []
         for seed in seeds:
-            self.results.append(Program(stage, seed, interruptions).run())
+            self.results.append(FastProgram(stage, seed, interruptions).run())
 
     @property
     def worst(self):
@@ -132,14 +153,14 @@ def narrow(program):
 def test_a_broken_rule_is_found(monkeypatch, place, broken):
     """Among those that an audit tries, or soon after."""
     broken(monkeypatch)
-    assert any(Program(place, seed).run().worst > 1 for seed in FEW)
+    assert any(FastProgram(place, seed).run().worst > 1 for seed in FEW)
 
 
 def test_keys_that_are_free_in_all_snapshots_are_found(monkeypatch, place):
     """It takes a request that fails, one that leans on it, and the first again over other rows."""
-    assert all(narrow(Program(place, seed)).run().worst <= 1 for seed in range(150, 165))
+    assert all(narrow(FastProgram(place, seed)).run().worst <= 1 for seed in range(150, 165))
     free_unanswered_keys(monkeypatch)
-    assert any(narrow(Program(place, seed)).run().worst > 1 for seed in range(150, 300))
+    assert any(narrow(FastProgram(place, seed)).run().worst > 1 for seed in range(150, 300))
 
 
 def test_values_of_other_rows_are_found(monkeypatch, place):
@@ -166,7 +187,7 @@ def test_thousands_of_programs_with_three_snapshots(place):
     """Interrupted programs of three snapshots or more alone are counted to the 2,000."""
     tally = Tally(place, [])
     for seed in MANY:
-        program = Program(place, seed, ALL_INTERRUPTIONS)
+        program = FastProgram(place, seed, ALL_INTERRUPTIONS)
         program.rate = 1 / 3
         result = program.run()
         assert result.worst <= 1, result

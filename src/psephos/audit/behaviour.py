@@ -39,12 +39,10 @@ from psephos.audit.stage import (
     open_table,
     protect_rows,
     require,
-    require_refusal,
 )
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetExceededError
-from psephos.kernel.budget import Budget, epsilon
-from psephos.kernel.ledger import Ledger
+from psephos.kernel.budget import Budget
 from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.unit import add_remove_row, person
 from psephos.protect import protect
@@ -76,18 +74,6 @@ def check_behaviour(stage: Stage) -> Iterator[AttackResult]:
             ok=outcome == FAILURE,
             runs=1,
         )
-
-
-def _reopened_ledger(stage: Stage) -> None:
-    table, ledger = open_table(stage, ONE)
-    table.noisy_count(spend=epsilon("3/4"))
-    second = Ledger.open(ledger.path)
-    require(second.spent() == epsilon("3/4"), "a ledger forgot what was spent")
-    second_table = protect_rows(TABLE_DOMAIN, CELLS_OF_ROWS, CELLS_OF_ROWS, second)
-    require_refusal("more than is left", second_table.noisy_count, spend=epsilon("1/2"))
-    options = {"dataset": "made up", "unit": add_remove_row(), "budget": ONE}
-    require_refusal("a second budget", Ledger.create, ledger.path, **options)
-    second.verify()
 
 
 def _equal_requests(stage: Stage) -> None:
@@ -209,7 +195,6 @@ def _large_sums(stage: Stage) -> None:
 BEHAVIOUR_ATTACKS = (
     Attack("the same request on new ledgers", "other noise each time", _equal_requests),
     Attack("a forked child", "draws noise of its own", _forked_child),
-    Attack("a ledger opened again", "remembers what was spent", _reopened_ledger),
     Attack("processes at once, one of them killed", "spend the budget once", _processes_at_once),
     Attack("a person with too many rows", "counts at most max_rows", _rows_of_a_person),
     Attack("the same rows in files and frames", "the same counts", _row_formats),

@@ -5,19 +5,16 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from mmap import mmap
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from psephos.audit.exact import BASES
+from psephos.audit.neighbours import ROWS_OF_OTHERS
 from psephos.audit.stage import rows_of_copies
 from psephos.domain.domain import Domain
-from psephos.engines.duckdb.reader import Reader
 from psephos.engines.frames import ArrowTable
 from psephos.engines.protocol import Batches, Columns
-from psephos.engines.row_store import RowStore
-from psephos.kernel.unit import Cap, Unit
+from psephos.kernel.unit import Unit
 from psephos.values import Array
 
 
@@ -33,7 +30,7 @@ class World:
 
     def rows(self, state: int, hidden: Array) -> Array:
         """A row's person and its cell of each attribute, with these rows of the unit."""
-        cells = np.repeat(np.arange(hidden.size), np.roll(BASES[1], state))
+        cells = np.repeat(np.arange(hidden.size), np.roll(ROWS_OF_OTHERS, state))
         unit = np.repeat(np.arange(hidden.size), hidden)
         persons = np.append(np.arange(cells.size), np.full(unit.size, cells.size))
         codes = np.unravel_index(np.append(cells, unit), self.domain.shape)
@@ -53,7 +50,7 @@ class ChangingRows:
         return self._served[0]
 
     def serve(self) -> Array:
-        """The rows of now, for one reading, which may be told to fail."""
+        """The rows of now, for one reading, which may be made to fail."""
         if self._world.failing:
             raise OSError("out of reach")
         self._served[0] = self._world.now
@@ -73,21 +70,8 @@ class ChangingRows:
 
     def _table(self) -> ArrowTable:
         """A person who has as many rows as count has two more, which are cut off."""
-        world, base = self._world, np.roll(BASES[1], self.state)
+        world, base = self._world, np.roll(ROWS_OF_OTHERS, self.state)
         cells, persons = rows_of_copies(base, world.hidden[self.state], world.unit, 1)
         codes = np.unravel_index(cells, world.domain.shape)
         columns = dict(zip(world.domain.names, codes, strict=True)) | {"person": persons}
         return ArrowTable(pa.table({n: pa.array(c, pa.int64()) for n, c in columns.items()}))
-
-
-class CellReader(Reader):
-    """A reader of rows that are cells already, which takes no time."""
-
-    engine: ChangingRows
-
-    def take(self, domain: Domain, cap: Cap | None, folder: Any = None) -> RowStore:
-        """The rows of now."""
-        rows = self.engine.serve()
-        begins = np.append(True, np.diff(rows[:, 0]) > 0)
-        columns = [*rows[:, 1:].T, begins] if cap else list(rows[:, 1:].T)
-        return RowStore.of(domain, [columns], persons=cap is not None, folder=folder)

@@ -2,8 +2,8 @@
 
 A program opens handles, changes the rows between them, asks, is interrupted anywhere, asks again
 under the same keys, and is refused. Its loss is that of all answers that its ledger has stored: the
-unit lies anywhere in each state of the rows, and answers move as in `exact`, computed from rows
-without the kernel. It must not exceed what the ledger says is spent. Which state an answer was
+unit lies anywhere in each state of the rows, and answers, computed from rows without the kernel,
+move as in `neighbours`. It must not exceed what the ledger says is spent. Which state an answer was
 drawn over is known from the source that served it, whatever the ledger says; and at spends so large
 that the noise is zero, which changes no ratio, the answer itself must be that of this state.
 """
@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from psephos.audit.changing_rows import CellReader, ChangingRows, World
-from psephos.audit.exact import CURRENCIES, UNITS, loss_weight, neighbours
+from psephos.audit.changing_rows import ChangingRows, World
+from psephos.audit.neighbours import CURRENCIES, UNITS, loss_weight, neighbours
 from psephos.audit.program_steps import (
     QUERIES,
     TABLE_STEP_KINDS,
@@ -184,7 +184,7 @@ class Program:
         self.prices = [1] if plain else [1, 1, 2]
         self.nearness = 0.9 if plain else 0.5
         self.queries = QUERIES[:1] if plain else rng.sample(QUERIES, 2)
-        self.rate, self.by_cells = rng.choice((0, 1 / 3)), seed % 4 > 0
+        self.rate = rng.choice((0, 1 / 3))
         self.tables: list[OpenedRows] = []
         self.requests: list[ProgramRequest] = []
         self.choices: dict[ProgramStep, Choices] = {}
@@ -210,13 +210,16 @@ class Program:
             interruptions=self.counts,
         )
 
+    def source(self, rows: ChangingRows) -> Any:
+        """What a handle is opened to: the rows, which an engine reads."""
+        return rows
+
     def _open(self) -> None:
         """A new handle, to rows that may have changed; earlier ones have theirs, or take these."""
         self.world.now += self.rng.randrange(STATES)
         self.world.now %= STATES
         rows = ChangingRows(self.world)
-        source = CellReader(rows) if self.by_cells else rows
-        table = protect(source, self.world.domain, ledger=self.ledger)
+        table = protect(self.source(rows), self.world.domain, ledger=self.ledger)
         self.tables.append(OpenedRows(table, rows))
 
     def _request(self) -> ProgramRequest:

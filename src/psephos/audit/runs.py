@@ -2,7 +2,9 @@
 
 Both hold whatever the kernel records.
 
-Each copy of a small table is a run: one measurement answers for many thousand of them. The attacker
+A case is a kind of request, beside its answers. It is asked of many copies of one small table at
+once, `copies` x 4 x 2 cells. Each answer depends on one copy, and each block lists its answers copy
+by copy, so each copy is a run: one measurement answers for many thousand of them. The attacker
 looks at the log-likelihood ratio of a copy's answers, takes from half of the runs the interval of
 it that tells the neighbours apart best (a threshold, or one bar of a histogram), and counts on the
 other half how often it is hit. Copies are independent runs only if their noise is independent of
@@ -15,8 +17,9 @@ be fail one in a million times.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -25,16 +28,7 @@ import numpy as np
 from scipy.stats import chi2
 
 import psephos.matrix as mx
-from psephos.audit import exact as cases
-from psephos.audit.exact import (
-    COPY_SHAPE,
-    UNITS,
-    Case,
-    noises_of,
-    probabilities,
-    small_domain,
-    worst_pair,
-)
+from psephos.audit.neighbours import SMALL_CELLS, UNITS
 from psephos.audit.stage import (
     AttackResult,
     Stage,
@@ -48,11 +42,12 @@ from psephos.infer.quantiles import noise_quantile
 from psephos.kernel.budget import Budget, epsilon, rho
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.noise import DiscreteLaplace, Noise
-from psephos.kernel.scores import NoisyIntervals, PrivTree, WholePartitions, WorstApproximated
+from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.unit import Unit
 from psephos.values import Array
 
 ADDED_ROW, OTHER_ROW, PERSON, _ = UNITS
+COPY_SHAPE = (4, 2)
 ANSWERS_PER_RUN = 100_000
 AUDIT_DELTA = "0.01"
 INTERVAL_EDGES = 200
@@ -62,39 +57,59 @@ FEWEST_EXPECTED = 25
 """Draws that a bar of a histogram must have in expectation."""
 HISTOGRAM_BARS = 100
 SPENDS = (
-    epsilon("1"),
-    epsilon("7/3"),
-    epsilon("1/10"),
-    epsilon("1/1000"),
-    rho("1/2"),
-    rho("3"),
-    rho("1/300"),
-    rho("1/1000000"),
+    *(epsilon(amount) for amount in ("1", "7/3", "1/10", "1/1000")),
+    *(rho(amount) for amount in ("1/2", "3", "1/300", "1/1000000")),
 )
 PAIR_SPENDS = (SPENDS[0], SPENDS[4])
-CHOICE_SPEND = epsilon("2")
-CHOICE_QUERIES = mx.Dense(np.array([[1, 0], [1, 1]]))
-FEWEST_CHOICES = 150
-CHOICE_ESTIMATE = [-3, 6]
-CHOICE_SCORES = (
-    (3, 3),
-    (4, 2),
-)  # |0 + 3|, |0 - 3|; with one row in the first cell |1 + 3|, |1 - 3|
 
-PARTITION_COUNTS = ((5, 6, 5), (5, 7, 5))
-PARTITION_SCORES = (
-    (-2, -3, -3, -3),
-    (-3, -4, -4, -3),
-)  # not cut, cut behind the first cell, behind the second, behind both; each interval costs 1
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of request.
+
+    `ask` goes through the handles; `answers` gives, for tables of shape (tables, 4, 2), the answers
+    of each block, of shape (tables, answers of a copy).
+    """
+
+    name: str
+    ask: Callable[[ProtectedTable, Budget, int], Sequence[Measurement]]
+    answers: Callable[[Array], Sequence[Array]]
+
+
+def small_domain(copies: int) -> Domain:
+    """The cells of all copies."""
+    return Domain.of(copy=copies, x=COPY_SHAPE[0], y=COPY_SHAPE[1])
+
+
+def every_copy(copies: int, matrix: mx.Matrix) -> mx.Matrix:
+    """The matrix, applied to every copy."""
+    return mx.Kron((mx.Identity(copies), matrix))
+
+
+def linear_case(name: str, small: mx.Matrix, dense: Any) -> Case:
+    """One matrix on the cells of a copy, and its entries written by hand."""
+
+    def ask(t: ProtectedTable, spend: Budget, n: int) -> list[Measurement]:
+        return [t.vectorise().measure(every_copy(n, small), spend=spend)]
+
+    return Case(name, ask, lambda x: [x.reshape(-1, SMALL_CELLS) @ np.array(dense).T])
+
+
+NO_ROWS, *ONE_ROW = np.eye(SMALL_CELLS + 1, SMALL_CELLS, k=-1, dtype=int)
+"""Rows of a unit, as counts of the cells of a copy: none, or one in one of its cells."""
+COUNT = linear_case("a count", mx.total(SMALL_CELLS), [[1] * SMALL_CELLS])
+HISTOGRAM = linear_case("a histogram", mx.Identity(SMALL_CELLS), np.eye(SMALL_CELLS, dtype=int))
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A request to run many times on two neighbours."""
+    """A request to run many times on two neighbours: the rows of one unit, on those of others."""
 
     case: Case
     unit: Unit
     spend: Budget
+    sides: tuple[Array, Array]
+    others: Array = field(default_factory=lambda: NO_ROWS)
 
     @property
     def name(self) -> str:
@@ -103,20 +118,13 @@ class Trial:
 
 
 TRIALS = (
-    Trial(cases.COUNT, ADDED_ROW, epsilon("1")),
-    Trial(cases.COUNT, ADDED_ROW, epsilon("1/10")),
-    Trial(cases.COUNT, ADDED_ROW, rho("1/2")),
-    Trial(cases.COUNT, PERSON, epsilon("1")),
-    Trial(cases.COUNT, PERSON, rho("1/2")),
-    Trial(cases.HISTOGRAM, OTHER_ROW, epsilon("1")),
-    Trial(cases.HISTOGRAM, OTHER_ROW, rho("1/2")),
-    Trial(cases.SCALED, ADDED_ROW, epsilon("1")),
-    Trial(cases.GROUP_BY, ADDED_ROW, epsilon("1")),
-    Trial(cases.SPLIT_TABLE, PERSON, epsilon("1")),
-    Trial(cases.STRATEGY["epsilon"], ADDED_ROW, epsilon("1")),
-    Trial(cases.STRATEGY["rho"], ADDED_ROW, rho("1/2")),
+    Trial(COUNT, ADDED_ROW, epsilon("1"), (NO_ROWS, ONE_ROW[0])),
+    Trial(COUNT, ADDED_ROW, epsilon("1/10"), (NO_ROWS, ONE_ROW[0])),
+    Trial(COUNT, ADDED_ROW, rho("1/2"), (NO_ROWS, ONE_ROW[0])),
+    Trial(COUNT, PERSON, epsilon("1"), (NO_ROWS, PERSON.max_rows * ONE_ROW[0])),
+    Trial(COUNT, PERSON, rho("1/2"), (NO_ROWS, PERSON.max_rows * ONE_ROW[0])),
+    Trial(HISTOGRAM, OTHER_ROW, epsilon("1"), (ONE_ROW[0], ONE_ROW[1])),
 )
-TESTS = len(TRIALS) + 4  # `check_choices` is one more, `check_partitions` are three
 
 
 @dataclass(frozen=True)
@@ -145,29 +153,24 @@ class Samples:
         return bound, 2 * sum(side.size for side in holdout)
 
 
-def lower_bound(stage: Stage, trial: Trial, until: float, alpha: float) -> AttackResult:
+def lower_bound(stage: Stage, until: float, trial: Trial, alpha: float) -> Iterator[AttackResult]:
     """The lower bound on the loss of one request, from as many runs as fit in until a moment."""
     case, unit, spend = trial.case, trial.unit, trial.spend
     ledger = stage.endless_ledger(unit, spend.currency)
-    nobody = np.empty(0, int)
-    empty = protect_rows(small_domain(1), nobody, nobody, ledger)
-    pair = worst_pair(case, unit, noises_of(case.ask(empty, spend, 1)))
-    sides = (pair.first, pair.second)
-    answers = [case.answers((pair.base + hidden).reshape(1, *COPY_SHAPE)) for hidden in sides]
+    tables = [(trial.others + hidden).reshape(1, *COPY_SHAPE) for hidden in trial.sides]
+    answers = [case.answers(table) for table in tables]
     copies = ANSWERS_PER_RUN // sum(a.size for a in answers[0])
-    tables = [
-        protect_rows(small_domain(copies), *rows_of_copies(pair.base, hidden, unit, copies), ledger)
-        for hidden in sides
-    ]
+    rows = [rows_of_copies(trial.others, hidden, unit, copies) for hidden in trial.sides]
+    handles = [protect_rows(small_domain(copies), *listed, ledger) for listed in rows]
     samples = Samples()
     charges: list[Fraction] = []
     while not charges or time.monotonic() < until:
-        for side, table in enumerate(tables):
+        for side, handle in enumerate(handles):
             before = ledger.spent()
-            ratios = _log_ratios(case.ask(table, spend, copies), answers, copies)
+            ratios = _log_ratios(case.ask(handle, spend, copies), answers, copies)
             charges.append((ledger.spent() - before).amount)
             samples.add(side, ratios)
-    return bound_result(trial.name, Budget(spend.currency, min(charges)), samples, alpha)
+    yield bound_result(trial.name, Budget(spend.currency, min(charges)), samples, alpha)
 
 
 def bound_result(name: str, charge: Budget, samples: Samples, alpha: float) -> AttackResult:
@@ -225,6 +228,21 @@ def _log_ratios(
     return ratios.round(9)
 
 
+def noises_of(measurements: Sequence[Measurement]) -> list[Noise]:
+    """The noise of every block."""
+    return [noise for m in measurements for noise in m.noise]
+
+
+def probabilities(noise: Noise, reach: int) -> Array:
+    """The probability of every integer from -reach to reach, from the definition of the noise."""
+    x = np.arange(-reach, reach + 1)
+    if isinstance(noise, DiscreteLaplace):
+        decay = math.exp(-1 / noise.scale)
+        return np.asarray((1 - decay) / (1 + decay) * np.exp(-np.abs(x) / float(noise.scale)))
+    weights = np.exp(-(x**2) / float(2 * noise.variance))
+    return np.asarray(weights / math.fsum(weights))
+
+
 def check_draws(stage: Stage, until: float, spend: Budget) -> Iterator[AttackResult]:
     """At one scale, whether draws follow their distribution, and whether pairs are independent."""
     counts = np.arange(DRAWS_PER_RUN) % 3
@@ -246,55 +264,7 @@ def check_draws(stage: Stage, until: float, spend: Budget) -> Iterator[AttackRes
     bar = np.minimum((np.cumsum(chances) * bars).astype(int), bars - 1)
     observed = np.bincount(bar[np.clip(values + reach, 0, 2 * reach)], minlength=bars)
     expected = np.bincount(bar, weights=chances, minlength=bars) * values.size
-    yield _chi_square(f"draws of {_noise_name(noise)}", [observed], [expected])
-
-
-def check_choices(stage: Stage, until: float, alpha: float) -> Iterator[AttackResult]:
-    """What `choose` reveals of a row, and whether it chooses as often as its charge allows."""
-    ledger = stage.endless_ledger(UNITS[0], CHOICE_SPEND.currency)
-    domain, nobody, row = Domain.of(x=2), np.empty(0, int), np.zeros(1, int)
-    sides = [protect_rows(domain, rows, rows, ledger).vectorise() for rows in (nobody, row)]
-    score = WorstApproximated(CHOICE_QUERIES, CHOICE_ESTIMATE)
-    choices: list[list[int]] = [[], []]
-    before = ledger.spent()
-    while len(choices[0]) < FEWEST_CHOICES or time.monotonic() < until:
-        for side, vector in enumerate(sides):
-            choices[side].append(vector.choose(score, spend=CHOICE_SPEND))
-    charge = (ledger.spent() - before) / (2 * len(choices[0]))
-    samples = Samples()
-    for side in (0, 1):
-        samples.add(side, np.array(choices[side], float))
-    yield bound_result(f"choose, {ledger.unit}", charge, samples, alpha)
-    expected = [_chances(scores, charge.amount) * len(choices[0]) for scores in CHOICE_SCORES]
-    observed = [np.bincount(side, minlength=2) for side in choices]
-    name = "choices, beside the exponential mechanism for the charge"
-    yield _chi_square(name, observed, expected)
-
-
-def check_partitions(stage: Stage, until: float, alpha: float) -> Iterator[AttackResult]:
-    """The same of `partition`: three cells, of which the middle one may have one row more."""
-    ledger = stage.endless_ledger(UNITS[0], CHOICE_SPEND.currency)
-    searches = (WholePartitions(1, "all"), NoisyIntervals(1, "all"), PrivTree())
-    rows = [np.repeat(np.arange(3), counts) for counts in PARTITION_COUNTS]
-    vectors = [protect_rows(Domain.of(x=3), cells, cells, ledger).vectorise() for cells in rows]
-    cuts: dict[str, list[list[int]]] = {type(search).__name__: [[], []] for search in searches}
-    before = ledger.spent()
-    while len(cuts["PrivTree"][0]) < FEWEST_CHOICES or time.monotonic() < until:
-        for search in searches:
-            for side, vector in enumerate(vectors):
-                groups = vector.partition(search, spend=CHOICE_SPEND).groups
-                cuts[type(search).__name__][side].append(int(np.diff(groups) @ [1, 2]))
-    charge = (ledger.spent() - before) / (2 * len(searches) * len(cuts["PrivTree"][0]))
-    for name, sides in cuts.items():
-        samples = Samples()
-        for side in (0, 1):
-            samples.add(side, np.array(sides[side], float))
-        yield bound_result(f"partition by {name}, {ledger.unit}", charge, samples, alpha)
-    expected = [_chances(scores, charge.amount) for scores in PARTITION_SCORES]
-    observed = [np.bincount(side, minlength=4) for side in cuts["WholePartitions"]]
-    name = "partitions, beside the exponential mechanism for the charge"
-    pairs = zip(expected, observed, strict=True)
-    yield _chi_square(name, observed, [chances * counts.sum() for chances, counts in pairs])
+    yield chi_square(f"draws of {_noise_name(noise)}", [observed], [expected])
 
 
 def _noise_name(noise: Noise) -> str:
@@ -311,10 +281,10 @@ def _check_pairs(noise: Noise, first: Array, second: Array, third: Array) -> Att
     pairs = [(first[::2], first[1::2]), (second, third)]
     observed = [np.bincount(np.sign(a) * 3 + np.sign(b) + 4, minlength=9) for a, b in pairs]
     expected = [np.outer(sign, sign).ravel() * a.size for a, _ in pairs]
-    return _chi_square(f"pairs of draws of {_noise_name(noise)}", observed, expected)
+    return chi_square(f"pairs of draws of {_noise_name(noise)}", observed, expected)
 
 
-def _chi_square(name: str, observed: Sequence[Array], expected: Sequence[Array]) -> AttackResult:
+def chi_square(name: str, observed: Sequence[Array], expected: Sequence[Array]) -> AttackResult:
     """Pearson's chi-square over all histograms; bars that are hardly expected are taken as one."""
     total, freedom = 0.0, 0
     for counts, means in zip(observed, expected, strict=True):
@@ -332,9 +302,3 @@ def _chi_square(name: str, observed: Sequence[Array], expected: Sequence[Array])
         ok=p > SMALLEST_P,
         runs=int(sum(counts.sum() for counts in observed)),
     )
-
-
-def _chances(scores: Sequence[int], charge: Fraction) -> Array:
-    """P ∝ exp(epsilon · score / 2), as each score moves by 1 with a row."""
-    weights = np.exp(float(charge) * np.array(scores) / 2)
-    return np.asarray(weights / weights.sum())

@@ -7,8 +7,6 @@ tries something that must be refused, and raises GotThrough if it is not.
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +21,6 @@ import pyarrow as pa
 from scipy.stats import beta
 
 from psephos.domain.domain import Domain
-from psephos.errors import PsephosError
 from psephos.kernel.budget import Budget, Currency, epsilon
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.protected import ProtectedTable
@@ -33,8 +30,6 @@ from psephos.values import Array
 
 AttackKind = Literal["exact loss", "lower bound", "draws", "behaviour"]
 
-MEMORY_NEEDED = 2**30
-"""Free bytes in memory from which on the ledgers are kept there."""
 PLENTY = Fraction(10**24)
 TABLE_CELLS = 100
 TABLE_DOMAIN = Domain.of(x=TABLE_CELLS)
@@ -94,12 +89,8 @@ class Stage:
 
 
 @contextmanager
-def temporary_stage() -> Iterator[Stage]:
-    """A stage in memory, where the system has room for it: its ledgers need not last."""
-    memory = Path("/dev/shm")
-    usable = memory.is_dir() and os.access(memory, os.W_OK | os.X_OK)
-    roomy = usable and shutil.disk_usage(memory).free > MEMORY_NEEDED
-    parent = memory if roomy else None
+def temporary_stage(parent: Path | None = None) -> Iterator[Stage]:
+    """A stage in a folder, by default where the system has its temporary files."""
     with tempfile.TemporaryDirectory(prefix="psephos-audit-", dir=parent) as folder:
         yield Stage(Path(folder))
 
@@ -169,21 +160,7 @@ def verdict(what: str, loss: float, charge: float, ok: bool) -> str:
     return f"{what} {loss:.4g} {'<=' if ok else '>'} charge {charge:.4g}"
 
 
-def require_refusal(what: str, attempt: Callable[..., Any], *args: Any, **options: Any) -> None:
-    """The attempt must end in a refusal."""
-    try:
-        attempt(*args, **options)
-    except (PsephosError, TypeError):
-        return
-    raise GotThrough(f"{what} was not refused")
-
-
 def require(holds: Any, otherwise: str) -> None:
     """This must hold, or the attack got through."""
     if not holds:
         raise GotThrough(otherwise)
-
-
-def require_nothing_spent(ledger: Ledger) -> None:
-    """Refused requests must not be charged."""
-    require(ledger.spent().amount == 0, "a refused request changed what was spent")
