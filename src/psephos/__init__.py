@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from psephos.release.parts.plan import PartsForecast, PartTableError
     from psephos.release.preflight.checks import check_release
     from psephos.release.preflight.forecast import Forecast, RivalError, TableError
+    from psephos.release.preflight.outlook import Outlook, PersonsError, outlook
     from psephos.release.preflight.step_costs import StepCost
     from psephos.release.run import rehearse, release
     from psephos.release.spec.asked_cells import AskedCells
@@ -277,6 +278,9 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "StepCost",
     "PlanForecast",
     "SimulatedTable",
+    "outlook",
+    "Outlook",
+    "PersonsError",
     "ReleaseMethod",
     "Widths",
     "Job",
@@ -409,6 +413,7 @@ _NAMES_OF = {
     "psephos.release.run": "rehearse release",
     "psephos.release.parts.bundle": "PartsBundle",
     "psephos.release.parts.plan": "PartTableError PartsForecast",
+    "psephos.release.preflight.outlook": "Outlook PersonsError outlook",
     "psephos.release.preflight.step_costs": "StepCost",
     "psephos.release.verify.verification": "Check Verification",
     "psephos.release.verify.verify": "verify",

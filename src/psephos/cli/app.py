@@ -19,7 +19,6 @@ import typer
 from rich.console import RenderableType
 
 from psephos.cli import render, render_plans, render_statistics, render_tables
-from psephos.cli.render_persons import persons_words, plain_persons, rich_persons
 from psephos.cli.terminal import INTERRUPTS, complain, out, progress, report_errors, show
 from psephos.errors import ReleaseError
 from psephos.version import __version__
@@ -126,13 +125,13 @@ def plan(
 ) -> None:
     """The error of every table and of rival strategies, before anything is spent; no data."""
     with report_errors(as_json, release=release):
-        from psephos.release.methods.method import method_of
         from psephos.release.methods.plan_forecast import PlanForecast
         from psephos.release.methods.plan_forecast import plan_whole as plan_job
         from psephos.release.preflight import forecast as forecasting
-        from psephos.release.preflight.checks import remaining_budget
+        from psephos.release.preflight.outlook import outlook
         from psephos.release.preflight.simulated import is_quick, simulated_error
-        from psephos.release.spec.job import Job, stand_in_words, uses_stand_in
+        from psephos.release.preflight.statistic_forecast import statistic_forecasts
+        from psephos.release.spec.job import Job
 
         job = Job.read(release)
         budgets = _amounts(epsilons, rhos)
@@ -140,18 +139,7 @@ def plan(
             _show_parts_plan(as_json, job, budgets)
             return
         if budgets:
-            if method_of(job).adaptive:
-                plan_job(job, budget=budgets[0])  # which says why not
-            forecasts, rest = forecasting.compare(job, budgets), remaining_budget(job)
-            plans = [
-                {
-                    **render.plain_plan(forecast),
-                    "shortage": forecasting.budget_shortage(forecast, rest),
-                }
-                for forecast in forecasts
-            ]
-            shortages = "\n".join(filter(None, (plan["shortage"] for plan in plans)))
-            show(as_json, plans, render.rich_comparison(forecasts), shortages)
+            _show_budgets(as_json, job, budgets)
             return
         with progress(as_json) as say:
             cells = forecasting.cell_rmse(job)
@@ -164,36 +152,17 @@ def plan(
             if isinstance(forecast, forecasting.Forecast) and is_quick(forecast):
                 say("the published view on made-up rows")
                 simulated = simulated_error(forecast)
+        beside = outlook(forecast)
+        note = "\n".join(beside.lines)
         if isinstance(forecast, PlanForecast):
-            rest = remaining_budget(job)
-            plain = render_plans.plain_plan_forecast(forecast)
-            plain["left"] = None if rest is None else render.plain_budget(rest)
-            plain["synthetic"] = render.plain_choice(job)
-            plain["persons"] = plain_persons(job)
-            plain["workbook"] = render.workbook_words(job) or None
-            words = (render.choice_words(job), persons_words(job), render.workbook_words(job))
-            note = "\n".join(filter(None, words))
+            plain = render_plans.plain_plan_forecast(forecast) | render.plain_outlook(beside)
             show(as_json, plain, render_plans.rich_plan_forecast(forecast), note)
             return
-        plain = render.plain_plan(forecast, simulated)
-        method = method_of(job)
-        plain["method"] = {"name": method.name, "reason": method.reason}
-        rest, budget = remaining_budget(job), forecast.budget
-        plain["left"] = None if rest is None else render.plain_budget(rest)
-        note = ""
-        if rest is not None and rest.currency == budget.currency and budget > rest:
-            note = plain["shortage"] = forecasting.shortage(forecast, rest)
-        if method.reason:
-            note = f"method: {method.name} ({method.reason}).\n{note}".rstrip()
-        if uses_stand_in(job):
-            plain["stand_in"] = stand_in_words(job)
-            note = f"stand-in: {plain['stand_in']}.\n{note}".rstrip()
-        plain["synthetic"] = render.plain_choice(job)
-        plain["persons"] = plain_persons(job)
-        plain["workbook"] = render.workbook_words(job) or None
-        notes = (render.choice_words(job), persons_words(job), render.workbook_words(job))
-        note = "\n".join(filter(None, (note, *notes)))
-        plain["statistics"], table = render_statistics.forecasts(forecast)
+        plain = render.plain_plan(forecast, simulated) | render.plain_outlook(beside)
+        plain["method"] = {"name": beside.method.name, "reason": beside.method.reason}
+        stand_in, statistics = statistic_forecasts(forecast)
+        plain["statistics"] = {"stand_in": stand_in, "tables": statistics}
+        table = render_statistics.rich_forecasts(stand_in, statistics)
         show(as_json, plain, render.rich_plan(forecast, simulated), table, note)
 
 
@@ -325,7 +294,7 @@ def ask(
         caution = render.PLAN_CAUTION if reply.view == "plan" else None
         plain = {"cost": 0, "view": reply.view, "caution": caution}
         plain["checked"] = reply.checked
-        plain["rows"] = render_statistics.plain_rows(reply.table)
+        plain["rows"] = reply.table.to_pylist()
         tables = laid_out_reply(past, reply, sql, dialect) if isinstance(past, Bundle) else ()
         answers = render_tables.rich_reply(reply, tables, simulation=past.simulation)
         show(as_json, plain, answers, looked, written)
@@ -341,12 +310,23 @@ def change(
 ) -> None:
     """What changed between two editions of the data: differences with their noise, free."""
     with report_errors(as_json):
+        from psephos.release.bundle.files import write_rows
         from psephos.release.change import change as change_of
 
         changes = change_of(old, new)
         names = [table] if table is not None else list(changes.tables)
-        written = render_statistics.write_change(changes, names, output)
-        plain = render_statistics.plain_change(changes, names)
+        tables = {name: changes.table(name) for name in names}
+        if output is not None:
+            if len(names) != 1:
+                raise ReleaseError(f"--output takes one table; add --table, of {', '.join(names)}")
+            write_rows(tables[names[0]], output)
+        plain = {
+            "editions": changes.editions,
+            "confidence": changes.confidence,
+            "tables": {name: numbers.to_pylist() for name, numbers in tables.items()},
+            "left_out": changes.left_out,
+        }
+        written = "" if output is None else f"written: {output}"
         show(as_json, plain, *render_statistics.rich_changes(changes, names), written)
 
 
@@ -393,7 +373,8 @@ def budget(
 
             account = Ledger.open(ledger)
         account.verify()
-        show(as_json, render.plain_ledger(account), render.rich_ledger(account))
+        plain = render.plain_ledger(account)
+        show(as_json, plain, render.rich_ledger(account, plain))
 
 
 @app.command()
@@ -494,12 +475,30 @@ def schema(as_json: Json = True) -> None:
     show(True, json_schema(), "")
 
 
+def _show_budgets(as_json: bool, job: Job, budgets: list[Budget]) -> None:
+    """The errors of every table at several budgets."""
+    from psephos.release.methods.method import method_of
+    from psephos.release.methods.plan_forecast import plan_whole
+    from psephos.release.preflight.checks import remaining_budget
+    from psephos.release.preflight.forecast import budget_shortage, compare
+
+    if method_of(job).adaptive:
+        plan_whole(job, budget=budgets[0])  # which says why not
+    forecasts, rest = compare(job, budgets), remaining_budget(job)
+    shortages = [budget_shortage(forecast, rest) for forecast in forecasts]
+    plain = [
+        {**render.plain_plan(forecast), "shortage": shortage}
+        for forecast, shortage in zip(forecasts, shortages, strict=True)
+    ]
+    show(as_json, plain, render.rich_comparison(forecasts), "\n".join(filter(None, shortages)))
+
+
 def _show_parts_plan(as_json: bool, job: Job, budgets: list[Budget]) -> None:
     """The plan of a release in parts, at its budget or at others."""
     from psephos.cli.render_parts import rich_parts_plan
     from psephos.release.parts.plan import forecast_parts
     from psephos.release.parts.run import needed_bytes
-    from psephos.release.preflight.checks import remaining_budget
+    from psephos.release.preflight.outlook import outlook
 
     with progress(as_json) as say:
         plans = [
@@ -511,10 +510,8 @@ def _show_parts_plan(as_json: bool, job: Job, budgets: list[Budget]) -> None:
             for budget in budgets or (None,)
         ]
     plain = [{**plan.as_dict(), "bytes": needed_bytes(plan)} for plan in plans]
-    rest, note = remaining_budget(job), ""
-    for plan in plans:
-        if rest is not None and rest.currency == plan.budget.currency and plan.budget > rest:
-            note = f"this costs {plan.budget}, and {rest} is left in the ledger; lower [budget]"
+    shortages = [shortage for plan in plans if (shortage := outlook(plan).shortage)]
+    note = shortages[-1] if shortages else ""
     show(
         as_json,
         plain if budgets else {**plain[0], "shortage": note or None},
@@ -550,7 +547,7 @@ def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None
         "bundle": str(bundle.path),
         "report": str(bundle.report),
         "simulation": bundle.simulation,
-        "spend": render.plain_budget(bundle.spend),
+        "spend": bundle.spend,
         "tables": [entry["name"] for entry in bundle.manifest["tables"]],
         "published": bundle.manifest["published"],
         "synthetic": bundle.manifest.get("synthetic"),
@@ -566,7 +563,7 @@ def _show_bundle(as_json: bool, bundle: Bundle, text: str, ledger: Ledger | None
         more += len(parts) - 1
         for cross in parts[:SHOWN_TABLES]:
             tables.append(render_tables.rich_cross_table(cross, f"{cross.title} ({view})"))
-    tables = tables[:SHOWN_TABLES] + rich_persons(bundle)
+    tables = tables[:SHOWN_TABLES] + render_tables.rich_persons(bundle)
     more -= len(tables)
     plural = "s" if more > 1 else ""
     text = f"and {more:,} more table{plural} in the files and the report\n{text}" if more else text

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from psephos.release.ask.price import Price
     from psephos.release.bundle.bundle import Bundle
     from psephos.release.preflight.forecast import Forecast, TableError
+    from psephos.release.preflight.outlook import Outlook
     from psephos.release.preflight.simulated import SimulatedError
     from psephos.release.spec.entries import TargetEntry
-    from psephos.release.spec.job import Job
     from psephos.release.views.published import PublishedRule
     from psephos.release.views.published_groups import PublishedGroups
     from psephos.synthesis.quality import SyntheticQuality
@@ -54,20 +53,16 @@ def shorten(text: str) -> str:
     return LONG_BUDGET.sub(lambda match: f"{match[1]} ~{float(Fraction(match[2])):.5g}", text)
 
 
-def plain_budget(budget: Budget) -> dict[str, Any]:
-    """A budget as plain values, exact and near."""
-    return {
-        "currency": budget.currency,
-        "exact": str(budget.amount),
-        "about": float(budget.amount),
-    }
+def number_columns(*heads: str, no_wrap: bool = False) -> list[Column]:
+    """Columns of numbers, which end at the same place."""
+    return [Column(head, justify="right", no_wrap=no_wrap) for head in heads]
 
 
 def plain_plan(plan: Forecast, simulated: SimulatedError | None = None) -> dict[str, Any]:
     """A plan as plain values."""
     return {
         "name": plan.job.file.name,
-        "budget": plain_budget(plan.budget),
+        "budget": plan.budget,
         "unit": str(plan.job.unit),
         "noise": plan.strategy.noise.value,
         "strategy": plan.strategy.name,
@@ -82,7 +77,7 @@ def plain_plan(plan: Forecast, simulated: SimulatedError | None = None) -> dict[
         "above_limit": plan.above_limit,
         "gaussian_rmse": plan.gaussian_rmse,
         "published": _plain_published(plan),
-        "made_up": None if simulated is None else asdict(simulated),
+        "made_up": simulated,
         "expensive": plan.expensive.name,
         "bottleneck": {"table": plan.expensive.name, **_plain_bottleneck(plan.expensive)},
         "interval": {
@@ -101,21 +96,21 @@ def plain_plan(plan: Forecast, simulated: SimulatedError | None = None) -> dict[
                 "share_of_error": table.share,
                 "target": None if table.target is None else _plain_target(table.target),
                 "reached": table.reached,
-                "needs": None if table.needs is None else plain_budget(table.needs),
+                "needs": table.needs,
                 "bottleneck": _plain_bottleneck(table),
             }
             for table in plan.tables
         ],
         "rivals": [
-            {"name": rival.name, "rmse": rival.rmse, "tables": list(rival.tables)}
+            {"name": rival.name, "rmse": rival.rmse, "tables": rival.tables}
             for rival in plan.rivals
         ],
         "blocks": [
             {"what": what, "answers": answers, "share": share}
             for what, answers, share in plan.blocks()[:MOST_LINES]
         ],
-        "cost": {"seconds": plan.strategy.cost.seconds, "bytes": plan.strategy.cost.bytes},
-        "steps": [asdict(step) for step in plan.steps],
+        "cost": plan.strategy.cost,
+        "steps": plan.steps,
     }
 
 
@@ -130,18 +125,21 @@ def rich_plan(plan: Forecast, simulated: SimulatedError | None = None) -> Render
     """A plan for people: tables, rivals, what is measured and what it takes."""
     percent = f"{plan.widths.confidence:.0%}"
     spend = budget_with_epsilon(plan.budget)
-    tables = Table(title=f"Error of every table at {spend}, before anything is spent")
-    tables.add_column("table", min_width=14)
-    for head in ("numbers", "error", "worst", f"± {percent}", "± all", "share"):
-        tables.add_column(head, justify="right", no_wrap=True)
+    heads = ("numbers", "error", "worst", f"± {percent}", "± all", "share")
+    tables = Table(
+        Column("table", min_width=14),
+        *number_columns(*heads, no_wrap=True),
+        title=f"Error of every table at {spend}, before anything is spent",
+    )
     for table in plan.tables:
         sizes = (table.rmse, table.worst, table.half_width, table.simultaneous)
         row = [table.name, f"{table.queries:,}", *map(rows_text, sizes), f"{table.share:.0%}"]
         tables.add_row(*row)
-    rivals = Table(title="The same budget, spent in other ways")
-    rivals.add_column("what is measured")
-    rivals.add_column("root mean squared error", justify="right")
-    rivals.add_column("beside the chosen one", justify="right")
+    rivals = Table(
+        "what is measured",
+        *number_columns("root mean squared error", "beside the chosen one"),
+        title="The same budget, spent in other ways",
+    )
     rivals.add_row(f"chosen: {plan.strategy.name}", rows_text(plan.rmse), "1.00×", style="bold")
     for rival in plan.rivals:
         rivals.add_row(rival.name, rows_text(rival.rmse), f"{rival.rmse / plan.rmse:.2f}×")
@@ -149,13 +147,21 @@ def rich_plan(plan: Forecast, simulated: SimulatedError | None = None) -> Render
     return Group(tables, *_targets(plan), rivals, Text(notes))
 
 
+def plain_outlook(beside: Outlook) -> dict[str, Any]:
+    """What goes with a plan, as plain values."""
+    plain = {name: getattr(beside, name) for name in ("left", "synthetic", "persons", "workbook")}
+    short = {name: getattr(beside, name) for name in ("shortage", "stand_in")}
+    return plain | {name: words for name, words in short.items() if words is not None}
+
+
 def rich_comparison(plans: Sequence[Forecast]) -> RenderableType:
     """The ± of every table at several budgets."""
     first = plans[0]
-    table = Table(title=f"± at {first.widths.confidence:.0%} for every number, by budget")
-    table.add_column("table")
-    for plan in plans:
-        table.add_column(budget_with_epsilon(plan.budget), justify="right")
+    table = Table(
+        "table",
+        *number_columns(*(budget_with_epsilon(plan.budget) for plan in plans)),
+        title=f"± at {first.widths.confidence:.0%} for every number, by budget",
+    )
     for i, row in enumerate(first.tables):
         table.add_row(row.name, *(rows_text(plan.tables[i].half_width) for plan in plans))
     return Group(table, Text(STATISTICS_NOTE)) if _has_statistics(first) else table
@@ -165,8 +171,8 @@ def plain_price(bundle: Bundle, cost: Price) -> dict[str, Any]:
     """What a question would cost, as plain values."""
     return {
         "half_width": cost.half_width,
-        "needs": plain_budget(cost.budget),
-        "without_past_measurements": plain_budget(cost.alone),
+        "needs": cost.budget,
+        "without_past_measurements": cost.alone,
         "builds_on": str(bundle.path),
     }
 
@@ -204,9 +210,9 @@ def plain_ledger(ledger: Ledger) -> dict[str, Any]:
         "dataset": ledger.dataset,
         "dataset_id": ledger.dataset_id,
         "unit": str(ledger.unit),
-        "budget": plain_budget(ledger.budget),
-        "spent": plain_budget(ledger.spent()),
-        "left": plain_budget(ledger.remaining()),
+        "budget": ledger.budget,
+        "spent": ledger.spent(),
+        "left": ledger.remaining(),
         "charges": [
             {
                 "number": number,
@@ -215,32 +221,33 @@ def plain_ledger(ledger: Ledger) -> dict[str, Any]:
                 "release": name,
                 "key": entry.key,
                 "what": entry.label,
-                "cost": plain_budget(entry.booked),
+                "cost": entry.booked,
                 "answered": entry.values_hash is not None,
             }
             for number, (entry, name) in enumerate(zip(entries, _releases(entries), strict=True), 1)
         ],
-        "anchor": asdict(ledger.anchor()),
+        "anchor": ledger.anchor(),
     }
 
 
-def rich_ledger(ledger: Ledger) -> RenderableType:
+def rich_ledger(ledger: Ledger, plain: dict[str, Any]) -> RenderableType:
     """A ledger for people."""
-    table = Table(title=f"{ledger.dataset} ({ledger.unit})")
-    table.add_column("no.", justify="right", no_wrap=True)
-    table.add_column("time (UTC)", no_wrap=True)
-    table.add_column("release", overflow="fold")
-    table.add_column("answers", justify="right", overflow="fold")
-    table.add_column(f"cost in {ledger.budget.currency}", justify="right", no_wrap=True)
-    entries = ledger.history()
-    for number, (entry, name) in enumerate(zip(entries, _releases(entries), strict=True), 1):
-        query = QUERY_LABEL.fullmatch(entry.label)
+    table = Table(
+        *number_columns("no.", no_wrap=True),
+        Column("time (UTC)", no_wrap=True),
+        Column("release", overflow="fold"),
+        Column("answers", justify="right", overflow="fold"),
+        *number_columns(f"cost in {ledger.budget.currency}", no_wrap=True),
+        title=f"{ledger.dataset} ({ledger.unit})",
+    )
+    for charge in plain["charges"]:
+        query = QUERY_LABEL.fullmatch(charge["what"])
         table.add_row(
-            str(number),
-            entry.time[:16].replace("T", " "),
-            escape(name or entry.key),
-            query[1] if query else escape(entry.label),
-            f"{float(entry.booked.amount):.6g}",
+            str(charge["number"]),
+            charge["time"][:16].replace("T", " "),
+            escape(charge["release"] or charge["key"]),
+            query[1] if query else escape(charge["what"]),
+            f"{float(charge['cost'].amount):.6g}",
         )
     return Group(table, Text(ledger_words(ledger)))
 
@@ -253,11 +260,12 @@ def ledger_words(ledger: Ledger) -> str:
 
 def _targets(plan: Forecast) -> list[RenderableType]:
     """The targets of tables and what is reached, if any table has one."""
-    targets = Table(title="Targets")
-    targets.add_column("table", min_width=14)
-    for head in ("target", "reached", "needs"):
-        targets.add_column(head, justify="right", no_wrap=True)
-    targets.add_column("for the number", min_width=14)
+    targets = Table(
+        Column("table", min_width=14),
+        *number_columns("target", "reached", "needs", no_wrap=True),
+        Column("for the number", min_width=14),
+        title="Targets",
+    )
     for table in plan.tables:
         if table.target is not None and table.reached is not None:
             needs = "" if table.needs is None else f"{float(table.needs.amount):.3g}"
@@ -335,14 +343,14 @@ def _plain_published(plan: Forecast) -> dict[str, Any] | None:
     if "published" not in plan.job.file.output.views:
         return None
     if groups is None:
-        return asdict(PublishedRule.of(plan.job))
+        return {**vars(PublishedRule.of(plan.job))}
     return {
         "groups": [
             {
                 "attributes": list(groups.attributes(g)),
                 "tables": groups.table_names(g),
                 "cells": groups.grouping.cells(g),
-                **asdict(rule),
+                **vars(rule),
             }
             for g, rule in enumerate(groups.rules)
         ],
@@ -501,37 +509,16 @@ def rich_quality(quality: SyntheticQuality, place: str) -> RenderableType:
     ]
     if not quality.distances:
         return Text("\n".join(words))
-    table = Table(title="distance from the published numbers", title_justify="left")
-    for name in ("tables", "how many", "made-up rows", *RIVALS):
-        table.add_column(name, justify="left" if name == "tables" else "right")
+    table = Table(
+        "tables",
+        *number_columns("how many", "made-up rows", *RIVALS),
+        title="distance from the published numbers",
+        title_justify="left",
+    )
     for each in quality.distances:
         rivals = (f"{each.rivals[name]:.3f}" for name in RIVALS)
         table.add_row(each.tables, f"{each.number:,}", f"{each.sample:.3f}", *rivals)
     return Group(table, Text("\n".join(words)))
-
-
-def plain_choice(job: Job) -> dict[str, str] | None:
-    """How rows will be made up, if they are."""
-    return None if job.synthetic_choice is None else asdict(job.synthetic_choice)
-
-
-def choice_words(job: Job) -> str:
-    """The same for people."""
-    choice = job.synthetic_choice
-    return "" if choice is None else f"made-up rows: by {choice.method} ({choice.reason})."
-
-
-def workbook_words(job: Job) -> str:
-    """Which tables will not be in the Excel file, and why."""
-    from psephos.release.formats.workbook_size import left_out_of_workbook
-
-    if "xlsx" not in job.file.output.formats:
-        return ""
-    reasons = left_out_of_workbook(job).items()
-    return "\n".join(
-        f"tables.xlsx will not hold {name!r}: it has {why}; the other files do."
-        for name, why in reasons
-    )
 
 
 def made_up_words(bundle: Bundle) -> str:

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from psephos.cli.render import budget_with_epsilon, plain_budget, rows_text
+from psephos.cli.render import budget_with_epsilon, number_columns, rows_text
 from psephos.cli.render_tables import rich_numbers
 
 if TYPE_CHECKING:
@@ -21,24 +21,19 @@ SHOWN_PART_TABLES = 3
 
 def rich_parts_plan(plan: PartsForecast, needed: int) -> RenderableType:
     """The error of every table at every level, and what the levels get of the budget."""
-    levels = Table(title=f"Levels of {plan.job.file.name!r} at {budget_with_epsilon(plan.budget)}")
-    levels.add_column("level")
-    for head in ("parts", "share of the budget"):
-        levels.add_column(head, justify="right")
+    title = f"Levels of {plan.job.file.name!r} at {budget_with_epsilon(plan.budget)}"
+    levels = Table("level", *number_columns("parts", "share of the budget"), title=title)
     for name, size, share in zip(plan.tree.names, plan.tree.sizes, plan.plan.shares, strict=True):
         levels.add_row(name, f"{size:,}", f"{float(share):.1%}")
-    tables = Table(title="Error of one number, before anything is spent")
-    tables.add_column("table")
-    for name in plan.tree.names:
-        tables.add_column(name, justify="right")
+    title = "Error of one number, before anything is spent"
+    tables = Table("table", *number_columns(*plan.tree.names), title=title)
     rows: dict[str, list[str]] = {}
     for error in plan.errors:
         rows.setdefault(error.table, []).append(rows_text(error.rmse))
     for table, cells in rows.items():
         tables.add_row(table, *cells)
-    rivals = Table(title="The same budget, spent in other ways")
-    rivals.add_column("what is measured")
-    rivals.add_column("error beside the chosen weights", justify="right")
+    heads = number_columns("error beside the chosen weights")
+    rivals = Table("what is measured", *heads, title="The same budget, spent in other ways")
     for rival in plan.plan.rivals:
         rivals.add_row(rival.name, f"{(rival.error / plan.plan.error) ** 0.5:.2f}×")
     words = (
@@ -55,10 +50,10 @@ def plain_parts(bundle: PartsBundle, ledger: Ledger | None) -> dict[str, Any]:
         "bundle": str(bundle.path),
         "report": str(bundle.report),
         "simulation": bundle.simulation,
-        "spend": plain_budget(bundle.spend),
+        "spend": bundle.spend,
         "levels": bundle.manifest["levels"],
         "tables": bundle.names(),
-        "ledger": None if ledger is None else {"left": plain_budget(ledger.remaining())},
+        "ledger": None if ledger is None else {"left": ledger.remaining()},
     }
 
 

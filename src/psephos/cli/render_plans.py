@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from psephos.cli.render import budget_with_epsilon, plain_budget, plain_plan, rows_text
+from psephos.cli.render import budget_with_epsilon, number_columns, plain_plan, rows_text
 
 if TYPE_CHECKING:
     from psephos.plans import NamedPlan
@@ -48,13 +47,13 @@ def plain_plan_errors(comparison: PlanComparison) -> dict[str, Any]:
     """Plans side by side; errors are simulated on a stand-in."""
     return {
         "simulated_on": comparison.stand_in,
-        "spend": plain_budget(comparison.spend),
+        "spend": comparison.spend,
         "trials": comparison.trials,
         "plans": [
             {
                 "name": row.name,
-                "rmse": None if math.isnan(row.rmse) else row.rmse,
-                "spread": None if math.isnan(row.spread) else row.spread,
+                "rmse": row.rmse,
+                "spread": row.spread,
                 "seconds": row.seconds,
                 "adaptive": row.adaptive,
                 "reason": row.reason or None,
@@ -67,9 +66,8 @@ def plain_plan_errors(comparison: PlanComparison) -> dict[str, Any]:
 def rich_plan_errors(comparison: PlanComparison) -> RenderableType:
     """The same as a table, the best first."""
     title = f"root mean squared error, simulated on {comparison.stand_in} at {comparison.spend}"
-    table = Table(title=title, title_justify="left")
-    for name in ("plan", "± rows", "from run to run", "seconds"):
-        table.add_column(name, justify="left" if name == "plan" else "right")
+    heads = number_columns("± rows", "from run to run", "seconds")
+    table = Table("plan", *heads, title=title, title_justify="left")
     for row in comparison.errors:
         if not math.isnan(row.rmse):
             mark = "*" if row.adaptive else ""
@@ -86,9 +84,9 @@ def plain_plan_forecast(plan: PlanForecast) -> dict[str, Any]:
 
     return {
         "name": plan.job.file.name,
-        "budget": plain_budget(plan.budget),
+        "budget": plan.budget,
         "unit": str(plan.job.unit),
-        "method": asdict(plan.method),
+        "method": plan.method,
         "simulated_on": plan.stand_in,
         "held": held_words(plan.job) or None,
         "outline": plan.method.outline(plan.job) or None,
@@ -99,7 +97,7 @@ def plain_plan_forecast(plan: PlanForecast) -> dict[str, Any]:
         "simulated_spread": plan.spread,
         "simulated_published_rmse": plan.published,
         "without_data_rmse": plan.without_data,
-        "tables": [asdict(table) for table in plan.tables],
+        "tables": plan.tables,
         "measured": plain_plan(plan.measured),
         "seconds": plan.seconds,
     }
@@ -113,10 +111,8 @@ def rich_plan_forecast(plan: PlanForecast) -> RenderableType:
         f"{plan.method.name} at {budget_with_epsilon(plan.budget)}: SIMULATED errors, "
         f"{plan.trials} runs"
     )
-    table = Table(title=title)
-    table.add_column("table", min_width=14)
-    for head in ("numbers", "estimate", "spread", "published", "best strategy"):
-        table.add_column(head, justify="right")
+    heads = ("numbers", "estimate", "spread", "published", "best strategy")
+    table = Table(Column("table", min_width=14), *number_columns(*heads), title=title)
     rows = [
         (t.name, t.queries, t.rmse, t.spread, t.published, m.rmse)
         for t, m in zip(plan.tables, plan.measured.tables, strict=True)

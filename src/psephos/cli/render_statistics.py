@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from psephos.cli.render import number_columns
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from psephos.release.change import EditionChange
-    from psephos.release.preflight.forecast import Forecast
     from psephos.release.preflight.statistic_forecast import StatisticForecast
 
 
@@ -43,33 +42,17 @@ def rich_statistics(
     return table
 
 
-def plain_rows(numbers: pa.Table) -> list[dict[str, Any]]:
-    """The rows of a table; a number that is none, or has no end, is null, as JSON has neither."""
-    rows = numbers.to_pylist()
-    return [
-        {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-        for row in rows
-    ]
-
-
-def forecasts(forecast: Forecast) -> tuple[dict[str, Any], RenderableType]:
-    """How wide the intervals of statistics are on a stand-in, for programs and for people."""
-    from psephos.release.preflight.statistic_forecast import statistic_forecasts
-
-    stand_in, statistics = statistic_forecasts(forecast)
-    plain = {"stand_in": stand_in, "tables": [asdict(each) for each in statistics]}
-    return plain, _forecast_table(stand_in, statistics)
-
-
-def _forecast_table(stand_in: str, statistics: Sequence[StatisticForecast]) -> RenderableType:
-    """A table for people; nothing if there are none."""
+def rich_forecasts(stand_in: str, statistics: Sequence[StatisticForecast]) -> RenderableType:
+    """How wide the intervals of statistics are on a stand-in; nothing if there are none."""
     if not statistics:
         return ""
-    table = Table(title=f"Statistics on {stand_in}: a forecast, no promise")
-    for name in ("table", "statistic"):
-        table.add_column(name)
-    for head in ("numbers", "± typical", "± widest", "too few rows"):
-        table.add_column(head, justify="right", no_wrap=True)
+    heads = ("numbers", "± typical", "± widest", "too few rows")
+    table = Table(
+        "table",
+        "statistic",
+        *number_columns(*heads, no_wrap=True),
+        title=f"Statistics on {stand_in}: a forecast, no promise",
+    )
     for each in statistics:
         widths = (f"{value_text(each.typical)}", f"{value_text(each.widest)}")
         words = (escape(each.table), escape(f"{each.statistic} ({each.unit})"))
@@ -130,26 +113,3 @@ def change_words(changes: EditionChange) -> str:
     )
     left_out = "; ".join(f"{name}: {why}" for name, why in changes.left_out.items())
     return f"{text}\nleft out: {left_out}" if left_out else text
-
-
-def plain_change(changes: EditionChange, names: Sequence[str]) -> dict[str, Any]:
-    """The change of some tables as plain values."""
-    return {
-        "editions": list(changes.editions),
-        "confidence": changes.confidence,
-        "tables": {name: plain_rows(changes.table(name)) for name in names},
-        "left_out": dict(changes.left_out),
-    }
-
-
-def write_change(changes: EditionChange, names: Sequence[str], output: Path | None) -> str:
-    """Write the change of one table to a file, and say so."""
-    if output is None:
-        return ""
-    from psephos.errors import ReleaseError
-    from psephos.release.bundle.files import write_rows
-
-    if len(names) != 1:
-        raise ReleaseError(f"--output takes one table; add --table, of {', '.join(names)}")
-    write_rows(changes.table(names[0]), output)
-    return f"written: {output}"

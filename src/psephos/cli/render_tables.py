@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from psephos.release.ask.ask import Reply
+    from psephos.release.bundle.bundle import Bundle
     from psephos.report.cross_table import CrossTable
 
 IN_FILES, BY_OUTPUT = "in the files", "with --output FILE.csv (or .parquet), or --json"
 """Where the rows are that the terminal does not show."""
 REPLY_LINES = 200
 """The most rows of answers."""
+MOST_PERSONS_TABLES = 3
 MOST_COLUMNS = 5
 """Tables with more columns of numbers are lists in the terminal, a number in each line."""
 MOST_LABELS = 8
@@ -144,6 +146,14 @@ def rich_reply(reply: Reply, tables: Sequence[CrossTable], *, simulation: bool) 
         return Group(rich_numbers(title, numbers, REPLY_LINES, BY_OUTPUT), Text(note))
     shown = (rich_cross_table(each, title, REPLY_LINES, BY_OUTPUT) for each in tables)
     return Group(*shown, Text(note))
+
+
+def rich_persons(bundle: Bundle) -> list[RenderableType]:
+    """The first tables of persons of a release."""
+    return [
+        rich_numbers(f"{question.title} (persons)", bundle.persons_table(question.name))
+        for question in (request.question for request in bundle.persons[:MOST_PERSONS_TABLES])
+    ]
 
 
 def _equation(name: str, label: str) -> str:

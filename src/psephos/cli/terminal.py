@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from rich.console import Console, RenderableType
 
 from psephos.cli import render
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, SourceError
+from psephos.kernel.budget import Budget
 from psephos.release.preflight.memory import is_out_of_memory
 
 EXIT_CODES: list[tuple[type[PsephosError], int]] = [
@@ -83,7 +86,7 @@ def complain(as_json: bool, kind: str, message: str) -> None:
     """A mistake, on standard error or as JSON."""
     if as_json:
         plain = {"error": {"kind": kind, "message": message}}
-        sys.stdout.write(json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
+        show(True, plain)
         return
     console = Console(stderr=True, highlight=False)
     if kind != "Stopped":
@@ -120,10 +123,26 @@ class SparseLines:
             self.last, self.words = now, words
 
 
+def plain_value(value: Any) -> Any:
+    """A value as JSON has it: budgets exact and near, no number that is none or without an end."""
+    if isinstance(value, Budget):
+        amount = value.amount
+        return {"currency": value.currency, "exact": str(amount), "about": float(amount)}
+    if is_dataclass(value):
+        return {each.name: plain_value(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): plain_value(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_value(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
 def show(as_json: bool, plain: Any, *pieces: RenderableType) -> None:
     """A result, for people or as JSON."""
     if as_json:
-        sys.stdout.write(json.dumps(plain, indent=1, ensure_ascii=False, default=str) + "\n")
+        sys.stdout.write(json.dumps(plain_value(plain), indent=1, ensure_ascii=False) + "\n")
         return
     console = out()
     for piece in filter(None, pieces):
