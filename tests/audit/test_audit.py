@@ -84,6 +84,17 @@ def test_draws_that_repeat(monkeypatch, place):
     assert not pairs.ok
 
 
+@pytest.mark.parametrize("attack", behaviour.BEHAVIOUR_ATTACKS, ids=lambda attack: attack.name)
+def test_the_attack_fails(place, attack):
+    attack.attempt(place)
+
+
+@pytest.mark.parametrize("trial", runs.TRIALS, ids=lambda trial: f"{trial.name} at {trial.spend}")
+def test_no_more_is_lost_in_many_runs(place, trial):
+    (result,) = runs.lower_bound(place, 0.0, trial, ALPHA)
+    assert result.ok, result
+
+
 def seeded(monkeypatch):
     rng = np.random.default_rng(0)
     monkeypatch.setattr(noise, "_entropy", lambda size: rng.bytes(size))
