@@ -27,7 +27,6 @@ from psephos.release.parts.bundle import PartPath, PartsBundle, is_in_parts
 from psephos.release.parts.tables import part_rows_of
 from psephos.release.preflight.targets import check_draw_count
 from psephos.release.spec.asked_cells import finer_words, over_cells, spread_evenly
-from psephos.release.spec.job import column_titles
 from psephos.release.spec.tables import Table, sql_layout
 from psephos.release.views.estimates import MeasuredEstimate
 from psephos.release.views.labels import marked, preview, table_labels
@@ -221,7 +220,7 @@ def laid_out_reply(
         return ()
     layout = sql_layout(read_sql(bundle.job.domain, sql, dialect=dialect))
     whole = Table("ask", "answers", range(len(reply.workload.products)), layout=layout)
-    return lay_out(reply.workload, whole, reply.table, column_titles(bundle.job))
+    return lay_out(reply.workload, whole, reply.table, bundle.job.titles)
 
 
 def _plan_reply(bundle: Bundle, workload: Workload, question: Table) -> Reply:

@@ -404,7 +404,7 @@ class Bundle:
 def files_of(bundle: Bundle) -> TableFiles:
     """Where the tables of a bundle lie."""
     errors = bundle.method is None and bundle.job.file.output.consistency == "l2"
-    return TableFiles(bundle.path, bundle.job, bundle.job.table_files, bundle.simulation, errors)
+    return TableFiles(bundle.path, bundle.job, bundle.simulation, errors)
 
 
 def cell_files(views: Views) -> list[str]:

@@ -6,7 +6,8 @@ whatever is wrong is a ReleaseError that names the file.
 Arrow ends the process when it is asked how a column with a damaged footer is packed, so the few
 numbers that are looked at before a Parquet file is read are read here, without Arrow: the footer is
 one struct in Thrift's compact protocol (https://github.com/apache/thrift, doc/specs), its fields
-numbered as in parquet.thrift.
+numbered as in parquet.thrift. A child process with limits would be no shorter, and takes 0.3 s to
+start where a footer takes 0.15 ms.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def read_bytes(place: Path) -> bytes:
 
 def read_parquet(place: Path, schemas: tuple[pa.Schema, ...], rows: int) -> pa.Table:
     """The table in a Parquet file, if it has one of these schemas and this many rows."""
-    try:
+    with _refuse_unreadable(place):
         limit = FREE_BYTES + ENTRY_BYTES * rows * max(len(schema) for schema in schemas)
         _check_size(place, limit)
         _check_footer(place, rows, limit)
@@ -167,10 +168,6 @@ def read_parquet(place: Path, schemas: tuple[pa.Schema, ...], rows: int) -> pa.T
             raise ReleaseError(f"{place} holds more than the release does; {REMEDY}")
         table = table.cast(schema)
         table.validate(full=True)  # text that is not UTF-8
-    except ReleaseError:
-        raise
-    except (OSError, ValueError, pa.ArrowException):
-        raise ReleaseError(f"{place} is missing or damaged; {REMEDY}") from None
     if any(column.null_count for column in table.columns):
         raise ReleaseError(f"{place} has empty entries; {REMEDY}")
     return table
@@ -178,18 +175,25 @@ def read_parquet(place: Path, schemas: tuple[pa.Schema, ...], rows: int) -> pa.T
 
 def read_csv(place: Path, schema: pa.Schema, rows: int) -> pa.Table:
     """The table in a CSV file, if it has these columns and this many rows."""
-    try:
+    with _refuse_unreadable(place):
         _check_size(place, FREE_BYTES + ENTRY_BYTES * rows * len(schema))
         table = parse_csv(place, schema)
-    except ReleaseError:
-        raise
-    except (OSError, ValueError, pa.ArrowException):
-        raise ReleaseError(f"{place} is missing or damaged; {REMEDY}") from None
     if table.schema != schema:
         raise ReleaseError(f"{place} has other columns than were written; {REMEDY}")
     if table.num_rows != rows:
         raise ReleaseError(f"{place} has {table.num_rows:,} rows, not {rows:,}; {REMEDY}")
     return table
+
+
+@contextmanager
+def _refuse_unreadable(place: Path) -> Iterator[None]:
+    """Whatever Arrow or the disk says of a file, in words that name it."""
+    try:
+        yield
+    except ReleaseError:
+        raise
+    except (OSError, ValueError, pa.ArrowException):
+        raise ReleaseError(f"{place} is missing or damaged; {REMEDY}") from None
 
 
 def require_unchanged(folder: Path, marks: Mapping[str, str], names: Collection[str]) -> None:

@@ -90,7 +90,7 @@ def write_bundle(
         _write_persons(draft, job, persons)
         if set(job.file.output.formats) - set(job.file.output.table_formats):
             say("files for other programs")
-            files = TableFiles(draft, job, job.table_files, views.simulation, views.has_errors)
+            files = TableFiles(draft, job, views.simulation, views.has_errors)
             spend, receipt = total_spend(job, requests), requests[-1].receipt
             write_formats(Publication.of(views, files, decimals, spend, receipt), draft)
         if report is not None:

@@ -146,7 +146,7 @@ def _csv_files(publication: Publication) -> Iterator[CsvFileEntry]:
     """All CSV files of the bundle, with what they and their columns hold."""
     job = publication.job
     titles = {f"persons/{job.persons_files[t.name]}": f"{t.title} (persons)" for t in job.persons}
-    for view in publication.kinds:
+    for view in publication.views.kinds:
         titles |= {f"{view}/{job.table_files[t.name]}": f"{t.title} ({view})" for t in job.tables}
     for name in publication.csv_files():
         folder, stem = name.removesuffix(".csv").split("/")
@@ -159,7 +159,7 @@ def _csv_files(publication: Publication) -> Iterator[CsvFileEntry]:
 def _columns(publication: Publication, folder: str, name: str) -> Iterator[CsvColumn]:
     with (publication.folder / name).open(encoding="utf-8", newline="") as file:
         heads = next(csv.reader(file))
-    titles = {defused(column_name(each)): title for each, title in publication.titles.items()}
+    titles = {defused(column_name(each)): title for each, title in publication.job.titles.items()}
     view: ShownView = "consistent"
     if folder in ("published", "persons"):
         view = "published" if folder == "published" else "persons"

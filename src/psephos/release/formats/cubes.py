@@ -19,10 +19,9 @@ from psephos.domain.domain import Domain
 from psephos.release.spec.job import Job
 from psephos.release.spec.persons import PersonsTable
 from psephos.release.spec.tables import Table, column_name
-from psephos.release.views.labels import label_lists
+from psephos.release.views.labels import label_lists, part_titles
 from psephos.report.cross_table import TOTAL
 from psephos.values import Array
-from psephos.workload.workload import Workload
 
 ALL_VALUES = "_T"
 """The code of all values together."""
@@ -48,34 +47,25 @@ class CodeList:
 
 
 @dataclass(frozen=True)
-class Side:
-    """One side of a cube: which codes run along it."""
-
-    column: str
-    codes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Cube:
-    """A part of a table: its sides, and which rows of the long table it has."""
+    """A part of a table: the codes along each column, and which rows of the long table it has."""
 
     part: str
-    sides: tuple[Side, ...]
+    sides: dict[str, tuple[str, ...]]
     first: int
 
     @property
     def rows(self) -> int:
-        return math.prod(len(side.codes) for side in self.sides)
+        return math.prod(map(len, self.sides.values()))
 
     def codes(self, column: str) -> Array:
         """The code of each of its rows in a column; "_T" if the part does not look at it."""
-        shape = [len(side.codes) for side in self.sides]
-        for axis, side in enumerate(self.sides):
-            if side.column == column:
-                order = np.arange(shape[axis]).reshape([-1] + [1] * (len(shape) - axis - 1))
-                places = np.broadcast_to(order, shape).ravel()
-                return np.asarray(np.array(side.codes, dtype=object)[places])
-        return np.full(self.rows, ALL_VALUES, dtype=object)
+        if column not in self.sides:
+            return np.full(self.rows, ALL_VALUES, dtype=object)
+        grids = np.indices([len(codes) for codes in self.sides.values()], sparse=True)
+        shape, axis = [len(codes) for codes in self.sides.values()], list(self.sides).index(column)
+        places = np.broadcast_to(grids[axis], shape).ravel()
+        return np.asarray(np.array(self.sides[column], dtype=object)[places])
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,45 +78,33 @@ class Cubes:
     @classmethod
     def of(cls, job: Job, table: Table | PersonsTable, titles: dict[str, str]) -> Cubes:
         """The cubes of a table of a release."""
-        workload = job.questions
+        domain = job.questions.domain
         if isinstance(table, PersonsTable):
             pairs = zip(table.domain.names, table.domain.attributes, strict=True)
-            lists, parts_of = [{name: list(each.labels) for name, each in pairs}], [""]
+            lists, parts = [{name: list(each.labels) for name, each in pairs}], [""]
             domains: tuple[Domain, ...] = (table.domain,)
         else:
-            lists, parts_of = label_lists(workload, table), _part_titles(workload, table)
-            domains = (workload.domain.origin or workload.domain, workload.domain)
-        names = list(dict.fromkeys(name for labels in lists for name in labels))
+            lists, parts = label_lists(job.questions, table), part_titles(job.questions, table)
+            domains = (domain.origin or domain, domain)
+        entries: dict[str, dict[LabelEntry, None]] = {}
+        for labels in lists:
+            for name, words in labels.items():
+                entries.setdefault(name, {}).update(dict.fromkeys(_entries(words)))
         columns = {}
-        for name in names:
+        for name, each in entries.items():
             attribute = next((d[name] for d in domains if name in d), None)
             total = TOTAL if attribute is None else attribute.total_label
-            entries = dict.fromkeys(
-                entry for labels in lists for entry in _entries(labels.get(name, ()))
-            )
-            codes = _codes(list(entries), total)
-            columns[name] = CodeList(column_name(name), titles.get(name, name), total, codes)
-        parts, first = [], 0
-        for part, labels in zip(parts_of, lists, strict=True):
-            sides = [
-                Side(
-                    column_name(name),
-                    tuple(columns[name].codes[entry] for entry in _entries(words)),
-                )
+            title = titles.get(name, name)
+            columns[name] = CodeList(column_name(name), title, total, _codes(list(each), total))
+        cubes, first = [], 0
+        for part, labels in zip(parts, lists, strict=True):
+            sides = {
+                column_name(name): tuple(columns[name].codes[entry] for entry in _entries(words))
                 for name, words in labels.items()
-            ]
-            cube = Cube(part, tuple(sides), first)
-            first += cube.rows
-            parts.append(cube)
-        return cls(tuple(columns.values()), tuple(parts))
-
-
-def _part_titles(workload: Workload, table: Table) -> list[str]:
-    """What the parts of a table are called; nothing where it has one."""
-    if len(table.products) == 1:
-        return [""]
-    titles = [workload.products[number].title for number in table.products]
-    return [title.removeprefix(f"{table.name}: ") for title in titles]
+            }
+            cubes.append(Cube(part if len(lists) > 1 else "", sides, first))
+            first += cubes[-1].rows
+        return cls(tuple(columns.values()), tuple(cubes))
 
 
 def _entries(labels: Sequence[str]) -> list[LabelEntry]:

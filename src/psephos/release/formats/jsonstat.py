@@ -34,7 +34,7 @@ def _write(publication: Publication, table: PublishedTable, place: Path) -> None
 
 def _content(publication: Publication, shown: PublishedTable) -> dict[str, Any]:
     table, data = shown.table, shown.read()
-    cubes = Cubes.of(publication.job, table, publication.titles)
+    cubes = Cubes.of(publication.job, table, publication.job.titles)
     lists = {each.column: each for each in cubes.columns}
     parts = [_dataset(publication, shown, cube, lists, data) for cube in cubes.parts]
     if len(parts) == 1:
@@ -67,10 +67,10 @@ def _dataset(
     data: pa.Table,
 ) -> dict[str, Any]:
     sides: dict[str, Any] = {}
-    for side in cube.sides:
-        labels = lists[side.column].labels
-        category = {"index": list(side.codes), "label": {c: labels[c] for c in side.codes}}
-        sides[side.column] = {"label": lists[side.column].title, "category": category}
+    for column, codes in cube.sides.items():
+        labels = lists[column].labels
+        category = {"index": list(codes), "label": {code: labels[code] for code in codes}}
+        sides[column] = {"label": lists[column].title, "category": category}
     metric = METRIC
     while metric in sides:
         metric += "_"
@@ -85,7 +85,7 @@ def _dataset(
         "label": f"{shown.table.title}{part}",
         **_frame(publication),
         "id": list(sides),
-        "size": [*(len(side.codes) for side in cube.sides), len(columns)],
+        "size": [*map(len, cube.sides.values()), len(columns)],
         "role": {"metric": [metric]},
         "dimension": sides,
         "value": _values(data.slice(cube.first, cube.rows), columns),

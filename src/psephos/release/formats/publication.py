@@ -21,10 +21,10 @@ from psephos.release.formats.digits import UNKNOWN_DECIMALS, decimals_in, decima
 from psephos.release.formats.names import table_files
 from psephos.release.pages.facts import budget_text, guarantee_of, unit_text, whole_spend
 from psephos.release.spec.entries import View
-from psephos.release.spec.job import Job, column_titles
+from psephos.release.spec.job import Job
 from psephos.release.spec.persons import PERSONS_FOLDER, PersonsTable
 from psephos.release.spec.tables import Table, column_name
-from psephos.release.views.labels import table_schema
+from psephos.release.views.labels import table_schema, view_schema
 from psephos.release.views.statistics import statistic_count, statistic_errors, statistic_schema
 from psephos.release.views.views import Views
 
@@ -42,20 +42,18 @@ class TableFiles:
     Attributes:
         folder: of the bundle
         job: what was asked
-        stems: the file of each table, without its ending
         simulation: a rehearsal on made-up data
         errors: tables have standard errors and intervals
     """
 
     folder: Path
     job: Job
-    stems: dict[str, str]
     simulation: bool
     errors: bool
 
     def read(self, table: Table, view: View) -> pa.Table:
         """A table as it was written: to every digit from Parquet, else from CSV."""
-        stem, domain = f"{view}/{self.stems[table.name]}", self.job.questions.domain
+        stem, domain = f"{view}/{self.job.table_files[table.name]}", self.job.questions.domain
         if table.statistics:
             schema = statistic_schema(table, domain, view, self.simulation, self.errors)
             return self._read(stem, schema, statistic_count(table, domain))
@@ -65,11 +63,10 @@ class TableFiles:
 
     def read_persons(self, table: PersonsTable) -> pa.Table:
         """A table of persons as it was written."""
-        labels = [(column_name(name), pa.string()) for name in table.domain.names]
-        kinds = {"stderr": pa.float64(), "made_up": pa.bool_()}
-        numbers = ["count", "consistent", "stderr", "low", "high"]
-        numbers += ["made_up"] if self.simulation else []
-        schema = pa.schema([*labels, *((name, kinds.get(name, pa.int64())) for name in numbers)])
+        labels = [column_name(name) for name in table.domain.names]
+        kinds = dict.fromkeys(("count", "consistent", "low", "high"), pa.int64())
+        numbers = ("count", "consistent", "stderr", "low", "high")
+        schema = view_schema(labels, numbers, self.simulation, kinds)
         stem = self.job.persons_files[table.name]
         return self._read(f"{PERSONS_FOLDER}/{stem}", schema, table.domain.size)
 
@@ -93,7 +90,8 @@ class PublishedTable:
     @property
     def source(self) -> str:
         """Its CSV or Parquet file in the bundle, without its ending."""
-        stems = self.files.job.persons_files if self.view == "persons" else self.files.stems
+        job = self.files.job
+        stems = job.persons_files if self.view == "persons" else job.table_files
         return f"{self.view}/{stems[self.table.name]}"
 
     @property
@@ -130,20 +128,16 @@ class Publication:
 
     Attributes:
         files: the tables that lie in the bundle
-        kinds: its views
-        published: the tables that have a published view, where there is one
+        views: its numbers
         decimals: of each table
         spend: what the release cost, tables of persons included
-        grouped: published tables add up inside groups of tables
         date: of the last charge; a rehearsal has none
     """
 
     files: TableFiles
-    kinds: tuple[View, ...]
-    published: tuple[Table, ...]
-    decimals: tuple[int, ...]
+    views: Views
+    decimals: Sequence[int]
     spend: Budget
-    grouped: bool
     date: datetime | None
 
     @classmethod
@@ -156,16 +150,9 @@ class Publication:
         receipt: Mapping[str, Any],
     ) -> Publication:
         """The publication of a release whose tables are written."""
-        charge, groups, job = receipt.get("charge"), views.groups, views.job
-        return cls(
-            files,
-            views.kinds,
-            views.published_tables,
-            tuple(decimals),
-            whole_spend(job, spend),
-            groups is not None and len(groups.rules) > 1,
-            datetime.fromisoformat(charge["time"]).astimezone(UTC) if charge else None,
-        )
+        charge = receipt.get("charge")
+        date = datetime.fromisoformat(charge["time"]).astimezone(UTC) if charge else None
+        return cls(files, views, decimals, whole_spend(views.job, spend), date)
 
     @property
     def job(self) -> Job:
@@ -182,8 +169,8 @@ class Publication:
         names += [table.name for table in self.job.persons]
         stems, shown = table_files(names), []
         for table, decimals in zip(self.job.tables, self.decimals, strict=True):
-            whole = "published" in self.kinds and table in self.published
-            if whole or "consistent" in self.kinds:
+            whole = "published" in self.views.kinds and table in self.views.published_tables
+            if whole or "consistent" in self.views.kinds:
                 view: View = "published" if whole else "consistent"
                 stem = stems[table.name]
                 shown.append(PublishedTable(self.files, table, view, decimals, stem))
@@ -196,11 +183,6 @@ class Publication:
     def counts(self) -> tuple[PublishedTable, ...]:
         """The tables of counts among them, which are cubes."""
         return tuple(shown for shown in self.tables if not getattr(shown.table, "statistics", ()))
-
-    @cached_property
-    def titles(self) -> dict[str, str]:
-        """What attributes are called for people."""
-        return dict(column_titles(self.job))
 
     @property
     def title(self) -> str:
@@ -255,7 +237,8 @@ class Publication:
         if view == "consistent":
             unbiased = ", unbiased" if self.files.errors else ""
             return f"{noise}{unbiased}; they add up, and may be negative."
-        inside = " inside each group of tables" if self.grouped else ""
+        groups = self.views.groups
+        inside = " inside each group of tables" if groups and len(groups.rules) > 1 else ""
         return f"{noise}; whole numbers, never negative, that add up{inside}."
 
     def column_words(self, view: ShownView) -> dict[str, str]:

@@ -64,7 +64,7 @@ class _Flow:
         self, publication: Publication, shown: PublishedTable, agency: str, name: str
     ) -> None:
         self.publication, self.shown, self.agency, self.name = publication, shown, agency, name
-        self.cubes = Cubes.of(publication.job, shown.table, publication.titles)
+        self.cubes = Cubes.of(publication.job, shown.table, publication.job.titles)
         errors = ["stderr", "low", "high"] if shown.errors else []
         whole = ["consistent"] if shown.whole else []
         mark = ["made_up"] if shown.files.simulation else []
@@ -94,7 +94,7 @@ class _Flow:
 
     def _labels(self, column: CodeList) -> dict[str, str]:
         """Of all codes, and of totals where a part does not look at the column."""
-        every = all(any(s.column == column.column for s in cube.sides) for cube in self.cubes.parts)
+        every = all(column.column in cube.sides for cube in self.cubes.parts)
         return column.labels if every else {**column.labels, ALL_VALUES: column.total}
 
     def concepts(self) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def _write_statistics(
     data, widths = shown.read(), _Widths()
     numbers = {"value": "Value", "low": "Low", "high": "High"}
     columns = [n for n in data.column_names if pa.types.is_string(data.schema.field(n).type)]
-    heads = [publication.titles.get(name, name.capitalize()) for name in columns]
+    heads = [publication.job.titles.get(name, name.capitalize()) for name in columns]
     columns += [name for name in numbers if name in data.column_names]
     heads += [numbers[name] for name in columns if name in numbers]
     for column, head in enumerate(heads):
@@ -143,7 +143,7 @@ def _layouts(publication: Publication, shown: PublishedTable) -> Sequence[CrossT
         return cross_tables(publication.job, table, data)
     axes = []
     for name, attribute in zip(table.domain.names, table.domain.attributes, strict=True):
-        labels, title = tuple(attribute.labels), publication.titles.get(name, name)
+        labels, title = tuple(attribute.labels), publication.job.titles.get(name, name)
         none = (False,) * len(labels), (0,) * len(labels)
         axes.append(HeadingAxis(column_name(name), title, labels, *none))
     fixed = (("where", table.words),) if table.words else ()

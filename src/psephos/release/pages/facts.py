@@ -19,7 +19,7 @@ from psephos.matrix import Identity, Kron, Matrix, Ones
 from psephos.release.methods.persons import PersonsRequest, persons_spend
 from psephos.release.preflight.forecast import Forecast, TableError
 from psephos.release.spec.entries import ReleaseFile, TableEntry, View
-from psephos.release.spec.job import Job, column_titles
+from psephos.release.spec.job import Job
 from psephos.release.verify.verification import times_text
 from psephos.release.views.labels import row_multiplicity
 from psephos.release.views.views import Views
@@ -85,7 +85,7 @@ class ReleaseFacts:
     @cached_property
     def titles(self) -> Mapping[str, str]:
         """What attributes are called."""
-        return column_titles(self.job)
+        return self.job.titles
 
     @property
     def confidence(self) -> str:

@@ -356,14 +356,7 @@ class ReleaseFile(FileEntry):
 
     @model_validator(mode="after")
     def _fits(self) -> ReleaseFile:
-        names = [table.name for table in self.tables] + [table.name for table in self.persons]
-        for i, name in enumerate(names):
-            if name in names[:i]:
-                raise ValueError(
-                    f"two tables are called {name!r} (numbers {names.index(name) + 1} and "
-                    f"{i + 1}); give each its own name"
-                )
-        self._check_files(names)
+        self._check_names()
         self._check_budget()
         self._check_persons()
         self._check_output()
@@ -465,11 +458,17 @@ class ReleaseFile(FileEntry):
                 "lower it"
             )
 
-    def _check_files(self, names: list[str]) -> None:
-        """Refuse names that differ only in case: some disks take "a.csv" and "A.csv" for one."""
-        first_names: dict[str, str] = {}
-        for name in names:
-            other = first_names.setdefault(name.casefold(), name)
+    def _check_names(self) -> None:
+        """Refuse names that are one; some disks take "a.csv" and "A.csv" for one file, too."""
+        names = [*(t.name for t in self.tables), *(t.name for t in self.persons)]
+        folded = [name.casefold() for name in names]
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                raise ValueError(
+                    f"two tables are called {name!r} (numbers {names.index(name) + 1} and "
+                    f"{i + 1}); give each its own name"
+                )
+            other = names[folded.index(folded[i])]
             if other != name:
                 raise ValueError(
                     f"two tables are called {other!r} and {name!r}, which differ only in upper and "

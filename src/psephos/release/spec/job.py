@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import filecmp
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from psephos.domain.attribute import Attribute
 from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
 from psephos.domain.part_tree import PartTree
@@ -42,7 +40,6 @@ from psephos.owner.check import check
 from psephos.plans.session import step_key
 from psephos.release.bundle.requests import MeasuredRequest, check_in_ledger, read_past
 from psephos.release.formats.names import table_files
-from psephos.release.parts.asked import check_asked, check_compiled, inner_domain
 from psephos.release.spec.asked_cells import AskedCells, asked_cells
 from psephos.release.spec.entries import (
     CsvEntry,
@@ -52,8 +49,8 @@ from psephos.release.spec.entries import (
     SparkEntry,
 )
 from psephos.release.spec.file import read_release, release_path
+from psephos.release.spec.parts import check_asked, check_compiled, inner_domain
 from psephos.release.spec.persons import PersonsTable
-from psephos.release.spec.synthetic_method import method_entry, synthetic_choice
 from psephos.release.spec.tables import (
     Impossible,
     Table,
@@ -61,18 +58,9 @@ from psephos.release.spec.tables import (
     compile_tables,
     compile_zeros,
 )
-from psephos.synthesis.method import SyntheticChoice
+from psephos.synthesis.method import PLAN_NAMES, SyntheticChoice, chosen_method
 from psephos.values import Array, digest
 from psephos.variances import NoiseKind
-from psephos.workload.query_sets import (
-    IdentityQueries,
-    LevelQueries,
-    PrefixQueries,
-    QuerySet,
-    StackedQueries,
-    TotalQueries,
-    WidthRangeQueries,
-)
 from psephos.workload.workload import Workload
 
 MOST_NUMBERS = 20_000_000
@@ -136,7 +124,10 @@ class Job:
                     MOST_NUMBERS,
                 )
         impossible = compile_zeros(domain, file.zeros)
-        check_later(file, domain)
+        for name in file.ask_later:
+            if name not in domain:
+                known = name_list(domain.names)
+                raise ReleaseError(f"ask_later: no attribute {name!r}; have {known}")
         job = cls(file, folder, domain, workload, tuple(tables), impossible=impossible)
         job = job.over(asked_cells(workload, file, impossible))
         if (
@@ -233,12 +224,23 @@ class Job:
     @cached_property
     def method(self) -> MethodEntry:
         """By which plan tables are measured, as [method] or [synthetic] says."""
-        return method_entry(self.file, self.synthetic_choice)
+        choice, synthetic = self.synthetic_choice, self.file.synthetic
+        if choice is None or choice.method == "sample":
+            return self.file.method
+        options: dict[str, Any] = dict(self.file.method.options)
+        if choice.method == "dual_query" and synthetic and synthetic.queries:
+            options["queries"] = synthetic.queries
+        return MethodEntry(name=PLAN_NAMES[choice.method], options=options)
 
     @cached_property
     def synthetic_choice(self) -> SyntheticChoice | None:
         """How the data are measured that rows are made up from; None if none are."""
-        return synthetic_choice(self.file, self.workload.domain, self.noise.currency)
+        if self.file.synthetic is None:
+            return None
+        method, plan = self.file.synthetic.method, self.file.method.name
+        if method == "auto" and plan != "measure":
+            return SyntheticChoice("sample", f"rows of the estimate of {plan}")
+        return chosen_method(method, self.workload.domain, self.noise.currency)
 
     @property
     def noise(self) -> NoiseKind:
@@ -329,6 +331,11 @@ class Job:
         return digest((self.request, past, *persons, *statistics))
 
     @cached_property
+    def titles(self) -> dict[str, str]:
+        """What attributes are called for people."""
+        return {name: entry.title or name for name, entry in self.file.attributes.items()}
+
+    @cached_property
     def table_files(self) -> dict[str, str]:
         """What the files of each table are called in a bundle, without their endings."""
         return table_files([table.name for table in self.tables])
@@ -397,13 +404,6 @@ def public_counts(job: Job, place: Path) -> Array:
         rows = source.take(job.domain, None)
     rows = rows.over(job.questions.domain) if job.questions.domain != job.domain else rows
     return np.asarray(rows.coarsen(domain, groups, ()).counts([domain.names], ())[0])
-
-
-def check_later(file: ReleaseFile, domain: Domain) -> None:
-    """Refuse names under ask_later that are not declared."""
-    for name in file.ask_later:
-        if name not in domain:
-            raise ReleaseError(f"ask_later: no attribute {name!r}; have {name_list(domain.names)}")
 
 
 def public_source(job: Job, place: Path) -> Reader | BitMatrix:
@@ -478,17 +478,3 @@ def stand_in_words(job: Job, place: Path | None = None) -> str:
     ]
     share = f"{counted:,} of {rows:,} rows have a cell"
     return f"the public table {place.name} ({'; '.join([share, *undeclared, *missing])})"
-
-
-def runs_along(queries: QuerySet, attribute: Attribute) -> bool:
-    """Do the queries follow each other as the values of a numeric attribute do?"""
-    if isinstance(queries, StackedQueries):
-        parts = [part for part in queries.parts if not isinstance(part, TotalQueries)]
-        return len(parts) == 1 and runs_along(parts[0], attribute)
-    along = IdentityQueries | PrefixQueries | WidthRangeQueries | LevelQueries
-    return attribute.is_ordered and isinstance(queries, along)
-
-
-def column_titles(job: Job) -> Mapping[str, str]:
-    """What columns are called for people."""
-    return {name: entry.title or name for name, entry in job.file.attributes.items()}

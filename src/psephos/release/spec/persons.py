@@ -33,7 +33,7 @@ from psephos.kernel.unit import Unit
 from psephos.matrix import Identity
 from psephos.release.spec.budgets import PersonsEntry
 from psephos.release.spec.tables import column_name, compile_condition
-from psephos.release.views.labels import marked
+from psephos.release.views.labels import combinations, marked
 from psephos.values import Array, digest
 
 PERSONS_FOLDER = "persons"
@@ -149,12 +149,8 @@ class PersonsTable:
         return values.reshape(shape).transpose(np.argsort(last)).reshape(-1)
 
     def _labels(self) -> dict[str, list[str]]:
-        grids = np.indices(self.domain.shape).reshape(len(self.domain), -1)
-        pairs = zip(self.domain.names, self.domain.attributes, grids, strict=True)
-        return {
-            column_name(name): [attribute.label(int(i)) for i in grid]
-            for name, attribute, grid in pairs
-        }
+        pairs = zip(self.domain.names, self.domain.attributes, strict=True)
+        return combinations({column_name(name): list(each.labels) for name, each in pairs})
 
 
 def _asked(

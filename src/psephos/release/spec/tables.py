@@ -215,44 +215,51 @@ def _table_products(
     domain: Domain, entries: Sequence[TableEntry], units: Mapping[str, str]
 ) -> tuple[Domain, list[list[Product | Statistic]], list[Layout]]:
     """The domain that all tables need, what each table asks over it, and how it is laid out."""
-    if all(entry.sql is None for entry in entries):
-        layouts = [_layout(domain, entry) for entry in entries]
-        return domain, [_questions(domain, domain, entry, units) for entry in entries], layouts
-    from psephos.workload.sql import merge_attributes, read_sql, sql_products, sql_statistics
+    merged: Domain = domain
+    blocks: tuple[tuple[str, ...], ...] = ()
+    sql_tables: dict[str, list[CountTable]] = {}
+    if any(entry.sql is not None for entry in entries):
+        merged, blocks = _read_statements(domain, entries, sql_tables)
+    questions, layouts = [], []
+    for entry in entries:
+        if entry.name not in sql_tables:
+            questions.append(_questions(domain, merged, entry, units))
+            layouts.append(_layout(domain, entry))
+            continue
+        from psephos.workload.sql import sql_products, sql_statistics
 
-    products: dict[str, list[Product | Statistic]] = {}
-    sql_tables = {}
+        tables = sql_tables[entry.name]
+        with _sql_errors_at(entry):
+            if all(table.aggregate.kind == "count" for table in tables):
+                questions.append([*sql_products(tables, domain, merged, blocks)])
+            else:
+                questions.append([*sql_statistics(tables, domain, merged, blocks, units)])
+        layouts.append(sql_layout(tables))
+    return merged, questions, layouts
+
+
+def _read_statements(
+    domain: Domain, entries: Sequence[TableEntry], tables: dict[str, list[CountTable]]
+) -> tuple[Domain, tuple[tuple[str, ...], ...]]:
+    """Read what is asked in SQL into `tables`; the domain it needs, and what is merged in it."""
+    from psephos.workload.sql import merge_attributes, read_sql
+
     needs_merge = False
     for entry in entries:
-        if entry.sql is None:
-            products[entry.name] = _questions(domain, domain, entry, units)
-            continue
-        with _sql_errors_at(entry):
-            sql_tables[entry.name] = read_sql(domain, entry.sql, dialect=entry.dialect)
-            needs_merge |= merge_attributes(domain, sql_tables[entry.name])[0] != domain
-    merged = domain
-    blocks: tuple[tuple[str, ...], ...] = ()
-    if needs_merge:
-        _check_dialects(entries)
-        # One statement's attributes may meet another's, so that they are merged together.
-        merged, blocks = merge_attributes(domain, list(chain(*sql_tables.values())))
-        for entry in entries:
-            if entry.sql is None:
-                products[entry.name] = _questions(domain, merged, entry, units)
-    for entry in entries:
         if entry.sql is not None:
-            tables = sql_tables[entry.name]
-            plain = all(table.aggregate.kind == "count" for table in tables)
             with _sql_errors_at(entry):
-                if plain:
-                    products[entry.name] = [*sql_products(tables, domain, merged, blocks)]
-                else:
-                    products[entry.name] = [*sql_statistics(tables, domain, merged, blocks, units)]
-    layouts = [
-        _layout(domain, entry) if entry.sql is None else sql_layout(sql_tables[entry.name])
-        for entry in entries
-    ]
-    return merged, [products[entry.name] for entry in entries], layouts
+                tables[entry.name] = read_sql(domain, entry.sql, dialect=entry.dialect)
+                needs_merge |= merge_attributes(domain, tables[entry.name])[0] != domain
+    if not needs_merge:
+        return domain, ()
+    dialects = {entry.dialect for entry in entries if entry.sql is not None}
+    if len(dialects) > 1:
+        raise ReleaseError(
+            f"tables are written in {len(dialects)} dialects of SQL, and one of them looks at "
+            "several columns at once; write all of them in one dialect"
+        )
+    # One statement's attributes may meet another's, so that they are merged together.
+    return merge_attributes(domain, list(chain(*tables.values())))
 
 
 def _layout(domain: Domain, entry: TableEntry) -> Layout:
@@ -287,15 +294,6 @@ def _sql_errors_at(entry: TableEntry) -> Iterator[None]:
         yield
     except SqlError as error:
         raise ReleaseError(f"tables {entry.name!r}.sql: {error}") from None
-
-
-def _check_dialects(entries: Sequence[TableEntry]) -> None:
-    dialects = {entry.dialect for entry in entries if entry.sql is not None}
-    if len(dialects) > 1:
-        raise ReleaseError(
-            f"tables are written in {len(dialects)} dialects of SQL, and one of them looks at "
-            "several columns at once; write all of them in one dialect"
-        )
 
 
 def _questions(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,98 +37,107 @@ def table_labels(workload: Workload, table: Table) -> dict[str, list[str]]:
     Attributes that were merged have their columns back, unless the table itself looks at them
     together: then its queries have one label for all of them.
     """
-    domain = workload.domain
-    lists = _table_lists(workload, table)
-    parts = [_combined(labels) for labels in lists]
-    counts = [workload.query_counts[p] for p in table.products]
-    names = [name for name in _column_order(domain) if any(name in part for part in lists)]
-    named = (domain.origin or domain).names
-    columns: dict[str, list[str]] = {column_name(name): [] for name in names}
-    if len(parts) > 1:
-        columns = {"part": [], **columns}
-    for p, part, count in zip(table.products, parts, counts, strict=True):
-        for name in names:
-            whole = (domain.origin or domain)[name].total_label if name in named else TOTAL
-            columns[column_name(name)] += part.get(name, [whole] * count)
-        if len(parts) > 1:
-            title = workload.products[p].title
-            columns["part"] += [title.removeprefix(f"{table.name}: ")] * count
+    domain, lists = workload.domain, label_lists(workload, table)
+    declared = domain.origin or domain
+    columns: dict[str, list[str]] = {name: [] for name in _label_names(domain, lists)}
+    totals = {column_name(name): declared[name].total_label for name in declared.names}
+    for p, title, labels in zip(table.products, part_titles(workload, table), lists, strict=True):
+        count = workload.query_counts[p]
+        part = {column_name(name): words for name, words in combinations(labels).items()}
+        part |= {"part": [title] * count}
+        for name, words in columns.items():
+            words += part.get(name, [totals.get(name, TOTAL)] * count)
     return columns
 
 
 def label_lists(workload: Workload, table: Table) -> list[dict[str, list[str]]]:
     """The labels along each attribute that a table asks about, for each of its parts.
 
-    The numbers of a part are all combinations, the last attribute fastest.
+    The numbers of a part are all combinations, the last attribute fastest. A column that has the
+    attribute's name does not repeat it.
     """
-    return _table_lists(workload, table)
+    merged = {name for name in workload.domain.names if workload.domain[name].parts}
+    parts = {part for name in merged for part, _ in workload.domain[name].parts}
+    return [
+        {
+            name: [word.removeprefix(f"{name} = ") for word in queries.labels(attribute)]
+            for name, attribute, queries in columns
+            if not (name in parts and isinstance(queries, TotalQueries))
+        }
+        for columns in asked_columns(workload, table)
+    ]
+
+
+def asked_columns(workload: Workload, table: Table) -> list[list[tuple[str, Attribute, QuerySet]]]:
+    """What each product of a table asks of each attribute, in the domain's order.
+
+    Merged attributes come in parts, unless some product does not take them apart again.
+    """
+    domain = workload.domain
+    items_of = [
+        [
+            (domain[name], queries, _queries_of_parts(domain[name], queries), name)
+            for name, queries in sorted(
+                workload.products[p].items, key=lambda item: domain.axis(item[0])
+            )
+        ]
+        for p in table.products
+    ]
+    together = {name for items in items_of for *_, split, name in items if split is None}
+    columns: list[list[tuple[str, Attribute, QuerySet]]] = []
+    for items in items_of:
+        columns.append([])
+        for attribute, queries, split, name in items:
+            if split is None or name in together:
+                columns[-1].append((name, attribute, queries))
+                continue
+            pairs = zip(attribute.parts, split, strict=True)
+            columns[-1] += [(part, inner, each) for (part, inner), each in pairs]
+    return columns
+
+
+def _queries_of_parts(attribute: Attribute, queries: QuerySet) -> tuple[QuerySet, ...] | None:
+    """The query sets of a merged attribute's parts; None if it has none, or is asked whole."""
+    if attribute.parts and isinstance(queries, JointQueries):
+        return queries.parts
+    if attribute.parts and isinstance(queries, IdentityQueries | TotalQueries):
+        return (queries,) * len(attribute.parts)
+    return None
+
+
+def part_titles(workload: Workload, table: Table) -> list[str]:
+    """What the products of a table are called as its parts."""
+    titles = [workload.products[number].title for number in table.products]
+    return [title.removeprefix(f"{table.name}: ") for title in titles]
 
 
 def table_schema(
     workload: Workload, table: Table, view: View, simulation: bool, errors: bool = True
 ) -> pa.Schema:
     """The columns of a table in a view, and their types."""
-    lists = _table_lists(workload, table)
-    order = _column_order(workload.domain)
-    labels = ["part"] if len(lists) > 1 else []
-    labels += [column_name(name) for name in order if any(name in labels_of for labels_of in lists)]
-    numbers = [("count", pa.int64() if view == "published" else pa.float64())]
-    names = ["consistent"] if view == "published" else []
-    names += ["stderr", "low", "high"] if errors else []
-    numbers += [(name, pa.float64()) for name in names]
-    numbers += [("made_up", pa.bool_())] if simulation else []
-    return pa.schema([*((label, pa.string()) for label in labels), *numbers])
+    kinds = {"count": pa.int64()} if view == "published" else None
+    numbers = ["count", *(["consistent"] if view == "published" else [])]
+    numbers += ["stderr", "low", "high"] if errors else []
+    labels = _label_names(workload.domain, label_lists(workload, table))
+    return view_schema(labels, numbers, simulation, kinds)
 
 
-def _table_lists(workload: Workload, table: Table) -> list[dict[str, list[str]]]:
-    """The labels along each column, for each product of a table."""
-    products = [workload.products[p].factors for p in table.products]
-    together = asked_together(workload, table)
-    return [_product_lists(workload.domain, factors, together) for factors in products]
+def view_schema(
+    labels: Iterable[str],
+    numbers: Iterable[str],
+    simulation: bool,
+    kinds: Mapping[str, pa.DataType] | None = None,
+) -> pa.Schema:
+    """Columns of labels, then numbers with a point unless another kind is given."""
+    words = [(name, pa.string()) for name in labels]
+    columns = [(name, (kinds or {}).get(name, pa.float64())) for name in numbers]
+    return pa.schema([*words, *columns, *([("made_up", pa.bool_())] if simulation else [])])
 
 
-def asked_together(workload: Workload, table: Table) -> set[str]:
-    """The merged attributes that some product of a table does not take apart again."""
-    domain = workload.domain
-    return {
-        name
-        for p in table.products
-        for name, queries in workload.products[p].items
-        if domain[name].parts and queries_of_parts(domain[name], queries) is None
-    }
-
-
-def queries_of_parts(merged: Attribute, queries: QuerySet) -> tuple[QuerySet, ...] | None:
-    """The query sets of a merged attribute's parts; None if they are asked about together."""
-    if isinstance(queries, JointQueries):
-        return queries.parts
-    if isinstance(queries, IdentityQueries | TotalQueries):
-        return (queries,) * len(merged.parts)
-    return None
-
-
-def _product_lists(
-    domain: Domain, factors: dict[str, QuerySet], together: set[str]
-) -> dict[str, list[str]]:
-    """The labels of one product's factors, merged attributes in parts if not `together`."""
-    lists: dict[str, list[str]] = {}
-    for name in domain.names:
-        if name not in factors:
-            continue
-        attribute, queries = domain[name], factors[name]
-        split = queries_of_parts(attribute, queries) if attribute.parts else None
-        if split is None or name in together:
-            lists[name] = _bare(name, queries.labels(attribute))
-            continue
-        for (part, attribute_of_part), set_of_part in zip(attribute.parts, split, strict=True):
-            if not isinstance(set_of_part, TotalQueries):
-                lists[part] = _bare(part, set_of_part.labels(attribute_of_part))
-    return lists
-
-
-def _bare(name: str, words: list[str]) -> list[str]:
-    """Labels in a column that has the attribute's name already."""
-    return [word.removeprefix(f"{name} = ") for word in words]
+def _label_names(domain: Domain, lists: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The columns of labels of a table, of whose parts these lists are."""
+    names = [name for name in _column_order(domain) if any(name in part for part in lists)]
+    return (["part"] if len(lists) > 1 else []) + [column_name(name) for name in names]
 
 
 def _column_order(domain: Domain) -> list[str]:
@@ -142,7 +151,7 @@ def _column_order(domain: Domain) -> list[str]:
     return order
 
 
-def _combined(lists: dict[str, list[str]]) -> dict[str, list[str]]:
+def combinations(lists: dict[str, list[str]]) -> dict[str, list[str]]:
     """All combinations of labels, the last column fastest."""
     grids = [grid.ravel() for grid in np.indices([len(words) for words in lists.values()])]
     pairs = zip(lists.items(), grids, strict=True)
@@ -155,7 +164,7 @@ def block_labels(matrix: Matrix, domain: Domain) -> dict[str, list[str]]:
     if lists is None:
         return {"answer": [f"combination {i + 1}" for i in range(matrix.shape[0])]}
     named = {column_name(name): words for name, words in lists.items()}
-    return _combined(named) if named else {"answer": [TOTAL]}
+    return combinations(named) if named else {"answer": [TOTAL]}
 
 
 def block_lists(matrix: Matrix, domain: Domain) -> dict[str, list[str]] | None:

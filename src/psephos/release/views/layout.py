@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -19,9 +20,9 @@ import pyarrow as pa
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
-from psephos.release.spec.job import Job, column_titles, runs_along
+from psephos.release.spec.job import Job
 from psephos.release.spec.tables import Layout, Table, column_name
-from psephos.release.views.labels import asked_together, queries_of_parts
+from psephos.release.views.labels import asked_columns, part_titles
 from psephos.report.cross_table import (
     PART,
     TOTAL,
@@ -37,6 +38,7 @@ from psephos.workload.query_sets import (
     QuerySet,
     StackedQueries,
     TotalQueries,
+    WidthRangeQueries,
 )
 from psephos.workload.workload import Workload
 
@@ -54,7 +56,7 @@ def cross_tables(job: Job, table: Table, data: pa.Table) -> tuple[CrossTable, ..
         table: one of its tables
         data: the table in a view, as `Views.table` or `Bundle.table` gives it
     """
-    return lay_out(job.questions, table, data, column_titles(job))
+    return lay_out(job.questions, table, data, job.titles)
 
 
 def lay_out(
@@ -141,8 +143,8 @@ def _part_name(table: Table, part: str) -> str:
 def _products_of_parts(workload: Workload, table: Table) -> dict[str, list[int]]:
     """The products of each part, by what it is called."""
     numbers: dict[str, list[int]] = {}
-    for number in table.products:
-        numbers.setdefault(part_title(workload, table, number), []).append(number)
+    for number, title in zip(table.products, part_titles(workload, table), strict=True):
+        numbers.setdefault(title, []).append(number)
     return numbers
 
 
@@ -154,11 +156,6 @@ def label_columns(data: pa.Table) -> list[str]:
             break
         names.append(name)
     return names
-
-
-def part_title(workload: Workload, table: Table, number: int) -> str:
-    """What a product is called as a part of its table."""
-    return workload.products[number].title.removeprefix(f"{table.name}: ")
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +226,7 @@ class _PartOfTable:
 
     def _name(self, column: str) -> str:
         """The attribute of a column; it may have given way to the name of a number."""
-        known = {name for name, _ in self._all_queries()}
+        known = {name for name, *_ in self._all_queries}
         return next((name for name in known if column_name(name) == column), column)
 
     def _sides(self, axes: Sequence[HeadingAxis]) -> tuple[list[HeadingAxis], list[HeadingAxis]]:
@@ -255,28 +252,26 @@ class _PartOfTable:
 
     # ---- one axis ------------------------------------------------------------------------------
 
-    def _all_queries(self) -> Iterator[tuple[str, tuple[Attribute, QuerySet]]]:
+    @cached_property
+    def _all_queries(self) -> list[tuple[str, Attribute, QuerySet]]:
         """Every attribute with its query sets, parts of merged ones by themselves."""
-        together = asked_together(self.workload, self.table)
-        for number in self.products:
-            for name, queries in self.workload.products[number].items:
-                attribute = self.domain[name]
-                split = queries_of_parts(attribute, queries) if attribute.parts else None
-                if split is None or name in together:
-                    yield name, (attribute, queries)
-                    continue
-                for (part, of_part), set_of_part in zip(attribute.parts, split, strict=True):
-                    yield part, (of_part, set_of_part)
+        pairs = zip(self.table.products, asked_columns(self.workload, self.table), strict=True)
+        return [
+            column for number, columns in pairs if number in self.products for column in columns
+        ]
 
     def _queries(self, column: str) -> list[tuple[Attribute, QuerySet]]:
         """What is asked along a column, all values together aside."""
-        pairs = [pair for name, pair in self._all_queries() if column_name(name) == column]
-        return [(a, q) for a, q in pairs if not isinstance(q, TotalQueries)]
+        return [
+            (attribute, queries)
+            for name, attribute, queries in self._all_queries
+            if column_name(name) == column and not isinstance(queries, TotalQueries)
+        ]
 
     def _total_labels(self, column: str) -> set[str]:
         """The labels of all values of a column together."""
-        pairs = [pair for name, pair in self._all_queries() if column_name(name) == column]
-        return {attribute.total_label for attribute, _ in pairs} or {TOTAL}
+        attributes = [a for name, a, _ in self._all_queries if column_name(name) == column]
+        return {attribute.total_label for attribute in attributes} or {TOTAL}
 
     def _title(self, column: str, pairs: Sequence[tuple[Attribute, QuerySet]]) -> str:
         """What the column is called: a level by its name, an expression by its alias."""
@@ -317,7 +312,7 @@ class _PartOfTable:
             tuple(order),
             tuple(label in totals for label in order),
             tuple(0 if label in totals else depths.get(label, 0) - shift for label in order),
-            ordered=bool(pairs) and all(runs_along(q, a) for a, q in pairs),
+            ordered=bool(pairs) and all(_runs_along(q, a) for a, q in pairs),
             cumulative=bool(pairs) and all(_cumulative(q) for _, q in pairs),
             widths=widths,
             apart=_apart(pairs, order),
@@ -328,6 +323,15 @@ def _single_sets(queries: QuerySet) -> list[QuerySet]:
     """The query sets that are stacked, all values together aside."""
     parts = queries.parts if isinstance(queries, StackedQueries) else (queries,)
     return [part for part in parts if not isinstance(part, TotalQueries)]
+
+
+def _runs_along(queries: QuerySet, attribute: Attribute) -> bool:
+    """Do the queries follow each other as the values of a numeric attribute do?"""
+    if isinstance(queries, StackedQueries):
+        parts = [part for part in queries.parts if not isinstance(part, TotalQueries)]
+        return len(parts) == 1 and _runs_along(parts[0], attribute)
+    along = IdentityQueries | PrefixQueries | WidthRangeQueries | LevelQueries
+    return attribute.is_ordered and isinstance(queries, along)
 
 
 def _only_level(queries: QuerySet) -> str | None:

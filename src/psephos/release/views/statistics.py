@@ -25,7 +25,7 @@ from psephos.infer.statistics import (
 )
 from psephos.release.spec.entries import View
 from psephos.release.spec.tables import Table
-from psephos.release.views.labels import marked, table_labels
+from psephos.release.views.labels import marked, table_labels, view_schema
 from psephos.values import Array
 from psephos.workload.statistics import Statistic
 from psephos.workload.workload import Workload
@@ -150,12 +150,10 @@ def statistic_schema(
     table: Table, domain: Domain, view: View, simulation: bool, errors: bool
 ) -> pa.Schema:
     """The columns of a table of statistics in a view, and their types."""
-    texts = [(name, pa.string()) for name in statistic_labels(table, domain)]
     names = ["value"] + ["consistent"] * (view == "published")
     if errors:
         names += ["stderr"] * (not table.derived) + ["low", "high"]
-    numbers = [(name, pa.float64()) for name in names]
-    return pa.schema([*texts, *numbers, *([("made_up", pa.bool_())] if simulation else [])])
+    return view_schema(statistic_labels(table, domain), names, simulation)
 
 
 def count_rows(tables: Sequence[Table], workload: Workload) -> Array:
