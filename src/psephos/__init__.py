@@ -79,9 +79,9 @@ if TYPE_CHECKING:
     from psephos.release.bundle.bundle import Bundle
     from psephos.release.bundle.requests import ReleaseRequest, StrategyQuestion
     from psephos.release.change import EditionChange, change
-    from psephos.release.methods.method import ReleaseMethod
+    from psephos.release.methods.kind import ReleaseMethod
     from psephos.release.methods.plan_forecast import PlanForecast, SimulatedTable, plan
-    from psephos.release.methods.planned import PlanQuestion, Retraced
+    from psephos.release.methods.plan_steps import PlanQuestion, Retraced
     from psephos.release.parts.bundle import PartsBundle
     from psephos.release.parts.plan import PartsForecast, PartTableError
     from psephos.release.preflight.checks import check_release
@@ -400,12 +400,12 @@ _NAMES_OF = {
     "psephos.release.bundle.bundle": "Bundle",
     "psephos.release.change": "EditionChange change",
     "psephos.release.preflight.forecast": "Forecast RivalError TableError",
-    "psephos.release.methods.method": "ReleaseMethod",
+    "psephos.release.methods.kind": "ReleaseMethod",
     "psephos.release.methods.plan_forecast": "PlanForecast SimulatedTable plan",
     "psephos.release.views.estimates": "ReleaseEstimate",
     "psephos.release.views.gaps": "Distance Shift TotalGap",
     "psephos.release.spec.persons": "PersonsTable",
-    "psephos.release.methods.planned": "PlanQuestion Retraced",
+    "psephos.release.methods.plan_steps": "PlanQuestion Retraced",
     "psephos.release.preflight.checks": "check_release",
     "psephos.release.spec.job": "Job",
     "psephos.release.spec.asked_cells": "AskedCells",

@@ -20,7 +20,7 @@ from psephos.kernel import gate
 from psephos.plans import PLANS
 from psephos.release.methods.method import method_of, weighted_rmse
 from psephos.release.methods.plan_forecast import stand_in_of
-from psephos.release.methods.planned import QuestionFiles
+from psephos.release.methods.plan_steps import QuestionFiles
 from psephos.release.preflight.checks import check_release, create_ledger
 from psephos.release.preflight.comparison import compare_plans
 from psephos.release.spec.job import Job

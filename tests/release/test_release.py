@@ -14,9 +14,9 @@ import pytest
 
 import psephos as ps
 from psephos.kernel import noise
-from psephos.release import run
 from psephos.release.bundle import write as writing
 from psephos.release.bundle.bundle import Bundle
+from psephos.release.methods import measured
 from psephos.release.preflight.checks import create_ledger, open_ledger
 from psephos.release.run import rehearse, release
 from psephos.release.spec.job import Job
@@ -287,7 +287,7 @@ def test_a_report_that_cannot_be_made_holds_nothing_back(release_path, monkeypat
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(run, "write_report", broken)
+    monkeypatch.setattr(measured, "write_report", broken)
     with pytest.warns(RuntimeWarning, match="report could not be made"):
         bundle = release(release_path)
     assert "could not be made (ZeroDivisionError)" in bundle.report.read_text(encoding="utf-8")

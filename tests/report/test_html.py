@@ -22,7 +22,7 @@ from psephos.infer.statistics import StatisticAnswers, Statistics, StatisticValu
 from psephos.owner.report import CheckReport, Mismatch
 from psephos.release.ask.ask import ask
 from psephos.release.change import EditionChange
-from psephos.release.methods.method import ReleaseMethod
+from psephos.release.methods.kind import ReleaseMethod
 from psephos.release.methods.plan_forecast import plan_forecast
 from psephos.release.pages.facts import ReleaseFacts
 from psephos.release.pages.page import page_of

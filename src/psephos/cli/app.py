@@ -497,7 +497,6 @@ def _show_parts_plan(as_json: bool, job: Job, budgets: list[Budget]) -> None:
     """The plan of a release in parts, at its budget or at others."""
     from psephos.cli.render_parts import rich_parts_plan
     from psephos.release.parts.plan import forecast_parts
-    from psephos.release.parts.run import needed_bytes
     from psephos.release.preflight.outlook import outlook
 
     with progress(as_json) as say:
@@ -509,13 +508,13 @@ def _show_parts_plan(as_json: bool, job: Job, budgets: list[Budget]) -> None:
             )
             for budget in budgets or (None,)
         ]
-    plain = [{**plan.as_dict(), "bytes": needed_bytes(plan)} for plan in plans]
+    plain = [{**plan.as_dict(), "bytes": plan.disk_bytes} for plan in plans]
     shortages = [shortage for plan in plans if (shortage := outlook(plan).shortage)]
     note = shortages[-1] if shortages else ""
     show(
         as_json,
         plain if budgets else {**plain[0], "shortage": note or None},
-        *(rich_parts_plan(plan, needed_bytes(plan)) for plan in plans),
+        *(rich_parts_plan(plan) for plan in plans),
         note,
     )
 

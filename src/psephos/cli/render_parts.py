@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SHOWN_PART_TABLES = 3
 
 
-def rich_parts_plan(plan: PartsForecast, needed: int) -> RenderableType:
+def rich_parts_plan(plan: PartsForecast) -> RenderableType:
     """The error of every table at every level, and what the levels get of the budget."""
     title = f"Levels of {plan.job.file.name!r} at {budget_with_epsilon(plan.budget)}"
     levels = Table("level", *number_columns("parts", "share of the budget"), title=title)
@@ -38,8 +38,8 @@ def rich_parts_plan(plan: PartsForecast, needed: int) -> RenderableType:
         rivals.add_row(rival.name, f"{(rival.error / plan.plan.error) ** 0.5:.2f}×")
     words = (
         f"{plan.table_rows:,} numbers in all; every part is asked {plan.plan.query.shape[0]:,} "
-        f"queries ({plan.plan.strategy.name}). The bundle takes about {_size(needed)} on disk, "
-        f"{_size(plan.answer_bytes)} of it sealed answers; tables are partitioned Parquet."
+        f"queries ({plan.plan.strategy.name}). The bundle takes about {_size(plan.disk_bytes)} "
+        f"on disk, {_size(plan.answer_bytes)} of it sealed answers; tables are partitioned Parquet."
     )
     return Group(levels, tables, rivals, Text(words))
 

@@ -4,7 +4,7 @@
     release.json           schema, tables, unit of privacy and budget, as they were asked
     requests/1/ …          of each request, those that it builds on first and then its own:
       strategy.bin           what was measured: integer queries and their weights; question.bin
-                             for each step of a plan that adapts (psephos.release.methods.planned)
+                             for each step of a plan that adapts (release.methods.plan_steps)
       measurements.parquet   the noisy integers
       receipt.json           the charge in the ledger, and how far the ledger had come
     raw/ consistent/ published/    tables, as CSV and Parquet; published/cells.parquet adds up
@@ -50,19 +50,22 @@ from psephos.release.bundle.files import (
     sha256_of,
 )
 from psephos.release.bundle.requests import (
-    MeasuredRequest,
     ReleaseRequest,
     check_edition,
     read_manifest,
-    read_requests,
     request_folders,
     spend_of,
 )
 from psephos.release.bundle.shapes import ManifestShape, check_shape
 from psephos.release.formats.publication import TableFiles
-from psephos.release.methods.method import ReleaseMethod, check_method
-from psephos.release.methods.persons import PersonsRequest
-from psephos.release.methods.planned import read_planned
+from psephos.release.methods.kind import (
+    PersonsRequest,
+    ReleaseKind,
+    ReleaseMethod,
+    member,
+    registered_kind,
+)
+from psephos.release.methods.method import check_method
 from psephos.release.preflight.selection import MEASURE
 from psephos.release.spec.asked_cells import finer_words, over_cells
 from psephos.release.spec.entries import View
@@ -137,7 +140,9 @@ class Bundle:
             if sorted(file.builds_on) != sorted(earlier):
                 raise ReleaseError(f"{place} builds on other requests than lie in the bundle")
             job = Job.alone(file, self.path)
-            requests = self._requests(job)
+            if self.method is not None:
+                return replace(job, prior=self._prior(job))
+            requests = self._kind(job).read(self.path, self.manifest, job)
             past = requests[: len(earlier)]
             if requests:  # they may be finer than is asked now: of another version, or another past
                 measured = requests[-1].question.cells
@@ -157,10 +162,10 @@ class Bundle:
             raise ReleaseError(f"{place} has changed since the release; get the bundle again")
         return counts
 
-    def _requests(self, job: Job) -> list[MeasuredRequest]:
-        if self.method is not None:
-            return []
-        return read_requests(self.path, self.manifest, job.questions.domain, job.unit)
+    def _kind(self, job: Job) -> ReleaseKind:
+        """How it was measured and estimated."""
+        name = "measured" if self.method is None else "adaptive"
+        return registered_kind(job.method.name) or member(name)
 
     @property
     def method(self) -> ReleaseMethod | None:
@@ -176,9 +181,8 @@ class Bundle:
     @cached_property
     def requests(self) -> tuple[ReleaseRequest[Any], ...]:
         """What was asked for this release, step by step, with receipts."""
-        if self.method is None:
-            return tuple(self._requests(self.job)[self.manifest["builds_on"] :])
-        return tuple(read_planned(self.path, self.manifest, self.job))
+        requests = self._kind(self.job).read(self.path, self.manifest, self.job)
+        return tuple(requests[self.manifest["builds_on"] :])
 
     @cached_property
     def persons(self) -> tuple[PersonsRequest, ...]:

@@ -57,6 +57,8 @@ BUNDLE_FORMAT = 9
 REQUESTS_FOLDER = "requests"
 STRATEGY_FILE, QUESTION_FILE = "strategy.bin", "question.bin"
 VALUES_FILE, RECEIPT_FILE = "measurements.parquet", "receipt.json"
+REHEARSAL = "rehearsal"
+"""The key of what is measured on synthetic data."""
 
 
 class Question(Protocol):

@@ -42,8 +42,7 @@ from psephos.release.formats.csv_text import write_csv
 from psephos.release.formats.digits import decimals_in, printed
 from psephos.release.formats.publication import Publication, TableFiles, table_decimals
 from psephos.release.formats.registry import write_formats
-from psephos.release.methods.method import ReleaseMethod
-from psephos.release.methods.persons import PersonsRequest
+from psephos.release.methods.kind import PersonsRequest, ReleaseMethod
 from psephos.release.preflight.selection import AUTO
 from psephos.release.spec.entries import View
 from psephos.release.spec.job import Job

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,13 @@ from psephos.kernel.unit import add_remove_row
 from psephos.plans.registry import NamedPlan, named, run
 from psephos.plans.static import Static
 from psephos.release.bundle.files import read_json, write_json
+from psephos.release.methods.kind import (
+    ReleaseKind,
+    ReleaseMethod,
+    kind_by,
+    member,
+    registered_kind,
+)
 from psephos.release.preflight.selection import (
     AUTO,
     MEASURE,
@@ -51,30 +58,11 @@ PLAN_GAIN = 1.1
 """How many times closer a plan must be to be taken: what is known beforehand is worth something."""
 
 
-@dataclass(frozen=True)
-class ReleaseMethod:
-    """A plan's name and options, and why it is this one."""
-
-    name: str
-    options: Mapping[str, Any]
-    reason: str
-
-    @property
-    def plan(self) -> NamedPlan | None:
-        """The plan; None where the best strategy is measured."""
-        return None if self.name == MEASURE else named(self.name)
-
-    def outline(self, job: Job) -> str:
-        """What is known of the plan's steps beforehand, in words; empty if nothing is."""
-        tell = None if self.plan is None else self.plan.outline
-        if tell is None or job.budget is None:
-            return ""
-        return tell(job.workload, job.budget, job.unit, self.options)
-
-    @property
-    def adaptive(self) -> bool:
-        """Does what is measured depend on the data?"""
-        return self.plan is not None and self.plan.adaptive
+def kind_of(job: Job) -> ReleaseKind:
+    """The kind of a release, by its file and what `auto` decides."""
+    if job.tree is not None:
+        return member("in parts")
+    return kind_by(job, adaptive=method_of(job).adaptive)
 
 
 def method_of(job: Job) -> ReleaseMethod:
@@ -82,6 +70,8 @@ def method_of(job: Job) -> ReleaseMethod:
     entry = job.method
     if entry.name == MEASURE:
         return ReleaseMethod(MEASURE, {}, "")
+    if registered_kind(entry.name) is not None:
+        return ReleaseMethod(entry.name, entry.options, "")
     if entry.name != AUTO:
         return _checked(job, entry.name, entry.options, "as the release file says")
     place = selection_folder(job) / f"{digest((job.request, str(job.file.stand_in)))[:32]}.method"

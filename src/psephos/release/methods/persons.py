@@ -7,48 +7,37 @@ persons/NAME.csv                 the table: labels, the count from 0, the noisy 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 from psephos.errors import BudgetExceededError
 from psephos.kernel.budget import Budget, Currency
 from psephos.kernel.ledger import Ledger
-from psephos.kernel.protected import ProtectedTable
-from psephos.release.bundle.requests import ReleaseRequest
-from psephos.release.methods.requests import request_of
+from psephos.release.methods.kind import PersonsRequest, RunHandle
 from psephos.release.spec.job import Job
 from psephos.release.spec.persons import PersonsTable
 
-PersonsRequest = ReleaseRequest[PersonsTable]
 
-
-def measure_persons(
-    job: Job, data: ProtectedTable, receipt: Callable[[str], dict[str, Any]]
-) -> list[PersonsRequest]:
+def measure_persons(handle: RunHandle) -> list[PersonsRequest]:
     """All tables of persons, each charged and measured; what was paid for before is not again."""
-    requests = []
-    for table, key in zip(job.persons, job.persons_keys, strict=True):
-        y = table.measure(data, table.spend, key)
-        requests.append(request_of(job, table, table.spend, key, y.values, receipt, y.simulation))
-    return requests
+    pairs = zip(handle.job.persons, handle.job.persons_keys, strict=True)
+    return [handle.ask(handle.declared, table, table.spend, key) for table, key in pairs]
 
 
-def check_persons_affordable(
-    spend: Budget, key: str, tables: Sequence[PersonsTable], keys: Sequence[str], ledger: Ledger
-) -> None:
+def check_persons_affordable(job: Job, spend: Budget, ledger: Ledger) -> None:
     """Refuse before anything is charged if rows and persons together cost more than is left.
 
     What was paid for before, under the key of the rows and its steps or that of a table of persons,
     costs nothing.
     """
-    if not tables:
+    if not job.persons:
         return
     left = ledger.remaining()
     history = {entry.key for entry in ledger.history()}
-    due = [table for table, name in zip(tables, keys, strict=True) if name not in history]
+    pairs = zip(job.persons, job.persons_keys, strict=True)
+    due = [table for table, key in pairs if key not in history]
     persons, rows = persons_spend(due, left.currency), spend.booked(left.currency)
-    rows = Budget(left.currency, max(Fraction(0), rows.amount - ledger.paid(key).amount))
+    rows = Budget(left.currency, max(Fraction(0), rows.amount - ledger.paid(job.key).amount))
     if rows + persons > left:
         raise BudgetExceededError(
             f"the tables of rows cost {rows}, those of persons {persons}, and {left} remains; "

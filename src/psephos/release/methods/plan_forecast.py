@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import process_time
 
@@ -21,8 +22,8 @@ from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.inverse.form import multiply
 from psephos.kernel.budget import Budget
 from psephos.matrix import Kron
+from psephos.release.methods.kind import ReleaseMethod
 from psephos.release.methods.method import (
-    ReleaseMethod,
     method_of,
     plan_errors,
     stand_in_answers,
@@ -32,6 +33,7 @@ from psephos.release.parts.plan import PartsForecast, forecast_parts
 from psephos.release.preflight.forecast import Forecast, forecast_measured
 from psephos.release.preflight.selection import Progress
 from psephos.release.preflight.simulated import MADE_UP_ROWS, made_up_columns, made_up_counts
+from psephos.release.preflight.step_costs import StepCost
 from psephos.release.spec.job import Job, stand_in_counts, stand_in_words
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.report.numbers import count_text, digits_for
@@ -79,6 +81,20 @@ class PlanForecast:
     """What the best strategy would give at the same budget; its errors are exact."""
     without_data: dict[str, float]
     """What answers err by on the same rows that need no data: zero, and all cells alike."""
+
+    @property
+    def steps(self) -> Sequence[StepCost]:
+        """What takes time and memory after counting, about as where a strategy is measured."""
+        return self.measured.steps
+
+    @property
+    def disk_bytes(self) -> int:
+        """About what the bundle takes."""
+        return self.measured.disk_bytes
+
+    def shortage(self, remaining: Budget) -> str:
+        """What to do where it costs more than is left."""
+        return f"this costs {self.budget}, and {remaining} remains in the ledger; lower [budget]"
 
     @property
     def without_data_words(self) -> str:

@@ -16,7 +16,8 @@ from psephos.domain.attribute import Attribute
 from psephos.kernel.budget import Budget
 from psephos.kernel.unit import Unit
 from psephos.matrix import Identity, Kron, Matrix, Ones
-from psephos.release.methods.persons import PersonsRequest, persons_spend
+from psephos.release.methods.kind import PersonsRequest
+from psephos.release.methods.persons import persons_spend
 from psephos.release.preflight.forecast import Forecast, TableError
 from psephos.release.spec.entries import ReleaseFile, TableEntry, View
 from psephos.release.spec.job import Job

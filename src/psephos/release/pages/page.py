@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from psephos.release.methods.persons import PersonsRequest
+from psephos.release.methods.kind import PersonsRequest
 from psephos.release.pages.facts import (
     ReleaseFacts,
     budget_text,

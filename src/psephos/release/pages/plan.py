@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from psephos.kernel.measurement import Measurement
-from psephos.release.methods.persons import PersonsRequest
+from psephos.release.methods.kind import PersonsRequest, named_plan
 from psephos.release.methods.plan_forecast import PlanForecast
-from psephos.release.methods.planned import PlannedRequest
+from psephos.release.methods.plan_steps import PlannedRequest
 from psephos.release.pages.facts import (
     CHARGE,
     NOISE_NAMES,
@@ -89,7 +89,7 @@ def _spending(
     release: ReleaseFacts, forecast: PlanForecast, requests: Sequence[PlannedRequest]
 ) -> Spending:
     """The charges, request by request."""
-    plan, outline = forecast.method.plan, forecast.method.outline(release.job)
+    plan, outline = named_plan(forecast.method.name), forecast.method.outline(release.job)
     by = "" if plan is None or not plan.reference else f" ({plan.reference})"
     edition = release.file.edition
     facts = (

@@ -13,7 +13,7 @@ from psephos.release.bundle.bundle import job_persons_table
 from psephos.release.formats.excel import WORKBOOK_FILE
 from psephos.release.formats.wide_csv import wide_files
 from psephos.release.formats.workbook_size import left_out_of_workbook
-from psephos.release.methods.persons import PersonsRequest
+from psephos.release.methods.kind import PersonsRequest
 from psephos.release.pages.facts import ReleaseFacts, budget_text, question
 from psephos.release.pages.statistics import statistic_words
 from psephos.release.spec.entries import View

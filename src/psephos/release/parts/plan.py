@@ -19,13 +19,15 @@ from psephos.release.preflight.selection import (
     selection_folder,
     strategy_for,
 )
+from psephos.release.preflight.step_costs import StepCost
 from psephos.release.spec.job import Job
 from psephos.strategy import select
 from psephos.strategy.level_plan import LevelPlan, PartTables, choose_levels
 from psephos.strategy.strategy import Strategy
 from psephos.workload.workload import Workload
 
-REHEARSED_KEY = "rehearsal in parts"
+BYTES_PER_ROW = 60
+"""Of a table of parts, about, as Parquet."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,21 @@ class PartsForecast:
     def table_rows(self) -> int:
         """Rows of all tables of all levels."""
         return self.job.workload.shape[0] * sum(self.tree.sizes)
+
+    @property
+    def disk_bytes(self) -> int:
+        """About what it takes on disk: sealed answers, levels above the smallest, tables."""
+        above = 32 * self.job.workload.domain.size * sum(self.tree.sizes[:-1])
+        return self.answer_bytes + above + BYTES_PER_ROW * self.table_rows + 2**20
+
+    @property
+    def steps(self) -> tuple[StepCost, ...]:
+        """Nothing grows with the number of parts, which are written run by run."""
+        return ()
+
+    def shortage(self, remaining: Budget) -> str:
+        """What to do where it costs more than is left."""
+        return f"this costs {self.budget}, and {remaining} is left in the ledger; lower [budget]"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

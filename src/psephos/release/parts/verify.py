@@ -19,7 +19,7 @@ from psephos.kernel import gate
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.lineage import root_name
 from psephos.release.bundle.files import json_text, read_json, read_parquet, sha256_of
-from psephos.release.bundle.requests import ReleaseRequest, StrategyQuestion
+from psephos.release.bundle.requests import REHEARSAL, ReleaseRequest, StrategyQuestion
 from psephos.release.bundle.write import release_json
 from psephos.release.parts.bundle import (
     ANSWERS_FOLDER,
@@ -28,7 +28,7 @@ from psephos.release.parts.bundle import (
     request_name,
 )
 from psephos.release.parts.estimates import KINDS, PartEstimates
-from psephos.release.parts.plan import REHEARSED_KEY, PartsForecast
+from psephos.release.parts.plan import PartsForecast
 from psephos.release.parts.published import published_runs
 from psephos.release.parts.tables import (
     PART_NUMBERS,
@@ -114,7 +114,7 @@ def _request(bundle: PartsBundle) -> str:
     if bundle.spend != job.budget:
         raise WrongError(f"{bundle.spend} was spent, release.json says {job.budget}")
     if bundle.simulation:
-        if bundle.receipt["charge"] or manifest["key"] != REHEARSED_KEY:
+        if bundle.receipt["charge"] or manifest["key"] != REHEARSAL:
             raise WrongError("the manifest says that it is a rehearsal, and it was charged")
         return "a rehearsal of what release.json asks"
     if manifest["key"] != job.key:

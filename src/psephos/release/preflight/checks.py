@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,14 +32,50 @@ from psephos.owner.stand_in import is_copy
 from psephos.release.bundle.files import JSON_BYTES, json_text
 from psephos.release.bundle.requests import last_receipt
 from psephos.release.bundle.write import release_json
-from psephos.release.preflight.forecast import Forecast, shortage
-from psephos.release.preflight.selection import selection_folder
+from psephos.release.methods.kind import ReleaseForecast
+from psephos.release.methods.persons import check_persons_affordable
+from psephos.release.preflight.rules_record import check_rules, record_rules
+from psephos.release.preflight.selection import selection_folder, stored_cells
 from psephos.release.preflight.step_costs import check_memory
-from psephos.release.spec.entries import TABLE_FORMATS
 from psephos.release.spec.job import Job, public_source, refuse_source
 from psephos.values import digest
 
 STAMP = "The owner's check of this schema and source has passed.\n"
+
+
+def admit(job: Job, ledger: Ledger, *, unchecked: bool) -> tuple[Job, bool]:
+    """The job over the cells that it was or will be charged for, and was it charged before.
+
+    Refused are another ledger than the data set's, other rules of cleaning than those of an earlier
+    charge, and data that nobody checked.
+    """
+    history = ledger.history()
+    measured = {entry.key for entry in history}
+    charged = job.key in measured
+    if charged:
+        job = _over_cells_counted(job, {entry.schema for entry in history if entry.key == job.key})
+    check_ledger(job, ledger)
+    check_rules(job, measured)
+    if not charged:
+        check_stand_in(job)
+        if not unchecked:
+            require_check(job)
+        compare_stand_in(job)
+    record_rules(job, measured)
+    return job, charged
+
+
+def _over_cells_counted(job: Job, schemas: Collection[str]) -> Job:
+    """The job over the cells that were charged for: maybe all of them, or finer ones for a past."""
+    for cells in (job.cells, stored_cells(job), job.whole.cells):
+        if cells is not None and cells.schema in schemas and cells.refines(job.cells):
+            return job.over(cells)
+    if not job.past:
+        return job.whole
+    raise ReleaseError(
+        "builds_on: this release was paid for over coarser cells than the releases that it builds "
+        "on; leave builds_on out, or give it another name, which is charged. Nothing was charged"
+    )
 
 
 def check_release(
@@ -361,17 +397,18 @@ def _check_anchor(ledger: Ledger, anchor: Anchor, place: Path) -> None:
 # ---- budget and disk ---------------------------------------------------------------------------
 
 
-def check_affordable(forecast: Forecast, ledger: Ledger) -> None:
-    """Refuse before anything is charged, and say what would do."""
+def check_forecast(forecast: ReleaseForecast, ledger: Ledger, *, charged: bool) -> None:
+    """Refuse what costs more than is left, or finds no room, before anything is charged for it."""
     rest, cost = ledger.remaining(), forecast.budget
-    if cost.currency != rest.currency:
-        return  # the kernel prices it in the ledger's currency
-    if cost > rest:
-        raise BudgetExceededError(f"{shortage(forecast, rest)}. Nothing was charged", cost, rest)
+    # What another currency costs, the kernel prices.
+    if not charged and cost.currency == rest.currency and cost > rest:
+        raise BudgetExceededError(f"{forecast.shortage(rest)}. Nothing was charged", cost, rest)
+    check_persons_affordable(forecast.job, cost, ledger)
+    check_room(forecast)
 
 
-def check_room(forecast: Forecast) -> None:
-    """Refuse before anything is charged if memory or the disk could not hold the result."""
+def check_room(forecast: ReleaseForecast) -> None:
+    """Refuse a release if memory or the disk could not hold the result."""
     check_memory(forecast.job, forecast.steps)
     size = len(json_text(release_json(forecast.job)).encode())
     if size > JSON_BYTES:
@@ -379,10 +416,7 @@ def check_room(forecast: Forecast) -> None:
             f"the release file makes a release.json of {size:,} bytes, and bundles hold "
             f"{JSON_BYTES:,}; declare fewer values, or bins. Nothing was charged"
         )
-    answers, numbers = forecast.strategy.query.shape[0], forecast.job.workload.shape[0]
-    other_files = set(forecast.job.file.output.formats) - set(TABLE_FORMATS)
-    needed = 32 * answers + (400 + 60 * len(other_files)) * numbers + 2**20
-    place = forecast.job.bundle.parent
+    place, needed = forecast.job.bundle.parent, forecast.disk_bytes
     try:
         free = shutil.disk_usage(place).free
     except OSError:

@@ -32,7 +32,7 @@ from psephos.release.preflight.targets import (
     rounded_up,
     widths_at,
 )
-from psephos.release.spec.entries import TargetEntry, View
+from psephos.release.spec.entries import TABLE_FORMATS, TargetEntry, View
 from psephos.release.spec.job import Job
 from psephos.release.spec.tables import Table
 from psephos.release.views.published_groups import PublishedGroups, possible_views
@@ -171,6 +171,17 @@ class Forecast:
     def steps(self) -> tuple[StepCost, ...]:
         """The steps of the release after counting, and what each of them will take."""
         return step_costs(self.job, self.strategy, self.budget, self.widths, self.groups)
+
+    @property
+    def disk_bytes(self) -> int:
+        """About what the bundle takes."""
+        answers, numbers = self.strategy.query.shape[0], self.job.workload.shape[0]
+        other_files = set(self.job.file.output.formats) - set(TABLE_FORMATS)
+        return 32 * answers + (400 + 60 * len(other_files)) * numbers + 2**20
+
+    def shortage(self, remaining: Budget) -> str:
+        """What to do where it costs more than is left: drop a table, or accept wider intervals."""
+        return _shortage(self, remaining)
 
     def blocks(self) -> list[tuple[str, int, float]]:
         """What is measured: a description, the number of answers, its share of the budget."""
@@ -435,7 +446,7 @@ def _direct_variances(job: Job, budget: Budget) -> Array:
     return np.array([noise.exact_variance * count for noise, count in pairs])
 
 
-def shortage(forecast: Forecast, remaining: Budget) -> str:
+def _shortage(forecast: Forecast, remaining: Budget) -> str:
     """What to do when a plan costs more than is left: drop a table, or accept wider intervals."""
     if remaining.amount == 0:
         return f"the release needs {forecast.budget}, and nothing is left of the ledger's budget"

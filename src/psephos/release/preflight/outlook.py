@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from psephos.kernel.budget import Budget
 from psephos.release.formats.workbook_size import left_out_of_workbook
-from psephos.release.methods.method import ReleaseMethod, method_of
+from psephos.release.methods.kind import ReleaseMethod
+from psephos.release.methods.method import method_of
 from psephos.release.methods.plan_forecast import PlanForecast
 from psephos.release.parts.plan import PartsForecast
 from psephos.release.preflight.checks import remaining_budget
-from psephos.release.preflight.forecast import Forecast, shortage
+from psephos.release.preflight.forecast import Forecast
 from psephos.release.spec.job import Job, stand_in_words, uses_stand_in
 from psephos.synthesis.method import SyntheticChoice
 
@@ -96,9 +97,7 @@ def _shortage(forecast: Forecast | PlanForecast | PartsForecast, left: Budget) -
     budget = forecast.budget
     if left.currency != budget.currency or budget <= left:
         return None
-    if isinstance(forecast, Forecast):
-        return shortage(forecast, left)
-    return f"this costs {budget}, and {left} is left in the ledger; lower [budget]"
+    return forecast.shortage(left)
 
 
 def _workbook_words(job: Job) -> str | None:

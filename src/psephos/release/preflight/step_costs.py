@@ -127,8 +127,8 @@ def check_planning(job: Job) -> None:
 
 def check_memory(job: Job, steps: Sequence[StepCost]) -> None:
     """Refuse steps that do not find room in memory."""
-    largest = max(steps, key=lambda step: step.bytes)
-    if largest.bytes > free_memory():
+    largest = max(steps, key=lambda step: step.bytes, default=None)
+    if largest is not None and largest.bytes > free_memory():
         raise ReleaseError(_too_large(job, f'the step "{largest.name}"', largest.bytes))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from psephos.release.bundle.bundle import Bundle, job_persons_table
-from psephos.release.methods.persons import PersonsRequest
+from psephos.release.methods.kind import PersonsRequest
 from psephos.release.verify.charges import DATASET_FACTS
 from psephos.release.verify.files import compare_persons
 from psephos.release.verify.verification import WrongError

@@ -7,10 +7,8 @@ from typing import Any
 
 from psephos.infer.intervals import Widths
 from psephos.release.bundle.requests import ReleaseRequest
-from psephos.release.methods.method import ReleaseMethod
-from psephos.release.methods.planned import retrace
+from psephos.release.methods.kind import ReleaseMethod, kind_by
 from psephos.release.spec.job import Job
-from psephos.release.views.estimates import MeasuredEstimate, PlanEstimate
 from psephos.release.views.views import Views
 from psephos.values import Array
 
@@ -36,8 +34,8 @@ def views_of(
         claim: what a manifest says of the published view
         progress: hears what is being worked out
     """
-    if method is not None and method.adaptive:
-        retraced = retrace(job, method, requests)
-        return Views(PlanEstimate(job, retraced.run, retraced.same))
-    steps = tuple(request.measurement for request in requests)
-    return Views(MeasuredEstimate(job, steps, coordinates, claim, progress), planned=planned)
+    adaptive = method is not None and method.adaptive
+    kind = kind_by(job, adaptive=adaptive)
+    facts = {"coordinates": coordinates, "claim": claim, "progress": progress}
+    options = {"method": method} if adaptive else facts
+    return Views(kind.estimate(job, requests, **options), planned=planned)

@@ -13,7 +13,7 @@ was paid for (`retrace`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,15 +29,12 @@ from psephos.kernel.scores import UndercountedQueries
 from psephos.plans.registry import PlanRun, run
 from psephos.plans.session import (
     PRIVATE_SEARCHES,
-    PlanRequest,
     RequestKind,
     question_of,
-    step_key,
 )
 from psephos.release.bundle.files import read_bytes, sync_folder
-from psephos.release.bundle.requests import QUESTION_FILE, ReleaseRequest, request_folders
-from psephos.release.methods.method import ReleaseMethod
-from psephos.release.methods.requests import request_of
+from psephos.release.bundle.requests import QUESTION_FILE, ReleaseRequest
+from psephos.release.methods.kind import ReleaseMethod
 from psephos.release.preflight.selection import make_folder, selection_folder
 from psephos.release.spec.job import Job
 
@@ -136,6 +133,10 @@ class QuestionFiles:
             ) from None
         return question
 
+    def first(self, count: int) -> list[bytes]:
+        """Those of the first steps."""
+        return [self.settled(step, b"") for step in range(count)]
+
 
 @dataclass
 class StoredQuestions:
@@ -163,6 +164,10 @@ class HeldQuestions:
         self.questions.append(question)
         return question
 
+    def first(self, count: int) -> list[bytes]:
+        """Those of the first steps."""
+        return self.questions[:count]
+
 
 @dataclass(frozen=True, eq=False)
 class Retraced:
@@ -177,32 +182,6 @@ class Retraced:
         """The noisy integers among the results."""
         results = (request.result for request in self.run.requests)
         return tuple(result for result in results if isinstance(result, Measurement))
-
-
-def planned_requests(
-    job: Job,
-    requests: Sequence[PlanRequest],
-    questions: Sequence[bytes],
-    key: str,
-    receipt: Callable[[str], dict[str, Any]],
-    simulation: bool,
-) -> list[PlannedRequest]:
-    """What a run asked and got, as a bundle keeps it."""
-    domain, planned = job.workload.domain, []
-    for step, (request, content) in enumerate(zip(requests, questions, strict=True)):
-        question = PlanQuestion(request.kind, content, len(request.values), domain)
-        name, spend, values = step_key(key, step), request.spend, request.values
-        planned.append(request_of(job, question, spend, name, values, receipt, simulation))
-    return planned
-
-
-def read_planned(folder: Path, manifest: dict[str, Any], job: Job) -> list[PlannedRequest]:
-    """All steps of the plan whose bundle is in a folder, in their order."""
-    requests = []
-    for name, facts in zip(request_folders(manifest), manifest["requests"], strict=True):
-        question = PlanQuestion.read(folder / name, job.workload.domain, facts)
-        requests.append(PlannedRequest.open(folder / name, question, facts, job.unit))
-    return requests
 
 
 def retrace(job: Job, method: ReleaseMethod, requests: Sequence[PlannedRequest]) -> Retraced:
