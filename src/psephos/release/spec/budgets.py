@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Literal
 
-from pydantic import (
-    Field,
-    model_validator,
-)
+from pydantic import Field
 
 from psephos.kernel.budget import Budget, epsilon, epsilon_delta, rho
 from psephos.kernel.unit import Change, Unit
@@ -25,17 +23,15 @@ class PrivacyEntry(FileEntry):
         "add_remove", description="for persons: added or removed, or substituted"
     )
 
-    @model_validator(mode="after")
-    def _fits(self) -> PrivacyEntry:
+    def mistakes(self) -> Iterator[str]:
         complete = self.column is not None and self.max_rows is not None
         if self.unit == "person" and not complete:
-            raise ValueError(
+            yield (
                 "a person is protected through a column that names them and a cap on their rows: "
                 'write column = "id" and max_rows = 3'
             )
         if self.unit != "person" and (self.column is not None or self.max_rows is not None):
-            raise ValueError('column and max_rows go with unit = "person"')
-        return self
+            yield 'column and max_rows go with unit = "person"'
 
     def privacy_unit(self) -> Unit:
         """The unit of privacy."""
@@ -51,14 +47,12 @@ class BudgetEntry(FileEntry):
     rho: Amount | None = None
     delta: Amount | None = None
 
-    @model_validator(mode="after")
-    def _one_currency(self) -> BudgetEntry:
+    def mistakes(self) -> Iterator[str]:
         if (self.epsilon is None) == (self.rho is None):
-            raise ValueError('give epsilon = "1", or rho = "1/200", or epsilon and delta')
+            yield 'give epsilon = "1", or rho = "1/200", or epsilon and delta'
         if self.rho is not None and self.delta is not None:
-            raise ValueError("delta goes with epsilon; rho stands alone")
+            yield "delta goes with epsilon; rho stands alone"
         self.budget()  # refused here, with its place, rather than later
-        return self
 
     def budget(self) -> Budget:
         """The amount as a budget."""
@@ -82,11 +76,10 @@ class PersonsEntry(BudgetEntry):
     sql: str | None = Field(None, description="SELECT …, COUNT(DISTINCT person) … GROUP BY …")
     dialect: str | None = None
 
-    @model_validator(mode="after")
-    def _one_question(self) -> PersonsEntry:
+    def mistakes(self) -> Iterator[str]:
+        yield from super().mistakes()
         if self.sql is not None and (self.rows or self.where):
-            raise ValueError("a table of persons is asked by sql, or by rows and where; not both")
-        return self
+            yield "a table of persons is asked by sql, or by rows and where; not both"
 
 
 @cache

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from psephos.domain.attribute import Attribute
 from psephos.domain.calendar import PERIODS, as_day
@@ -97,27 +93,25 @@ class AttributeEntry(FileEntry):
     fact: str = Field("", description="why these values are public knowledge, in plain words")
     confirmed: bool = Field(True, description="false in a draft, until a person has looked")
 
-    @model_validator(mode="after")
-    def _one_kind(self) -> AttributeEntry:
+    def mistakes(self) -> Iterator[str]:
         listed = ("values", "integers", "bins", "dates")
         kinds = [k for k in listed if getattr(self, k) is not None]
         if len(kinds) != 1 and self.confirmed:
-            raise ValueError(
+            yield (
                 "give exactly one of values, integers, bins and dates, got "
                 f"{', '.join(kinds) or 'none'}"
             )
         for name, period in self.levels.items():
             if isinstance(period, str) and (self.dates is None or period not in PERIODS):
-                raise ValueError(
+                yield (
                     f"levels.{name}: must be a width, a list of first values, or label = [values], "
                     f"such as levels = {{ broad = [0, 18, 65] }}; for dates {', '.join(PERIODS)}; "
                     f"got {period!r}"
                 )
         if self.labels is not None and (self.integers or self.dates) is not None:
-            raise ValueError("labels go with values or bins; integers and dates are their own")
+            yield "labels go with values or bins; integers and dates are their own"
         if self.representatives is not None and self.bins is None:
-            raise ValueError("representatives go with bins; other numbers stand for themselves")
-        return self
+            yield "representatives go with bins; other numbers stand for themselves"
 
     def cleaning(self) -> Cleaning:
         """How entries are cleaned before they are read."""

@@ -7,6 +7,7 @@ chart or file could show are refused anywhere in the file.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -30,8 +31,9 @@ from psephos.release.spec.entry_types import (
     Scalar,
     each_once,
     refuse_unprintable,
+    refused_at,
 )
-from psephos.release.spec.statistics import StatisticName, check_statistic
+from psephos.release.spec.statistics import StatisticName, statistic_mistakes
 from psephos.synthesis.method import SyntheticMethod
 
 RESERVED_FOLDER = ".psephos"
@@ -63,21 +65,19 @@ class TargetEntry(FileEntry):
     confidence: Number = Field(0.95, gt=0, lt=1)
     simultaneous: bool = Field(False, description="all counts of the table at once")
 
-    @model_validator(mode="after")
-    def _one_way(self) -> TargetEntry:
+    def mistakes(self) -> Iterator[str]:
         if (self.plus_minus is None) == (self.relative is None):
-            raise ValueError("give plus_minus = 50, or relative = 0.1 with guess = 500")
+            yield "give plus_minus = 50, or relative = 0.1 with guess = 500"
         if (self.relative is None) != (self.guess is None):
-            raise ValueError(
+            yield (
                 "relative accuracy needs a declared guess of the counts (guess = 500); the counts "
                 "themselves are not looked at"
             )
         if self.half_width < 0.5:
-            raise ValueError(
+            yield (
                 f"within ± {self.half_width:g} a whole number is known exactly, which no private "
                 "release can promise; ask for at least ± 0.5"
             )
-        return self
 
     @property
     def half_width(self) -> float:
@@ -117,8 +117,7 @@ class TableEntry(FileEntry):
     weight: Number = Field(1, gt=0, description="twice the weight, about half the error")
     target: TargetEntry | None = None
 
-    @model_validator(mode="after")
-    def _one_way(self) -> TableEntry:
+    def mistakes(self) -> Iterator[str]:
         ways = {
             "sql": self.sql is not None,
             "rows/columns": bool(self.rows or self.columns or self.breakdowns),
@@ -127,16 +126,15 @@ class TableEntry(FileEntry):
         }
         choices = [name for name, used in ways.items() if used]
         if self.statistic is not None or self.of is not None or self.by:
-            check_statistic(self, choices)
-            return self
+            yield from statistic_mistakes(self, choices)
+            return
         if self.quantiles or self.share_of is not None:
-            raise ValueError('quantiles and share_of go with a statistic: statistic = "quantiles"')
+            yield 'quantiles and share_of go with a statistic: statistic = "quantiles"'
         if len(choices) != 1:
-            raise ValueError(
+            yield (
                 "a table is asked in one way, by sql, by rows and columns, by queries or by a "
                 f"builder; got {' and '.join(choices) or 'none'}"
             )
-        return self
 
 
 class SelectionEntry(FileEntry):
@@ -195,26 +193,24 @@ class OutputEntry(FileEntry):
         """The formats that hold every view of every table."""
         return tuple(kind for kind in self.formats if kind in TABLE_FORMATS)
 
-    @model_validator(mode="after")
-    def _formats_fit(self) -> OutputEntry:
+    def mistakes(self) -> Iterator[str]:
         if not self.table_formats:
-            raise ValueError(
+            yield (
                 "formats: a bundle holds its tables as csv or parquet, which all other files are "
                 f"made from; write formats = {_listing(('csv', *self.formats))}"
             )
         needing = [kind for kind in self.formats if kind in CSV_FORMATS]
         if needing and "csv" not in self.formats:
-            raise ValueError(
+            yield (
                 f"formats: {needing[0]} describes CSV files, and there are none; write formats = "
                 f"{_listing(('csv', *self.formats))}"
             )
         others = [kind for kind in self.formats if kind not in (*TABLE_FORMATS, *CSV_FORMATS)]
         if others and self.views == ("raw",):
-            raise ValueError(
+            yield (
                 f"formats: {others[0]} shows consistent or published tables, and only raw ones are "
                 'asked for; write views = ["raw", "consistent"]'
             )
-        return self
 
 
 def _listing(names: tuple[str, ...]) -> str:
@@ -345,132 +341,122 @@ class ReleaseFile(FileEntry):
         refuse_unprintable(content)
         return content
 
-    @model_validator(mode="after")
-    def _names_a_source(self) -> ReleaseFile:
+    def mistakes(self) -> Iterator[str]:
         if isinstance(self.source, str) and is_database_url(self.source):
             try:
                 PostgresUrl.of(self.source)
             except PsephosError as error:
-                raise ValueError(f"source: {error}") from None
-        return self
-
-    @model_validator(mode="after")
-    def _fits(self) -> ReleaseFile:
-        self._check_names()
-        self._check_budget()
-        self._check_persons()
-        self._check_output()
+                yield f"source: {error}"
+        yield from self._name_mistakes()
+        yield from self._budget_mistakes()
+        yield from self._persons_mistakes()
+        yield from self._output_mistakes()
         if self.synthetic is not None:
-            self._check_synthetic(self.synthetic)
-        return self
+            yield from self._synthetic_mistakes(self.synthetic)
 
-    def _check_budget(self) -> None:
-        """Refuse a file that says twice, or not at all, what may be spent, or too much."""
+    def _budget_mistakes(self) -> Iterator[str]:
+        """What may be spent is said once, and is not too much."""
         if self.budget is None and not any(table.target for table in self.tables):
-            raise ValueError(
+            yield (
                 'say what may be spent ([budget] epsilon = "1"), or how precise a table must be '
                 "(target = { plus_minus = 50 }); there is no default"
             )
         if self.budget is not None and any(table.target for table in self.tables):
-            raise ValueError(
+            yield (
                 "there is a budget and there are targets; keep [budget] or the targets, the other "
                 "follows"
             )
         if self.budget is not None:
-            self._check_affordable(self.budget.budget(), self.ledger.budget())
+            yield from self._price_mistakes(self.budget.budget(), "budget")
 
-    def _check_persons(self) -> None:
-        """Refuse tables of persons where nobody knows who is one, or that cost too much."""
+    def _persons_mistakes(self) -> Iterator[str]:
+        """Tables of persons need to know who is one, and may not cost too much."""
         if self.persons and self.privacy.unit != "person":
-            raise ValueError(
+            yield (
                 "persons: the unit of privacy is a row, so nobody knows whose rows are whose; "
                 'write [privacy] unit = "person", column = "id", max_rows = 3'
             )
         for each in self.persons:
-            self._check_affordable(each.budget(), self.ledger.budget(), f"persons {each.name!r}")
+            yield from self._price_mistakes(each.budget(), f"persons {each.name!r}")
         person = self.attributes.get(self.privacy.column or "")
         if person is not None and person.cleaning():
-            raise ValueError(
+            yield (
                 f"schema.{self.privacy.column}: it names the person of a row and is never cleaned, "
                 "since who is one person was fixed with the unit of privacy; take trim, case, "
                 "nulls, aliases and decimal out"
             )
 
-    def _check_output(self) -> None:
-        """Refuse views and plans that need something else than the file gives them."""
+    def _output_mistakes(self) -> Iterator[str]:
+        """Views and plans that need something else than the file gives them."""
         if self.output.prior == "stand_in" and self.stand_in is None:
-            raise ValueError(
+            yield (
                 'output.prior: there is no stand-in; write stand_in = "2015.csv" at the top of the '
                 "file, a public table of the same columns"
             )
         if self.output.consistency != "l2" and any(table.target for table in self.tables):
-            raise ValueError(
+            yield (
                 'output.consistency: only tables of least squares ("l2") have intervals, which '
                 "targets are about"
             )
         if self.method.options and self.method.name in ("measure", "auto"):
-            raise ValueError(
-                f"method.options: {self.method.name!r} has none; they go with a plan's name"
-            )
+            yield (f"method.options: {self.method.name!r} has none; they go with a plan's name")
 
-    def _check_synthetic(self, entry: SyntheticEntry) -> None:
-        """Refuse rows that could not be made up, before a ledger is made that cannot pay them."""
+    def _synthetic_mistakes(self, entry: SyntheticEntry) -> Iterator[str]:
+        """Rows that could not be made up, before a ledger is made that cannot pay them."""
         if entry.method not in ("auto", "sample") and self.method.name != "measure":
-            raise ValueError(
-                "synthetic.method and method.name each name a plan; leave one of them out"
-            )
+            yield ("synthetic.method and method.name each name a plan; leave one of them out")
         if "published" not in self.output.views:
-            raise ValueError(
+            yield (
                 'synthetic: rows are made up from the published view; add "published" to '
                 "output.views"
             )
         if entry.queries is not None and entry.method not in ("auto", "dual_query"):
-            raise ValueError(
+            yield (
                 f'synthetic.queries: "dual_query" alone plays with queries, and the method is '
                 f"{entry.method!r}; leave them out"
             )
         if entry.method != "dual_query":
             return
         if self.ledger.budget().currency != "rho":
-            raise ValueError(
+            yield (
                 'synthetic.method: "dual_query" is paid in rho, and a ledger keeps its currency '
                 "for life; give [ledger] in rho, and [budget] in rho or as epsilon with a delta"
             )
         if self.total is None:
-            raise ValueError(
+            yield (
                 'synthetic.method: "dual_query" needs the number of rows, which must be public: '
                 "write total = 48842 at the top of the file"
             )
 
-    @staticmethod
-    def _check_affordable(spend: Budget, limit: Budget, place: str = "budget") -> None:
-        """Refuse what no ledger of this size could ever pay, before anyone plans with it."""
+    def _price_mistakes(self, spend: Budget, place: str) -> Iterator[str]:
+        """What no ledger of this size could ever pay is refused before anyone plans with it."""
+        limit = self.ledger.budget()
         if spend.currency == "rho" and limit.currency == "epsilon":
-            raise ValueError(
+            yield (
                 f"{place}: a ledger that holds epsilon cannot pay rho; give it in epsilon, or a "
                 "new data set a [ledger] in rho"
             )
         cost = spend.amount if spend.currency == limit.currency else spend.amount**2 / 2
         if cost > limit.amount:
             conversion = "" if spend.currency == limit.currency else f" (booked as rho {cost})"
-            raise ValueError(
+            yield (
                 f"{place}: {spend}{conversion} is more than the ledger will ever hold, {limit}; "
                 "lower it"
             )
 
-    def _check_names(self) -> None:
-        """Refuse names that are one; some disks take "a.csv" and "A.csv" for one file, too."""
+    def _name_mistakes(self) -> Iterator[str]:
+        """Names that are one; some disks take "a.csv" and "A.csv" for one file, too."""
         names = [*(t.name for t in self.tables), *(t.name for t in self.persons)]
         folded = [name.casefold() for name in names]
         for i, name in enumerate(names):
             if name in names[:i]:
-                raise ValueError(
+                yield (
                     f"two tables are called {name!r} (numbers {names.index(name) + 1} and "
                     f"{i + 1}); give each its own name"
                 )
             other = names[folded.index(folded[i])]
             if other != name:
-                raise ValueError(
+                yield (
                     f"two tables are called {other!r} and {name!r}, which differ only in upper and "
                     "lower case: their files would be one on some disks; rename one"
                 )
@@ -495,9 +481,7 @@ class ReleaseFile(FileEntry):
             )
         attributes = {}
         for name, entry in self.attributes.items():
-            try:
+            with refused_at(f"schema.{name}"):
                 attributes[name] = entry.attribute()
                 entry.cleaning().check(attributes[name])
-            except PsephosError as error:
-                raise ReleaseError(f"schema.{name}: {error}") from None
         return Domain.of(attributes)

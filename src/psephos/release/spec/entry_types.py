@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     BaseModel,
@@ -13,7 +15,10 @@ from pydantic import (
     ConfigDict,
     PlainSerializer,
     WithJsonSchema,
+    model_validator,
 )
+
+from psephos.errors import PsephosError, ReleaseError
 
 UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\x7f")
 """Characters that XML has no place for."""
@@ -30,6 +35,15 @@ def refuse_unprintable(content: Any, place: str = "") -> None:
     elif isinstance(content, list | tuple):
         for i, value in enumerate(content, 1):
             refuse_unprintable(value, f"{place}[{i}]")
+
+
+@contextmanager
+def refused_at(place: str, kind: type[PsephosError] = PsephosError) -> Iterator[None]:
+    """Refusals of what a release file asks name the place that it is written at."""
+    try:
+        yield
+    except kind as error:
+        raise ReleaseError(f"{place}: {error}") from None
 
 
 def each_once(names: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -73,3 +87,13 @@ class FileEntry(BaseModel):
     """A part of a release file: it refuses unknown keys, and does not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def mistakes(self) -> Iterator[str]:
+        """What is wrong with it as a whole, in words; the first is reported."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _without_mistakes(self) -> Self:
+        for mistake in self.mistakes():
+            raise ValueError(mistake)
+        return self

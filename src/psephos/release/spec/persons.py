@@ -22,7 +22,7 @@ from psephos.domain.declared import first_repeated
 from psephos.domain.domain import Domain
 from psephos.domain.predicate import In, IsNull, Or, Predicate
 from psephos.domain.values import OTHER
-from psephos.errors import PsephosError, ReleaseError
+from psephos.errors import ReleaseError
 from psephos.infer.quantiles import noise_quantile
 from psephos.kernel.budget import Budget, Currency
 from psephos.kernel.measurement import Measurement, noise_for
@@ -32,6 +32,7 @@ from psephos.kernel.source import Conjunct
 from psephos.kernel.unit import Unit
 from psephos.matrix import Identity
 from psephos.release.spec.budgets import PersonsEntry
+from psephos.release.spec.entry_types import refused_at
 from psephos.release.spec.tables import column_name, compile_condition
 from psephos.release.views.labels import combinations, marked
 from psephos.values import Array, digest
@@ -64,11 +65,9 @@ class PersonsTable:
         """The table of an entry of the release file; `person` is the column that names persons."""
         place = f"persons[{number}]"
         words = entry.where if entry.sql is None else entry.sql
-        try:
+        with refused_at(f"{place} {entry.name!r}"):
             by, conjuncts = _asked(declared, entry, person, place)
             domain = _grouping(declared, by)
-        except PsephosError as error:
-            raise ReleaseError(f"{place} {entry.name!r}: {error}") from None
         if domain.size > MOST_PERSON_CELLS:
             raise ReleaseError(
                 f"{place} {entry.name!r}: {domain.size_text} cells, and a table of persons has at "

@@ -7,8 +7,7 @@ under `zeros` say which cells no row can lie in.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import chain
@@ -21,7 +20,8 @@ from psephos.domain.domain import Domain
 from psephos.errors import PsephosError, ReleaseError, SqlError
 from psephos.kernel.source import Cells, Conjunct
 from psephos.release.spec.entries import TableEntry, TargetEntry
-from psephos.release.spec.statistics import TARGETED_INSTEAD, entry_statistic
+from psephos.release.spec.entry_types import refused_at
+from psephos.release.spec.statistics import TARGETED_INSTEAD, asked_sides, entry_statistic
 from psephos.values import Array
 from psephos.workload import census
 from psephos.workload.builders import marginals, range_marginals
@@ -33,7 +33,6 @@ from psephos.workload.queries import (
     identity_total,
     level,
     prefix,
-    stacked,
     sums,
     total,
     width_range,
@@ -229,7 +228,7 @@ def _table_products(
         from psephos.workload.sql import sql_products, sql_statistics
 
         tables = sql_tables[entry.name]
-        with _sql_errors_at(entry):
+        with refused_at(f"tables {entry.name!r}.sql", SqlError):
             if all(table.aggregate.kind == "count" for table in tables):
                 questions.append([*sql_products(tables, domain, merged, blocks)])
             else:
@@ -247,7 +246,7 @@ def _read_statements(
     needs_merge = False
     for entry in entries:
         if entry.sql is not None:
-            with _sql_errors_at(entry):
+            with refused_at(f"tables {entry.name!r}.sql", SqlError):
                 tables[entry.name] = read_sql(domain, entry.sql, dialect=entry.dialect)
                 needs_merge |= merge_attributes(domain, tables[entry.name])[0] != domain
     if not needs_merge:
@@ -287,24 +286,13 @@ def sql_layout(tables: Sequence[CountTable]) -> Layout:
     return Layout(tuple(rows), None, tuple(headings.items()))
 
 
-@contextmanager
-def _sql_errors_at(entry: TableEntry) -> Iterator[None]:
-    """Refusals of SQL name the table that it is written in."""
-    try:
-        yield
-    except SqlError as error:
-        raise ReleaseError(f"tables {entry.name!r}.sql: {error}") from None
-
-
 def _questions(
     domain: Domain, merged: Domain, entry: TableEntry, units: Mapping[str, str]
 ) -> list[Product | Statistic]:
     """What a table without SQL asks, over the domain with attributes merged."""
     if entry.statistic is not None:
-        try:
+        with refused_at(f"tables {entry.name!r}"):
             return [entry_statistic(entry, domain, merged, units.get(entry.of or "", ""))]
-        except PsephosError as error:
-            raise ReleaseError(f"tables {entry.name!r}: {error}") from None
     products = _products(domain, entry)
     for part in products:
         summed = [name for name, queries in part.items if isinstance(queries, SumQueries)]
@@ -320,23 +308,17 @@ def _questions(
 
 def _products(domain: Domain, entry: TableEntry) -> list[Product]:
     """What a table without SQL asks, over the domain as declared."""
-    try:
+    with refused_at(f"tables {entry.name!r}"):
         if entry.builder is not None:
             return _builder_products(domain, entry)
         if entry.queries is not None:
             factors = {name: _query_set(text, name) for name, text in entry.queries.items()}
         else:
-            factors = {}
-            for text in (*entry.rows, *entry.columns, *entry.breakdowns):
-                name, queries = grouped_by(domain, text)
-                if name in factors:
-                    raise ReleaseError(f"{name!r} is asked about twice; {name}.* asks all levels")
-                factors[name] = stacked(queries, total()) if entry.totals else queries
+            sides = (*entry.rows, *entry.columns, *entry.breakdowns)
+            factors = dict(asked_sides(domain, sides, totals=entry.totals))
         products = [product(factors)]
         Workload(domain, products)  # refuses what does not fit, by name
-    except PsephosError as error:
-        raise ReleaseError(f"tables {entry.name!r}: {error}") from None
-    return products
+        return products
 
 
 def _builder_products(domain: Domain, entry: TableEntry) -> list[Product]:
