@@ -12,7 +12,6 @@ import psephos as ps
 from psephos.infer.quantiles import noise_quantile
 from psephos.kernel.noise import DiscreteGaussian, DiscreteLaplace
 from psephos.release.preflight import targets
-from psephos.release.preflight.forecast import shortage
 from psephos.release.preflight.targets import FLOOR, amount_of, reached_at, rounded_up, step_of
 from psephos.release.spec.job import Job
 from tests.release.conftest import RELEASE, write_job
@@ -223,7 +222,7 @@ def test_what_is_left_decides_which_tables_go_wider(tmp_path):
     forecast = ps.plan(
         written(tmp_path / "job", (*CELLS, "plus_minus = 20"), (*TOTAL, "plus_minus = 20"))
     )
-    text = shortage(forecast, forecast.tables[0].needs)
+    text = forecast.shortage(forecast.tables[0].needs)
     assert "drop 'everyone' (the rest needs" in text
     assert "instead of ± 20 for 'everyone'" in text
     assert "'cells'" not in text
