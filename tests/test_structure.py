@@ -14,9 +14,9 @@ ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "psephos"
 
 # A room may import itself and the rooms before it.
-ORDER = ["errors", "report", "variances", "values", "domain", "matrix", "inverse", "kernel"]
-ORDER += ["engines", "owner", "protect", "without_ledger", "workload", "strategy", "infer", "plans"]
-ORDER += ["synthesis", "version", "release", "audit", "cli"]
+ORDER = ["errors", "numbers", "report", "variances", "values", "domain", "matrix", "inverse"]
+ORDER += ["kernel", "engines", "owner", "protect", "without_ledger", "workload", "strategy"]
+ORDER += ["infer", "plans", "synthesis", "version", "release", "audit", "cli"]
 ROOMS = {
     "duckdb": {"workload", "engines"},
     "sqlglot": {"workload"},

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import psephos as ps
-from psephos.report.numbers import count_text
+from psephos.numbers import count_text
 
 DOMAIN = ps.Domain.of(sex=["F", "M"], age=30)
 WORKLOAD = ps.Workload(

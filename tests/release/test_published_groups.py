@@ -287,7 +287,7 @@ def test_plan_manifest_page_and_release_tell_the_groups(rehearsed):
     page = rehearsed.report.read_text()
     assert "Inside a group everything adds up exactly" in page
     assert "Largest difference of a number between two groups" in page
-    facts = groups_of(ReleaseFacts(forecast, rehearsed.views, {}))
+    facts = groups_of(ReleaseFacts(forecast, rehearsed.views))
     assert facts is not None
     assert f"{recorded['disagreement']['largest']:,} row" in facts.facts[0][1]
 

@@ -61,7 +61,7 @@ def bundle(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(bundle):
-    return page_of(ReleaseFacts(plan(bundle.job, draws=99), bundle.views, {}))
+    return page_of(ReleaseFacts(plan(bundle.job, draws=99), bundle.views))
 
 
 def texts(html):

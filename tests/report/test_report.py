@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from psephos.errors import ReleaseError, UnsupportedError
+from psephos.release.pages.facts import ReleaseFacts
 from psephos.release.pages.page import write_report
 from psephos.release.preflight.checks import create_ledger
 from psephos.release.preflight.forecast import forecast_measured as plan
@@ -274,7 +275,7 @@ def test_nothing_of_the_source_is_on_the_page(bundle):
 
 
 def test_pages_need_no_packages_for_plots(bundle, tmp_path, without_plots):
-    write_report(plan(bundle.job), bundle.views, tmp_path / "report.html")
+    write_report(ReleaseFacts(plan(bundle.job), bundle.views), tmp_path / "report.html")
     read = Reader((tmp_path / "report.html").read_text())
     assert read.count("figure") == len(bundle.job.tables)
     bundle.plot("t1").save(tmp_path / "t1.svg")

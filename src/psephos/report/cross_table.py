@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from psephos.report.numbers import ALMOST_SURE, count_text, digits_for, plus_minus
+from psephos.numbers import ALMOST_SURE, count_text, digits_for, plus_minus
 
 NOWHERE = -1
 """In the grid, where the table has no number."""
@@ -217,6 +217,14 @@ class CrossTable:
             return 0
         return 0 if self.margins is None else _decimals(self.margins)
 
+    @property
+    def largest_margin(self) -> str:
+        """The largest ± of all numbers, as people read it; empty where there is none."""
+        if self.margins is None or np.isnan(self.margins).all():
+            return ""
+        largest = rounded_up(np.nanmax(self.margins), self.margin_digits)
+        return plus_minus(float(largest), self.margin_digits)
+
     def texts(self, row: int, column: int) -> tuple[str, str]:
         """A number and its ± as people read them; empty where there is none."""
         number = float(self.values[row, column])
@@ -343,8 +351,6 @@ def with_distinct_labels(data: pa.Table, names: Sequence[str]) -> pa.Table:
     if not names:
         labels = [TOTAL] + [f"{TOTAL} ({i + 1})" for i in range(1, data.num_rows)]
         return data if data.num_rows == 1 else data.add_column(0, "", pa.array(labels))
-    if data.select(names).group_by(names).aggregate([]).num_rows == data.num_rows:
-        return data
     times: Counter[tuple[str, ...]] = Counter()
     words = []
     for key in zip(*(data[name].to_pylist() for name in names), strict=True):

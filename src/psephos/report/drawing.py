@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from psephos.report.numbers import count_text
+from psephos.numbers import count_text
 
 FIGURE_WIDTH = 460.0
 PANEL_WIDTH = 226.0

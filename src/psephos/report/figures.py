@@ -17,9 +17,9 @@ from typing import Literal
 
 import numpy as np
 
+from psephos.numbers import count_text, plus_minus
 from psephos.report.cross_table import TOTAL, CrossTable, Grid, HeadingAxis, rounded_up
 from psephos.report.drawing import Frame, Picture
-from psephos.report.numbers import count_text, plus_minus
 
 MOST_BAR_ROWS = 60
 MOST_HEAT_COLUMNS = 120

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 STYLE_SHEET = Path(__file__).parent / "page.css"
+Pairs = tuple[tuple[str, str], ...]
+"""Names and what they are, as a list of facts shows them."""
 
 
 @dataclass(frozen=True)

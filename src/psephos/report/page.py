@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from psephos.report.figures import Figure, LegendKey
-from psephos.report.html import STYLE_SHEET, Cell, HtmlTable, render
-from psephos.report.page_table import PageTable
-
-Pairs = tuple[tuple[str, str], ...]
-"""Names and what they are, as a list of facts shows them."""
+from psephos.report.figures import Figure
+from psephos.report.html import STYLE_SHEET, HtmlTable, Pairs, render
+from psephos.report.results import ContentsGroup, Result
 
 
 @dataclass(frozen=True)
@@ -34,45 +31,6 @@ class Spending:
     blocks: HtmlTable
     weighted: bool
     """Some blocks count a row more than once."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """One table with its numbers, its figure, notes, and where its files are.
-
-    Attributes:
-        anchor: its place on the page
-        title: what it is called, with its number
-        name: as the release file has it
-        subtitle: what its numbers are, and what holds for all of them
-        tables: the table, or its panels
-        shades: what the shades of its cells stand for, if they are shaded
-        figure: its chart, if it has one
-        notes: its precision, and what the page leaves out
-        question: what was asked, as it was written
-        source: whose numbers these are
-        downloads: what a file holds, and where it lies beside the page
-    """
-
-    anchor: str
-    title: str
-    name: str
-    subtitle: str
-    tables: tuple[PageTable, ...]
-    shades: tuple[LegendKey, ...]
-    figure: Figure | None
-    notes: tuple[str, ...]
-    question: str | Cell
-    source: str
-    downloads: Pairs
-
-
-@dataclass(frozen=True)
-class ContentsGroup:
-    """Tables that belong together, by what they are called and where they are."""
-
-    title: str
-    links: Pairs
 
 
 @dataclass(frozen=True)
@@ -144,25 +102,32 @@ class SyntheticFacts:
 
 
 @dataclass(frozen=True)
-class Page:
-    """Everything on the page that depends on the release; all of it is public."""
+class PageHead:
+    """What every page begins with, and what it promises; all of it is public."""
 
     title: str
     publisher: str
     description: tuple[str, ...]
     simulation: bool
     maker: str
-    year: str | None
     budget: str
     unit: str
     confidence: str
+    guarantee: Guarantee
+    key_figures: Pairs
+
+
+@dataclass(frozen=True)
+class Page(PageHead):
+    """Everything on the page of a release that depends on the release."""
+
+    year: str | None
     view: str
     views: tuple[str, ...]
     published_left_out: bool
     """The published view was to be written, but the domain has too many cells for it."""
     person_rows: int | None
     """The most rows of a person that are counted; None if the unit is a row."""
-    key_figures: Pairs
     contents: tuple[ContentsGroup, ...]
     questions: Questions
     spending: Spending
@@ -171,7 +136,6 @@ class Page:
     shifts: Shifts | None
     groups: Groups | None
     """Where there are too many cells for all published tables to be sums of them."""
-    guarantee: Guarantee
     intervals: IntervalMethod | None
     plan: PlanFacts | None = None
     """Where a plan was run that adapts to the data; there are no intervals and rivals then."""
@@ -179,6 +143,30 @@ class Page:
     """Where rows were made up."""
 
 
-def page_html(page: Page) -> str:
+@dataclass(frozen=True)
+class PartsPage(PageHead):
+    """Everything on the page of a release in parts that depends on the release.
+
+    Attributes:
+        levels: how many parts each level has, and its share of the budget
+        errors: of a number of each table, level by level
+        figure: the rows of each part of the first level
+        tables: those of the whole, each with how many of its rows are left out
+        first_level: what the largest parts are called
+        last_level: what the smallest are called
+        first_table: the folder of the first table
+    """
+
+    levels: HtmlTable
+    errors: HtmlTable
+    figure: Figure | None
+    tables: tuple[tuple[HtmlTable, int], ...]
+    first_level: str
+    last_level: str
+    first_table: str
+
+
+def page_html(page: PageHead) -> str:
     """The whole page as HTML."""
-    return render("page.html", page=page, style=STYLE_SHEET.read_text(encoding="utf-8"))
+    template = "parts.html" if isinstance(page, PartsPage) else "page.html"
+    return render(template, page=page, style=STYLE_SHEET.read_text(encoding="utf-8"))

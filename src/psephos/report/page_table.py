@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from psephos.numbers import count_text, plus_minus
 from psephos.report.cross_table import CrossTable, Grid
-from psephos.report.numbers import count_text, plus_minus
 
 PANEL_PIXELS = 1040
 """The width of a page's tables."""

@@ -14,7 +14,7 @@ import math
 import numpy as np
 import pyarrow as pa
 
-from psephos.report.numbers import ALMOST_SURE
+from psephos.numbers import ALMOST_SURE
 from psephos.values import Array
 
 UNKNOWN_DECIMALS = 2

@@ -19,7 +19,7 @@ from psephos.kernel.budget import Budget
 from psephos.release.bundle.files import read_csv, read_parquet
 from psephos.release.formats.digits import UNKNOWN_DECIMALS, decimals_in, decimals_of, printed
 from psephos.release.formats.names import table_files
-from psephos.release.pages.facts import budget_text, guarantee_of, unit_text, whole_spend
+from psephos.release.pages.words import budget_text, guarantee_of, unit_text, whole_spend
 from psephos.release.spec.entries import View
 from psephos.release.spec.job import Job
 from psephos.release.spec.persons import PERSONS_FOLDER, PersonsTable

@@ -22,7 +22,8 @@ from psephos.release.methods.plan_steps import (
     QuestionFiles,
     retrace,
 )
-from psephos.release.pages.plan import write_plan_report
+from psephos.release.pages.facts import ReleaseFacts
+from psephos.release.pages.page import write_report
 from psephos.release.preflight.forecast import forecast_measured
 from psephos.release.spec.job import Job
 from psephos.release.views.estimates import PlanEstimate
@@ -103,7 +104,7 @@ class Adaptive:
         views = views_of(forecast.job, requests, forecast.method)
 
         def report(_: Views, where: Path) -> None:
-            write_plan_report(forecast, views, where, requests, persons)
+            write_report(ReleaseFacts(forecast, views, requests, persons), where)
 
         return write_bundle(
             views,

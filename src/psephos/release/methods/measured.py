@@ -14,6 +14,7 @@ from psephos.release.bundle.requests import MeasuredRequest, StrategyQuestion, r
 from psephos.release.bundle.write import write_bundle
 from psephos.release.methods.kind import PersonsRequest, RunHandle, Say
 from psephos.release.methods.method import method_of
+from psephos.release.pages.facts import ReleaseFacts
 from psephos.release.pages.page import write_report
 from psephos.release.preflight.forecast import Forecast, forecast_measured, forecast_paid
 from psephos.release.preflight.selection import AUTO, store_request, stored_request
@@ -74,7 +75,7 @@ class Measured:
         reason = method.reason if forecast.job.file.method.name == AUTO else ""
 
         def report(views: Views, where: Path) -> None:
-            write_report(forecast, views, where, requests[-1].receipt, reason, persons)
+            write_report(ReleaseFacts(forecast, views, requests, persons, reason), where)
 
         # Past measurements come with noise of their own, which a rehearsal draws anew.
         widths = None if forecast.job.past else forecast.widths

@@ -22,6 +22,7 @@ from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.inverse.form import multiply
 from psephos.kernel.budget import Budget
 from psephos.matrix import Kron
+from psephos.numbers import count_text, digits_for
 from psephos.release.methods.kind import ReleaseMethod
 from psephos.release.methods.method import (
     method_of,
@@ -36,7 +37,6 @@ from psephos.release.preflight.simulated import MADE_UP_ROWS, made_up_columns, m
 from psephos.release.preflight.step_costs import StepCost
 from psephos.release.spec.job import Job, stand_in_counts, stand_in_words
 from psephos.report.html import HtmlTable, notebook_html
-from psephos.report.numbers import count_text, digits_for
 from psephos.values import Array
 from psephos.workload.workload import Workload
 

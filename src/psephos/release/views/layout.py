@@ -185,7 +185,9 @@ class _PartOfTable:
         self, name: str, title: str, data: pa.Table, value: str, part: str = ""
     ) -> CrossTable:
         """These products as one table."""
-        data = with_distinct_labels(data, self._varying(data) or label_columns(data)[-1:])
+        labels = self._varying(data) or label_columns(data)[-1:]
+        if _combinations(data, labels) < data.num_rows:
+            data = with_distinct_labels(data, labels)
         names = self._varying(data)
         axes = [self._axis(each, data) for each in self._ordered(names)]
         alike = [each for each in label_columns(data) if each not in names and each != PART]
@@ -204,9 +206,7 @@ class _PartOfTable:
         names = [name for name in labels if len(data[name].unique()) > 1]
         if PART not in data.column_names:
             return names
-        keys = data.select(names) if names else None
-        told = 1 if keys is None else keys.group_by(names).aggregate([]).num_rows
-        return names if told == data.num_rows else [PART, *names]
+        return names if _combinations(data, names) == data.num_rows else [PART, *names]
 
     def _ordered(self, names: Sequence[str]) -> list[str]:
         """The columns as they were asked for, the outermost first."""
@@ -317,6 +317,12 @@ class _PartOfTable:
             widths=widths,
             apart=_apart(pairs, order),
         )
+
+
+def _combinations(data: pa.Table, names: Sequence[str]) -> int:
+    """How many combinations of labels there are."""
+    keys = data.select(names).group_by(names).aggregate([]) if names else data.slice(0, 1)
+    return int(keys.num_rows)
 
 
 def _single_sets(queries: QuerySet) -> list[QuerySet]:
