@@ -13,12 +13,13 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from psephos.errors import ReleaseError, a_path
+from psephos.errors import ReleaseError
 from psephos.infer.joint_noise import JointNoise
 from psephos.infer.statistics import joint_noise, ratio_ends
 from psephos.release.ask.integrity import opened_bundle
@@ -77,8 +78,7 @@ def change(
         old: the bundle of the earlier edition, or its directory
         new: that of the later one
     """
-    bundles = [_bundle(each) for each in (old, new)]
-    first, second = bundles
+    first, second = bundles = [opened_bundle(each) for each in (old, new)]
     _check_independent(first, second)
     confidences = {float(bundle.job.file.output.confidence) for bundle in bundles}
     if len(confidences) > 1:
@@ -86,27 +86,21 @@ def change(
             "the two releases have intervals at different confidences; compare releases of one"
         )
     (confidence,) = confidences
-    later = {table.name: table for table in second.job.tables}
+    later = {table.name: _Side(second, table) for table in second.job.tables}
     tables, left_out = {}, {}
-    for table in first.job.tables:
-        other = later.pop(table.name, None)
+    for side in (_Side(first, table) for table in first.job.tables):
+        other = later.pop(side.table.name, None)
         if other is None:
-            left_out[table.name] = "only the old release has it"
-        elif _labels(first, table) != _labels(second, other):
-            left_out[table.name] = "it is laid out otherwise in the two releases"
+            left_out[side.table.name] = "only the old release has it"
+        elif side.labels != other.labels:
+            left_out[side.table.name] = "it is laid out otherwise in the two releases"
         else:
-            tables[table.name] = _changed(first, second, table, other, confidence)
+            tables[side.table.name] = _changed(side, other, confidence)
     left_out |= dict.fromkeys(later, "only the new release has it")
     if not tables:
         why = "; ".join(f"{name!r}: {words}" for name, words in left_out.items())
         raise ReleaseError(f"the two releases share no table ({why})")
     return EditionChange(first, second, tables, left_out, confidence)
-
-
-def _bundle(given: Bundle | str | os.PathLike[str]) -> Bundle:
-    if not isinstance(given, Bundle):
-        a_path(given, "a bundle", ReleaseError)
-    return opened_bundle(given)
 
 
 def _check_independent(old: Bundle, new: Bundle) -> None:
@@ -119,7 +113,7 @@ def _check_independent(old: Bundle, new: Bundle) -> None:
             f"both releases are of {state} of the same data, so nothing changed between them but "
             "noise; give releases of new data an `edition`"
         )
-    keys = [{_identity(request) for request in bundle.all_requests} for bundle in (old, new)]
+    keys = [{_charge_of(request.receipt) for request in each.all_requests} for each in (old, new)]
     if keys[0] & keys[1] and not (old.simulation or new.simulation):
         raise ReleaseError(
             "the second release builds on measurements of the first, so they share their noise; "
@@ -127,77 +121,78 @@ def _check_independent(old: Bundle, new: Bundle) -> None:
         )
 
 
-def _identity(request: Any) -> tuple[str, str]:
-    charge = request.receipt.get("charge") or {}
-    return request.receipt["dataset_id"], str(charge.get("number"))
+def _charge_of(receipt: Mapping[str, Any]) -> tuple[str, str]:
+    """Which charge of which ledger a receipt is for."""
+    return receipt["dataset_id"], str((receipt.get("charge") or {}).get("number"))
 
 
-def _labels(bundle: Bundle, table: Table) -> dict[str, list[str]]:
-    if table.statistics:
-        return statistic_labels(table, bundle.job.questions.domain)
-    return table_labels(bundle.job.questions, table)
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """A table in the release of one edition."""
+
+    bundle: Bundle
+    table: Table
+
+    @property
+    def labels(self) -> dict[str, list[str]]:
+        """What its numbers are about."""
+        questions = self.bundle.job.questions
+        if self.table.statistics:
+            return statistic_labels(self.table, questions.domain)
+        return table_labels(questions, self.table)
+
+    @cached_property
+    def numbers(self) -> Array:
+        """Its consistent numbers."""
+        questions, answers = self.bundle.job.questions, self.bundle.views.consistent
+        if self.table.statistics:
+            return plain_values(self.table, questions, answers)
+        return np.asarray(answers[self.table.rows(questions)], dtype=float)
+
+    @cached_property
+    def noise(self) -> JointNoise:
+        """The noise in the linear answers that they follow from."""
+        workload = self.table.workload(self.bundle.job.workload)
+        return joint_noise(self.bundle.views.least_squares, workload)
+
+    def ends(self, confidence: float) -> tuple[Array, Array]:
+        """The ends of the intervals of numbers that are not linear."""
+        answers, questions = self.bundle.views.consistent, self.bundle.job.questions
+        values = derived_values(self.table, questions, answers, self.noise, confidence)
+        if values.low is None or values.high is None:
+            raise ReleaseError(f"table {self.table.name!r} has no intervals")
+        return values.low, values.high
 
 
-def _changed(old: Bundle, new: Bundle, table: Table, other: Table, confidence: float) -> pa.Table:
+def _changed(old: _Side, new: _Side, confidence: float) -> pa.Table:
     """One table: old and new number, the difference, and percent where numbers are linear."""
-    sides = ((old, table), (new, other))
-    before, after = (_numbers(bundle, each) for bundle, each in sides)
+    before, after = old.numbers, new.numbers
     columns: dict[str, Array] = {"old": before, "new": after, "change": after - before}
-    exact = old.views.has_errors and new.views.has_errors
-    if exact and table.derived:
-        # Both hold at once: their noise is independent.
-        each = [_derived_ends(bundle, side, math.sqrt(confidence)) for bundle, side in sides]
-        columns |= {"low": each[1][0] - each[0][1], "high": each[1][1] - each[0][0]}
-    elif exact:
-        columns |= _linear_columns(old, new, table, other, before, after, confidence)
-    else:
+    if not (old.bundle.views.has_errors and new.bundle.views.has_errors):
         columns["percent"] = _percent(before, after)
-    simulation = old.simulation or new.simulation
-    return marked(_labels(old, table), columns, simulation)
+    elif old.table.derived:
+        # Both hold at once: their noise is independent.
+        first, second = (side.ends(math.sqrt(confidence)) for side in (old, new))
+        columns |= {"low": second[0] - first[1], "high": second[1] - first[0]}
+    else:
+        columns |= _linear_columns(old, new, confidence)
+    return marked(old.labels, columns, old.bundle.simulation or new.bundle.simulation)
 
 
-def _numbers(bundle: Bundle, table: Table) -> Array:
-    questions, answers = bundle.job.questions, bundle.views.consistent
-    if table.statistics:
-        return plain_values(table, questions, answers)
-    return np.asarray(answers[table.rows(questions)], dtype=float)
-
-
-def _derived_ends(bundle: Bundle, table: Table, confidence: float) -> tuple[Array, Array]:
-    noise = joint_noise(bundle.views.least_squares, table.workload(bundle.job.workload))
-    answers = bundle.views.consistent
-    values = derived_values(table, bundle.job.questions, answers, noise, confidence)
-    if values.low is None or values.high is None:
-        raise ReleaseError(f"table {table.name!r} has no intervals")
-    return values.low, values.high
-
-
-def _linear_columns(
-    old: Bundle,
-    new: Bundle,
-    table: Table,
-    other: Table,
-    before: Array,
-    after: Array,
-    confidence: float,
-) -> dict[str, Array]:
+def _linear_columns(old: _Side, new: _Side, confidence: float) -> dict[str, Array]:
     """Standard error, interval and percent change of counts and sums."""
-    noises = [
-        joint_noise(bundle.views.least_squares, each.workload(bundle.job.workload))
-        for bundle, each in ((old, table), (new, other))
-    ]
-    noise = _side_by_side(*noises)
+    before, after, noise = old.numbers, new.numbers, _side_by_side(old.noise, new.noise)
     places = np.arange(len(before))
     earlier, later = noise.some(places), noise.some(len(before) + places)
-    stderr = np.hypot(noises[0].stderr, noises[1].stderr)
+    stderr = np.hypot(old.noise.stderr, new.noise.stderr)
     if noise.columns is None:
         half = noise.bounds(confidence)[1] * stderr
     else:
         half = noise.half_widths(later - earlier, confidence)
     gap = after - before
     low, high = ratio_ends(after, before, later, earlier, noise, confidence)
-    negative = any(each.numbers is not None and each.numbers.low < 0 for each in table.statistics)
-    floor = -np.inf if negative else 0.0
+    sums = (each.numbers for each in old.table.statistics if each.numbers is not None)
+    floor = -np.inf if any(numbers.low < 0 for numbers in sums) else 0.0
     return {
         "stderr": stderr,
         "low": gap - half,

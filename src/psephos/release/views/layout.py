@@ -197,8 +197,8 @@ class _PartOfTable:
             for each, word in words.items()
             if word not in self._total_labels(each)
         )
-        down, across = self._sides(axes)
-        return laid_out(name, title, data, (down, across), value=value, fixed=fixed, part=part)
+        sides = self._sides(axes)
+        return laid_out(name, title, data, sides, value=value, fixed=fixed, part=part)
 
     def _varying(self, data: pa.Table) -> list[str]:
         """The columns that tell numbers apart; parts only where nothing else does."""
@@ -226,8 +226,7 @@ class _PartOfTable:
 
     def _name(self, column: str) -> str:
         """The attribute of a column; it may have given way to the name of a number."""
-        known = {name for name, *_ in self._all_queries}
-        return next((name for name in known if column_name(name) == column), column)
+        return next((name for name, *_ in self._asked.get(column, ())), column)
 
     def _sides(self, axes: Sequence[HeadingAxis]) -> tuple[list[HeadingAxis], list[HeadingAxis]]:
         """The axes of the rows and of the columns."""
@@ -253,25 +252,24 @@ class _PartOfTable:
     # ---- one axis ------------------------------------------------------------------------------
 
     @cached_property
-    def _all_queries(self) -> list[tuple[str, Attribute, QuerySet]]:
-        """Every attribute with its query sets, parts of merged ones by themselves."""
+    def _asked(self) -> dict[str, list[tuple[str, Attribute, QuerySet]]]:
+        """What is asked along each column, parts of merged attributes by themselves."""
         pairs = zip(self.table.products, asked_columns(self.workload, self.table), strict=True)
-        return [
-            column for number, columns in pairs if number in self.products for column in columns
-        ]
+        along: dict[str, list[tuple[str, Attribute, QuerySet]]] = {}
+        for each in (
+            each for number, columns in pairs if number in self.products for each in columns
+        ):
+            along.setdefault(column_name(each[0]), []).append(each)
+        return along
 
     def _queries(self, column: str) -> list[tuple[Attribute, QuerySet]]:
         """What is asked along a column, all values together aside."""
-        return [
-            (attribute, queries)
-            for name, attribute, queries in self._all_queries
-            if column_name(name) == column and not isinstance(queries, TotalQueries)
-        ]
+        along = self._asked.get(column, ())
+        return [(a, queries) for _, a, queries in along if not isinstance(queries, TotalQueries)]
 
     def _total_labels(self, column: str) -> set[str]:
         """The labels of all values of a column together."""
-        attributes = [a for name, a, _ in self._all_queries if column_name(name) == column]
-        return {attribute.total_label for attribute in attributes} or {TOTAL}
+        return {a.total_label for _, a, _ in self._asked.get(column, ())} or {TOTAL}
 
     def _title(self, column: str, pairs: Sequence[tuple[Attribute, QuerySet]]) -> str:
         """What the column is called: a level by its name, an expression by its alias."""
@@ -291,15 +289,13 @@ class _PartOfTable:
     def _axis(self, column: str, data: pa.Table) -> HeadingAxis:
         labels = [str(label) for label in data[column].unique().to_pylist()]
         pairs = self._queries(column)
-        depths: dict[str, int] = {}
-        ranks: dict[str, tuple[int, ...]] = {}
-        for attribute, queries in pairs[:1]:
-            for label, path in _paths(attribute, queries):
-                ranks[label], depths[label] = path, len(path) - 1
         totals = self._total_labels(column) & set(labels)
+        paths = (path for attribute, queries in pairs[:1] for path in _paths(attribute, queries))
+        ranks = dict(paths)
         if not set(labels) - totals <= set(ranks):
-            ranks, depths = {}, {}
-        shift = min((depths.get(label, 0) for label in set(labels) - totals), default=0)
+            ranks = {}
+        depths = {each: len(ranks.get(each, (0,))) for each in labels if each not in totals}
+        shallowest = min(depths.values(), default=0)
         places = {label: k for k, label in enumerate(labels)}
         order = sorted(
             labels, key=lambda label: (label in totals, ranks.get(label, ()), places[label])
@@ -311,7 +307,7 @@ class _PartOfTable:
             self._title(column, pairs),
             tuple(order),
             tuple(label in totals for label in order),
-            tuple(0 if label in totals else depths.get(label, 0) - shift for label in order),
+            tuple(depths.get(label, shallowest) - shallowest for label in order),
             ordered=bool(pairs) and all(_runs_along(q, a) for a, q in pairs),
             cumulative=bool(pairs) and all(_cumulative(q) for _, q in pairs),
             widths=widths,
@@ -333,11 +329,9 @@ def _single_sets(queries: QuerySet) -> list[QuerySet]:
 
 def _runs_along(queries: QuerySet, attribute: Attribute) -> bool:
     """Do the queries follow each other as the values of a numeric attribute do?"""
-    if isinstance(queries, StackedQueries):
-        parts = [part for part in queries.parts if not isinstance(part, TotalQueries)]
-        return len(parts) == 1 and _runs_along(parts[0], attribute)
+    sets = _single_sets(queries)
     along = IdentityQueries | PrefixQueries | WidthRangeQueries | LevelQueries
-    return attribute.is_ordered and isinstance(queries, along)
+    return attribute.is_ordered and len(sets) == 1 and isinstance(sets[0], along)
 
 
 def _only_level(queries: QuerySet) -> str | None:
