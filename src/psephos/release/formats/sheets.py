@@ -33,33 +33,53 @@ CELL_SIGNS = 32_767
 WIDEST, NARROWEST = 60, 9
 """Widths of columns, in signs."""
 GREY, LINK_BLUE = "#595959", "#0563C1"
+MARGIN_WORDS = f"{PLUS_MINUS} is half the interval, or more where that does not cover it."
 
 
 @dataclass(frozen=True, eq=False)
-class Styles:
-    """The formats of a workbook, each added once."""
+class Sheet:
+    """A sheet of a workbook while it is written: texts and numbers, each in a look.
 
+    Attributes:
+        page: the sheet as xlsxwriter has it
+        workbook: the workbook that it is in
+        looks: the formats of the workbook, each added once
+        signs: the widths of columns that were fitted
+    """
+
+    page: Any
     workbook: Any
-    added: dict[str, Any] = field(default_factory=dict)
+    looks: dict[str, Any]
+    signs: dict[int, int] = field(default_factory=dict)
 
-    def of(self, **properties: Any) -> Any:
+    def look(self, **properties: Any) -> Any:
         """The format with these properties."""
         key = repr(sorted(properties.items()))
-        if key not in self.added:
-            self.added[key] = self.workbook.add_format(properties)
-        return self.added[key]
+        if key not in self.looks:
+            self.looks[key] = self.workbook.add_format(properties)
+        return self.looks[key]
 
-    @property
-    def link(self) -> Any:
-        return self.of(font_color=LINK_BLUE, underline=1, valign="top")
+    def text(self, row: int, column: int, text: str, **properties: Any) -> None:
+        """A text as a text, whatever it looks like."""
+        look = self.look(**properties) if properties else None
+        if text:
+            self.page.write_string(row, column, cut(text, CELL_SIGNS), look)
+        else:
+            self.page.write_blank(row, column, None, look)
 
+    def link(self, row: int, column: int, place: str, text: str) -> None:
+        """A link to another sheet."""
+        look = self.look(font_color=LINK_BLUE, underline=1, valign="top")
+        self.page.write_url(row, column, place, look, text)
 
-def write_text(sheet: Any, row: int, column: int, text: str, style: Any = None) -> None:
-    """A text as a text, whatever it looks like."""
-    if text:
-        sheet.write_string(row, column, cut(text, CELL_SIGNS), style)
-    else:
-        sheet.write_blank(row, column, None, style)
+    def fit(self, column: int, signs: int) -> None:
+        """Make a column as wide as a text of so many signs."""
+        self.signs[column] = max(self.signs.get(column, NARROWEST), min(WIDEST, signs + 2))
+
+    def set_widths(self) -> None:
+        """Give columns the widths that were fitted."""
+        for column, signs in self.signs.items():
+            self.page.set_column(column, column, signs)
 
 
 def cut(text: str, size: int) -> str:
@@ -69,71 +89,71 @@ def cut(text: str, size: int) -> str:
     return text.encode("utf-16-le")[: 2 * (size - 1)].decode("utf-16-le", errors="ignore") + "…"
 
 
-def write_table(
-    sheet: Any, styles: Styles, publication: Publication, shown: PublishedTable, back: str
-) -> None:
+def write_table(sheet: Sheet, publication: Publication, shown: PublishedTable, back: str) -> None:
     """A table, its parts below each other, and notes; `back` is where its link leads to."""
     mark = "Rehearsal on made-up data: " if publication.files.simulation else ""
-    title = styles.of(bold=True, font_size=14)
-    write_text(sheet, 0, 0, f"{mark}{shown.table.title}", title)
-    sheet.write_url(1, 0, back, styles.link, "Back to the cover")
+    sheet.text(0, 0, f"{mark}{shown.table.title}", bold=True, font_size=14)
+    sheet.link(1, 0, back, "Back to the cover")
     if isinstance(shown.table, Table) and shown.table.statistics:
-        _write_statistics(sheet, styles, publication, shown, shown.table)
-        return
-    tables = [_fitting(table) for table in _layouts(publication, shown)]
-    row, widths = 3, _Widths()
+        row, notes = _write_statistics(sheet, publication, shown, shown.table)
+    else:
+        row = _write_parts(sheet, publication, shown)
+        notes = [publication.number_words(shown.view), publication.interval_words(shown.errors)]
+        notes += [MARGIN_WORDS] if shown.errors else []
+    for line, note in enumerate(notes, row):
+        sheet.text(line, 0, note, italic=True, font_color=GREY)
+    sheet.set_widths()
+
+
+def _write_parts(sheet: Sheet, publication: Publication, shown: PublishedTable) -> int:
+    """The parts of a table below each other; the row below them."""
+    tables, row = [_fitting(table) for table in _layouts(publication, shown)], 3
     for number, table in enumerate(tables):
-        part = _Part(sheet, styles, table, shown.decimals, shown.whole)
+        part = _Part(sheet, table, shown.decimals, shown.whole)
         if table.part:
-            write_text(sheet, row, 0, table.part, styles.of(bold=True))
+            sheet.text(row, 0, table.part, bold=True)
             row += 1
         body = part.write_heads(row)
         if len(tables) == 1:
-            sheet.freeze_panes(body, len(part.sides))
+            sheet.page.freeze_panes(body, len(part.sides))
         elif number == 0:
-            sheet.freeze_panes(1, 0)
+            sheet.page.freeze_panes(1, 0)
         row = part.write_body(body) + 1
-        part.measure(widths)
-    notes = [publication.number_words(shown.view), publication.interval_words(shown.errors)]
-    if shown.errors:
-        notes.append(f"{PLUS_MINUS} is half the interval, or more where that does not cover it.")
-    for note in notes:
-        write_text(sheet, row, 0, note, styles.of(italic=True, font_color=GREY))
-        row += 1
-    widths.set(sheet)
+        part.measure()
+    return row
 
 
 def _write_statistics(
-    sheet: Any, styles: Styles, publication: Publication, shown: PublishedTable, table: Table
-) -> None:
-    """A table of sums, means, shares or quantiles: a line for each number, with its interval."""
-    data, widths = shown.read(), _Widths()
-    numbers = {"value": "Value", "low": "Low", "high": "High"}
+    sheet: Sheet, publication: Publication, shown: PublishedTable, table: Table
+) -> tuple[int, list[str]]:
+    """Sums, means, shares or quantiles: a line for each number. The row of the notes, and they."""
+    data, numbers = shown.read(), {"value": "Value", "low": "Low", "high": "High"}
     columns = [n for n in data.column_names if pa.types.is_string(data.schema.field(n).type)]
     heads = [publication.job.titles.get(name, name.capitalize()) for name in columns]
     columns += [name for name in numbers if name in data.column_names]
     heads += [numbers[name] for name in columns if name in numbers]
     for column, head in enumerate(heads):
         align = "right" if columns[column] in numbers else "left"
-        write_text(sheet, 3, column, head, styles.of(bold=True, bottom=1, align=align))
-        widths.fit(column, len(head))
-    decimals = f"0.{'0' * shown.decimals}" if shown.decimals else "0"
-    style, row = styles.of(num_format=f"#,##{decimals}"), 4
+        sheet.text(3, column, head, bold=True, bottom=1, align=align)
+        sheet.fit(column, len(head))
+    look, row = sheet.look(num_format=f"#,##{_decimal_places(shown.decimals)}"), 4
     for line in data.select(columns).to_pylist():
         for column, name in enumerate(columns):
             if name not in numbers:
-                write_text(sheet, row, column, line[name])
-                widths.fit(column, len(line[name]))
+                sheet.text(row, column, line[name])
+                sheet.fit(column, len(line[name]))
             elif math.isfinite(line[name]):  # groups without rows have no number
-                sheet.write_number(row, column, line[name], style)
-                widths.fit(column, len(f"{line[name]:,.{shown.decimals}f}"))
+                sheet.page.write_number(row, column, line[name], look)
+                sheet.fit(column, len(f"{line[name]:,.{shown.decimals}f}"))
         row += 1
-    sheet.freeze_panes(4, 0)
+    sheet.page.freeze_panes(4, 0)
     words = "Low and high are the ends of intervals that cover the privacy noise and nothing else."
-    for note in (words * ("low" in data.column_names), bounds_words(table)):
-        row += 1
-        write_text(sheet, row, 0, note, styles.of(italic=True, font_color=GREY))
-    widths.set(sheet)
+    return row + 1, [words * ("low" in data.column_names), bounds_words(table)]
+
+
+def _decimal_places(count: int) -> str:
+    """Decimals as formats of numbers have them."""
+    return f"0.{'0' * count}" if count else "0"
 
 
 def _layouts(publication: Publication, shown: PublishedTable) -> Sequence[CrossTable]:
@@ -168,26 +188,10 @@ def _fitting(table: CrossTable) -> CrossTable:
 
 
 @dataclass(frozen=True, eq=False)
-class _Widths:
-    """The widths of a sheet's columns."""
-
-    signs: dict[int, int] = field(default_factory=dict)
-
-    def fit(self, column: int, signs: int) -> None:
-        """Make a column as wide as a text of so many signs."""
-        self.signs[column] = max(self.signs.get(column, NARROWEST), min(WIDEST, signs + 2))
-
-    def set(self, sheet: Any) -> None:
-        for column, signs in self.signs.items():
-            sheet.set_column(column, column, signs)
-
-
-@dataclass(frozen=True, eq=False)
 class _Part:
     """A cross-table on its way to a sheet."""
 
-    sheet: Any
-    styles: Styles
+    sheet: Sheet
     table: CrossTable
     decimals: int
     whole: bool
@@ -206,27 +210,26 @@ class _Part:
         sides, columns = self.sides, self.table.columns
         if self.table.fixed:
             words = ", ".join(f"{name}: {label}" for name, label in self.table.fixed)
-            write_text(self.sheet, row, 0, words, self.styles.of(italic=True))
+            self.sheet.text(row, 0, words, italic=True)
             row += 1
         for k, axis in enumerate(columns.axes):
-            write_text(self.sheet, row, len(sides) - 1, axis.title, self.styles.of(italic=True))
+            self.sheet.text(row, len(sides) - 1, axis.title, italic=True)
             for label, total, first, count in columns.spans(k):
-                style = self.styles.of(bold=total, align="center", bottom=4)
+                look = {"bold": total, "align": "center", "bottom": 4}
                 start = len(sides) + first * self.per_column
                 end = start + count * self.per_column - 1
                 if end > start:
-                    self.sheet.merge_range(row, start, row, end, "", style)
-                write_text(self.sheet, row, start, label, style)
+                    self.sheet.page.merge_range(row, start, row, end, "", self.sheet.look(**look))
+                self.sheet.text(row, start, label, **look)
             row += 1
-        head = self.styles.of(bold=True, bottom=1)
-        right = self.styles.of(bold=True, bottom=1, align="right")
+        right = {"bold": True, "bottom": 1, "align": "right"}
         for column, text in enumerate(sides):
-            write_text(self.sheet, row, column, text, head)
+            self.sheet.text(row, column, text, bold=True, bottom=1)
         for j in range(len(columns)):
             start = len(sides) + j * self.per_column
-            write_text(self.sheet, row, start, self.table.value.capitalize(), right)
+            self.sheet.text(row, start, self.table.value.capitalize(), **right)
             if self.table.has_errors:
-                write_text(self.sheet, row, start + 1, PLUS_MINUS, right)
+                self.sheet.text(row, start + 1, PLUS_MINUS, **right)
         return row + 1
 
     def write_body(self, row: int) -> int:
@@ -242,43 +245,43 @@ class _Part:
             for column, (labels, code) in enumerate(zip(edges, table.rows.codes[i], strict=True)):
                 inner = column == len(edges) - 1
                 depth = table.rows.depth(i) if inner else 0
-                style = self.styles.of(bold=total, indent=depth) if total or depth else None
-                write_text(sheet, row, column, labels[int(code)], style)
+                look = {"bold": total, "indent": depth} if total or depth else {}
+                sheet.text(row, column, labels[int(code)], **look)
             if not edges:
-                write_text(sheet, row, 0, "total")
+                sheet.text(row, 0, "total")
             column = len(self.sides)
             numbers = zip(values[i].tolist(), margins[i].tolist(), shown[i].tolist(), strict=True)
             for j, (value, margin, there) in enumerate(numbers):
                 style, margin_style = bold if total or across[j] else plain
                 if there:
-                    sheet.write_number(row, column, value, style)
+                    sheet.page.write_number(row, column, value, style)
                     if self.per_column == 2:
-                        sheet.write_number(row, column + 1, margin, margin_style)
+                        sheet.page.write_number(row, column + 1, margin, margin_style)
                 column += self.per_column
             row += 1
         return row
 
-    def measure(self, widths: _Widths) -> None:
+    def measure(self) -> None:
         """Make columns as wide as what stands in them."""
         table = self.table
         for column, axis in enumerate(table.rows.axes):
             deepest = 2 * max(axis.depths, default=0)
-            widths.fit(column, max(len(axis.title), *map(len, axis.labels)) + deepest)
+            self.sheet.fit(column, max(len(axis.title), *map(len, axis.labels)) + deepest)
         names = [max(map(len, a.labels)) for a in table.columns.axes]
         digits = len(f"{np.nanmax(np.abs(table.values), initial=0):,.{self.decimals}f}") + 1
         signs = max(digits, *(-(-size // self.per_column) for size in names), 0)
         for column in range(self.per_column * len(table.columns)):
-            widths.fit(len(self.sides) + column, signs)
+            self.sheet.fit(len(self.sides) + column, signs)
 
     def _margins(self) -> np.ndarray[Any, Any]:
         margins = self.table.margins
         return np.zeros(self.table.shape) if margins is None else rounded_up(margins, self.decimals)
 
     def _number_styles(self, total: bool) -> tuple[Any, Any]:
-        decimals = f"0.{'0' * self.decimals}" if self.decimals else "0"
+        decimals = _decimal_places(self.decimals)
         number = "#,##0" if self.whole else f"#,##{decimals}"
         margin = f'"{PLUS_MINUS} "#,##{decimals}'
         return (
-            self.styles.of(bold=total, num_format=number),
-            self.styles.of(bold=total, num_format=margin, font_color=GREY),
+            self.sheet.look(bold=total, num_format=number),
+            self.sheet.look(bold=total, num_format=margin, font_color=GREY),
         )
