@@ -104,7 +104,6 @@ PARTS: dict[str, Switch] = {
     "levels: parts chosen once more": without_step("revised"),
     "levels: a strategy for every part": without_step("divided"),
     "levels: a longer descent at the end": without_step("polished"),
-    "levels: large joins are left out": lambda: patch.object(levels, "JOIN_SLACK", math.inf),
     "Gaussian factors by few dimensions": lambda: patch.object(gaussian, "FEW_DIMENSIONS", 0.0),
     "unions: two parts optimised together": lambda: patch.object(union, "DESCENTS", 0),
     "strategies that are written down": lambda: patch.object(

@@ -18,7 +18,7 @@ from typing import Literal
 from psephos.errors import UnsupportedError
 from psephos.inverse.axis import DENSE_AXIS
 from psephos.inverse.block_diagonal import Components, DiagonalForm
-from psephos.inverse.classes import Classes, block_classes, cubes_of_blocks
+from psephos.inverse.classes import Classes, block_classes, class_seconds, cubes_of_blocks
 from psephos.inverse.dense import DENSE_CELLS, DenseForm
 from psephos.inverse.form import VECTOR_LIMIT, Form, check_vector
 from psephos.inverse.iterative import IterativeForm
@@ -226,7 +226,7 @@ def _inference(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> tuple[Method
         classes = block_classes(blocks, shape)
         axes = () if classes is None else classes[0]
         lengths = [len(axis.vectors) for axis in axes if len(axis.blocks) > 1]
-        seconds = 2 * SECONDS_PER_EIGEN_FLOP * sum(n**3 for n in lengths)
+        seconds = class_seconds(blocks, shape)
         seconds += 3 * fit + 4 * SECONDS_PER_FLOP * answers * sum(lengths)
         seconds += SECONDS_PER_EIGEN_FLOP * cubes_of_blocks(axes)
         entries = math.prod(axis.entries for axis in axes)

@@ -30,6 +30,7 @@ from psephos.inverse.axis_classes import (
     AxisClasses,
     Section,
     axis_classes,
+    classes_seconds,
 )
 from psephos.inverse.class_coordinates import (
     ClassCoordinates,
@@ -369,20 +370,13 @@ def block_classes(
 
     None if blocks are no products over all axes, axes are too long, or classes are too large.
     """
-    krons = [b for b in blocks if isinstance(b, Kron)]
-    fits = all(tuple(f.shape[1] for f in b.factors) == shape for b in krons)
-    if len(krons) < len(blocks) or not fits or max(shape) > LONGEST_CLASS_AXIS:
+    krons = _products(blocks, shape)
+    if krons is None:
         return None
-    axes: list[AxisClasses] = []
-    which: list[list[int]] = []
     if sum(n > 1 for n in shape) > MOST_CLASS_AXES:
         return None
-    joined = [with_neighbours(b.factors, shape) for b in krons]
-    for factors in zip(*joined, strict=True):
-        numbers: dict[Matrix, int] = {}
-        by_id = {id(f): numbers.setdefault(f, len(numbers)) for f in factors}
-        axes.append(axis_classes(tuple(numbers)))
-        which.append([by_id[id(f)] for f in factors])
+    factors, which = _factors_by_axis(krons, shape)
+    axes = [axis_classes(each) for each in factors]
     numbers_alone = all(section.size == 1 for axis in axes for section in axis.sections)
     most = SUMMED_ENTRIES if numbers_alone else CLASS_ENTRIES
     if math.prod(axis.entries for axis in axes) > most:
@@ -395,6 +389,40 @@ def block_classes(
     if sum(counts) > CLASS_COMBINATIONS or cubes_of_blocks(axes) > CLASS_CUBES:
         return None
     return tuple(axes), choices
+
+
+def class_seconds(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> float:
+    """About how long it takes to find the classes of blocks, which are those of products."""
+    krons = _products(blocks, shape)
+    return (
+        0.0
+        if krons is None
+        else sum(classes_seconds(each) for each in _factors_by_axis(krons, shape)[0])
+    )
+
+
+def _products(blocks: Sequence[Matrix], shape: tuple[int, ...]) -> list[Kron] | None:
+    """The blocks, if they are products over all axes, and none of these is too long."""
+    krons = [b for b in blocks if isinstance(b, Kron)]
+    fits = all(tuple(f.shape[1] for f in b.factors) == shape for b in krons)
+    return (
+        krons if len(krons) == len(blocks) and fits and max(shape) <= LONGEST_CLASS_AXIS else None
+    )
+
+
+def _factors_by_axis(
+    krons: Sequence[Kron], shape: tuple[int, ...]
+) -> tuple[list[tuple[Matrix, ...]], list[list[int]]]:
+    """The different factors of every axis, and which of them each block has."""
+    different: list[tuple[Matrix, ...]] = []
+    which: list[list[int]] = []
+    joined = [with_neighbours(b.factors, shape) for b in krons]
+    for factors in zip(*joined, strict=True):
+        numbers: dict[Matrix, int] = {}
+        by_id = {id(f): numbers.setdefault(f, len(numbers)) for f in factors}
+        different.append(tuple(numbers))
+        which.append([by_id[id(f)] for f in factors])
+    return different, which
 
 
 def with_neighbours(factors: Factors, shape: tuple[int, ...]) -> Factors:

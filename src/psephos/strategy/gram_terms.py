@@ -13,7 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from psephos.matrix import Gram, Identity, Kron, Matrix, Permuted, Semiseparable, WidthRange
+from psephos.matrix import (
+    Gram,
+    Identity,
+    Kron,
+    Matrix,
+    Ones,
+    Permuted,
+    Scaled,
+    Semiseparable,
+    Sum,
+    WidthRange,
+)
 from psephos.matrix.columns import gram_diagonal
 from psephos.values import Array
 from psephos.workload.workload import Workload
@@ -24,6 +35,9 @@ ARRAY_AXIS = 512
 ARRAY_GRAM = 2048
 """Up to this many cells a Gram without a closed form is written out."""
 
+RowsTimes = Callable[[Array], Array]
+"""B ↦ B G for a p x n array B, into a new array of floats."""
+
 
 @dataclass(frozen=True, eq=False)
 class GramOperator:
@@ -31,7 +45,7 @@ class GramOperator:
 
     n: int
     diagonal: Array
-    times: Callable[[Array], Array]
+    times: RowsTimes
     """B ↦ B G for a p x n array B."""
 
     @property
@@ -59,45 +73,86 @@ def gram_operator(coefficients: Sequence[float] | Array, queries: Sequence[Matri
     diagonal = np.zeros(n)
     for c, w in pairs:
         diagonal += c * gram_diagonal(w)
-    products = [(c, rows_times(w.gram())) for c, w in pairs]
-    if n <= ARRAY_AXIS:
-        whole = sum(c * times(np.eye(n)) for c, times in products)
-        return GramOperator(n, diagonal, lambda b: b @ whole)
-
-    def times(b: Array) -> Array:
-        c, first = products[0]
-        out = first(b)
-        out *= c
-        for c, each in products[1:]:
-            out += c * each(b)
-        return out
-
-    return GramOperator(n, diagonal, times)
+    grams = [(c, w.gram()) for c, w in pairs]
+    is_closed = all(_closed_times(gram) is not None for _, gram in grams)
+    if n <= ARRAY_AXIS or (n <= ARRAY_GRAM and not is_closed):
+        # One product with an array, whose time the others add nothing to.
+        whole = sum(c * gram.dense() for c, gram in grams)
+        return GramOperator(n, diagonal, lambda b: np.asarray(b @ whole))
+    products = [(c, rows_times(gram)) for c, gram in grams]
+    return GramOperator(n, diagonal, partial(_sum_times, products))
 
 
-def rows_times(gram: Matrix) -> Callable[[Array], Array]:
+def rows_times(gram: Matrix) -> RowsTimes:
     """B ↦ B G for a p x n array B, into a new array; scans run along its rows.
 
     >>> rows_times(Semiseparable([1, 2], [2, 1]))(np.eye(2))
     array([[2., 1.],
            [1., 2.]])
     """
-    n = gram.shape[1]
+    closed = _closed_times(gram)
+    if closed is not None:
+        return closed
+    if gram.shape[1] <= ARRAY_GRAM:
+        dense = gram.dense()
+        return lambda b: np.asarray(b @ dense)
+    return lambda b: np.ascontiguousarray(gram.matmat(np.ascontiguousarray(b.T)).T)
+
+
+def _closed_times(gram: Matrix) -> RowsTimes | None:
+    """The same where no array of the Gram is needed."""
+    if isinstance(gram, Identity):
+        return partial(np.array, dtype=float)
+    if isinstance(gram, Ones):
+        return partial(_totals, gram.shape[1])
+    if isinstance(gram, Scaled):
+        return _closed_sum([(gram.factor, gram.base)])
+    if isinstance(gram, Sum):
+        return _closed_sum([(1.0, part) for part in gram.parts])
     if isinstance(gram, Semiseparable):
         return partial(_scan, gram.u, gram.v)
-    if isinstance(gram, Gram) and isinstance(gram.base, WidthRange):
-        return partial(_windows, gram.base.width)
+    if isinstance(gram, Kron):
+        return partial(_axis_by_axis, [(f.shape[0], _axis_times(f)) for f in gram.factors])
+    if isinstance(gram, Gram):
+        return _closed_gram_times(gram.base)
     if isinstance(gram, Permuted) and isinstance(gram.base.T, Permuted):
         left, right = gram.base.T, gram
         if np.array_equal(left.order, right.order):
             inner, order, back = rows_times(left.base), left.order, np.argsort(left.order)
             return lambda b: np.take(inner(np.take(b, order, axis=1)), back, axis=1)
-    if isinstance(gram, Kron):
-        return partial(_axis_by_axis, [(f.shape[0], _axis_times(f)) for f in gram.factors])
-    if n <= ARRAY_GRAM:
-        dense = gram.dense()
-        return lambda b: b @ dense
-    return lambda b: np.ascontiguousarray(gram.matmat(np.ascontiguousarray(b.T)).T)
+    return None
+
+
+def _closed_gram_times(queries: Matrix) -> RowsTimes | None:
+    """B ↦ B WᵀW for windows, and for few queries."""
+    if isinstance(queries, WidthRange):
+        return partial(_windows, queries.width)
+    m, n = queries.shape
+    if 2 * m < n and m * n <= ARRAY_GRAM**2:
+        rows = queries.dense().astype(float)
+        return lambda b: np.asarray((b @ rows.T) @ rows)
+    return None
+
+
+def _closed_sum(parts: Sequence[tuple[float, Matrix]]) -> RowsTimes | None:
+    """Σ_j c_j G_j where no array of any part is needed."""
+    products = [(c, times) for c, part in parts if (times := _closed_times(part)) is not None]
+    return partial(_sum_times, products) if len(products) == len(parts) else None
+
+
+def _sum_times(products: Sequence[tuple[float, RowsTimes]], b: Array) -> Array:
+    """B Σ_j c_j G_j."""
+    c, first = products[0]
+    out = first(b)
+    out *= c
+    for c, times in products[1:]:
+        out += c * times(b)
+    return out
+
+
+def _totals(n: int, b: Array) -> Array:
+    """The sum of every row, n times."""
+    return np.tile(b.sum(axis=1, keepdims=True), n)
 
 
 def _scan(u: Array, v: Array, b: Array) -> Array:

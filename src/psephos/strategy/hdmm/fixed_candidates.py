@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 
 from psephos.errors import PsephosError
+from psephos.inverse.classes import class_seconds
 from psephos.inverse.range_gram import LineQueries
 from psephos.strategy.fixed import baselines
 from psephos.strategy.strategy import Strategy
@@ -63,6 +64,11 @@ def _fitting(selector: Selector, workload: Workload, noise: NoiseKind) -> Iterat
 
 def _workload_itself(workload: Workload, noise: NoiseKind) -> Strategy | None:
     strategy = baselines.workload_itself(workload, noise)
+    if (
+        class_seconds([b.matrix for b in strategy.query.blocks], workload.domain.shape)
+        > QUICK_SECONDS
+    ):
+        return None  # to find out what it costs would take as long
     cost = strategy.cost
     by_attribute = cost.method == "subspaces" or max(workload.domain.shape) <= UNLIKE_AXIS
     quick = cost.seconds <= QUICK_SECONDS and cost.method != "iterative" and by_attribute

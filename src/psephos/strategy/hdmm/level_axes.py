@@ -23,7 +23,6 @@ import numpy as np
 
 from psephos.inverse.axis_classes import axis_classes
 from psephos.matrix import Identity, Matrix, Ones, Partition, Stack, compose, total
-from psephos.matrix.columns import gram_diagonal
 from psephos.matrix.combine import join_groups
 from psephos.strategy.factors import Factor, identity_factor
 from psephos.strategy.gram_terms import GramOperator, GramTerms, gram_operator
@@ -93,13 +92,6 @@ class LevelAxis:
             for a in self.options
         ]
         return np.array(pairs)
-
-    @cached_property
-    def cell_errors(self) -> Array:
-        """For every option and every query matrix, tr of its Gram where each group is one cell."""
-        firsts = [np.unique(groups, return_index=True)[1] for groups in self.options]
-        diagonals = [gram_diagonal(w) for w in self.queries]
-        return np.array([[float(d[first].sum()) for d in diagonals] for first in firsts])
 
     def is_plain(self, option: int) -> bool:
         """Do the queries that need an option ask for groups one by one, its own or coarser ones?"""

@@ -27,7 +27,6 @@ from psephos.strategy.hdmm.gaussian import optimise_gaussian
 from psephos.strategy.hdmm.level_axes import (
     AxisOption,
     LevelAxis,
-    PartOptions,
     joined_parts,
     kinds_of,
     plain_option,
@@ -53,8 +52,6 @@ TOGETHER_STEPS, FINAL_STEPS = 100, 150
 """Steps of a descent of shares and strategies, at first and at the end."""
 REVISIONS = 2
 """How often parts are chosen once more for the strategies that they led to."""
-JOIN_SLACK = 4.0
-"""How many times the error of its products apart a join may have to be looked at."""
 VARIATION_GAIN = 1e-4
 """The relative gain for which parts are left out or taken in once more."""
 LATE_GAIN = 1e-4
@@ -139,31 +136,8 @@ class _LevelSearch:
         )
         searched = tuple(self._has_strategy(axis) for axis in self.axes)
         once = (1,) * len(self.axes)
-        union = LevelUnion(self.terms, self.noise, self.axes, levels, searched, (), once)
-        parts = tuple(p for p in joined_parts(self.axes, MOST_PARTS) if self._is_worth(union, p))
-        return replace(union, parts=parts)
-
-    def _is_worth(self, union: LevelUnion, part: PartOptions) -> bool:
-        """Could a part err less than its kinds of products apart, all measured cell by cell?
-
-        A join of tables that have few attributes in common has many times as many cells as all of
-        them, and errs by as much.
-        """
-        served = [kind for kind in union.kinds if union.is_finer(part, kind)]
-        if part in served or not served:
-            return True
-        power = self.noise.power
-        together = sum(self._cell_error(part, kind) for kind in served)
-        apart = sum(self._cell_error(kind, kind) ** (1 / (power + 1)) for kind in served)
-        return bool(together <= JOIN_SLACK * apart ** (power + 1))
-
-    def _cell_error(self, part: PartOptions, kind: PartOptions) -> float:
-        """The error of the products of a kind from the cells of a part, with all of the budget."""
-        errors = self.terms.coefficients.copy()
-        for axis, option, needed in zip(self.axes, part, kind, strict=True):
-            needs = np.array([each[0] for each in axis.needs])
-            errors *= np.where(needs == needed, axis.cell_errors[option], 0.0)[axis.which]
-        return float(errors.sum())
+        parts = tuple(joined_parts(self.axes, MOST_PARTS))
+        return LevelUnion(self.terms, self.noise, self.axes, levels, searched, parts, once)
 
     def _has_strategy(self, axis: LevelAxis) -> bool:
         last = len(axis.options) - 1
