@@ -14,9 +14,10 @@ from psephos.infer import prior_model
 from psephos.infer.entropy import maximum_entropy
 from psephos.infer.splitting import MOST_STEPS_OF_SPLITTING
 from psephos.release.ask.ask import ask
-from psephos.release.bundle.bundle import ESTIMATE_FILE, Bundle
+from psephos.release.bundle.bundle import Bundle
+from psephos.release.bundle.contents import ESTIMATE_FILE
 from psephos.release.bundle.files import read_floats, sha256_of
-from psephos.release.bundle.requests import PublishedShape
+from psephos.release.bundle.shapes import PublishedShape
 from psephos.release.preflight.checks import check_release, create_ledger
 from psephos.release.preflight.forecast import forecast_measured as plan
 from psephos.release.preflight.simulated import is_quick, made_up_counts, simulated_error

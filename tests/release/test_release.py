@@ -14,8 +14,8 @@ import pytest
 
 import psephos as ps
 from psephos.kernel import noise
-from psephos.release.bundle import write as writing
 from psephos.release.bundle.bundle import Bundle
+from psephos.release.bundle.table_files import TableFile
 from psephos.release.methods import measured
 from psephos.release.preflight.checks import create_ledger, open_ledger
 from psephos.release.run import rehearse, release
@@ -150,7 +150,7 @@ STEPS = [
     ("psephos.kernel.vault:Draws.noise", 1),
     ("psephos.kernel.ledger:Request._store", 1),
     ("psephos.release.run:receipt_of", 1),
-    ("psephos.release.bundle.write:_write_views", 1),
+    ("psephos.release.bundle.write:view_tables", 1),
     ("psephos.release.bundle.write:sync_all", 1),
 ]
 
@@ -176,7 +176,7 @@ def test_killed_at_any_step_a_second_run_goes_on(release_path, where, charged):
 
 def test_a_full_disk_loses_nothing(release_path, monkeypatch):
     job = Job.read(release_path)
-    real = writing._write_table
+    real = TableFile.write
     calls = count()
 
     def full(*args):
@@ -184,7 +184,7 @@ def test_a_full_disk_loses_nothing(release_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(*args)
 
-    monkeypatch.setattr(writing, "_write_table", full)
+    monkeypatch.setattr(TableFile, "write", full)
     with pytest.raises(ps.ReleaseError, match=r"No space left on device\. Nothing is lost"):
         release(job, unchecked=True)
     assert [p.name for p in job.folder.iterdir() if "bundle" in p.name] == []

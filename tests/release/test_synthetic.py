@@ -188,7 +188,7 @@ def test_rows_and_figures_that_were_changed_are_found(sample, tmp_path, change):
 
 def forged(folder, manifest, bundle, records):
     """Other rows, with the gaps that they have: only what they come from can tell."""
-    from psephos.release.bundle.write import synthetic_facts
+    from psephos.release.bundle.manifest import synthetic_facts
 
     table = ps.SyntheticTable(bundle.job.workload.domain, records)
     pq.write_table(table.to_arrow(), folder / "synthetic" / "rows.parquet")

@@ -28,14 +28,15 @@ from psephos.release.bundle.files import (
     read_parquet,
     sha256_of,
 )
-from psephos.release.bundle.write import release_json
+from psephos.release.bundle.manifest import release_json
 from psephos.release.formats.csv_text import write_csv
 from psephos.release.formats.digits import printed
 from psephos.release.preflight.checks import create_ledger
 from psephos.release.run import release
 from psephos.release.spec.file import checked_release
 from psephos.release.spec.job import Job
-from psephos.release.verify.verify import check_rounding, verify
+from psephos.release.verify.published import check_rounding
+from psephos.release.verify.verify import verify
 from tests.release.conftest import RELEASE, write_job
 
 

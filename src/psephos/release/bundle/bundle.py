@@ -39,8 +39,16 @@ from psephos.infer.estimate import Answers
 from psephos.infer.group_cells import GroupCells
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import Measurement
+from psephos.release.bundle.contents import (
+    CELLS_FILE,
+    COORDINATES_FILE,
+    ESTIMATE_FILE,
+    PRIOR_FILE,
+    ROWS_STEM,
+    group_file,
+    job_persons_table,
+)
 from psephos.release.bundle.files import (
-    CELLS_STEM,
     read_csv,
     read_floats,
     read_integers,
@@ -91,19 +99,6 @@ from psephos.strategy.strategy import Strategy
 from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array
 from psephos.workload.workload import Workload
-
-CELLS_FILE = f"{CELLS_STEM}.parquet"
-"""Whole numbers for every cell, in row-major order: all published tables are sums of them."""
-ESTIMATE_FILE = f"estimate/{CELLS_STEM}.parquet"
-"""The real numbers that they are a rounding of."""
-COORDINATES_FILE = "estimate/coordinates.parquet"
-"""How consistent tables differ from least squares, where they are nearest in another norm."""
-PRIOR_FILE = "estimate/prior.parquet"
-"""The counts of the public table that they are drawn towards, where there is one."""
-SYNTHETIC_FOLDER, ROWS_STEM = "synthetic", "rows"
-"""Where made-up rows lie."""
-GROUPS_FOLDER = "groups"
-"""Cells of groups of tables lie in it, below published/ and estimate/."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -343,7 +338,7 @@ class Bundle:
                 "make some up from its tables: psephos synthesize BUNDLE"
             )
         kind = "parquet" if "parquet" in self.job.file.output.formats else "csv"
-        name = f"{SYNTHETIC_FOLDER}/{ROWS_STEM}.{kind}"
+        name = f"{ROWS_STEM}.{kind}"
         none = SyntheticTable(domain, np.zeros((0, len(domain)), dtype=np.int64))
         schema = none.to_arrow().schema
         place = self.path / name
@@ -409,21 +404,3 @@ def files_of(bundle: Bundle) -> TableFiles:
     """Where the tables of a bundle lie."""
     errors = bundle.method is None and bundle.job.file.output.consistency == "l2"
     return TableFiles(bundle.path, bundle.job, bundle.simulation, errors)
-
-
-def cell_files(views: Views) -> list[str]:
-    """The names of the files of published cells, and of what they were rounded from."""
-    if views.groups is not None:
-        return [group_file(g) for g in range(len(views.groups.rules))]
-    return [CELLS_FILE] if views.estimate.has_cells else []
-
-
-def group_file(group: int) -> str:
-    """Where the cells of a group lie, below published/ and estimate/."""
-    return f"{GROUPS_FOLDER}/{group + 1}.parquet"
-
-
-def job_persons_table(job: Job, request: PersonsRequest) -> pa.Table:
-    """A table of persons, worked out from its noisy integers."""
-    confidence = float(job.file.output.confidence)
-    return request.question.view(request.measurement, confidence)

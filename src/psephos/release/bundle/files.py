@@ -82,6 +82,20 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def file_hashes(folder: Path) -> dict[str, str]:
+    """The hash of every file in a folder but the manifest there; a link is an error."""
+    hashes = {}
+    for place in sorted(folder.rglob("*")):
+        name = place.relative_to(folder).as_posix()
+        if place.is_symlink():
+            raise ReleaseError(f"{name} is a link to somewhere else")
+        if place.is_file() and name != "manifest.json":  # which has the hashes of all others
+            hashes[name] = sha256_of(place)
+        elif not place.is_file() and not place.is_dir():
+            raise ReleaseError(f"{name} is no file")
+    return hashes
+
+
 def sync_all(folder: Path) -> None:
     """Wait until all files of a folder are on disk."""
     for path in folder.rglob("*"):

@@ -51,6 +51,11 @@ class TableFiles:
     simulation: bool
     errors: bool
 
+    @classmethod
+    def of(cls, folder: Path, views: Views) -> TableFiles:
+        """Those of a release with these numbers."""
+        return cls(folder, views.job, views.simulation, views.has_errors)
+
     def read(self, table: Table, view: View) -> pa.Table:
         """A table as it was written: to every digit from Parquet, else from CSV."""
         stem, domain = f"{view}/{self.job.table_files[table.name]}", self.job.questions.domain

@@ -7,7 +7,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from psephos.numbers import digits_for, plus_minus
-from psephos.release.bundle.bundle import job_persons_table
+from psephos.release.bundle.contents import job_persons_table
 from psephos.release.formats.excel import WORKBOOK_FILE
 from psephos.release.formats.wide_csv import wide_files
 from psephos.release.formats.workbook_size import left_out_of_workbook

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from psephos.domain.part_tree import PartTree
 from psephos.release.bundle.files import marked_name
+from psephos.release.bundle.table_files import TableFile
+from psephos.release.parts.published import PublishedRun
 from psephos.release.spec.job import Job
 from psephos.release.spec.tables import Table
 from psephos.release.views.labels import table_labels
@@ -30,9 +32,12 @@ def level_folder(stem: str, level: str) -> Path:
     return Path(TABLES_FOLDER, stem, f"level={marked_name(level)}")
 
 
-def run_file(parts: range) -> str:
-    """The file of a run of parts, by the number of its first."""
-    return f"{parts.start:08}.parquet"
+def run_tables(job: Job, tree: PartTree, run: PublishedRun) -> Iterator[TableFile]:
+    """The tables of some parts of a level; the number of the first part names their files."""
+    for table in job.tables:
+        folder = level_folder(job.table_files[table.name], tree.names[run.level])
+        rows = part_rows(job, tree, table, run.level, run.parts, run.columns)
+        yield TableFile((folder / f"{run.parts.start:08}").as_posix(), rows, 0)
 
 
 def part_rows(

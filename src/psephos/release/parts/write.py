@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet
 
 from psephos.errors import ReleaseError
 from psephos.kernel.parts.measurement import PartMeasurement
 from psephos.release.bundle.files import write_json
-from psephos.release.bundle.requests import BUNDLE_FORMAT
-from psephos.release.bundle.write import finish_draft, release_json
+from psephos.release.bundle.manifest import job_facts, release_json
+from psephos.release.bundle.write import write_draft
 from psephos.release.parts.bundle import (
     ANSWERS_FOLDER,
     ESTIMATE_FOLDER,
@@ -28,9 +27,8 @@ from psephos.release.parts.estimates import PartEstimates
 from psephos.release.parts.page import write_page
 from psephos.release.parts.plan import PartsForecast
 from psephos.release.parts.published import published_runs
-from psephos.release.parts.tables import level_folder, part_rows, run_file, total_rows
+from psephos.release.parts.tables import run_tables, total_rows
 from psephos.strategy import select
-from psephos.version import __version__
 
 
 def write_parts(
@@ -41,11 +39,8 @@ def write_parts(
     say: Callable[[str], None],
 ) -> PartsBundle:
     """All files of a release in parts."""
-    draft = place.parent
-    try:
-        # A name of its own: two runs at once never write into one another's bundle.
-        draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.draft-", dir=place.parent))
-        draft.chmod(0o755)
+
+    def fill(draft: Path) -> dict[str, Any]:
         _write_inputs(draft, forecast, measurement, receipt)
         with tempfile.TemporaryDirectory(prefix=".levels-", dir=draft) as work:
             say("least squares over all levels")
@@ -55,17 +50,9 @@ def write_parts(
             totals = _write_tables(draft, forecast, estimates, Path(work), say)
         say("report")
         write_page(forecast, totals, measurement.simulation, draft)
-        finish_draft(draft, place, _manifest(forecast, measurement))
-    except OSError as error:
-        if (place / "manifest.json").exists():  # another run of the same release was first
-            return PartsBundle.open(place)
-        raise ReleaseError(
-            f"the bundle cannot be written to {place}: {error.strerror or error}. Nothing is lost: "
-            "make room and run the release again, which charges nothing"
-        ) from None
-    finally:
-        if draft != place.parent:
-            shutil.rmtree(draft, ignore_errors=True)  # gone by now, unless the run was cut short
+        return parts_facts(forecast, measurement)
+
+    write_draft(place, fill)
     return PartsBundle.open(place)
 
 
@@ -103,33 +90,25 @@ def _write_tables(
     """Every table of every part, in one pass from the whole down; and the rows of large parts."""
     job, tree = forecast.job, forecast.tree
     large: list[pa.Table] = []
-    for level, parts, numbers, totals in published_runs(job, estimates, work):
-        name = tree.names[level]
-        if level == 1 and totals is not None:
-            large.append(total_rows(job.workload, tree, parts, totals))
-        say(f"tables: {name}, {parts.stop:,} of {tree.sizes[level]:,}")
-        for table in job.tables:
-            folder = draft / level_folder(job.table_files[table.name], name)
-            folder.mkdir(parents=True, exist_ok=True)
-            rows = part_rows(job, tree, table, level, parts, numbers)
-            pa.parquet.write_table(rows, folder / run_file(parts))
+    for run in published_runs(job, estimates, work):
+        if run.level == 1 and run.totals is not None:
+            large.append(total_rows(job.workload, tree, run.parts, run.totals))
+        say(f"tables: {tree.names[run.level]}, {run.parts.stop:,} of {tree.sizes[run.level]:,}")
+        for table in run_tables(job, tree, run):
+            table.write(draft, ["parquet"])
     return pa.concat_tables(large) if large else None
 
 
-def _manifest(forecast: PartsForecast, measurement: PartMeasurement) -> dict[str, Any]:
-    job, tree = forecast.job, forecast.tree
+def parts_facts(forecast: PartsForecast, measurement: PartMeasurement) -> dict[str, Any]:
+    """What a manifest says but the version and the hashes of files."""
+    tree, budget = forecast.tree, forecast.budget
     return {
-        "format": BUNDLE_FORMAT,
+        **job_facts(forecast.job),
         "kind": PARTS_KIND,
-        "name": job.file.name,
-        "title": job.file.title or job.file.name,
         "simulation": measurement.simulation,
-        "edition": job.file.edition,
-        "psephos": __version__,
-        "fingerprint": job.fingerprint,
         "key": measurement.key,
         "lineage": list(measurement.lineage),
-        "spend": [forecast.budget.currency, str(forecast.budget.amount)],
+        "spend": [budget.currency, str(budget.amount)],
         "levels": dict(zip(tree.names, tree.sizes, strict=True)),
         "weights": [str(weight) for weight in measurement.weights],
         "errors": [vars(error) for error in forecast.errors],

@@ -30,8 +30,8 @@ from psephos.owner.check import check
 from psephos.owner.report import CheckReport, Mismatch
 from psephos.owner.stand_in import is_copy
 from psephos.release.bundle.files import JSON_BYTES, json_text
+from psephos.release.bundle.manifest import release_json
 from psephos.release.bundle.requests import last_receipt
-from psephos.release.bundle.write import release_json
 from psephos.release.methods.kind import ReleaseForecast
 from psephos.release.methods.persons import check_persons_affordable
 from psephos.release.preflight.rules_record import check_rules, record_rules

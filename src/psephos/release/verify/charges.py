@@ -16,8 +16,10 @@ from psephos.kernel import gate
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.ledger_history import Anchor
 from psephos.release.bundle.bundle import Bundle
-from psephos.release.bundle.requests import check_in_ledger
+from psephos.release.bundle.contents import persons_tables
+from psephos.release.bundle.requests import ReleaseRequest, check_in_ledger
 from psephos.release.spec.job import Job
+from psephos.release.verify.files import compare_tables
 from psephos.release.verify.verification import WrongError, times_text
 
 DATASET_FACTS = ("dataset", "dataset_id", "budget", "unit")
@@ -32,8 +34,7 @@ def check_receipts(bundle: Bundle) -> str:
     schema = gate.fingerprint(bundle.job.workload.domain) if bundle.method is not None else ""
     for request in requests:
         request.check_receipt(schema)
-        if any(request.receipt[fact] != bundle.receipt[fact] for fact in DATASET_FACTS):
-            raise WrongError(f"{request.name!r} was measured on another data set")
+        _check_dataset(bundle, request, request.name)
     # Choices of a plan may come out alike; measurements hardly ever do.
     for fact in (
         ("number", "key") if bundle.method is not None else ("number", "values_hash", "key")
@@ -45,6 +46,38 @@ def check_receipts(bundle: Bundle) -> str:
     times = times_text(request.receipt for request in (*requests, *bundle.persons))
     text += f"; {times}" if times else ""
     return text + (f"; so for what it builds on: {names}" if past else "")
+
+
+def check_persons(bundle: Bundle) -> str:
+    """Was each table of persons paid for, and is it what its noisy integers say?"""
+    charges = [r.receipt["charge"] for r in (*bundle.all_requests, *bundle.persons)]
+    if not bundle.simulation and len({charge["number"] for charge in charges}) < len(charges):
+        raise WrongError("one charge is counted twice")
+    for request, key in zip(bundle.persons, bundle.job.persons_keys, strict=True):
+        if request.simulation != bundle.simulation or request.key != key:
+            raise WrongError(f"{request.question.name!r} was measured by another request")
+        if not bundle.simulation:
+            request.check_receipt()
+            _check_dataset(bundle, request, request.question.name)
+    kinds = bundle.job.file.output.table_formats
+    compare_tables(bundle.path, persons_tables(bundle.job, bundle.persons), kinds)
+    return (
+        f"{len(bundle.persons)} tables, each with a receipt for it, and as its noisy integers say"
+    )
+
+
+def _check_dataset(bundle: Bundle, request: ReleaseRequest[Any], name: str) -> None:
+    """Refuse a request of another data set than that of the release."""
+    if any(request.receipt[fact] != bundle.receipt[fact] for fact in DATASET_FACTS):
+        raise WrongError(f"{name!r} was measured on another data set")
+
+
+def check_ledger(job: Job, receipt: dict[str, Any]) -> None:
+    """Refuse a receipt of another ledger than release.json names."""
+    limit = job.file.ledger.budget()
+    facts = [job.file.ledger.dataset, [limit.currency, str(limit.amount)]]
+    if [receipt["dataset"], receipt["budget"]] != facts:
+        raise WrongError("the receipt is that of another ledger")
 
 
 def check_charges(

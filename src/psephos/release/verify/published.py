@@ -21,20 +21,19 @@ as the manifest says.
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from psephos.errors import ReleaseError
-from psephos.infer.group_cells import GroupCells, rounded
+from psephos.infer.group_cells import rounded
 from psephos.infer.nonnegative import GAP
 from psephos.infer.rounding import RoundingGaps, round_cells
-from psephos.release.bundle.bundle import group_file
-from psephos.release.bundle.files import read_integers
+from psephos.release.verify.files import check_facts
 from psephos.release.verify.verification import WrongError
-from psephos.release.views.published_groups import PublishedGroups, grouped_answers
-from psephos.release.views.published_numbers import PublishedGroupCells
+from psephos.release.views.published_groups import PublishedGroups
+from psephos.release.views.published_numbers import PublishedGroupCells, PublishedNumbers
 from psephos.release.views.views import Views
 from psephos.values import Array
 from psephos.workload.workload import Workload
@@ -52,30 +51,66 @@ CELL_TOLERANCE = 1e-6
 """Of the largest cell: how far those of a plan may be from their recomputation."""
 
 
-def check_estimate(views: Views, stored: Array, facts: dict[str, Any] | None) -> str:
-    """Refuse cells that are not what the noisy integers give; else say how near they are."""
-    again = dict(views.published.facts)
-    _check_claim(facts, again)
-    if (stored < 0).any() or (views.job.zeros is not None and stored[views.job.zeros].any()):
+def check_published(views: Views, shown: PublishedNumbers, facts: dict[str, Any]) -> str:
+    """Refuse published cells that are not what the noisy integers give; else say how near.
+
+    Args:
+        views: the numbers worked out again
+        shown: those of the bundle
+        facts: what the manifest says of them
+    """
+    cells, again = shown.vectors, views.published
+    for g, (whole, real) in enumerate(cells):
+        _check_vector(views, g, whole, real, facts.get("total"))
+    if isinstance(shown, PublishedGroupCells) and isinstance(again, PublishedGroupCells):
+        groups = again.groups
+        _check_claim(facts, {**groups.facts(again.fit), "left_out": groups.left_out})
+        check_facts(facts["disagreement"], shown.facts["disagreement"], "disagreement")
+        rounding = _groups_near(again, shown)
+        return f"{rounding} {_check_gaps(views, shown.unrounded - again.unrounded)}"
+    adaptive = views.estimate.least_squares is None
+    if adaptive and facts != again.facts:
+        raise WrongError("the manifest says something else of the published view than its plan")
+    if not cells:
+        return ""
+    if adaptive:
+        near = _check_plan_cells(cells[0].real, again.vectors[0].real)
+    else:
+        _check_claim(facts, again.facts)
+        near = _check_gaps(views, shown.unrounded - again.unrounded)
+        method, steps = facts["method"], again.facts["steps"]
+        near = f"the {method} estimate, worked out again in {steps} steps, is {near}"
+    return f"{check_rounding(views, *cells[0])}; {near}"
+
+
+def _check_vector(views: Views, number: int, whole: Array, real: Array, total: int | None) -> None:
+    """Refuse cells where no row can be, below zero, or of another total than all groups have."""
+    groups, name = views.groups, "the cells"
+    zeros = views.job.zeros
+    if groups is not None:
+        zeros, name = groups.zeros(number), f"group {number + 1}"
+        if total is not None and whole.sum() != total:
+            raise WrongError(f"{name} adds up to {whole.sum():,}, and not to {total:,}")
+    if (whole < 0).any():
+        raise WrongError(f"{name} are not non-negative whole numbers, one for each")
+    if zeros is not None and whole[zeros].any():
+        raise WrongError("a cell that no row can lie in is not zero")
+    if (real < 0).any() or (zeros is not None and real[zeros].any()):
         raise WrongError("the estimate is below zero somewhere, or not zero where no row can be")
-    shape = views.job.workload.domain.shape
-    near = _check_gaps(
-        views, views.job.workload.answer((stored - views.published.vectors[0].real).reshape(shape))
-    )
-    return f"the {again['method']} estimate, worked out again in {again['steps']} steps, is {near}"
 
 
-def _check_claim(claim: dict[str, Any] | None, facts: dict[str, Any]) -> None:
+def _check_claim(claim: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     """Refuse words on an estimate that are not those of its rule on these noisy integers."""
-    if claim is None:
-        raise WrongError("the manifest does not say what published numbers are a rounding of")
-    least_squares = facts["method"] == "least squares"
     for key, fact in facts.items():
         said = claim.get(key)
+        if key == "groups":
+            for each, other in zip(claim["groups"], fact, strict=True):
+                _check_claim(each, other)
+            continue
         if key == "gap":  # iterations end elsewhere on other machines, and as near
             right = said is not None and abs(said - fact) <= max(GAP, fact / 2)
         else:  # so are those of least squares more or fewer there, and nothing follows from them
-            right = said == fact or (key == "steps" and least_squares)
+            right = said == fact or (key == "steps" and facts["method"] == "least squares")
         if not right:
             raise WrongError(
                 f"the manifest says that {key} of the published view is {said!r:.60}; by the rule "
@@ -106,15 +141,9 @@ def _check_gaps(views: Views, gaps: Array) -> str:
     )
 
 
-def check_plan_estimate(views: Views, stored: Array, facts: dict[str, Any] | None) -> str:
+def _check_plan_cells(stored: Array, again: Array) -> str:
     """Refuse cells that are not what the plan's steps, taken again, give."""
-    if facts != views.published.facts:
-        raise WrongError("the manifest says something else of the published view than its plan")
-    if (stored < 0).any() or (views.job.zeros is not None and stored[views.job.zeros].any()):
-        raise WrongError("the estimate is below zero somewhere, or not zero where no row can be")
-    solution = views.published.vectors[0].real
-    scale = max(1.0, float(np.abs(solution).max()))
-    gap = float(np.abs(stored - solution).max()) / scale
+    gap = float(np.abs(stored - again).max()) / max(1.0, float(np.abs(again).max()))
     if not gap <= CELL_TOLERANCE:
         raise WrongError(
             f"the estimate is up to {gap:.2g} of its largest cell from what the plan's steps give; "
@@ -168,56 +197,17 @@ def _cells_near(gaps: RoundingGaps) -> str:
     return f"every cell within {max(gaps.group, gaps.share):.2f} (allowed: {NEIGHBOUR})"
 
 
-# ---- tables in groups --------------------------------------------------------------------------
-
-
-def read_groups(folder: Path, groups: PublishedGroups, total: int | None) -> GroupCells:
-    """The whole cells of all groups; anything else is refused."""
-    vectors = []
-    for g in range(len(groups.rules)):
-        cells = read_integers(folder / group_file(g), "count", groups.grouping.cells(g))
-        zeros = groups.zeros(g)
-        if cells.dtype != np.int64 or (cells < 0).any():
-            raise WrongError(f"the cells of group {g + 1} are not non-negative whole numbers")
-        if zeros is not None and cells[zeros].any():
-            raise WrongError("a cell that no row can lie in is not zero")
-        if total is not None and cells.sum() != total:
-            raise WrongError(f"group {g + 1} adds up to {cells.sum():,}, and not to {total:,}")
-        vectors.append(cells)
-    return GroupCells(groups.grouping, tuple(vectors))
-
-
-def check_groups(
-    views: Views, groups: PublishedGroups, whole: GroupCells, stored: GroupCells, facts: Any
-) -> str:
-    """Refuse groups that are not those of the questions, or not what the noisy integers give."""
-    if not isinstance(views.published, PublishedGroupCells):
-        raise WrongError("the tables of this release are not in groups")
-    fit = views.published.fit
-    again = {**groups.facts(fit), "left_out": groups.left_out}
-    for claim, each in zip(facts["groups"], again["groups"], strict=True):
-        _check_claim(claim, each)
-    for key in ("total", "sweeps", "left_out"):
-        if facts[key] != again[key]:
-            raise WrongError(f"the manifest's {key} of groups is not {again[key]!r:.80}")
-    shown = PublishedGroupCells(groups, fit, stored=whole).facts
-    disagreement, recorded = shown["disagreement"], dict(facts["disagreement"])
-    typical = disagreement.pop("root_mean_square"), recorded.pop("root_mean_square")
-    if disagreement != recorded or not abs(typical[0] - typical[1]) <= 1e-6:
-        raise WrongError("groups are not as far apart as is recorded")
-    anew, words = rounded(stored, fit.total), []
-    for g, (z, x) in enumerate(zip(whole.vectors, stored.vectors, strict=True)):
-        zeros = groups.zeros(g)
-        if (x < 0).any() or (zeros is not None and x[zeros].any()):
-            raise WrongError(
-                "the estimate is below zero somewhere, or not zero where no row can be"
-            )
-        words.append(_group_near(groups, g, z, x, anew.vectors[g]))
+def _groups_near(fit: PublishedGroupCells, shown: PublishedGroupCells) -> str:
+    """Refuse groups that are no good rounding of their estimates; else the least good of them."""
+    anew = rounded(shown.fit.cells, fit.fit.total)
+    words = [
+        _group_near(fit.groups, g, whole, real, anew.vectors[g])
+        for g, (whole, real) in enumerate(shown.vectors)
+    ]
     rounding = max(words, key=lambda pair: pair[0])[1]
-    near = _check_gaps(views, grouped_answers(stored) - grouped_answers(fit.cells))
     return (
-        f"groups are at most {disagreement['largest']:,} rows apart, as recorded; {rounding}; the "
-        f"estimate of {len(groups.rules)} groups, worked out again, is {near}"
+        f"groups are at most {shown.facts['disagreement']['largest']:,} rows apart, as recorded; "
+        f"{rounding}; the estimate of {len(words)} groups, worked out again, is"
     )
 
 

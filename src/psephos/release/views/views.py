@@ -161,11 +161,16 @@ class Views:
         slices = (table.rows(self.job.workload) for table in self.published_tables)
         return np.concatenate([np.arange(each.start, each.stop) for each in slices])
 
+    @property
+    def has_rows(self) -> bool:
+        """Has the release made-up rows? Without cells its tables are counts of them."""
+        asked_for = self.job.file.synthetic is not None and "published" in self.kinds
+        return asked_for or not self.estimate.has_cells
+
     @cached_property
     def synthetic(self) -> SyntheticTable | None:
-        """The made-up rows of the release, if it has any; without cells it shows counts of them."""
-        asked_for = self.job.file.synthetic is not None and "published" in self.kinds
-        return self.published.rows() if asked_for or not self.estimate.has_cells else None
+        """The made-up rows of the release, if it has any."""
+        return self.published.rows() if self.has_rows else None
 
     @cached_property
     def quality(self) -> SyntheticQuality | None:
