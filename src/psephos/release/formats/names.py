@@ -46,26 +46,25 @@ def unique_names(
         clean: a clean name with room for so many more signs
         reserved: whether a clean name is taken
     """
-    sizes = [0] * len(names)
+    marks = {name: hashlib.sha256(name.encode()).hexdigest() for name in names}
+    sizes = dict.fromkeys(names, MARK_SIZES[0])
     while True:
-        marks = [hashlib.sha256(name.encode()).hexdigest() for name in names]
-        drafts = [
-            clean(name, 0)
-            if not MARK_SIZES[size]
-            else f"{clean(name, MARK_SIZES[size] + 1)}-{mark[: MARK_SIZES[size]]}"
-            for name, mark, size in zip(names, marks, sizes, strict=True)
-        ]
-        times = Counter(map(folded, drafts))
-        taken = [reserved(draft) or times[folded(draft)] > 1 for draft in drafts]
-        longer = [
-            min(size + one, len(MARK_SIZES) - 1) for size, one in zip(sizes, taken, strict=True)
-        ]
-        if longer == sizes:
-            return drafts
-        sizes = longer
+        drafts = {
+            name: f"{clean(name, size + 1)}-{marks[name][:size]}" if size else clean(name, 0)
+            for name, size in sizes.items()
+        }
+        times = Counter(map(collision_key, drafts.values()))
+        longer = {
+            name: MARK_SIZES[MARK_SIZES.index(sizes[name]) + 1]
+            for name, draft in drafts.items()
+            if sizes[name] < MARK_SIZES[-1] and (reserved(draft) or times[collision_key(draft)] > 1)
+        }
+        if not longer:
+            return [drafts[name] for name in names]
+        sizes |= longer
 
 
-def folded(name: str) -> str:
+def collision_key(name: str) -> str:
     """The same for all names that some disk or program takes for one."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
@@ -76,8 +75,8 @@ def _stem(name: str, room: int) -> str:
 
 
 def _is_reserved(stem: str) -> bool:
-    first = folded(stem).split(".")[0]
-    return first in DEVICES or folded(stem) in FOLDERS
+    first = collision_key(stem).split(".")[0]
+    return first in DEVICES or collision_key(stem) in FOLDERS
 
 
 def sheet_names(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
@@ -86,8 +85,8 @@ def sheet_names(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
     >>> sheet_names(["Age: by sex", "'quoted'", "history"])
     ['Age by sex', 'quoted', 'history-259aa8ef']
     """
-    others = SHEET_NAMES | {folded(name) for name in taken}
-    return unique_names(names, _sheet, lambda name: folded(name) in others)
+    others = SHEET_NAMES | {collision_key(name) for name in taken}
+    return unique_names(names, _sheet, lambda name: collision_key(name) in others)
 
 
 def _sheet(name: str, room: int) -> str:
@@ -104,10 +103,10 @@ def identifiers(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
     >>> identifiers(["Age group", "Größe", "2020"])
     ['Age_group', 'Grosse', 'x2020']
     """
-    others = {folded(name) for name in taken}
+    others = {collision_key(name) for name in taken}
     return [
         draft.replace("-", "_")
-        for draft in unique_names(names, _identifier, lambda name: folded(name) in others)
+        for draft in unique_names(names, _identifier, lambda name: collision_key(name) in others)
     ]
 
 

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from psephos.domain.declared import first_repeated
 from psephos.errors import PsephosError, ReleaseError
 
 UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\x7f")
@@ -48,9 +49,9 @@ def refused_at(place: str, kind: type[PsephosError] = PsephosError) -> Iterator[
 
 def each_once(names: tuple[Any, ...]) -> tuple[Any, ...]:
     """The list, if it names nothing twice."""
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise ValueError(f"{name!r} is there twice; name it once")
+    repeated = first_repeated(names)
+    if repeated is not None:
+        raise ValueError(f"{repeated!r} is there twice; name it once")
     return names
 
 
