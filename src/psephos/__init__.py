@@ -79,16 +79,16 @@ if TYPE_CHECKING:
     from psephos.release.bundle.bundle import Bundle
     from psephos.release.bundle.requests import ReleaseRequest, StrategyQuestion
     from psephos.release.change import EditionChange, change
-    from psephos.release.methods.kind import ReleaseMethod
-    from psephos.release.methods.plan_forecast import PlanForecast, SimulatedTable, plan
+    from psephos.release.methods.kind import ForecastRow, ReleaseMethod
+    from psephos.release.methods.plan_forecast import PlanForecast, SimulatedTable
     from psephos.release.methods.plan_steps import PlanQuestion, Retraced
     from psephos.release.parts.bundle import PartsBundle
-    from psephos.release.parts.plan import PartsForecast, PartTableError
+    from psephos.release.parts.plan import PartsForecast
     from psephos.release.preflight.checks import check_release
     from psephos.release.preflight.forecast import Forecast, RivalError, TableError
     from psephos.release.preflight.outlook import Outlook, PersonsError, outlook
     from psephos.release.preflight.step_costs import StepCost
-    from psephos.release.run import rehearse, release
+    from psephos.release.run import plan, rehearse, release
     from psephos.release.spec.asked_cells import AskedCells
     from psephos.release.spec.job import Job
     from psephos.release.spec.persons import PersonsTable
@@ -290,7 +290,7 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "Bundle",
     "PartsBundle",
     "PartsForecast",
-    "PartTableError",
+    "ForecastRow",
     "choose_levels",
     "LevelPlan",
     "PartTables",
@@ -400,8 +400,8 @@ _NAMES_OF = {
     "psephos.release.bundle.bundle": "Bundle",
     "psephos.release.change": "EditionChange change",
     "psephos.release.preflight.forecast": "Forecast RivalError TableError",
-    "psephos.release.methods.kind": "ReleaseMethod",
-    "psephos.release.methods.plan_forecast": "PlanForecast SimulatedTable plan",
+    "psephos.release.methods.kind": "ForecastRow ReleaseMethod",
+    "psephos.release.methods.plan_forecast": "PlanForecast SimulatedTable",
     "psephos.release.views.estimates": "ReleaseEstimate",
     "psephos.release.views.gaps": "Distance Shift TotalGap",
     "psephos.release.spec.persons": "PersonsTable",
@@ -410,9 +410,9 @@ _NAMES_OF = {
     "psephos.release.spec.job": "Job",
     "psephos.release.spec.asked_cells": "AskedCells",
     "psephos.release.bundle.requests": "ReleaseRequest StrategyQuestion",
-    "psephos.release.run": "rehearse release",
+    "psephos.release.run": "plan rehearse release",
     "psephos.release.parts.bundle": "PartsBundle",
-    "psephos.release.parts.plan": "PartTableError PartsForecast",
+    "psephos.release.parts.plan": "PartsForecast",
     "psephos.release.preflight.outlook": "Outlook PersonsError outlook",
     "psephos.release.preflight.step_costs": "StepCost",
     "psephos.release.verify.verification": "Check Verification",

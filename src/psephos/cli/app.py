@@ -126,11 +126,11 @@ def plan(
     """The error of every table and of rival strategies, before anything is spent; no data."""
     with report_errors(as_json, release=release):
         from psephos.release.methods.plan_forecast import PlanForecast
-        from psephos.release.methods.plan_forecast import plan_whole as plan_job
         from psephos.release.preflight import forecast as forecasting
         from psephos.release.preflight.outlook import outlook
         from psephos.release.preflight.simulated import is_quick, simulated_error
         from psephos.release.preflight.statistic_forecast import statistic_forecasts
+        from psephos.release.run import plan as plan_job
         from psephos.release.spec.job import Job
 
         job = Job.read(release)
@@ -157,13 +157,13 @@ def plan(
         if isinstance(forecast, PlanForecast):
             plain = render_plans.plain_plan_forecast(forecast) | render.plain_outlook(beside)
             show(as_json, plain, render_plans.rich_plan_forecast(forecast), note)
-            return
-        plain = render.plain_plan(forecast, simulated) | render.plain_outlook(beside)
-        plain["method"] = {"name": beside.method.name, "reason": beside.method.reason}
-        stand_in, statistics = statistic_forecasts(forecast)
-        plain["statistics"] = {"stand_in": stand_in, "tables": statistics}
-        table = render_statistics.rich_forecasts(stand_in, statistics)
-        show(as_json, plain, render.rich_plan(forecast, simulated), table, note)
+        if isinstance(forecast, forecasting.Forecast):
+            plain = render.plain_plan(forecast, simulated) | render.plain_outlook(beside)
+            plain["method"] = {"name": beside.method.name, "reason": beside.method.reason}
+            stand_in, statistics = statistic_forecasts(forecast)
+            plain["statistics"] = {"stand_in": stand_in, "tables": statistics}
+            table = render_statistics.rich_forecasts(stand_in, statistics)
+            show(as_json, plain, render.rich_plan(forecast, simulated), table, note)
 
 
 @app.command()
@@ -478,12 +478,12 @@ def schema(as_json: Json = True) -> None:
 def _show_budgets(as_json: bool, job: Job, budgets: list[Budget]) -> None:
     """The errors of every table at several budgets."""
     from psephos.release.methods.method import method_of
-    from psephos.release.methods.plan_forecast import plan_whole
     from psephos.release.preflight.checks import remaining_budget
     from psephos.release.preflight.forecast import budget_shortage, compare
+    from psephos.release.run import plan as plan_job
 
     if method_of(job).adaptive:
-        plan_whole(job, budget=budgets[0])  # which says why not
+        plan_job(job, budget=budgets[0])  # which says why not
     forecasts, rest = compare(job, budgets), remaining_budget(job)
     shortages = [budget_shortage(forecast, rest) for forecast in forecasts]
     plain = [

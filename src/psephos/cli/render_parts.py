@@ -28,7 +28,7 @@ def rich_parts_plan(plan: PartsForecast) -> RenderableType:
     title = "Error of one number, before anything is spent"
     tables = Table("table", *number_columns(*plan.tree.names), title=title)
     rows: dict[str, list[str]] = {}
-    for error in plan.errors:
+    for error in plan.rows:
         rows.setdefault(error.table, []).append(rows_text(error.rmse))
     for table, cells in rows.items():
         tables.add_row(table, *cells)

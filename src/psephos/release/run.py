@@ -22,6 +22,7 @@ from typing import Any
 
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, LedgerError, ReleaseError
+from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.parts.runners import Runner
 from psephos.kernel.protected import ProtectedTable
@@ -29,10 +30,12 @@ from psephos.kernel.replay import answered
 from psephos.protect import protect, protect_again
 from psephos.release.bundle.bundle import Bundle
 from psephos.release.bundle.requests import REHEARSAL, receipt_of
-from psephos.release.methods.kind import ReleaseForecast, ReleaseKind, RunHandle, Say
+from psephos.release.methods.kind import SILENT, ReleaseForecast, ReleaseKind, RunHandle, Say
 from psephos.release.methods.method import kind_of
 from psephos.release.methods.persons import measure_persons, persons_spend
+from psephos.release.methods.plan_forecast import PlanForecast
 from psephos.release.parts.bundle import PartsBundle, is_in_parts
+from psephos.release.parts.plan import PartsForecast
 from psephos.release.preflight.checks import (
     admit,
     check_forecast,
@@ -41,11 +44,41 @@ from psephos.release.preflight.checks import (
     one_state,
     open_ledger,
 )
+from psephos.release.preflight.forecast import Forecast
 from psephos.release.preflight.rules_record import check_rules
-from psephos.release.preflight.selection import MEASURE, selection_folder
+from psephos.release.preflight.selection import MEASURE, Progress, selection_folder
 from psephos.release.preflight.synthetic_rows import synthetic_rows
 from psephos.release.spec.job import Job
 from psephos.without_ledger import simulate
+
+
+def plan(
+    path: str | os.PathLike[str] | Job,
+    *,
+    budget: Budget | None = None,
+    draws: int = 9999,
+    progress: Progress | None = None,
+    thorough: bool = False,
+) -> Forecast | PlanForecast | PartsForecast:
+    """The error of every table of a release file, and of rivals; no data are touched.
+
+    Args:
+        path: a release file, its folder, or a job
+        budget: another budget than the file's own; without either, the least that meets targets
+        draws: of simulated noise, for the widths of intervals
+        progress: told the operator and its gain over Identity while the search runs
+        thorough: search for minutes instead of seconds; what is found so is what will be measured
+    """
+    job = path if isinstance(path, Job) else Job.read(path)
+    forecast: Forecast | PlanForecast | PartsForecast = kind_of(job).forecast(
+        job,
+        budget=budget,
+        draws=draws,
+        progress=progress,
+        thorough=thorough,
+        interruptible=True,
+    )
+    return forecast
 
 
 def release(
@@ -72,7 +105,7 @@ def release(
             files without a name; if None, they are held in memory
     """
     job = path if isinstance(path, Job) else Job.read(path)
-    say = progress or (lambda _: None)
+    say = progress or SILENT
     _check_places(job, runner, rows_folder)
     if job.bundle.exists():
         bundle = _same(job, opened(job.bundle))
@@ -103,12 +136,12 @@ def rehearse(
     It opens neither the source nor the ledger, and its bundle says "rehearsal" throughout.
     """
     job = path if isinstance(path, Job) else Job.read(path)
-    say = progress or (lambda _: None)
+    say = progress or SILENT
     place = job.bundle.with_name(f"{job.bundle.name}.rehearsal")
     if place.exists():
         _remove_rehearsal(place)
     kind = kind_of(job)
-    forecast = kind.forecast(job, say, paid=False)
+    forecast = kind.forecast(job, say)
     check_room(forecast)
     say("making up data")
     with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as folder:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from psephos.errors import BudgetExceededError
+from psephos.errors import BudgetExceededError, ReleaseError
 from psephos.plans.registry import run
 from psephos.plans.session import step_key
 from psephos.release.bundle.bundle import Bundle
 from psephos.release.bundle.requests import request_folders
 from psephos.release.bundle.write import write_bundle
-from psephos.release.methods.kind import PersonsRequest, ReleaseMethod, RunHandle, Say
+from psephos.release.methods.kind import SILENT, PersonsRequest, ReleaseMethod, RunHandle, Say
 from psephos.release.methods.method import method_of
 from psephos.release.methods.plan_forecast import PlanForecast, plan_forecast
 from psephos.release.methods.plan_steps import (
@@ -34,10 +34,18 @@ from psephos.release.views.views import Views
 class Adaptive:
     """Run a plan that adapts to the data; each question is on disk before it is charged."""
 
-    def forecast(self, job: Job, say: Say, *, paid: bool) -> PlanForecast:
+    def forecast(
+        self, job: Job, say: Say = SILENT, *, paid: bool = False, **options: Any
+    ) -> PlanForecast:
         """What the plan errs by on a stand-in."""
+        method = method_of(job)
+        if options.get("budget") is not None:
+            raise ReleaseError(
+                f"method: what {method.name!r} errs by is simulated at the file's budget; write "
+                "another [budget] to see it there"
+            )
         say("what the plan would err by, on a stand-in")
-        return plan_forecast(job, method_of(job), forecast_measured(job))
+        return plan_forecast(job, method, forecast_measured(job, **options))
 
     def store(self, forecast: PlanForecast) -> None:
         """Nothing yet: questions follow from earlier answers."""

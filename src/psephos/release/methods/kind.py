@@ -12,7 +12,7 @@ it: `[method] name = "…"`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +23,7 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.parts.runners import Runner
 from psephos.kernel.protected import ProtectedTable
 from psephos.release.bundle.requests import Q, ReleaseRequest
+from psephos.release.preflight.selection import Progress
 from psephos.release.preflight.step_costs import StepCost
 from psephos.release.spec.job import Job
 from psephos.release.spec.persons import PersonsTable
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from psephos.plans.registry import NamedPlan
 
 Say = Callable[[str], None]
+SILENT: Say = lambda _: None  # noqa: E731 - a value, the default of those who say what they do
 PersonsRequest = ReleaseRequest[PersonsTable]
 MEMBERS = {
     "measured": "psephos.release.methods.measured.Measured",
@@ -121,6 +123,26 @@ class RunHandle:
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class ForecastRow:
+    """The error of a table's numbers, in every part of a level if there are parts."""
+
+    table: str
+    level: str
+    parts: int
+    numbers: int
+    """In each part."""
+    rmse: float
+    simulated: bool = False
+    """On a stand-in or made-up rows, since it depends on the data; else it is exact."""
+
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of it."""
+        facts = asdict(self)
+        del facts["simulated"]
+        return facts
+
+
 class ReleaseForecast(Protocol):
     """What a release will cost, and what it takes to write it."""
 
@@ -130,6 +152,10 @@ class ReleaseForecast(Protocol):
     @property
     def budget(self) -> Budget:
         """What its tables of rows cost."""
+
+    @property
+    def rows(self) -> Sequence[ForecastRow]:
+        """The error of every table."""
 
     @property
     def steps(self) -> Sequence[StepCost]:
@@ -146,8 +172,11 @@ class ReleaseForecast(Protocol):
 class ReleaseKind(Protocol):
     """How tables of rows are measured and published."""
 
-    def forecast(self, job: Job, say: Say, *, paid: bool) -> Any:
-        """What will be measured, a `ReleaseForecast`; what was paid for is asked as it was then."""
+    def forecast(self, job: Job, say: Say = SILENT, *, paid: bool = False, **options: Any) -> Any:
+        """What will be measured, a `ReleaseForecast`; what was paid for is asked as it was then.
+
+        Options are those of `psephos.release.run.plan`.
+        """
 
     def store(self, forecast: Any) -> None:
         """Write down what is about to be charged: a run that was cut short asks the same."""
@@ -173,6 +202,11 @@ class ReleaseKind(Protocol):
         say: Say,
     ) -> Any:
         """The bundle, whole or not at all."""
+
+
+def search_progress(say: Say) -> Progress:
+    """Say how far a search for a strategy has come."""
+    return lambda name, gain: say(f"{name}: {gain:.2f}× better than cells")
 
 
 def register_kind(name: str, kind: ReleaseKind) -> None:

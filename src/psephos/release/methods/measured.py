@@ -12,7 +12,7 @@ from typing import Any
 from psephos.release.bundle.bundle import Bundle
 from psephos.release.bundle.requests import MeasuredRequest, StrategyQuestion, read_requests
 from psephos.release.bundle.write import write_bundle
-from psephos.release.methods.kind import PersonsRequest, RunHandle, Say
+from psephos.release.methods.kind import SILENT, PersonsRequest, RunHandle, Say, search_progress
 from psephos.release.methods.method import method_of
 from psephos.release.pages.facts import ReleaseFacts
 from psephos.release.pages.page import write_report
@@ -27,15 +27,15 @@ from psephos.release.views.views import Views
 class Measured:
     """Measure the best strategy for all tables, and estimate by least squares."""
 
-    def forecast(self, job: Job, say: Say, *, paid: bool) -> Forecast:
+    def forecast(
+        self, job: Job, say: Say = SILENT, *, paid: bool = False, **options: Any
+    ) -> Forecast:
         """The best strategy; one that was paid for is the one that was stored."""
         request = stored_request(job) if paid else None
         if request is not None:
             return forecast_paid(job, *request)
         say("looking for the best strategy")
-        return forecast_measured(
-            job, progress=lambda name, gain: say(f"{name}: {gain:.2f}× better than cells")
-        )
+        return forecast_measured(job, **{"progress": search_progress(say), **options})
 
     def store(self, forecast: Forecast) -> None:
         """The strategy and its spend, before they are charged."""
@@ -78,7 +78,8 @@ class Measured:
             write_report(ReleaseFacts(forecast, views, requests, persons, reason), where)
 
         # Past measurements come with noise of their own, which a rehearsal draws anew.
-        widths = None if forecast.job.past else forecast.widths
+        measured = [request.question.strategy for request in (*forecast.job.past, *requests)]
+        widths = forecast.widths if measured == [forecast.strategy] else None
         views = views_of(forecast.job, requests, planned=widths, progress=say)
         return write_bundle(
             views, requests, place, method=method, report=report, progress=say, persons=persons

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from psephos.kernel.parts.measurement import PartMeasurement
-from psephos.release.methods.kind import PersonsRequest, RunHandle, Say
+from psephos.release.methods.kind import SILENT, PersonsRequest, RunHandle, Say, search_progress
 from psephos.release.parts.bundle import PartsBundle
 from psephos.release.parts.estimates import PartEstimates
 from psephos.release.parts.plan import PartsForecast, forecast_parts, store_plan
@@ -29,12 +29,13 @@ class SealedAnswers(NamedTuple):
 class InParts:
     """Measure the same strategy in all parts, and estimate them by least squares on their tree."""
 
-    def forecast(self, job: Job, say: Say, *, paid: bool) -> PartsForecast:
+    def forecast(
+        self, job: Job, say: Say = SILENT, *, paid: bool = False, **options: Any
+    ) -> PartsForecast:
         """The strategy and the weights of levels; those that were stored, if any were."""
         say("looking for the best strategy and the weights of levels")
-        return forecast_parts(
-            job, progress=lambda name, gain: say(f"{name}: {gain:.2f}× better than cells")
-        )
+        progress = options.get("progress") or search_progress(say)
+        return forecast_parts(job, progress=progress, budget=options.get("budget"))
 
     def store(self, forecast: PartsForecast) -> None:
         """The strategy and the weights, before they are charged."""

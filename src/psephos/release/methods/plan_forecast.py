@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import process_time
@@ -23,16 +22,13 @@ from psephos.inverse.form import multiply
 from psephos.kernel.budget import Budget
 from psephos.matrix import Kron
 from psephos.numbers import count_text, digits_for
-from psephos.release.methods.kind import ReleaseMethod
+from psephos.release.methods.kind import ForecastRow, ReleaseMethod
 from psephos.release.methods.method import (
-    method_of,
     plan_errors,
     stand_in_answers,
     weighted_rmse,
 )
-from psephos.release.parts.plan import PartsForecast, forecast_parts
-from psephos.release.preflight.forecast import Forecast, forecast_measured
-from psephos.release.preflight.selection import Progress
+from psephos.release.preflight.forecast import Forecast
 from psephos.release.preflight.simulated import MADE_UP_ROWS, made_up_columns, made_up_counts
 from psephos.release.preflight.step_costs import StepCost
 from psephos.release.spec.job import Job, stand_in_counts, stand_in_words
@@ -83,6 +79,11 @@ class PlanForecast:
     """What answers err by on the same rows that need no data: zero, and all cells alike."""
 
     @property
+    def rows(self) -> tuple[ForecastRow, ...]:
+        """The simulated error of every table."""
+        return tuple(ForecastRow(t.name, "all", 1, t.queries, t.rmse, True) for t in self.tables)
+
+    @property
     def steps(self) -> Sequence[StepCost]:
         """What takes time and memory after counting, about as where a strategy is measured."""
         return self.measured.steps
@@ -126,55 +127,6 @@ class PlanForecast:
             for t, m in zip(self.tables, self.measured.tables, strict=True)
         ]
         return notebook_html(HtmlTable.of(repr(self), heads, rows))
-
-
-def plan(
-    path: str | os.PathLike[str] | Job,
-    *,
-    budget: Budget | None = None,
-    draws: int = 9999,
-    progress: Progress | None = None,
-    thorough: bool = False,
-) -> Forecast | PlanForecast | PartsForecast:
-    """The error of every table of a release file, and of rivals; no data are touched.
-
-    Args:
-        path: a release file, its folder, or a job
-        budget: another budget than the file's own; without either, the least that meets targets
-        draws: of simulated noise, for the widths of intervals
-        progress: told the operator and its gain over Identity while the search runs
-        thorough: search for minutes instead of seconds; what is found so is what will be measured
-    """
-    job = path if isinstance(path, Job) else Job.read(path)
-    if job.tree is not None:
-        return forecast_parts(job, progress=progress, budget=budget)
-    return plan_whole(job, budget=budget, draws=draws, progress=progress, thorough=thorough)
-
-
-def plan_whole(
-    job: Job,
-    *,
-    budget: Budget | None = None,
-    draws: int = 9999,
-    progress: Progress | None = None,
-    thorough: bool = False,
-) -> Forecast | PlanForecast:
-    """The same of a release that is not in parts."""
-    method = method_of(job)
-    if method.adaptive and budget is not None:
-        raise ReleaseError(
-            f"method: what {method.name!r} errs by is simulated at the file's budget; write "
-            "another [budget] to see it there"
-        )
-    measured = forecast_measured(
-        job,
-        budget=budget,
-        draws=draws,
-        progress=progress,
-        thorough=thorough,
-        interruptible=True,
-    )
-    return plan_forecast(job, method, measured) if method.adaptive else measured
 
 
 def plan_forecast(job: Job, method: ReleaseMethod, measured: Forecast) -> PlanForecast:

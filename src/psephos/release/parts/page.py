@@ -72,7 +72,7 @@ def _levels(forecast: PartsForecast) -> HtmlTable:
 def _errors(forecast: PartsForecast) -> HtmlTable:
     rows = [
         [each.table, each.level, f"{each.numbers:,}", plus_minus(each.rmse, digits_for(each.rmse))]
-        for each in forecast.errors
+        for each in forecast.rows
     ]
     heads = ["table", "level", "numbers in each part", "typical error"]
     return HtmlTable.of("Typical error of one number", heads, rows, text_columns=2)

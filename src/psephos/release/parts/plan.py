@@ -11,6 +11,7 @@ from psephos.errors import PsephosError, ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.kernel.parts.law import part_noise
 from psephos.release.bundle.files import read_json, write_json
+from psephos.release.methods.kind import ForecastRow
 from psephos.release.preflight.selection import (
     ELSEWHERE,
     UNREADABLE,
@@ -30,18 +31,6 @@ BYTES_PER_ROW = 60
 """Of a table of parts, about, as Parquet."""
 
 
-@dataclass(frozen=True)
-class PartTableError:
-    """The error of a table in the parts of a level."""
-
-    table: str
-    level: str
-    parts: int
-    numbers: int
-    """In each part."""
-    rmse: float
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class PartsForecast:
     """A plan for a release in parts, and what it errs by: everything known before any spend."""
@@ -55,7 +44,7 @@ class PartsForecast:
         return self.plan.tree
 
     @property
-    def errors(self) -> tuple[PartTableError, ...]:
+    def rows(self) -> tuple[ForecastRow, ...]:
         """Root mean squared errors over all numbers of all parts of a level, exact."""
         job, errors = self.job, []
         for level, name in enumerate(self.tree.names):
@@ -65,9 +54,7 @@ class PartsForecast:
                 numbers = sum(counts[p] for p in table.products)
                 total = sum(squares[p] * counts[p] for p in table.products)
                 rmse = float((total / numbers) ** 0.5)
-                errors.append(
-                    PartTableError(table.name, name, self.tree.sizes[level], numbers, rmse)
-                )
+                errors.append(ForecastRow(table.name, name, self.tree.sizes[level], numbers, rmse))
         return tuple(errors)
 
     @property
@@ -107,7 +94,7 @@ class PartsForecast:
             "strategy": self.plan.strategy.name,
             "answer_bytes": self.answer_bytes,
             "table_rows": self.table_rows,
-            "errors": [vars(error) for error in self.errors],
+            "errors": [row.facts() for row in self.rows],
             "rivals": [
                 {"name": rival.name, "times": (rival.error / self.plan.error) ** 0.5}
                 for rival in self.plan.rivals

@@ -111,5 +111,5 @@ def parts_facts(forecast: PartsForecast, measurement: PartMeasurement) -> dict[s
         "spend": [budget.currency, str(budget.amount)],
         "levels": dict(zip(tree.names, tree.sizes, strict=True)),
         "weights": [str(weight) for weight in measurement.weights],
-        "errors": [vars(error) for error in forecast.errors],
+        "errors": [row.facts() for row in forecast.rows],
     }

@@ -19,6 +19,7 @@ from psephos.kernel.budget import Budget, epsilon_delta
 from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
+from psephos.release.methods.kind import ForecastRow
 from psephos.release.preflight.selection import Progress, strategy_for
 from psephos.release.preflight.step_costs import StepCost, check_planning, step_costs
 from psephos.release.preflight.targets import (
@@ -171,6 +172,11 @@ class Forecast:
     def steps(self) -> tuple[StepCost, ...]:
         """The steps of the release after counting, and what each of them will take."""
         return step_costs(self.job, self.strategy, self.budget, self.widths, self.groups)
+
+    @property
+    def rows(self) -> tuple[ForecastRow, ...]:
+        """The error of every table."""
+        return tuple(ForecastRow(t.name, "all", 1, t.queries, t.rmse) for t in self.tables)
 
     @property
     def disk_bytes(self) -> int:
