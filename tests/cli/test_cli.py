@@ -17,6 +17,7 @@ from psephos.kernel.budget import epsilon
 from psephos.kernel.ledger import Charge
 from psephos.release import run as release_run
 from psephos.release.bundle.bundle import Bundle
+from psephos.release.methods import measured
 from psephos.release.preflight.checks import open_ledger
 from psephos.release.spec import job as request
 from psephos.release.spec.job import Job
@@ -258,7 +259,7 @@ def test_memory_that_runs_out_after_the_charge_loses_nothing(folder, monkeypatch
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(release_run, "write_bundle", full)
+        patch.setattr(measured, "write_bundle", full)
         result = run("release", folder)
     assert result.exit_code == 2
     assert "without a second charge" in " ".join(result.output.split())

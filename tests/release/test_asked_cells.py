@@ -12,8 +12,8 @@ from psephos.infer.least_squares import least_squares
 from psephos.infer.multiplicative_weights import multiplicative_weights
 from psephos.infer.nonnegative import nonnegative
 from psephos.matrix import Partition
-from psephos.release import run
 from psephos.release.bundle.bundle import Bundle
+from psephos.release.methods.measured import Measured
 from psephos.release.preflight.checks import check_release, create_ledger, open_ledger
 from psephos.release.preflight.forecast import forecast_measured
 from psephos.release.run import release
@@ -205,7 +205,7 @@ def test_what_was_paid_over_all_cells_is_written_without_a_second_charge(tmp_pat
     job = Job.read(place)
     with monkeypatch.context() as patch:
         patch.setattr(Job, "read", classmethod(lambda cls, path: job.whole))
-        patch.setattr(run, "_written", lambda *_: None)
+        patch.setattr(Measured, "write", lambda *_: None)
         release(place)
     paid = open_ledger(job).spent()
     assert job.whole.key == job.key

@@ -14,6 +14,7 @@ import psephos as ps
 from psephos.engines import postgres as postgres_engine
 from psephos.engines.duckdb.reader import Reader
 from psephos.release import run
+from psephos.release.methods import measured
 from psephos.release.preflight import checks as preflight
 from psephos.release.preflight.checks import check_release, create_ledger, is_checked
 from psephos.release.run import release
@@ -113,13 +114,13 @@ def test_a_table_that_changes_between_check_and_count_is_counted_as_checked_or_r
     live, monkeypatch
 ):
     place, write = live
-    store = run.store_request
+    store = measured.store_request
 
     def written_to(*facts):  # the last step between the repeated check and the charge
         store(*facts)
         write()
 
-    monkeypatch.setattr(run, "store_request", written_to)
+    monkeypatch.setattr(measured, "store_request", written_to)
     refusal = ""
     try:
         release(place)
@@ -160,7 +161,7 @@ def test_what_is_paid_for_and_answered_is_written_whatever_the_data_are_now(tmp_
     def fails(*words, **facts):
         raise OSError("disk full")
 
-    monkeypatch.setattr(run, "write_bundle", fails)
+    monkeypatch.setattr(measured, "write_bundle", fails)
     with pytest.raises(OSError, match="disk full"):
         release(place)
     monkeypatch.undo()
@@ -174,7 +175,7 @@ def test_what_is_paid_for_and_answered_is_written_whatever_the_data_are_now(tmp_
 def test_a_server_that_ends_all_connections_half_way_costs_one_charge(live, monkeypatch):
     """The snapshot is gone with its connection: what is left cannot be read as if it were there."""
     place, _ = live
-    store = run.store_request
+    store = measured.store_request
     end = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
         "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
@@ -184,7 +185,7 @@ def test_a_server_that_ends_all_connections_half_way_costs_one_charge(live, monk
         store(*facts)
         run_sql(end)
 
-    monkeypatch.setattr(run, "store_request", ended)
+    monkeypatch.setattr(measured, "store_request", ended)
     with pytest.raises(ps.SourceError, match="could not be counted") as caught:
         release(place)
     assert PASSWORD not in str(caught.value)
@@ -212,18 +213,18 @@ def test_a_connection_that_dies_while_rows_come_costs_nothing_or_is_gone_on_with
         release(place)  # the check that is repeated in the state that would be counted
     assert PASSWORD not in str(caught.value)
     assert not history(place)
-    store, death = run.store_request, ExitStack()
+    store, death = measured.store_request, ExitStack()
 
     def from_here_on(*facts):
         store(*facts)
         death.enter_context(deadly())
 
-    monkeypatch.setattr(run, "store_request", from_here_on)
+    monkeypatch.setattr(measured, "store_request", from_here_on)
     with death, pytest.raises(ps.SourceError, match="could not be counted") as caught:
         release(place)
     assert caught.value.__cause__ is caught.value.__context__ is None
     assert len(history(place)) == 1
-    monkeypatch.setattr(run, "store_request", store)
+    monkeypatch.setattr(measured, "store_request", store)
     bundle = release(place)
     assert verify(bundle.path).ok
     assert abs(rows_in(bundle) - 600) < 500
@@ -257,7 +258,7 @@ def test_a_release_that_is_resumed_over_other_rows_says_so(tmp_path, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "_persons", cut_short)
+        patch.setattr(run, "measure_persons", cut_short)
         with pytest.raises(KeyboardInterrupt):
             release(place)
     bundle = release(place)
@@ -277,7 +278,7 @@ def test_a_release_that_was_answered_needs_no_source(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "write_bundle", fails)
+        patch.setattr(measured, "write_bundle", fails)
         with pytest.raises(OSError, match="disk full"):
             release(place)
     (tmp_path / "people.csv").unlink()
