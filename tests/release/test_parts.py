@@ -436,7 +436,7 @@ def test_a_rehearsal_opens_nothing(folder):
 def test_the_plan_tells_every_error_before_anything_is_spent(folder):
     """Exact errors against those of many rehearsals, over all numbers of all parts of a level."""
     forecast = ps.plan(folder)
-    errors = {(e.table, e.level): e.rmse for e in forecast.errors}
+    errors = {(e.table, e.level): e.rmse for e in forecast.rows}
     assert {level for _, level in errors} == {"all", "state", "county"}
     squares = {"all": [], "state": [], "county": []}
     for seed in range(5):
