@@ -15,13 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from psephos.domain.domain import Domain
-from psephos.release.spec.job import Job
-from psephos.release.spec.persons import PersonsTable
 from psephos.release.spec.tables import Table, column_name
 from psephos.release.views.labels import label_lists, part_titles
 from psephos.report.cross_table import TOTAL
 from psephos.values import Array
+from psephos.workload.workload import Workload
 
 ALL_VALUES = "_T"
 """The code of all values together."""
@@ -76,16 +74,11 @@ class Cubes:
     parts: tuple[Cube, ...]
 
     @classmethod
-    def of(cls, job: Job, table: Table | PersonsTable, titles: dict[str, str]) -> Cubes:
-        """The cubes of a table of a release."""
-        domain = job.questions.domain
-        if isinstance(table, PersonsTable):
-            pairs = zip(table.domain.names, table.domain.attributes, strict=True)
-            lists, parts = [{name: list(each.labels) for name, each in pairs}], [""]
-            domains: tuple[Domain, ...] = (table.domain,)
-        else:
-            lists, parts = label_lists(job.questions, table), part_titles(job.questions, table)
-            domains = (domain.origin or domain, domain)
+    def of(cls, questions: Workload, table: Table, titles: dict[str, str]) -> Cubes:
+        """The cubes of a table; `titles` says what attributes are called."""
+        domain = questions.domain
+        domains = (domain.origin or domain, domain)
+        lists, parts = label_lists(questions, table), part_titles(questions, table)
         entries: dict[str, dict[LabelEntry, None]] = {}
         for labels in lists:
             for name, words in labels.items():

@@ -34,7 +34,7 @@ def _write(publication: Publication, table: PublishedTable, place: Path) -> None
 
 def _content(publication: Publication, shown: PublishedTable) -> dict[str, Any]:
     table, data = shown.table, shown.read()
-    cubes = Cubes.of(publication.job, table, publication.job.titles)
+    cubes = Cubes.of(shown.questions, table, publication.job.titles)
     lists = {each.column: each for each in cubes.columns}
     parts = [_dataset(publication, shown, cube, lists, data) for cube in cubes.parts]
     if len(parts) == 1:

@@ -23,10 +23,11 @@ from psephos.release.pages.words import budget_text, guarantee_of, unit_text, wh
 from psephos.release.spec.entries import View
 from psephos.release.spec.job import Job
 from psephos.release.spec.persons import PERSONS_FOLDER, PersonsTable
-from psephos.release.spec.tables import Table, column_name
-from psephos.release.views.labels import table_schema, view_schema
+from psephos.release.spec.tables import Table
+from psephos.release.views.labels import table_labels, table_schema, view_schema
 from psephos.release.views.statistics import statistic_count, statistic_errors, statistic_schema
 from psephos.release.views.views import Views
+from psephos.workload.workload import Workload
 
 ShownView = Literal[View, "persons"]
 FormatFiles = Iterator[tuple[str, Callable[[Path], None]]]
@@ -68,9 +69,9 @@ class TableFiles:
 
     def read_persons(self, table: PersonsTable) -> pa.Table:
         """A table of persons as it was written."""
-        labels = [column_name(name) for name in table.domain.names]
         kinds = dict.fromkeys(("count", "consistent", "low", "high"), pa.int64())
         numbers = ("count", "consistent", "stderr", "low", "high")
+        labels = table_labels(table.questions, table.table)
         schema = view_schema(labels, numbers, self.simulation, kinds)
         stem = self.job.persons_files[table.name]
         return self._read(f"{PERSONS_FOLDER}/{stem}", schema, table.domain.size)
@@ -86,11 +87,18 @@ class PublishedTable:
     """One table in the view that people are shown."""
 
     files: TableFiles
-    table: Table | PersonsTable
+    table: Table
     view: ShownView
     decimals: int
     stem: str
     """What its files for other programs are called, without their endings."""
+    persons: PersonsTable | None = None
+    """What it counts instead of rows."""
+
+    @property
+    def questions(self) -> Workload:
+        """What the products of the table are products of."""
+        return self.files.job.questions if self.persons is None else self.persons.questions
 
     @property
     def source(self) -> str:
@@ -102,11 +110,9 @@ class PublishedTable:
     @property
     def numbers(self) -> int:
         """How many numbers it has."""
-        if isinstance(self.table, PersonsTable):
-            return self.table.domain.size
         if self.table.statistics:
-            return statistic_count(self.table, self.files.job.questions.domain)
-        return sum(self.files.job.workload.query_counts[p] for p in self.table.products)
+            return statistic_count(self.table, self.questions.domain)
+        return self.table.numbers(self.questions)
 
     @property
     def errors(self) -> bool:
@@ -120,8 +126,8 @@ class PublishedTable:
 
     def read(self) -> pa.Table:
         """Its labels and its rounded numbers."""
-        if isinstance(self.table, PersonsTable):
-            data = self.files.read_persons(self.table)
+        if self.persons is not None:
+            data = self.files.read_persons(self.persons)
             return printed(data, decimals_in(data))
         view: View = "published" if self.view == "published" else "consistent"
         return printed(self.files.read(self.table, view), self.decimals)
@@ -181,13 +187,13 @@ class Publication:
                 shown.append(PublishedTable(self.files, table, view, decimals, stem))
         for persons in self.job.persons:
             stem = stems[persons.name]
-            shown.append(PublishedTable(self.files, persons, "persons", 0, stem))
+            shown.append(PublishedTable(self.files, persons.table, "persons", 0, stem, persons))
         return tuple(shown)
 
     @property
     def counts(self) -> tuple[PublishedTable, ...]:
         """The tables of counts among them, which are cubes."""
-        return tuple(shown for shown in self.tables if not getattr(shown.table, "statistics", ()))
+        return tuple(shown for shown in self.tables if not shown.table.statistics)
 
     @property
     def title(self) -> str:

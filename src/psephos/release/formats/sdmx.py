@@ -64,7 +64,7 @@ class _Flow:
         self, publication: Publication, shown: PublishedTable, agency: str, name: str
     ) -> None:
         self.publication, self.shown, self.agency, self.name = publication, shown, agency, name
-        self.cubes = Cubes.of(publication.job, shown.table, publication.job.titles)
+        self.cubes = Cubes.of(shown.questions, shown.table, publication.job.titles)
         errors = ["stderr", "low", "high"] if shown.errors else []
         whole = ["consistent"] if shown.whole else []
         mark = ["made_up"] if shown.files.simulation else []

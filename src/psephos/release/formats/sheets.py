@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from psephos.release.formats.publication import Publication, PublishedTable
 from psephos.release.formats.workbook_size import SHEET_COLUMNS
-from psephos.release.spec.persons import PersonsTable
-from psephos.release.spec.tables import Table, column_name
+from psephos.release.spec.tables import column_name
 from psephos.release.views.layout import cross_tables
 from psephos.release.views.statistics import bounds_words
 from psephos.report.cross_table import (
@@ -94,8 +93,8 @@ def write_table(sheet: Sheet, publication: Publication, shown: PublishedTable, b
     mark = "Rehearsal on made-up data: " if publication.files.simulation else ""
     sheet.text(0, 0, f"{mark}{shown.table.title}", bold=True, font_size=14)
     sheet.link(1, 0, back, "Back to the cover")
-    if isinstance(shown.table, Table) and shown.table.statistics:
-        row, notes = _write_statistics(sheet, publication, shown, shown.table)
+    if shown.table.statistics:
+        row, notes = _write_statistics(sheet, publication, shown)
     else:
         row = _write_parts(sheet, publication, shown)
         notes = [publication.number_words(shown.view), publication.interval_words(shown.errors)]
@@ -124,7 +123,7 @@ def _write_parts(sheet: Sheet, publication: Publication, shown: PublishedTable) 
 
 
 def _write_statistics(
-    sheet: Sheet, publication: Publication, shown: PublishedTable, table: Table
+    sheet: Sheet, publication: Publication, shown: PublishedTable
 ) -> tuple[int, list[str]]:
     """Sums, means, shares or quantiles: a line for each number. The row of the notes, and they."""
     data, numbers = shown.read(), {"value": "Value", "low": "Low", "high": "High"}
@@ -148,7 +147,7 @@ def _write_statistics(
         row += 1
     sheet.page.freeze_panes(4, 0)
     words = "Low and high are the ends of intervals that cover the privacy noise and nothing else."
-    return row + 1, [words * ("low" in data.column_names), bounds_words(table)]
+    return row + 1, [words * ("low" in data.column_names), bounds_words(shown.table)]
 
 
 def _decimal_places(count: int) -> str:
@@ -158,9 +157,9 @@ def _decimal_places(count: int) -> str:
 
 def _layouts(publication: Publication, shown: PublishedTable) -> Sequence[CrossTable]:
     """The table laid out; those of persons run down the side."""
-    table, data = shown.table, shown.read()
-    if not isinstance(table, PersonsTable):
-        return cross_tables(publication.job, table, data)
+    data, table = shown.read(), shown.persons
+    if table is None:
+        return cross_tables(publication.job, shown.table, data)
     axes = []
     for name, attribute in zip(table.domain.names, table.domain.attributes, strict=True):
         labels, title = tuple(attribute.labels), publication.job.titles.get(name, name)

@@ -13,7 +13,6 @@ from psephos.release.formats.csv_text import write_csv
 from psephos.release.formats.names import table_files
 from psephos.release.formats.publication import FormatFiles, Publication, PublishedTable
 from psephos.release.spec.job import Job
-from psephos.release.spec.tables import Table
 from psephos.release.views.layout import cross_names, cross_tables
 from psephos.report.cross_table import CrossTable
 
@@ -26,15 +25,15 @@ def wide_csv(publication: Publication) -> FormatFiles:
     job = publication.job
     places = wide_files(job)
     for shown in publication.tables:
-        if isinstance(shown.table, Table):
-            layouts = _layouts(job, shown, shown.table)
+        if shown.persons is None:
+            layouts = _layouts(job, shown)
             for number, name in enumerate(cross_names(job.questions, shown.table)):
                 yield places[name], _writer(layouts, number)
 
 
-def _layouts(job: Job, shown: PublishedTable, table: Table) -> Callable[[], tuple[CrossTable, ...]]:
+def _layouts(job: Job, shown: PublishedTable) -> Callable[[], tuple[CrossTable, ...]]:
     """Reads a table and lays it out, once for all its parts; not where names alone are wanted."""
-    return cache(lambda: cross_tables(job, table, shown.read()))
+    return cache(lambda: cross_tables(job, shown.table, shown.read()))
 
 
 def _writer(layouts: Callable[[], tuple[CrossTable, ...]], number: int) -> Callable[[Path], None]:

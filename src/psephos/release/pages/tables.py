@@ -15,15 +15,12 @@ from psephos.release.methods.kind import PersonsRequest
 from psephos.release.pages.facts import ReleaseFacts
 from psephos.release.pages.words import budget_text, confidence_text, question
 from psephos.release.spec.entries import View
-from psephos.release.spec.tables import Layout, Table
+from psephos.release.spec.tables import Table
 from psephos.release.views.layout import cross_tables, lay_out
 from psephos.release.views.statistics import bounds_words
 from psephos.report.cross_table import CrossTable
 from psephos.report.html import Pairs
 from psephos.report.results import ShownTable
-from psephos.workload.product import product
-from psephos.workload.queries import identity
-from psephos.workload.workload import Workload
 
 NO_INTERVAL = "How far these numbers are off is not known, so no interval is printed."
 FORMAT_NAMES = {"csv": "CSV", "parquet": "Parquet"}
@@ -157,10 +154,7 @@ def _persons_table(release: ReleaseFacts, request: PersonsRequest) -> ShownTable
 def _persons_cross(release: ReleaseFacts, request: PersonsRequest) -> CrossTable:
     """A table of persons, laid out."""
     table = request.question
-    workload = Workload(table.domain, [product({name: identity() for name in table.domain.names})])
-    layout = Layout(tuple(table.domain.names))
-    whole = Table(table.name, table.title, range(1), layout=layout)
     data = job_persons_table(release.job, request)
-    (cross,) = lay_out(workload, whole, data, release.titles)
+    (cross,) = lay_out(table.questions, table.table, data, release.titles)
     where = (("Rows where", table.words),) if table.words else ()
     return replace(cross, statistic="persons", fixed=(*where, *(cross.fixed if table.by else ())))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from operator import and_
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,12 @@ from psephos.kernel.unit import Unit
 from psephos.matrix import Identity
 from psephos.release.spec.budgets import PersonsEntry
 from psephos.release.spec.entry_types import refused_at
-from psephos.release.spec.tables import column_name, compile_condition
-from psephos.release.views.labels import combinations, marked
+from psephos.release.spec.tables import Layout, Table, compile_condition
+from psephos.release.views.labels import marked, table_labels
 from psephos.values import Array, digest
+from psephos.workload.product import product
+from psephos.workload.queries import identity
+from psephos.workload.workload import Workload
 
 PERSONS_FOLDER = "persons"
 """Where they lie in a bundle, and their requests."""
@@ -137,7 +140,17 @@ class PersonsTable:
             "low": np.maximum(values - half, 0),
             "high": np.maximum(values + half, 0),
         }
-        return marked(self._labels(), numbers, measurement.simulation)
+        return marked(table_labels(self.questions, self.table), numbers, measurement.simulation)
+
+    @cached_property
+    def questions(self) -> Workload:
+        """Every cell by itself, as counts of rows are asked: labels and layouts follow from it."""
+        return Workload(self.domain, [product({name: identity() for name in self.domain.names})])
+
+    @property
+    def table(self) -> Table:
+        """These questions as one table."""
+        return Table(self.name, self.title, range(1), layout=Layout(self.domain.names))
 
     def _in_order(self, values: Array) -> Array:
         """Values of the kernel's cells, where levels come last, in the order of `by`."""
@@ -146,10 +159,6 @@ class PersonsTable:
             return values
         shape = [self.domain.shape[i] for i in last]
         return values.reshape(shape).transpose(np.argsort(last)).reshape(-1)
-
-    def _labels(self) -> dict[str, list[str]]:
-        pairs = zip(self.domain.names, self.domain.attributes, strict=True)
-        return combinations({column_name(name): list(each.labels) for name, each in pairs})
 
 
 def _asked(
