@@ -49,6 +49,7 @@ def test_from_check_to_ask(folder):
     assert [t["name"] for t in plan["tables"]] == ["pets", "young"]
     assert plan["left"]["exact"] == "2"
     assert plan["rivals"][0]["rmse"] >= 0.99 * plan["rmse"]
+    assert set(plan["cost"]) == {"seconds", "bytes"}
     assert plan["cost"]["seconds"] > 0
     names = ["measuring and estimating", "intervals", "tables and report", "published numbers"]
     assert [step["name"] for step in plan["steps"]] == names

@@ -11,7 +11,7 @@ from psephos.release.spec.file import parse_release
 from psephos.release.spec.job import Job
 from psephos.release.verify.verify import verify
 from psephos.release.views.layout import cross_tables
-from psephos.report.figures import DrawnNumbers
+from psephos.report.drawn_numbers import DrawnNumbers
 from psephos.report.table_charts import chart_of
 from tests.release.conftest import RELEASE, people, write_job
 

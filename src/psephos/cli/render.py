@@ -109,7 +109,7 @@ def plain_plan(plan: Forecast, simulated: SimulatedError | None = None) -> dict[
             {"what": what, "answers": answers, "share": share}
             for what, answers, share in plan.blocks()[:MOST_LINES]
         ],
-        "cost": plan.strategy.cost,
+        "cost": {"seconds": plan.strategy.cost.seconds, "bytes": plan.strategy.cost.bytes},
         "steps": plan.steps,
     }
 

@@ -10,18 +10,18 @@ chart that stands alone is a heat map.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
 import numpy as np
 
 from psephos.numbers import count_text, plus_minus
-from psephos.report.cross_table import TOTAL, CrossTable, Grid, HeadingAxis, rounded_up
+from psephos.report.cross_table import CrossTable, Grid, HeadingAxis, rounded_up
 from psephos.report.drawing import Frame, Picture
+from psephos.report.drawn_numbers import MOST_BAR_ROWS, DrawnNumbers
 
-MOST_BAR_ROWS = 60
 MOST_HEAT_COLUMNS = 120
 """Beside each other in a heat map as wide as a figure: cells of some three pixels."""
 MOST_FACETS = 12
@@ -33,8 +33,6 @@ SHADES = 6
 VISIBLE = 1.2
 """Pixels from which an interval can be seen."""
 
-ALL_ROWS = HeadingAxis("", "", (TOTAL,), totals=(False,), depths=(0,))
-"""What a table of a single number tells apart."""
 FigureShape = Literal["bars", "groups", "line", "lines", "steps", "density", "shades"]
 
 
@@ -61,129 +59,6 @@ class Figure:
     sizes: tuple[tuple[float, float], ...]
     legend: tuple[LegendKey, ...]
     caption: str
-
-
-@dataclass(frozen=True, eq=False)
-class DrawnNumbers:
-    """Numbers to draw: for each its label on every axis, its value and its interval."""
-
-    axes: tuple[HeadingAxis, ...]
-    codes: Grid
-    value: Grid
-    low: Grid
-    high: Grid
-    margin: Grid | None
-    notes: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, cross: CrossTable) -> DrawnNumbers:
-        """The numbers of a table without totals, unless there is nothing else."""
-        there = np.isfinite(cross.values)
-        if cross.has_errors:
-            there &= np.isfinite(cross.grid("low")) & np.isfinite(cross.grid("high"))
-        lines = np.argwhere((cross.places >= 0) & there)
-        codes = np.hstack([cross.rows.codes[lines[:, 0]], cross.columns.codes[lines[:, 1]]])
-        at, axes = tuple(lines.T), cross.axes
-        if not axes:  # one number: all rows
-            axes, codes = (ALL_ROWS,), np.zeros((len(lines), 1), dtype=np.int64)
-        value = cross.values[at]
-        low, high = (cross.grid(n)[at] if cross.has_errors else value for n in ("low", "high"))
-        margin = None if cross.margins is None else cross.margins[at]
-        cells = cls(axes, codes, value, low, high, margin)
-        return cells._without_totals()._one_level()._in_order()
-
-    def _without_totals(self) -> DrawnNumbers:
-        keep = np.ones(len(self.value), dtype=bool)
-        for k, axis in enumerate(self.axes):
-            keep &= ~np.array(axis.totals, dtype=bool)[self.codes[:, k]]
-        return self._pick(keep) if keep.any() else self
-
-    def _one_level(self) -> DrawnNumbers:
-        """Of hierarchies only the lowest level, or the highest where that has too many labels."""
-        cells = self
-        for k, axis in enumerate(self.axes):
-            depths = np.array(axis.depths)
-            levels = np.unique(depths[np.unique(cells.codes[:, k])])
-            if len(levels) < 2:
-                continue
-            lowest = int(np.count_nonzero(depths == levels[-1]))
-            level = levels[0] if lowest > MOST_BAR_ROWS and not axis.ordered else levels[-1]
-            cells = cells._pick(depths[cells.codes[:, k]] == level)
-        return cells
-
-    def _in_order(self) -> DrawnNumbers:
-        """Without what has no place on a curve, such as missing entries."""
-        cells = self
-        for k, axis in enumerate(self.axes):
-            if axis.ordered and any(axis.apart):
-                keep = ~np.array(axis.apart, dtype=bool)[cells.codes[:, k]]
-                words = "what has no place in the order is in the table"
-                cells = cells._pick(keep, words) if keep.any() else cells
-        return cells
-
-    def _pick(self, keep: Grid, note: str = "") -> DrawnNumbers:
-        margin = None if self.margin is None else self.margin[keep]
-        notes = (*self.notes, note) if note else self.notes
-        numbers = self.value[keep], self.low[keep], self.high[keep]
-        return DrawnNumbers(self.axes, self.codes[keep], *numbers, margin, notes)
-
-    def used(self, axis: int) -> list[int]:
-        """The labels of an axis that are there, in their order."""
-        return [int(code) for code in np.unique(self.codes[:, axis])]
-
-    @property
-    def live(self) -> list[int]:
-        """The axes that tell numbers apart."""
-        return [k for k in range(len(self.axes)) if len(self.used(k)) > 1]
-
-    def first(self, axis: int, most: int, words: str) -> DrawnNumbers:
-        """The numbers under the first labels of an axis."""
-        used = self.used(axis)
-        if len(used) <= most:
-            return self
-        keep = np.isin(self.codes[:, axis], used[:most])
-        return self._pick(keep, f"the first {most} of {len(used):,} {words}")
-
-    def finite(self, axis: int) -> DrawnNumbers:
-        """Those whose width is known."""
-        widths = np.array(self.axes[axis].widths, dtype=float)
-        keep = np.isfinite(widths[self.codes[:, axis]])
-        if keep.all():
-            return self
-        return self._pick(keep, "groups without an end are in the table")
-
-    def split(self, axes: Sequence[int]) -> Iterator[tuple[str, DrawnNumbers]]:
-        """The numbers under each combination of labels, with what it is called."""
-        if not axes:
-            yield "", self
-            return
-        keys = self.codes[:, list(axes)]
-        for key in np.unique(keys, axis=0):
-            words = ", ".join(self.axes[k].labels[int(c)] for k, c in zip(axes, key, strict=True))
-            yield words, replace(self._pick((keys == key).all(axis=1)), notes=())
-
-    @property
-    def extent(self) -> tuple[float, float]:
-        """From the least number to the largest, zero and intervals included."""
-        return min(0.0, float(self.low.min())), max(0.0, float(self.high.max()))
-
-    def labels(self, i: int, axes: Sequence[int] | None = None) -> str:
-        """What a number is called, along all axes that tell numbers apart or some of them."""
-        along = self.live if axes is None else axes
-        return ", ".join(self.axes[k].labels[int(self.codes[i, k])] for k in along)
-
-    def words(self, i: int, axes: Sequence[int]) -> str:
-        """A number in words, for those who point at it."""
-        labels = self.labels(i, axes)
-        text = count_text(float(self.value[i]), _digits(self))
-        if self.margin is not None:
-            text += f" {plus_minus(float(rounded_up(self.margin[i], 0)), 0)}"
-        return f"{labels}: {text}" if labels else text
-
-
-def _digits(cells: DrawnNumbers) -> int:
-    whole = bool((cells.value == np.round(cells.value)).all())
-    return 0 if whole or float(np.abs(cells.value).max(initial=0)) >= 100 else 1
 
 
 def shape_of_figure(cells: DrawnNumbers) -> tuple[FigureShape, list[int], list[int]]:
@@ -252,30 +127,18 @@ def figure_of(
     """
     cells = DrawnNumbers.of(cross)
     shape, drawn, facets = shape_of_figure(cells)
-    if alone and not drawn:
-        drawn = [0]
-    if alone and shape == "shades":
-        drawn, facets = _heat_axes(cells)
+    if alone:
+        drawn, facets = _heat_axes(cells) if shape == "shades" else (drawn or [0], facets)
     elif shape == "shades" or not drawn or not len(cells.value):
         return None
-    long = drawn[0]
-    if shape == "density":
-        cells = cells.finite(long)
-    if shape in ("bars", "groups", "shades"):
-        cells = cells.first(long, MOST_BAR_ROWS, f"rows of {cells.axes[long].title}")
-    if shape == "shades":
-        cells = cells.first(drawn[1], MOST_HEAT_COLUMNS, f"values of {cells.axes[drawn[1]].title}")
+    cells = _with_room(cells, shape, drawn)
     panels = list(islice(cells.split(facets), MOST_FACETS))  # of what may be thousands
     notes, count = list(cells.notes), len(np.unique(cells.codes[:, facets], axis=0))
     if count > MOST_FACETS:
         notes.append(f"the first {MOST_FACETS} of {count:,} panels")
-    extent = cells.extent
-    if shape == "density":
-        extent = _densities(cells, long)[0]
-    elif shape == "shades":
-        extent = 0.0, max(0.0, float(cells.value.max(initial=0.0)))
     values = f"{cross.heading} per unit" if shape == "density" else cross.heading
-    frame = Frame.of(extent, small=bool(facets) and shape != "shades", values=values)
+    small = bool(facets) and shape != "shades"
+    frame = Frame.of(_extent(cells, shape, drawn[0]), small=small, values=values)
     charts, sizes, widest = [], [], 0.0
     for name, panel in panels:
         picture, pixels = DRAWERS[shape](panel, drawn, frame, name)
@@ -286,8 +149,27 @@ def figure_of(
         return Figure(tuple(charts), tuple(sizes), _shade_keys(frame.high), _sentence(notes))
     series = cells.axes[drawn[1]] if len(drawn) > 1 else None
     legend = _legend(cells, drawn, shape, series, confidence, values)
-    caption = _caption(cells, shape, long, confidence, widest, notes)
+    caption = _caption(cells, shape, drawn[0], confidence, widest, notes)
     return Figure(tuple(charts), tuple(sizes), legend, caption)
+
+
+def _with_room(cells: DrawnNumbers, shape: FigureShape, drawn: list[int]) -> DrawnNumbers:
+    """The numbers that a shape has room for."""
+    if shape == "density":
+        return cells.finite(drawn[0])
+    if shape in ("bars", "groups", "shades"):
+        cells = cells.first(drawn[0], MOST_BAR_ROWS, f"rows of {cells.axes[drawn[0]].title}")
+    if shape == "shades":
+        title = cells.axes[drawn[1]].title
+        cells = cells.first(drawn[1], MOST_HEAT_COLUMNS, f"values of {title}")
+    return cells
+
+
+def _extent(cells: DrawnNumbers, shape: FigureShape, long: int) -> tuple[float, float]:
+    """The ends of the scale that all panels share."""
+    if shape == "shades":
+        return 0.0, max(0.0, float(cells.value.max(initial=0.0)))
+    return _densities(cells, long)[0] if shape == "density" else cells.extent
 
 
 def _heat_axes(cells: DrawnNumbers) -> tuple[list[int], list[int]]:

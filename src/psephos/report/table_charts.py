@@ -18,7 +18,8 @@ from psephos.report.cross_table import (
     laid_out,
     with_distinct_labels,
 )
-from psephos.report.figures import DrawnNumbers, description_of, figure_of
+from psephos.report.drawn_numbers import DrawnNumbers
+from psephos.report.figures import description_of, figure_of
 
 MOST_TABLES = 6
 MATPLOTLIB = "pip install matplotlib"

@@ -10,12 +10,9 @@ from dataclasses import dataclass
 
 from psephos.kernel.budget import Budget
 from psephos.release.formats.workbook_size import left_out_of_workbook
-from psephos.release.methods.kind import ReleaseMethod
+from psephos.release.methods.kind import ReleaseForecast, ReleaseMethod
 from psephos.release.methods.method import method_of
-from psephos.release.methods.plan_forecast import PlanForecast
-from psephos.release.parts.plan import PartsForecast
 from psephos.release.preflight.checks import remaining_budget
-from psephos.release.preflight.forecast import Forecast
 from psephos.release.spec.job import Job, stand_in_words, uses_stand_in
 from psephos.synthesis.method import SyntheticChoice
 
@@ -71,7 +68,7 @@ class Outlook:
         return (*lines, self.workbook) if self.workbook is not None else tuple(lines)
 
 
-def outlook(forecast: Forecast | PlanForecast | PartsForecast) -> Outlook:
+def outlook(forecast: ReleaseForecast) -> Outlook:
     """What the ledger has left for a forecast, what is short, and what else will be made."""
     job, method, left = forecast.job, method_of(forecast.job), remaining_budget(forecast.job)
     confidence = float(job.file.output.confidence)
@@ -93,7 +90,7 @@ def outlook(forecast: Forecast | PlanForecast | PartsForecast) -> Outlook:
     )
 
 
-def _shortage(forecast: Forecast | PlanForecast | PartsForecast, left: Budget) -> str | None:
+def _shortage(forecast: ReleaseForecast, left: Budget) -> str | None:
     budget = forecast.budget
     if left.currency != budget.currency or budget <= left:
         return None
