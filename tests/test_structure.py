@@ -82,6 +82,41 @@ def imported_modules(path):
             yield from (alias.name for alias in node.names)
 
 
+MOST_IMPORTS = {"psephos.release.run": 210}
+"""How many modules one of release/ may load; what a method needs alone, it imports by itself."""
+
+
+def loaded_modules(path):
+    """What the top level of a file imports; functions import theirs when they are called."""
+    nodes = list(ast.parse(path.read_text()).body)
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_release_loads_what_it_needs():
+    paths = {}
+    for _, path in rooms():
+        parts = path.relative_to(SRC).with_suffix("").parts
+        paths[".".join(("psephos", *parts)).removesuffix(".__init__")] = path
+    graph = {}
+    for name, path in paths.items():
+        parts = [part.split(".") for part in (name, *loaded_modules(path))]
+        graph[name] = {".".join(each[:i]) for each in parts for i in range(2, len(each) + 1)}
+    for name in graph:
+        if not name.startswith("psephos.release."):
+            continue
+        reached, todo = set(), [name]
+        while todo:
+            new = graph[todo.pop()] & graph.keys() - reached
+            reached |= new
+            todo += new
+        assert len(reached) <= MOST_IMPORTS.get(name, 305), f"{name} loads {len(reached)} modules"
+
+
 def test_engines_and_parsers_stay_in_their_room():
     for room, path in rooms():
         for module in imports(path):
@@ -140,14 +175,14 @@ def public_objects():
 def returned_types(value):
     """The types that a function, or the public methods and fields of a class, give out."""
     if inspect.isfunction(value):
-        yield from parts_of(get_type_hints(value).get("return"))
+        yield from parts_of(get_type_hints(value, localns=FOREIGN).get("return"))
     elif inspect.isclass(value):
         for name, member in vars(value).items():
             inner = member.__func__ if isinstance(member, classmethod | staticmethod) else member
             inner = inner.fget if isinstance(inner, property) else getattr(inner, "func", inner)
             if not name.startswith("_") and inspect.isfunction(inner):
                 yield from parts_of(get_type_hints(inner, localns=FOREIGN).get("return"))
-        for name, kind in get_type_hints(value).items():
+        for name, kind in get_type_hints(value, localns=FOREIGN).items():
             if not name.startswith("_"):
                 yield from parts_of(kind)
 
@@ -159,7 +194,8 @@ def parts_of(kind):
         yield from parts_of(part)
 
 
-FOREIGN = {"LinearOperator": object}  # imported for annotations only
+PUBLIC = {name: getattr(psephos, name) for name in psephos.__all__}
+FOREIGN = {"LinearOperator": object, **PUBLIC}  # imported for annotations only
 
 
 def test_every_type_that_is_returned_is_public():

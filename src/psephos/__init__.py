@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from psephos.release.preflight.checks import check_release
     from psephos.release.preflight.forecast import Forecast, RivalError, TableError
     from psephos.release.preflight.outlook import Outlook, PersonsError, outlook
-    from psephos.release.preflight.step_costs import StepCost
+    from psephos.release.preflight.room import StepCost
     from psephos.release.run import plan, rehearse, release
     from psephos.release.spec.asked_cells import AskedCells
     from psephos.release.spec.job import Job
@@ -414,7 +414,7 @@ _NAMES_OF = {
     "psephos.release.parts.bundle": "PartsBundle",
     "psephos.release.parts.plan": "PartsForecast",
     "psephos.release.preflight.outlook": "Outlook PersonsError outlook",
-    "psephos.release.preflight.step_costs": "StepCost",
+    "psephos.release.preflight.room": "StepCost",
     "psephos.release.verify.verification": "Check Verification",
     "psephos.release.verify.verify": "verify",
     "psephos.release.views.published": "PublishedRule",

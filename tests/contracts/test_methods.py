@@ -13,9 +13,8 @@ from psephos.kernel.query import Block, Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.plans import step_key
 from psephos.release.bundle.requests import StrategyQuestion
-from psephos.release.methods.kind import MEMBERS, register_kind
+from psephos.release.methods.kind import MEMBERS, kind_of, register_kind
 from psephos.release.methods.measured import Measured
-from psephos.release.methods.method import kind_of
 from psephos.release.preflight.forecast import forecast_paid
 from psephos.release.run import opened
 from psephos.workload.product import rounded_weight

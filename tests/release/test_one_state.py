@@ -13,9 +13,9 @@ import pytest
 import psephos as ps
 from psephos.engines import postgres as postgres_engine
 from psephos.engines.duckdb.reader import Reader
+from psephos.owner import check as owner_check
 from psephos.release import run
 from psephos.release.methods import measured
-from psephos.release.preflight import checks as preflight
 from psephos.release.preflight.checks import check_release, create_ledger, is_checked
 from psephos.release.run import release
 from psephos.release.spec.job import Job
@@ -149,7 +149,7 @@ def test_files_that_stand_still_are_checked_once(tmp_path, monkeypatch):
     def never(*words, **facts):
         raise AssertionError("these very files were checked before")
 
-    monkeypatch.setattr(preflight, "check", never)
+    monkeypatch.setattr(owner_check, "check", never)
     release(place)
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import psephos as ps
-from psephos.release.preflight import step_costs
+from psephos.release.preflight import room
 from psephos.release.preflight.checks import create_ledger, open_ledger
 from psephos.release.preflight.memory import NO_BOUND, free_memory, is_out_of_memory
 from psephos.release.run import rehearse, release
@@ -71,7 +71,7 @@ def test_each_format_and_view_counts(tmp_path, formats, views):
 def test_too_little_memory_is_said_before_a_charge(tmp_path, monkeypatch, free, words):
     place = write_job(tmp_path / "job")
     create_ledger(Job.read(place))
-    monkeypatch.setattr(step_costs, "free_memory", lambda: free)
+    monkeypatch.setattr(room, "free_memory", lambda: free)
     for act in (rehearse, lambda place: release(place, unchecked=True)):
         with pytest.raises(ps.ReleaseError, match=words) as refusal:
             act(place)
@@ -82,7 +82,7 @@ def test_too_little_memory_is_said_before_a_charge(tmp_path, monkeypatch, free, 
 
 def test_synthetic_rows_that_find_no_room_are_refused(tmp_path, monkeypatch):
     bundle = rehearse(write_job(tmp_path / "job"), rows=200)
-    monkeypatch.setattr(step_costs, "free_memory", lambda: ONE_MEGABYTE)
+    monkeypatch.setattr(room, "free_memory", lambda: ONE_MEGABYTE)
     assert rows_from(bundle, 100).table.rows == 100
     with pytest.raises(ps.ReleaseError, match="50,000,000 rows of 2 columns take about"):
         rows_from(bundle, 50_000_000)

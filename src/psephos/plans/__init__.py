@@ -5,21 +5,16 @@ A plan turns a spend into requests to a protected vector, and what they told int
 docs/plans.md says how. `Static` is the plan of releases, whose errors are known beforehand.
 """
 
-from psephos.plans import (  # noqa: F401 - they register their plans
-    buckets,
-    case_studies,
-    dual_query,
-    fixed,
-    mwem,
-    privbayes,
-)
-from psephos.plans.adaptive_marginals import adaptive_marginals  # noqa: F401 - so does it
-from psephos.plans.case_studies import cdf
-from psephos.plans.comparison import PlanError, compare
-from psephos.plans.dual_query import GameParameters
-from psephos.plans.registry import PLANS, NamedPlan, PlanRun, forget, names, plan, run
-from psephos.plans.session import PlanRequest, PlanVector, QueryGame, step_key
-from psephos.plans.static import Static, Step
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from psephos.plans.case_studies import cdf
+    from psephos.plans.comparison import PlanError, compare
+    from psephos.plans.dual_query import GameParameters
+    from psephos.plans.registry import PLANS, NamedPlan, PlanRun, forget, names, plan, run
+    from psephos.plans.session import PlanRequest, PlanVector, QueryGame, step_key
+    from psephos.plans.static import Static, Step
 
 __all__ = [
     "PLANS",
@@ -40,3 +35,20 @@ __all__ = [
     "run",
     "step_key",
 ]
+
+_PLACES = {
+    "psephos.plans.case_studies": "cdf",
+    "psephos.plans.comparison": "PlanError compare",
+    "psephos.plans.dual_query": "GameParameters",
+    "psephos.plans.registry": "PLANS NamedPlan PlanRun forget names plan run",
+    "psephos.plans.session": "PlanRequest PlanVector QueryGame step_key",
+    "psephos.plans.static": "Static Step",
+}
+"""Where names lie; they are imported when they are first used."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _PLACES.items():
+        if name in names.split():
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
+from importlib import import_module
 from inspect import Parameter, signature
-from types import MappingProxyType
 from typing import Any
 
 from psephos.errors import RefusedError, TooLargeError, WorkloadError, name_list
@@ -33,8 +33,38 @@ Body = Callable[..., Estimate]
 Outline = Callable[[Workload, Budget, Unit, Mapping[str, Any]], str]
 """Words on a plan's steps, from workload, budget, unit and options."""
 _PLANS: dict[str, NamedPlan] = {}
-PLANS: Mapping[str, NamedPlan] = MappingProxyType(_PLANS)
-"""All plans by their names, those of users included."""
+PLAN_FILES = (
+    "buckets",
+    "case_studies",
+    "dual_query",
+    "fixed",
+    "mwem",
+    "privbayes",
+    "adaptive_marginals",
+)
+"""Where the plans of this package lie, in the order in which they are listed."""
+
+
+class PlanList(Mapping[str, "NamedPlan"]):
+    """All plans by their names, those of users included; files are read when one is asked for."""
+
+    def __getitem__(self, name: str) -> NamedPlan:
+        return self._plans[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._plans)
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    @property
+    def _plans(self) -> dict[str, NamedPlan]:
+        for name in PLAN_FILES:
+            import_module(f"psephos.plans.{name}")
+        return _PLANS
+
+
+PLANS: Mapping[str, NamedPlan] = PlanList()
 
 
 @dataclass(frozen=True)
@@ -149,7 +179,7 @@ def names() -> list[str]:
     >>> ps.plans.names()[:3]
     ['Identity', 'Privelet', 'H2']
     """
-    return list(_PLANS)
+    return list(PLANS)
 
 
 def run(
@@ -204,9 +234,9 @@ def run(
 
 def named(name: str) -> NamedPlan:
     """The plan of a name."""
-    if not isinstance(name, str) or name not in _PLANS:
-        folded = {each.casefold(): each for each in _PLANS}
+    if not isinstance(name, str) or name not in PLANS:
+        folded = {each.casefold(): each for each in PLANS}
         near = get_close_matches(str(name).casefold(), folded, n=1)
         hint = f"did you mean {folded[near[0]]!r}?" if near else f"there are {name_list(names())}"
         raise WorkloadError(f"there is no plan called {name!r}; {hint}")
-    return _PLANS[name]
+    return PLANS[name]

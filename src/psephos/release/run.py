@@ -18,24 +18,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from psephos.domain.domain import Domain
 from psephos.errors import BudgetError, LedgerError, ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.parts.runners import Runner
-from psephos.kernel.protected import ProtectedTable
 from psephos.kernel.replay import answered
-from psephos.protect import protect, protect_again
-from psephos.release.bundle.bundle import Bundle
 from psephos.release.bundle.requests import REHEARSAL, receipt_of
-from psephos.release.methods.kind import SILENT, ReleaseForecast, ReleaseKind, RunHandle, Say
-from psephos.release.methods.method import kind_of
+from psephos.release.methods.kind import (
+    SILENT,
+    ReleaseForecast,
+    ReleaseKind,
+    RunHandle,
+    Say,
+    kind_of,
+)
 from psephos.release.methods.persons import measure_persons, persons_spend
-from psephos.release.methods.plan_forecast import PlanForecast
-from psephos.release.parts.bundle import PartsBundle, is_in_parts
-from psephos.release.parts.plan import PartsForecast
 from psephos.release.preflight.checks import (
     admit,
     check_forecast,
@@ -44,12 +44,18 @@ from psephos.release.preflight.checks import (
     one_state,
     open_ledger,
 )
-from psephos.release.preflight.forecast import Forecast
 from psephos.release.preflight.rules_record import check_rules
-from psephos.release.preflight.selection import MEASURE, Progress, selection_folder
+from psephos.release.preflight.store import MEASURE, Progress, selection_folder
 from psephos.release.preflight.synthetic_rows import synthetic_rows
 from psephos.release.spec.job import Job
-from psephos.without_ledger import simulate
+
+if TYPE_CHECKING:
+    from psephos.kernel.protected import ProtectedTable
+    from psephos.release.bundle.bundle import Bundle
+    from psephos.release.methods.plan_forecast import PlanForecast
+    from psephos.release.parts.bundle import PartsBundle
+    from psephos.release.parts.plan import PartsForecast
+    from psephos.release.preflight.forecast import Forecast
 
 
 def plan(
@@ -160,6 +166,9 @@ def rehearse(
 
 def opened(path: str | os.PathLike[str]) -> Bundle | PartsBundle:
     """The bundle in a directory, of whichever kind."""
+    from psephos.release.bundle.bundle import Bundle
+    from psephos.release.parts.bundle import PartsBundle, is_in_parts
+
     return PartsBundle.open(path) if is_in_parts(path) else Bundle.open(path)
 
 
@@ -197,6 +206,8 @@ def _handle(
 
     Where all was answered before, there is no need for the data, which may have changed or gone.
     """
+    from psephos.protect import protect, protect_again
+
     edition = job.file.edition
     folder = selection_folder(job) / f"{job.request[:32]}.answers"
 
@@ -219,6 +230,8 @@ def _simulated(
     forecast: ReleaseForecast, rows: int, seed: int, folder: Path, say: Say
 ) -> RunHandle:
     """A handle to made-up rows, which nobody pays for."""
+    from psephos.without_ledger import simulate
+
     job, currency = forecast.job, forecast.job.file.ledger.budget().currency
     source = synthetic_rows(job, rows, seed)
     budget = forecast.budget.booked(currency) + persons_spend(job.persons, currency)

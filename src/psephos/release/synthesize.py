@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from psephos.errors import ReleaseError, checked_whole
 from psephos.release.bundle.bundle import Bundle
-from psephos.release.preflight.step_costs import check_rows
+from psephos.release.preflight.room import check_rows
 from psephos.release.views.synthetic import public_generator
 from psephos.synthesis.quality import SyntheticQuality
 from psephos.synthesis.table import SyntheticTable

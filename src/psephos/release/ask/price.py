@@ -20,7 +20,6 @@ from psephos.release.preflight.targets import cheapest_strategy, check_draw_coun
 from psephos.release.spec.asked_cells import AskedCells, over_cells
 from psephos.release.spec.entries import TargetEntry
 from psephos.release.spec.job import Job
-from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.workload.reduction import asked_groups
 from psephos.workload.workload import Workload
@@ -90,7 +89,9 @@ def price(
     job = replace(alone, past=(*bundle.job.past, *bundle.requests))
 
     def search(_: Job, weighted: Workload) -> Strategy:
-        return select.hdmm(weighted, job.noise, restarts=1)
+        from psephos.strategy.hdmm.search import hdmm
+
+        return hdmm(weighted, job.noise, restarts=1)
 
     by_itself = cheapest_strategy(alone, draws, search).budget
     return Price(

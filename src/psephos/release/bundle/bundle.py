@@ -73,8 +73,7 @@ from psephos.release.methods.kind import (
     member,
     registered_kind,
 )
-from psephos.release.methods.method import check_method
-from psephos.release.preflight.selection import MEASURE
+from psephos.release.preflight.store import MEASURE
 from psephos.release.spec.asked_cells import finer_words, over_cells
 from psephos.release.spec.entries import View
 from psephos.release.spec.file import checked_release
@@ -224,6 +223,8 @@ class Bundle:
     def views(self) -> Views:
         """The numbers, worked out again from the noisy integers."""
         if self.method is not None:
+            from psephos.release.methods.method import check_method
+
             check_method(self.job, self.method)
             return views_of(self.job, self.requests, self.method)
         claim = self.manifest.get("published")

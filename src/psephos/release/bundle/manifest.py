@@ -10,7 +10,7 @@ from psephos.kernel.budget import Budget
 from psephos.release.bundle.contents import shown_tables
 from psephos.release.bundle.requests import BUNDLE_FORMAT, REQUESTS_FOLDER, ReleaseRequest
 from psephos.release.methods.kind import PersonsRequest, ReleaseMethod
-from psephos.release.preflight.selection import AUTO
+from psephos.release.preflight.store import AUTO
 from psephos.release.spec.job import Job
 from psephos.release.views.views import Views
 from psephos.synthesis.method import SyntheticChoice

@@ -49,7 +49,7 @@ from psephos.release.bundle.shapes import (
     check_shape,
 )
 from psephos.release.spec.asked_cells import ASKED_FILE, AskedCells, measured_schema
-from psephos.strategy import select
+from psephos.strategy import strategy as strategy_files
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 
@@ -219,7 +219,7 @@ class StrategyQuestion:
         """The question in a folder."""
         with report_damage(folder):
             cells = AskedCells.read(folder / ASKED_FILE, declared)
-            return cls(select.load(folder / STRATEGY_FILE, cells.domain), cells)
+            return cls(strategy_files.load(folder / STRATEGY_FILE, cells.domain), cells)
 
     @property
     def declared(self) -> Domain:
@@ -235,7 +235,7 @@ class StrategyQuestion:
         return (STRATEGY_FILE,) if self.cells.is_whole else (STRATEGY_FILE, ASKED_FILE)
 
     def write(self, folder: Path) -> None:
-        select.save(self.strategy, folder / STRATEGY_FILE)
+        strategy_files.save(self.strategy, folder / STRATEGY_FILE)
         if not self.cells.is_whole:
             (folder / ASKED_FILE).write_bytes(self.cells.to_bytes())
 

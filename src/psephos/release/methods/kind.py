@@ -23,8 +23,8 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.parts.runners import Runner
 from psephos.kernel.protected import ProtectedTable
 from psephos.release.bundle.requests import Q, ReleaseRequest
-from psephos.release.preflight.selection import Progress
-from psephos.release.preflight.step_costs import StepCost
+from psephos.release.preflight.room import StepCost
+from psephos.release.preflight.store import MEASURE, Progress
 from psephos.release.spec.job import Job
 from psephos.release.spec.persons import PersonsTable
 from psephos.values import Array
@@ -217,6 +217,16 @@ def register_kind(name: str, kind: ReleaseKind) -> None:
 def registered_kind(name: str) -> ReleaseKind | None:
     """The kind of a name that `register_kind` was given."""
     return _REGISTERED.get(name)
+
+
+def kind_of(job: Job) -> ReleaseKind:
+    """The kind of a release, by its file and what `auto` decides."""
+    if job.tree is not None:
+        return member("in parts")
+    if job.method.name == MEASURE or registered_kind(job.method.name) is not None:
+        return kind_by(job, adaptive=False)
+    method_of = import_module("psephos.release.methods.method").method_of
+    return kind_by(job, adaptive=method_of(job).adaptive)
 
 
 def kind_by(job: Job, *, adaptive: bool) -> ReleaseKind:

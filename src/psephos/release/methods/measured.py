@@ -17,7 +17,8 @@ from psephos.release.methods.method import method_of
 from psephos.release.pages.facts import ReleaseFacts
 from psephos.release.pages.page import write_report
 from psephos.release.preflight.forecast import Forecast, forecast_measured, forecast_paid
-from psephos.release.preflight.selection import AUTO, store_request, stored_request
+from psephos.release.preflight.selection import store_request, stored_request
+from psephos.release.preflight.store import AUTO
 from psephos.release.spec.job import Job
 from psephos.release.views.estimates import MeasuredEstimate
 from psephos.release.views.of_requests import views_of

@@ -27,20 +27,17 @@ from psephos.plans.registry import NamedPlan, named, run
 from psephos.plans.static import Static
 from psephos.release.bundle.files import read_json, write_json
 from psephos.release.methods.kind import (
-    ReleaseKind,
     ReleaseMethod,
-    kind_by,
-    member,
     registered_kind,
 )
-from psephos.release.preflight.selection import (
+from psephos.release.preflight.selection import strategy_for
+from psephos.release.preflight.store import (
     AUTO,
     MEASURE,
     UNREADABLE,
     Progress,
     make_folder,
     selection_folder,
-    strategy_for,
 )
 from psephos.release.preflight.synthetic_rows import table_of_codes
 from psephos.release.spec.job import Job, stand_in_counts
@@ -48,7 +45,6 @@ from psephos.release.views.estimates import MeasuredEstimate
 from psephos.release.views.held_cells import held_cells, nonnegative_cells
 from psephos.synthesis.table import SyntheticTable
 from psephos.values import Array, digest
-from psephos.without_ledger import simulate
 
 AUTO_PLANS = ("DAWA", "DAWA-Striped", "AHP", "AdaptiveGrid", "PrivBayes", "MWEM variant d")
 """What `auto` tries beside measuring the best strategy."""
@@ -56,13 +52,6 @@ AUTO_CELLS, AUTO_TRIALS = 200_000, 3
 """`auto` runs each of them so often, and only where there are no more cells."""
 PLAN_GAIN = 1.1
 """How many times closer a plan must be to be taken: what is known beforehand is worth something."""
-
-
-def kind_of(job: Job) -> ReleaseKind:
-    """The kind of a release, by its file and what `auto` decides."""
-    if job.tree is not None:
-        return member("in parts")
-    return kind_by(job, adaptive=method_of(job).adaptive)
 
 
 def method_of(job: Job) -> ReleaseMethod:
@@ -173,6 +162,8 @@ def plan_errors(
 
     The stand-in is counts of all cells, or rows of cell codes.
     """
+    from psephos.without_ledger import simulate
+
     spend = job.budget
     if spend is None:
         raise ReleaseError("a plan is tried at a budget; give [budget]")
@@ -265,6 +256,8 @@ def _closest(job: Job) -> ReleaseMethod:
 
 def measured_error(job: Job, counts: Array, trials: int, progress: Progress | None = None) -> float:
     """The error of the published view, before rounding, if the best strategy is measured."""
+    from psephos.without_ledger import simulate
+
     spend = job.budget
     if spend is None:
         raise ReleaseError("a strategy is tried at a budget; give [budget]")

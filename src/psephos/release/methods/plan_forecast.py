@@ -29,8 +29,8 @@ from psephos.release.methods.method import (
     weighted_rmse,
 )
 from psephos.release.preflight.forecast import Forecast
+from psephos.release.preflight.room import StepCost
 from psephos.release.preflight.simulated import MADE_UP_ROWS, made_up_columns, made_up_counts
-from psephos.release.preflight.step_costs import StepCost
 from psephos.release.spec.job import Job, stand_in_counts, stand_in_words
 from psephos.report.html import HtmlTable, notebook_html
 from psephos.values import Array

@@ -35,7 +35,7 @@ from psephos.plans.session import (
 from psephos.release.bundle.files import read_bytes, sync_folder
 from psephos.release.bundle.requests import QUESTION_FILE, ReleaseRequest
 from psephos.release.methods.kind import ReleaseMethod
-from psephos.release.preflight.selection import make_folder, selection_folder
+from psephos.release.preflight.store import make_folder, selection_folder
 from psephos.release.spec.job import Job
 
 

@@ -39,7 +39,7 @@ from psephos.release.parts.tables import PART_NUMBERS, level_folder, part_rows
 from psephos.release.spec.file import checked_release
 from psephos.release.spec.job import Job
 from psephos.release.spec.tables import Table
-from psephos.strategy import select
+from psephos.strategy import strategy as strategy_files
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.workload import Workload
@@ -102,7 +102,7 @@ class PartsBundle:
     def strategy(self) -> Strategy:
         """What every part was asked."""
         with report_damage(self.path / "strategy.bin"):
-            return select.load(self.path / "strategy.bin", self.job.workload.domain)
+            return strategy_files.load(self.path / "strategy.bin", self.job.workload.domain)
 
     @cached_property
     def receipt(self) -> dict[str, Any]:

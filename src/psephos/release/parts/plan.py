@@ -12,17 +12,17 @@ from psephos.kernel.budget import Budget
 from psephos.kernel.parts.law import part_noise
 from psephos.release.bundle.files import read_json, write_json
 from psephos.release.methods.kind import ForecastRow
-from psephos.release.preflight.selection import (
+from psephos.release.preflight.room import StepCost
+from psephos.release.preflight.selection import strategy_for
+from psephos.release.preflight.store import (
     ELSEWHERE,
     UNREADABLE,
     Progress,
     make_folder,
     selection_folder,
-    strategy_for,
 )
-from psephos.release.preflight.step_costs import StepCost
 from psephos.release.spec.job import Job
-from psephos.strategy import select
+from psephos.strategy import strategy as strategy_files
 from psephos.strategy.level_plan import LevelPlan, PartTables, choose_levels
 from psephos.strategy.strategy import Strategy
 from psephos.workload.workload import Workload
@@ -139,7 +139,7 @@ def store_plan(forecast: PartsForecast) -> None:
     place = selection_folder(job) / f"{job.request[:32]}.parts"
     make_folder(place.parent)
     try:
-        select.save(forecast.plan.strategy, place)
+        strategy_files.save(forecast.plan.strategy, place)
         write_json(place.with_suffix(".levels"), [int(v) for v in forecast.plan.weights])
     except (PsephosError, OSError) as error:
         raise ReleaseError(f"{error}; {ELSEWHERE}") from None
@@ -149,6 +149,6 @@ def _stored(job: Job, tables: PartTables) -> LevelPlan | None:
     place = selection_folder(job) / f"{job.request[:32]}.parts"
     try:
         weights = tuple(Fraction(int(v)) for v in read_json(place.with_suffix(".levels")))
-        return LevelPlan(tables, select.load(place, job.workload.domain), weights)
+        return LevelPlan(tables, strategy_files.load(place, job.workload.domain), weights)
     except UNREADABLE:
         return None

@@ -28,7 +28,7 @@ from psephos.release.parts.page import write_page
 from psephos.release.parts.plan import PartsForecast
 from psephos.release.parts.published import published_runs
 from psephos.release.parts.tables import run_tables, total_rows
-from psephos.strategy import select
+from psephos.strategy import strategy as strategy_files
 
 
 def write_parts(
@@ -62,7 +62,7 @@ def _write_inputs(
     """What was asked, what was paid, and the sealed answers: by another name, not a copy."""
     write_json(draft / "release.json", release_json(forecast.job))
     write_json(draft / "receipt.json", receipt)
-    select.save(forecast.plan.strategy, draft / "strategy.bin")
+    strategy_files.save(forecast.plan.strategy, draft / "strategy.bin")
     (draft / "receipts.bin").write_bytes(receipts_bytes(measurement))
     (draft / ANSWERS_FOLDER).mkdir()
     for each in measurement.receipts:

@@ -17,28 +17,26 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from psephos.engines import BitMatrix, as_source, in_one_state
-from psephos.engines.duckdb.reader import UNCOUNTABLE, Reader
-from psephos.engines.folders import source_files
 from psephos.errors import BudgetExceededError, LedgerError, PsephosError, ReleaseError, SourceError
 from psephos.kernel.budget import Budget
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.ledger_history import Anchor
-from psephos.owner.check import check
 from psephos.owner.report import CheckReport, Mismatch
-from psephos.owner.stand_in import is_copy
 from psephos.release.bundle.files import JSON_BYTES, json_text
-from psephos.release.bundle.manifest import release_json
 from psephos.release.bundle.requests import last_receipt
 from psephos.release.methods.kind import ReleaseForecast
 from psephos.release.methods.persons import check_persons_affordable
+from psephos.release.preflight.room import check_memory
 from psephos.release.preflight.rules_record import check_rules, record_rules
-from psephos.release.preflight.selection import selection_folder, stored_cells
-from psephos.release.preflight.step_costs import check_memory
+from psephos.release.preflight.store import selection_folder, stored_cells
 from psephos.release.spec.job import Job, public_source, refuse_source
 from psephos.values import digest
+
+if TYPE_CHECKING:
+    from psephos.engines.bit_matrix import BitMatrix
+    from psephos.engines.duckdb.reader import Reader
 
 STAMP = "The owner's check of this schema and source has passed.\n"
 
@@ -90,6 +88,8 @@ def check_release(
         path: a release file, or the folder of one called release.toml
         max_rows_total: a declared bound on the number of rows
     """
+    from psephos.engines import as_source
+
     job = path if isinstance(path, Job) else Job.read(path)
     check_stand_in(job)
     report = _compared(job, as_source(job.data), max_rows_total)
@@ -107,6 +107,8 @@ def check_release(
 
 def _compared(job: Job, source: Reader | BitMatrix, max_rows_total: int | None) -> CheckReport:
     """The check of a source; one that passes leaves its stamp."""
+    from psephos.owner.check import check
+
     state = _state(source)
     # Written out, `drop` is a decision; left to the default, it may be news.
     dropped = [
@@ -156,6 +158,8 @@ def one_state(
 
     The owner's check is repeated in that state, so that what was checked is what is counted.
     """
+    from psephos.engines import in_one_state
+
     with in_one_state(job.data) as source:
         if not unchecked:
             say("comparing schema and data")
@@ -165,6 +169,8 @@ def one_state(
 
 def _state(source: Reader | BitMatrix) -> str | None:
     """A hash of what tells the state of the rows; None where nothing does."""
+    from psephos.engines.duckdb.reader import Reader
+
     try:
         version = source.version() if isinstance(source, Reader) else None
     except Exception:  # noqa: BLE001 - the check tells what is wrong with the source
@@ -182,6 +188,11 @@ def compare_stand_in(job: Job) -> None:
     """Refuse a stand-in whose counts are those of the source, whatever file or table holds them."""
     if job.file.stand_in is None or job.file.stand_in_is_public:
         return
+    from psephos.engines import BitMatrix, as_source
+    from psephos.engines.duckdb.reader import UNCOUNTABLE
+    from psephos.engines.folders import source_files
+    from psephos.owner.stand_in import is_copy
+
     place = job.folder / job.file.stand_in
     if not source_files(place):
         return  # what is not there decides nothing
@@ -409,6 +420,8 @@ def check_forecast(forecast: ReleaseForecast, ledger: Ledger, *, charged: bool) 
 
 def check_room(forecast: ReleaseForecast) -> None:
     """Refuse a release if memory or the disk could not hold the result."""
+    from psephos.release.bundle.manifest import release_json
+
     check_memory(forecast.job, forecast.steps)
     size = len(json_text(release_json(forecast.job)).encode())
     if size > JSON_BYTES:

@@ -20,8 +20,10 @@ from psephos.kernel.measurement import noise_for
 from psephos.kernel.query import Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.release.methods.kind import ForecastRow
-from psephos.release.preflight.selection import Progress, strategy_for
-from psephos.release.preflight.step_costs import StepCost, check_planning, step_costs
+from psephos.release.preflight.room import StepCost, check_planning
+from psephos.release.preflight.selection import strategy_for
+from psephos.release.preflight.step_costs import step_costs
+from psephos.release.preflight.store import Progress
 from psephos.release.preflight.targets import (
     Bottleneck,
     PricedStrategy,
@@ -39,7 +41,6 @@ from psephos.release.spec.tables import Table
 from psephos.release.views.published_groups import PublishedGroups, possible_views
 from psephos.release.views.statistics import statistic_count
 from psephos.report.html import HtmlTable, notebook_html
-from psephos.strategy import select
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.workload import Workload
@@ -147,9 +148,11 @@ class Forecast:
         """The least weighted error of any Gaussian mechanism, if it is known."""
         if self.job.past or self.job.file.selection.error == "relative" or not budget.amount:
             return None
+        from psephos.strategy.limits import gaussian_limit
+
         workload, reach = self.job.workload, self.job.unit.distance
         try:
-            limit = select.gaussian_limit(workload)
+            limit = gaussian_limit(workload)
         except TooLargeError:
             return None
         noise = reach**2 / (2 * float(budget.amount))
@@ -441,7 +444,9 @@ def cell_rmse(job: Job) -> float | None:
 
 def _cell_variances(job: Job, budget: Budget) -> Array:
     """The variance of each product, summed over its queries, if every cell is measured."""
-    form = select.identity(job.workload, job.noise).form(budget, job.unit)
+    from psephos.strategy.fixed.baselines import identity
+
+    form = identity(job.workload, job.noise).form(budget, job.unit)
     return form.traces([job.workload.factors(i) for i in range(len(job.workload.products))])
 
 

@@ -9,29 +9,29 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from difflib import get_close_matches
-from pathlib import Path
 
 from psephos.errors import PsephosError, ReleaseError, WorkloadError
 from psephos.kernel.budget import Budget
 from psephos.plans.registry import PLANS, NamedPlan
 from psephos.release.bundle.files import read_json, write_json
 from psephos.release.bundle.requests import spend_of
-from psephos.release.spec.asked_cells import AskedCells
+from psephos.release.preflight.store import (
+    AUTO,
+    ELSEWHERE,
+    MEASURE,
+    UNREADABLE,
+    Progress,
+    make_folder,
+    selection_folder,
+)
 from psephos.release.spec.job import Job, stand_in_counts
-from psephos.strategy import select
-from psephos.strategy.strategy import Strategy
+from psephos.strategy.strategy import Strategy, load, save
 from psephos.values import digest
 from psephos.workload.builders import relative
 from psephos.workload.workload import Workload
 
-STORE = ".psephos"
-MEASURE, AUTO = "measure", "auto"
-"""Names of methods that are no plans: the best strategy, and what a stand-in speaks for."""
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, PsephosError)
-ELSEWHERE = "copy the release file to a folder you can write to"
 THOROUGH_RESTARTS, THOROUGH_SECONDS = 25, 600.0
 """What bounds a thorough search: starts of each operator, and the clock."""
-Progress = Callable[[str, float], None]
 
 
 def strategy_for(
@@ -52,7 +52,7 @@ def strategy_for(
     way = selection if plan is None else (plan.name, job.method.model_dump_json())
     name = digest((workload.domain, workload.products, job.noise.value, way))
     place = selection_folder(job) / f"{name[:32]}.strategy"
-    stored = select.load(place, workload.domain) if place.exists() else None
+    stored = load(place, workload.domain) if place.exists() else None
     if stored is not None and not thorough:
         return stored
     make_folder(place.parent)  # told before the search, which may take long
@@ -61,7 +61,7 @@ def strategy_for(
     if stored is not None and not _is_better(strategy, stored, aim):
         return stored
     try:
-        select.save(strategy, place)
+        save(strategy, place)
     except WorkloadError as error:
         raise ReleaseError(f"{error}; {ELSEWHERE}") from None
     return strategy
@@ -95,14 +95,6 @@ def _is_better(strategy: Strategy, stored: Strategy, workload: Workload) -> bool
     return strategy.expected_error(workload) < stored.expected_error(workload)
 
 
-def make_folder(folder: Path) -> None:
-    """The folder in which things are stored, if it can be made."""
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise ReleaseError(f"{folder} cannot be made: {error.strerror}; {ELSEWHERE}") from None
-
-
 def store_request(job: Job, strategy: Strategy, spend: Budget) -> None:
     """Write down what is about to be charged: how to measure, and at what spend.
 
@@ -112,20 +104,11 @@ def store_request(job: Job, strategy: Strategy, spend: Budget) -> None:
     place = selection_folder(job) / f"{job.request[:32]}.request"
     make_folder(place.parent)
     try:
-        select.save(strategy, place)
+        save(strategy, place)
     except WorkloadError as error:
         raise ReleaseError(f"{error}; {ELSEWHERE}") from None
     write_json(place.with_suffix(".spend"), {"spend": [spend.currency, str(spend.amount)]})
     place.with_suffix(".cells").write_bytes(job.cells.to_bytes())
-
-
-def stored_cells(job: Job) -> AskedCells | None:
-    """The cells that a request measures which was charged; None if they are not stored here."""
-    place = selection_folder(job) / f"{job.request[:32]}.cells"
-    try:
-        return AskedCells.read(place, job.questions.domain) if place.exists() else None
-    except UNREADABLE:
-        return None
 
 
 def stored_request(job: Job) -> tuple[Strategy, Budget] | None:
@@ -133,13 +116,15 @@ def stored_request(job: Job) -> tuple[Strategy, Budget] | None:
     place = selection_folder(job) / f"{job.request[:32]}.request"
     try:
         spend = spend_of(read_json(place.with_suffix(".spend")))
-        return select.load(place, job.workload.domain), spend
+        return load(place, job.workload.domain), spend
     except UNREADABLE:
         return None
 
 
 def selectable() -> list[str]:
     """The names of all selections: what takes a workload and noise, and gives a strategy."""
+    from psephos.strategy import select
+
     names = []
     for name in select.__all__:
         selector = getattr(select, name)
@@ -153,6 +138,8 @@ def selectable() -> list[str]:
 def _search(
     job: Job, workload: Workload, progress: Progress | None, thorough: bool, interruptible: bool
 ) -> Strategy:
+    from psephos.strategy import select
+
     selection, names, plan = job.file.selection, selectable(), fixed_plan(job)
     if plan is not None:
         try:
@@ -181,8 +168,3 @@ def _search(
         return selector(workload, job.noise, **arguments)
     except PsephosError as error:
         raise ReleaseError(f"no strategy for these tables: {error}") from None
-
-
-def selection_folder(job: Job) -> Path:
-    """Where strategies and requests are stored."""
-    return job.folder / STORE

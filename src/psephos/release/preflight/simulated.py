@@ -27,7 +27,6 @@ from psephos.release.spec.tables import Impossible
 from psephos.release.views.estimates import MeasuredEstimate
 from psephos.release.views.views import Views
 from psephos.values import Array
-from psephos.without_ledger import simulate
 
 MADE_UP_ROWS = 10_000
 """Rows that are made up where the release file does not say how many there are."""
@@ -47,6 +46,8 @@ class SimulatedError:
 
 def simulated_error(forecast: Forecast, *, seed: int = 0) -> SimulatedError:
     """The error of one draw of noise on made-up rows, before rounding."""
+    from psephos.without_ledger import simulate
+
     job = forecast.job
     rows = MADE_UP_ROWS if job.file.total is None else job.file.total
     source: Any

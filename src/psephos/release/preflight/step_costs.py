@@ -8,17 +8,12 @@ that takes depends on its rows, which are not public.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from psephos.errors import ReleaseError
 from psephos.infer.intervals import HELD_NUMBERS, SIMULATION_BATCH, WIDE_STDERR, Widths
 from psephos.infer.joint_noise import NOISE_DRAWS
-from psephos.inverse.choice import memory_words
 from psephos.kernel.budget import Budget
 from psephos.kernel.measurement import noise_for
 from psephos.release.formats.workbook_size import workbook_numbers
-from psephos.release.preflight.memory import free_memory
+from psephos.release.preflight.room import BYTES_PER_DRAWN, BYTES_PER_PLANNED, StepCost
 from psephos.release.spec.entries import PublishedMethod
 from psephos.release.spec.job import Job
 from psephos.release.views.published import PublishedRule
@@ -33,21 +28,10 @@ LEAST_SECONDS = 0.5
 """Of a report and of all else that is written once."""
 ESTIMATE_SECONDS, ESTIMATE_GROWTH = {"entropy": 2.5e-3, "least squares": 9e-3}, 0.6
 """Of published numbers, c · cells^g, rounding and all: many cells are visited in fewer steps."""
-BYTES_PER_PLANNED, BYTES_PER_WRITTEN = 60, 400
-"""Of each number of all tables while they are planned; of the largest table while it is written."""
-BYTES_PER_DRAWN, BYTES_PER_PUBLISHED_CELL = 24, 150
-"""Of a number of simulated noise, or an entry of simulated rows; of the cells of one estimate."""
+BYTES_PER_WRITTEN, BYTES_PER_PUBLISHED_CELL = 400, 150
+"""Of a number of the largest table while it is written; of the cells of one estimate."""
 LEAST_BYTES = 2**26
 """What a step takes whatever its size, of libraries that it is the first to use."""
-
-
-@dataclass(frozen=True)
-class StepCost:
-    """A step of a release, about how many seconds it takes, and by how much memory grows in it."""
-
-    name: str
-    seconds: float
-    bytes: int
 
 
 def step_costs(
@@ -115,36 +99,3 @@ def _file_cost(job: Job) -> StepCost:
     largest = max(table.numbers(job.workload) for table in job.tables)
     planned = BYTES_PER_PLANNED * numbers
     return StepCost("tables and report", seconds, planned + BYTES_PER_WRITTEN * largest)
-
-
-def check_planning(job: Job) -> None:
-    """Refuse tables whose numbers do not find room while they are planned."""
-    numbers = job.questions.shape[0]
-    needed = BYTES_PER_PLANNED * numbers
-    if needed > free_memory():
-        raise ReleaseError(_too_large(job, f"planning {numbers:,} numbers", needed))
-
-
-def check_memory(job: Job, steps: Sequence[StepCost]) -> None:
-    """Refuse steps that do not find room in memory."""
-    largest = max(steps, key=lambda step: step.bytes, default=None)
-    if largest is not None and largest.bytes > free_memory():
-        raise ReleaseError(_too_large(job, f'the step "{largest.name}"', largest.bytes))
-
-
-def check_rows(rows: int, columns: int) -> None:
-    """Refuse synthetic rows that do not find room in memory."""
-    needed = BYTES_PER_DRAWN * rows * columns
-    if needed > free_memory():
-        raise ReleaseError(
-            f"{rows:,} rows of {columns} columns take about {memory_words(needed)} of memory, and "
-            f"{memory_words(free_memory())} is free: make fewer rows"
-        )
-
-
-def _too_large(job: Job, what: str, needed: int) -> str:
-    return (
-        f"{what} takes about {memory_words(needed)} of memory, and "
-        f"{memory_words(free_memory())} is free: go where more is free, or {job.smaller_words}. "
-        "This run charged nothing"
-    )

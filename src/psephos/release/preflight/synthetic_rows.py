@@ -12,9 +12,8 @@ from numpy.random import Generator, default_rng
 from psephos.domain.attribute import Attribute
 from psephos.domain.domain import Domain
 from psephos.domain.values import OTHER
-from psephos.engines.columns import columns_of
 from psephos.errors import ReleaseError
-from psephos.release.preflight.step_costs import check_rows
+from psephos.release.preflight.room import check_rows
 from psephos.release.spec.job import Job
 from psephos.values import Array
 
@@ -47,6 +46,8 @@ def synthetic_rows(job: Job, rows: int, seed: int) -> Any:
 
 
 def _table(job: Job, rows: int, generator: Generator) -> pa.Table:
+    from psephos.engines.columns import columns_of
+
     check_rows(rows, len(job.domain.names))
     columns: dict[str, Any] = {}
     for name, attribute in columns_of(job.domain):
@@ -61,6 +62,8 @@ def _table(job: Job, rows: int, generator: Generator) -> pa.Table:
 
 def table_of_codes(domain: Domain, codes: Array) -> pa.Table:
     """A table whose entries fall into these cells, a column of codes for each attribute."""
+    from psephos.engines.columns import columns_of
+
     pairs = zip(columns_of(domain), codes.T, strict=True)
     return pa.table({name: entries_of(attribute, cells) for (name, attribute), cells in pairs})
 

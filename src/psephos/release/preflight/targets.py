@@ -27,7 +27,6 @@ from psephos.kernel.query import Block, Query
 from psephos.kernel.sensitivity import sensitivity
 from psephos.release.preflight.selection import fixed_plan
 from psephos.release.spec.job import Job
-from psephos.strategy.goals import balanced_marginals
 from psephos.strategy.strategy import Strategy
 from psephos.values import Array
 from psephos.workload.product import rounded_weight
@@ -317,6 +316,8 @@ def _balanced(trials: _Trials, rest: Strategy | None, draws: int) -> Iterator[_T
     A half-width is so many standard errors, more where a table must be covered at once; how many
     is taken from the strategy before.
     """
+    from psephos.strategy.goals import balanced_marginals
+
     job = trials.job
     if job.file.selection.strategy != "hdmm":
         return

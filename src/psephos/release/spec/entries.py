@@ -20,7 +20,6 @@ from pydantic import (
 
 from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain, checked_edition
-from psephos.engines.postgres import PostgresUrl, is_database_url
 from psephos.errors import PsephosError, ReleaseError
 from psephos.kernel.budget import Budget
 from psephos.release.spec.budgets import BudgetEntry, LedgerEntry, PersonsEntry, PrivacyEntry
@@ -342,6 +341,8 @@ class ReleaseFile(FileEntry):
         return content
 
     def mistakes(self) -> Iterator[str]:
+        from psephos.engines.postgres import PostgresUrl, is_database_url
+
         if isinstance(self.source, str) and is_database_url(self.source):
             try:
                 PostgresUrl.of(self.source)

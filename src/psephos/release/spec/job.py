@@ -8,27 +8,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from psephos.domain.cleaning import Cleaning
 from psephos.domain.domain import Domain
 from psephos.domain.part_tree import PartTree
-from psephos.engines import (
-    BitMatrix,
-    CleanedSource,
-    CsvFile,
-    DuckdbTable,
-    SparkTable,
-    as_source,
-    cleaned,
-)
-from psephos.engines.columns import needed_columns
-from psephos.engines.duckdb.reader import Reader
-from psephos.engines.folders import source_files
-from psephos.engines.postgres import is_database_url
-from psephos.engines.row_store import RowStore
 from psephos.errors import PsephosError, ReleaseError, TooLargeError, name_list
 from psephos.infer.nonnegative import NONNEGATIVE_CELLS
 from psephos.kernel.budget import Budget
@@ -36,7 +22,6 @@ from psephos.kernel.cell_counts import CellCounts
 from psephos.kernel.ledger import Ledger
 from psephos.kernel.measurement import Measurement
 from psephos.kernel.unit import Unit
-from psephos.owner.check import check
 from psephos.plans.session import step_key
 from psephos.release.bundle.requests import MeasuredRequest, check_in_ledger, read_past
 from psephos.release.formats.names import table_files
@@ -62,6 +47,12 @@ from psephos.synthesis.method import PLAN_NAMES, SyntheticChoice, chosen_method
 from psephos.values import Array, digest
 from psephos.variances import NoiseKind
 from psephos.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from psephos.engines.bit_matrix import BitMatrix
+    from psephos.engines.cleaned import CleanedSource
+    from psephos.engines.duckdb.reader import Reader
+    from psephos.engines.row_store import RowStore
 
 MOST_NUMBERS = 20_000_000
 """The most numbers of one table."""
@@ -209,6 +200,8 @@ class Job:
     @property
     def data(self) -> CleanedSource:
         """The source with cleaned entries; only the owner's commands ask."""
+        from psephos.engines.cleaned import cleaned
+
         return cleaned(self.source, self.cleaning)
 
     @cached_property
@@ -264,6 +257,10 @@ class Job:
     @property
     def source(self) -> Any:
         """Where the data are: a path, a URL, a table; only the owner's commands ask."""
+        from psephos.engines import CsvFile, DuckdbTable, SparkTable
+        from psephos.engines.columns import needed_columns
+        from psephos.engines.postgres import is_database_url
+
         entry = self.file.source
         if entry is None:
             raise ReleaseError('source is missing: write source = "people.csv"')
@@ -283,8 +280,7 @@ class Job:
         source = self.source
         if isinstance(source, Path):
             return (str(source.resolve()),)
-        named = isinstance(source, CsvFile | DuckdbTable | SparkTable)
-        return source.place if named else (str(source),)
+        return (source,) if isinstance(source, str) else tuple(source.place)
 
     @property
     def ledger(self) -> Path:
@@ -393,6 +389,8 @@ def stand_in_counts(job: Job) -> Array | None:
 
 def public_counts(job: Job, place: Path) -> Array:
     """How many rows of a public table lie in each cell that the job measures."""
+    from psephos.engines.bit_matrix import BitMatrix
+
     source, domain = public_source(job, place), job.workload.domain
     if job.cells.is_whole:
         return np.asarray(source.count(domain, domain.names, (), None))
@@ -411,6 +409,8 @@ def public_source(job: Job, place: Path) -> Reader | BitMatrix:
 
     What is decided by it is published, and would tell of the owner's spellings.
     """
+    from psephos.engines import as_source, cleaned
+
     rules = job.public_cleaning
     return as_source(cleaned(place, rules) if rules else place)
 
@@ -423,6 +423,9 @@ def refuse_source(job: Job, place: Path, *, read: bool = False) -> None:
         place: of the stand-in
         read: compare the bytes of both files, which only the owner's commands may
     """
+    from psephos.engines.files import CsvFile
+    from psephos.engines.folders import source_files
+
     source = None if job.file.source is None else job.source
     if not isinstance(source, CsvFile | Path):
         return
@@ -460,6 +463,8 @@ def stand_in_words(job: Job, place: Path | None = None) -> str:
 
     A stand-in is public, so its entries may be named.
     """
+    from psephos.owner.check import check
+
     place = job.folder / str(job.file.stand_in) if place is None else place
     report = check(public_source(job, place), job.domain)
     rows, counted = report.rows or 0, report.counted or 0

@@ -40,7 +40,7 @@ from psephos.release.bundle.manifest import (
 from psephos.release.bundle.table_files import TableFile
 from psephos.release.parts.bundle import is_in_parts
 from psephos.release.parts.verify import verify_parts
-from psephos.release.preflight.selection import AUTO
+from psephos.release.preflight.store import AUTO
 from psephos.release.spec.entries import View
 from psephos.release.verify.charges import (
     check_charges,
