@@ -20,7 +20,6 @@ import re
 import struct
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -253,50 +252,6 @@ def read_floats(place: Path, name: str, rows: int) -> Array:
     return np.asarray(column)
 
 
-@dataclass(frozen=True)
-class Footer:
-    """What a Parquet file says of its rows and packing, read before anything else of it."""
-
-    rows: set[int]
-    """The rows of the file, and the sum over its row groups."""
-    unpacked: int
-    """The bytes of all pages."""
-    plain: bool
-    """Whether codecs and encodings are those that bundles are written with."""
-    notes: set[bytes]
-    """The keys of its metadata."""
-
-    @classmethod
-    def read(cls, place: Path) -> Footer:
-        """The footer of a file; a ValueError if there is none."""
-        with place.open("rb") as file:
-            end = file.seek(-8, 2)
-            size, magic = struct.unpack("<I4s", file.read(8))
-            if magic != PARQUET_MAGIC or size > end:
-                raise ValueError("no Parquet file")
-            file.seek(end - size)
-            content = file.read(size)
-        try:
-            fields = _CompactReader(content).struct(0)
-            return cls._of(fields)
-        except (IndexError, KeyError, TypeError, AttributeError, struct.error):
-            raise ValueError("a damaged footer") from None
-
-    @classmethod
-    def _of(cls, fields: dict[int, Any]) -> Footer:
-        groups = fields[4]
-        columns = [column for group in groups for column in group[1]]
-        metadata = [column[3] for column in columns]
-        plain = all(
-            set(column) <= {2, 3, 4, 5, 6, 7} and meta[4] in CODECS and set(meta[2]) <= ENCODINGS
-            for column, meta in zip(columns, metadata, strict=True)
-        )
-        rows = {fields[3], sum(group[3] for group in groups)}
-        sizes = [meta[6] for meta in metadata]
-        notes = {note[1] for note in fields.get(5, [])}
-        return cls(rows, sum(sizes), plain and min(sizes, default=0) >= 0, notes)
-
-
 class _CompactReader:
     """Thrift's compact protocol, as far as Parquet uses it: structs are dicts by field number."""
 
@@ -399,13 +354,33 @@ def _check_size(place: Path, limit: int) -> None:
 
 def _check_footer(place: Path, rows: int, limit: int) -> None:
     """Refuse a Parquet file by what it says of itself, before any of its pages is read."""
-    footer = Footer.read(place)
-    if footer.rows != {rows}:
-        raise ReleaseError(f"{place} has {max(footer.rows):,} rows, not {rows:,}; {REMEDY}")
-    if not footer.plain or footer.unpacked > limit:
-        raise ReleaseError(f"{place} is packed otherwise than it was written; {REMEDY}")
-    if footer.notes - {b"ARROW:schema"}:
-        raise ReleaseError(f"{place} holds notes that were not written; {REMEDY}")
+    with place.open("rb") as file:
+        end = file.seek(-8, 2)
+        size, magic = struct.unpack("<I4s", file.read(8))
+        if magic != PARQUET_MAGIC or size > end:
+            raise ValueError("no Parquet file")
+        file.seek(end - size)
+        content = file.read(size)
+    try:
+        footer = _CompactReader(content).struct(0)
+        groups, notes = footer[4], {note[1] for note in footer.get(5, [])}
+        counts = {footer[3], sum(group[3] for group in groups)}
+        columns = [column for group in groups for column in group[1]]
+        unpacked = [column[3][6] for column in columns]
+        plain = min(unpacked, default=0) >= 0 and all(
+            set(column) <= {2, 3, 4, 5, 6, 7}
+            and column[3][4] in CODECS
+            and set(column[3][2]) <= ENCODINGS
+            for column in columns
+        )
+        if counts != {rows}:
+            raise ReleaseError(f"{place} has {max(counts):,} rows, not {rows:,}; {REMEDY}")
+        if not plain or sum(unpacked) > limit:
+            raise ReleaseError(f"{place} is packed otherwise than it was written; {REMEDY}")
+        if notes - {b"ARROW:schema"}:
+            raise ReleaseError(f"{place} holds notes that were not written; {REMEDY}")
+    except (IndexError, KeyError, TypeError, AttributeError, struct.error):
+        raise ValueError("a damaged footer") from None
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
