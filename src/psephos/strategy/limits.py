@@ -221,7 +221,8 @@ def _pieces(grams: Array) -> tuple[Subspace, ...]:
 
     An eigenspace of dimension m is one direction in each of m equal pieces. A vector of it, led
     through the matrices from eigenspace to eigenspace, spans one of them. Where the sums of squares
-    of the copies do not add up to those of the whole, the piece is left as it is, which is valid.
+    of the copies do not add up to those of the whole, the piece is left as it is, which is valid,
+    as is one of a single copy.
     """
     norms = np.sqrt((grams**2).sum(axis=(1, 2)))
     mixture = default_rng(0).uniform(0.5, 1.5, len(grams)) / norms
@@ -237,8 +238,8 @@ def _pieces(grams: Array) -> tuple[Subspace, ...]:
         members = [spaces[k] for k in np.flatnonzero(labels == label)]
         cells = np.concatenate(members)
         whole = turned[:, cells[:, None], cells]
-        copy = _one_copy(turned, members)
         copies = members[0].size
+        copy = _one_copy(turned, members) if copies > 1 else None
         squares = copies * (copy**2).sum() if copy is not None else np.nan
         if copy is not None and abs(squares - (whole**2).sum()) <= SAME * (whole**2).sum():
             pieces.append(Subspace(_cleared(copy, norms), copies))
