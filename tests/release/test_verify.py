@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,8 @@ from psephos.release.spec.job import Job
 from psephos.release.verify.published import check_rounding
 from psephos.release.verify.verify import verify
 from tests.release.conftest import RELEASE, write_job
+
+least_squares_module = import_module("psephos.infer.least_squares")
 
 
 @pytest.fixture(scope="module")
@@ -383,6 +386,23 @@ def test_other_last_digits_verify(grids, name, exponent):
         noise = 10.0**exponent * default_rng(seed).standard_normal(stored.size)
         cells = round_cells(stored * (1 + noise), views.job.workload)
         assert "a rounding of the estimate" in check_rounding(views, cells, stored)
+
+
+def test_a_fault_of_the_solver_does_not_confirm_itself(tmp_path, monkeypatch):
+    """The release and its verification solve by the same code; what was measured tells."""
+    solve = least_squares_module.fit_blocks
+
+    def fault(domain, blocks, measurements):
+        moved = [block._replace(values=block.values + block.variance**0.5) for block in blocks]
+        return replace(solve(domain, moved, measurements), blocks=tuple(blocks))
+
+    monkeypatch.setattr(least_squares_module, "fit_blocks", fault)
+    place = write_job(tmp_path / "job")
+    create_ledger(Job.read(place))
+    made = release(place, unchecked=True)
+    (wrong,) = [check for check in verify(made.path).checks if not check.ok]
+    assert wrong.name == "consistent view"
+    assert "the solver is at fault" in wrong.text
 
 
 # ---- whole schemas, and sizes ------------------------------------------------------------------

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import chain
@@ -25,6 +24,7 @@ from itertools import chain
 import numpy as np
 
 from psephos.errors import ReleaseError
+from psephos.infer.certificates import unsolved_share
 from psephos.infer.consistency import ConsistentTables
 from psephos.kernel.ledger import Ledger
 from psephos.plans.session import UNSPENT
@@ -65,6 +65,8 @@ from psephos.release.views.views import Views
 
 NEAREST_TOLERANCE = 1e-6
 """How much further than the nearest consistent tables may be from the noisy numbers, as a share."""
+UNSOLVED = 1e-4
+"""Of what noise makes of the normal equations: what least squares may leave of them."""
 ROW_GAP = 2
 """How many times further from the model than rows that are made up again made-up rows may be."""
 ABSENT = "not part of this release"
@@ -221,6 +223,12 @@ def _consistent(bundle: Bundle) -> str:
     worst = _compare(bundle, bundle.views, "consistent")
     if bundle.method is not None:
         return f"within {worst:.1g} of the largest number of the plan's estimate, worked out again"
+    unsolved = unsolved_share(bundle.views.least_squares)
+    if not unsolved <= UNSOLVED:
+        raise WrongError(
+            f"least squares leaves {unsolved:.2g} of what noise makes of its normal equations; "
+            f"{UNSOLVED} is allowed: the solver is at fault"
+        )
     if bundle.views.estimate.nearest is not None:
         return _nearest(bundle, bundle.views.estimate.nearest)
     return f"within {worst:.1g} standard errors of least squares on the noisy integers"
@@ -247,7 +255,7 @@ def _published(bundle: Bundle) -> str:
         return ABSENT
     _check_listed(bundle)
     manifest, shown = bundle.manifest, bundle.published
-    views = replace(bundle.views, stored=shown)
+    views = bundle.views.showing(shown)
     near = check_published(bundle.views, shown, manifest["published"])
     _compare(bundle, views, "published")
     check_facts(manifest["tables"], table_facts(views), "tables")

@@ -14,7 +14,7 @@ to the published number where that lies outside. Labels say in words what each n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -149,6 +149,13 @@ class Views:
     def published(self) -> PublishedNumbers:
         """Whole numbers of all tables that add up, none negative."""
         return self.estimate.published if self.stored is None else self.stored
+
+    def showing(self, published: PublishedNumbers) -> Views:
+        """The same with other published numbers; what does not depend on them is kept."""
+        views, worked_out = replace(self, stored=published), vars(self)
+        kept = ("consistent", "widths", "statistics")
+        vars(views).update({name: worked_out[name] for name in kept if name in worked_out})
+        return views
 
     @property
     def published_tables(self) -> tuple[Table, ...]:
