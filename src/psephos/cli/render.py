@@ -58,6 +58,11 @@ def number_columns(*heads: str, no_wrap: bool = False) -> list[Column]:
     return [Column(head, justify="right", no_wrap=no_wrap) for head in heads]
 
 
+def rest_words(rest: int, where: str) -> str | None:
+    """That a table has more rows, and where they are."""
+    return f"and {rest:,} more rows {where}" if rest > 0 else None
+
+
 def plain_plan(plan: Forecast, simulated: SimulatedError | None = None) -> dict[str, Any]:
     """A plan as plain values."""
     return {

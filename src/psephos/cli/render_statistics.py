@@ -10,36 +10,23 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from psephos.cli.render import number_columns
+from psephos.cli.render import number_columns, rest_words
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from psephos.release.change import EditionChange
     from psephos.release.preflight.statistic_forecast import StatisticForecast
 
 
-def rich_statistics(
-    table: Table, labels: Sequence[str], numbers: pa.Table, most: int, rest_is: str
-) -> RenderableType:
-    """Sums, means, shares and quantiles: labels, what a number is, the number, its interval."""
-    for name in (*labels, "statistic"):
-        table.add_column(name)
-    for head in ("value", "noise interval") if "low" in numbers.column_names else ("value",):
-        table.add_column(head, justify="right")
-    for row in numbers.slice(0, most).to_pylist():
-        unit = row.get("unit", "")  # a layout of many rows leaves it out
-        unit = "" if unit in row["statistic"].split() else unit
-        words = [escape(str(row[name])) for name in labels]
-        words += [escape(f"{row['statistic']} ({unit})" if unit else row["statistic"])]
-        value = row["value"]
-        words.append("no rows" if value != value else value_text(value))
-        if "low" in row:
-            words.append(f"{value_text(row['low'])} to {value_text(row['high'])}")
-        table.add_row(*words)
-    if numbers.num_rows > most:
-        table.caption = f"and {numbers.num_rows - most:,} more rows {rest_is}"
-    return table
+def statistic_words(row: dict[str, Any]) -> list[str]:
+    """What a number is, such as a mean of ages; the number itself, and its interval."""
+    unit = row.get("unit", "")  # a layout of many rows leaves it out
+    unit = "" if unit in row["statistic"].split() else unit
+    value = row["value"]
+    words = [escape(f"{row['statistic']} ({unit})" if unit else row["statistic"])]
+    words.append("no rows" if value != value else value_text(value))
+    if "low" in row:
+        words.append(f"{value_text(row['low'])} to {value_text(row['high'])}")
+    return words
 
 
 def rich_forecasts(stand_in: str, statistics: Sequence[StatisticForecast]) -> RenderableType:
@@ -76,14 +63,15 @@ def rich_change(changes: EditionChange, name: str, most: int = 40) -> Renderable
     labels = numbers.column_names[: numbers.column_names.index("old")]
     old, new = changes.editions
     mark = "made up: " if changes.simulation else ""
-    table = Table(title=escape(f"{mark}{name}: {old} to {new}"))
     shown = [label for label in labels if label != "unit"]
-    for label in shown:
-        table.add_column(label)
     errors, percent = "low" in numbers.column_names, "percent" in numbers.column_names
     heads = [old, new, "change", *(["noise interval"] * errors), *(["percent"] * percent)]
-    for head in heads:
-        table.add_column(escape(head), justify="right")
+    table = Table(
+        *shown,
+        *number_columns(*map(escape, heads)),
+        title=escape(f"{mark}{name}: {old} to {new}"),
+        caption=rest_words(numbers.num_rows - most, "(--output writes them all)"),
+    )
     for row in numbers.slice(0, most).to_pylist():
         words = [escape(str(row[label])) for label in shown]
         words += [value_text(row["old"]), value_text(row["new"]), f"{row['change']:+,.5g}"]
@@ -92,8 +80,6 @@ def rich_change(changes: EditionChange, name: str, most: int = 40) -> Renderable
         if percent:
             words.append(_percent_text(row))
         table.add_row(*words)
-    if numbers.num_rows > most:
-        table.caption = f"and {numbers.num_rows - most:,} more rows (--output writes them all)"
     return table
 
 

@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from psephos.cli.render import MOST_LINES, PLAN_CAUTION, rows_text
-from psephos.cli.render_statistics import rich_statistics
+from psephos.cli.render import MOST_LINES, PLAN_CAUTION, number_columns, rest_words, rows_text
+from psephos.cli.render_statistics import statistic_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,26 +42,29 @@ def rich_numbers(
     labels = [name for name in columns if name not in constant] or columns
     if labels != columns:
         title += f"\n{', '.join(_equation(name, str(numbers[name][0])) for name in constant)}"
-    table = Table(title=title)
-    if "value" in numbers.column_names:
-        return rich_statistics(table, labels, numbers, most, rest_is)
-    wide = len(labels) > MOST_LABELS
-    for name in ["which rows"] if wide else labels:
-        table.add_column(name)
-    heads = ("count", "standard error", "noise interval")
-    for head in heads if "low" in numbers.column_names else heads[:1]:
-        table.add_column(head, justify="right")
-    shown = numbers.slice(0, most).to_pylist()
+    statistics, shown = "value" in numbers.column_names, numbers.slice(0, most).to_pylist()
+    heads = ["value"] if statistics else ["count", "standard error"]
+    heads = [*heads, "noise interval"] if "low" in numbers.column_names else heads[:1]
+    cells = statistic_words if statistics else _count_words
+    wide = len(labels) > MOST_LABELS and not statistics
+    table = Table(
+        *(["which rows"] if wide else labels),
+        *(["statistic"] * statistics),
+        *number_columns(*heads),
+        title=title,
+        caption=rest_words(numbers.num_rows - most, rest_is),
+    )
     rows = _told_apart(numbers, labels, shown) if wide else [_words(row, labels) for row in shown]
     for row, words in zip(shown, rows, strict=True):
-        words.append(f"{row['count']:,.0f}")
-        if "low" in row:
-            words += [rows_text(row["stderr"]), f"{row['low']:,.0f} to {row['high']:,.0f}"]
-        table.add_row(*words)
-    rest = numbers.num_rows - most
-    if rest > 0:
-        table.caption = f"and {rest:,} more rows {rest_is}"
+        table.add_row(*map(escape, words), *cells(row))
     return table
+
+
+def _count_words(row: dict[str, Any]) -> list[str]:
+    words = [f"{row['count']:,.0f}"]
+    if "low" in row:
+        words += [rows_text(row["stderr"]), f"{row['low']:,.0f} to {row['high']:,.0f}"]
+    return words
 
 
 def _words(row: dict[str, Any], labels: Sequence[str]) -> list[str]:
@@ -94,19 +97,18 @@ def rich_cross_table(
     across = " × ".join(axis.title for axis in cross.columns.axes)
     if across and cross.statistic:
         title += f"\n{cross.statistic}"
-    table = Table(title=f"{title}\nacross: {across}" if across else title)
-    for axis in cross.rows.axes:
-        table.add_column(escape(axis.title))
-    for j in range(columns):
-        table.add_column(escape(", ".join(head.columns.words(j)) or cross.heading), justify="right")
+    heads = [escape(", ".join(head.columns.words(j)) or cross.heading) for j in range(columns)]
+    table = Table(
+        *(escape(axis.title) for axis in cross.rows.axes),
+        *number_columns(*heads),
+        title=f"{title}\nacross: {across}" if across else title,
+        caption=rest_words(rows - len(head.rows), rest_is),
+    )
     for i, total in enumerate(head.rows.totals):
         words = list(head.rows.words(i))
         words[-1:] = ["  " * head.rows.depth(i) + word for word in words[-1:]]
         cells = [" ".join(head.texts(i, j)).strip() for j in range(columns)]
         table.add_row(*map(escape, words), *cells, style="bold" if total else None)
-    rest = rows - len(head.rows)
-    if rest > 0:
-        table.caption = f"and {rest:,} more rows {rest_is}"
     return table
 
 
