@@ -74,9 +74,14 @@ def first_calls(place: Path) -> list[tuple[Path, str]]:
     """The functions of a release in the order of their first calls: file and name."""
     calls: dict[tuple[str, int], tuple[Path, str]] = {}
 
+    importing = 0
+
     def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal importing
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(SOURCE)):
+        if code.co_name == "<module>":  # what a file does on import is no step of the release
+            importing += (event == "call") - (event == "return")
+        if not importing and event == "call" and code.co_filename.startswith(str(SOURCE)):
             place = (code.co_filename, code.co_firstlineno)
             calls.setdefault(place, (Path(code.co_filename).relative_to(SOURCE), code.co_qualname))
 

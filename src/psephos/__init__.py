@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from psephos.release.spec.asked_cells import AskedCells
     from psephos.release.spec.job import Job
     from psephos.release.spec.persons import PersonsTable
+    from psephos.release.synthesize import MadeUpRows, rows_of_bundle
     from psephos.release.verify.verification import Check, Verification
     from psephos.release.verify.verify import verify
     from psephos.release.views.estimates import ReleaseEstimate
@@ -269,6 +270,8 @@ __all__ = [  # noqa: RUF022 - in the order of the data's way
     "SyntheticQuality",
     "TableDistance",
     "SyntheticChoice",
+    "rows_of_bundle",
+    "MadeUpRows",
     # what is published
     "check_release",
     "plan",
@@ -411,6 +414,7 @@ _NAMES_OF = {
     "psephos.release.spec.asked_cells": "AskedCells",
     "psephos.release.bundle.requests": "ReleaseRequest StrategyQuestion",
     "psephos.release.run": "plan rehearse release",
+    "psephos.release.synthesize": "MadeUpRows rows_of_bundle",
     "psephos.release.parts.bundle": "PartsBundle",
     "psephos.release.parts.plan": "PartsForecast",
     "psephos.release.preflight.outlook": "Outlook PersonsError outlook",

@@ -19,7 +19,7 @@ from psephos.release.preflight.forecast import forecast_measured
 from psephos.release.run import release
 from psephos.release.spec.asked_cells import ASKED_FILE, AskedCells
 from psephos.release.spec.job import Job
-from psephos.release.synthesize import rows_from
+from psephos.release.synthesize import rows_of_bundle
 from psephos.release.verify.verify import verify
 from psephos.release.views import published
 from psephos.workload.reduction import asked_groups, coarse_products
@@ -164,7 +164,7 @@ def test_finer_questions_say_what_would_have_told_them(tmp_path):
     assert either.table["count"][0].as_py() > halves[0]
     mean = ps.ask(bundle, "SELECT pet, AVG(age) FROM t GROUP BY pet", model=True)
     assert mean.table.num_rows == 4
-    cells, rows = bundle.job.cells, rows_from(bundle).table
+    cells, rows = bundle.job.cells, rows_of_bundle(bundle).table
     assert rows.domain == cells.declared
     coarse = np.ravel_multi_index(cells.records(rows.records).T, cells.domain.shape)
     counts = np.bincount(coarse, minlength=cells.domain.size)

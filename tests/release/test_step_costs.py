@@ -12,7 +12,7 @@ from psephos.release.preflight.checks import create_ledger, open_ledger
 from psephos.release.preflight.memory import NO_BOUND, free_memory, is_out_of_memory
 from psephos.release.run import rehearse, release
 from psephos.release.spec.job import Job
-from psephos.release.synthesize import rows_from
+from psephos.release.synthesize import rows_of_bundle
 from psephos.release.verify.verification import verification
 from tests.release.conftest import RELEASE, write_job
 
@@ -83,9 +83,9 @@ def test_too_little_memory_is_said_before_a_charge(tmp_path, monkeypatch, free, 
 def test_synthetic_rows_that_find_no_room_are_refused(tmp_path, monkeypatch):
     bundle = rehearse(write_job(tmp_path / "job"), rows=200)
     monkeypatch.setattr(room, "free_memory", lambda: ONE_MEGABYTE)
-    assert rows_from(bundle, 100).table.rows == 100
+    assert rows_of_bundle(bundle, 100).table.rows == 100
     with pytest.raises(ps.ReleaseError, match="50,000,000 rows of 2 columns take about"):
-        rows_from(bundle, 50_000_000)
+        rows_of_bundle(bundle, 50_000_000)
 
 
 def in_another_process(text):

@@ -18,7 +18,7 @@ from psephos.cli.app import app
 from psephos.release.bundle.files import sha256_of
 from psephos.release.preflight.checks import check_release, create_ledger
 from psephos.release.spec.job import Job
-from psephos.release.synthesize import rows_from
+from psephos.release.synthesize import rows_of_bundle
 from tests.release.conftest import write_job
 
 FILE = """
@@ -297,9 +297,9 @@ def test_killed_between_rounds_it_goes_on_with_the_same_records(game, tmp_path):
 def test_rows_are_made_up_from_any_bundle_for_free(sample, tmp_path):
     ledger = ps.Ledger.open(sample.path.parent / "people.ledger")
     spent = ledger.spent()
-    few = rows_from(sample, 100)
+    few = rows_of_bundle(sample, 100)
     assert few.table.rows == 100
-    assert rows_from(sample).table.rows == 800
+    assert rows_of_bundle(sample).table.rows == 800
     place = tmp_path / "few.csv"
     words = ["synthesize", str(sample.path), "--rows", "100", "--output", str(place), "--json"]
     ran = CliRunner().invoke(app, words)

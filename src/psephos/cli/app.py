@@ -345,11 +345,11 @@ def synthesize(
     with report_errors(as_json), progress(as_json) as say:
         from psephos.release.bundle.bundle import Bundle
         from psephos.release.bundle.files import write_rows
-        from psephos.release.synthesize import rows_from
+        from psephos.release.synthesize import rows_of_bundle
 
         say("rows")
         past = Bundle.open(bundle)
-        made_up = rows_from(past, rows)
+        made_up = rows_of_bundle(past, rows)
         write_rows(made_up.table.to_arrow(), output)
         plain = {"cost": 0, "output": str(output), "simulation": past.simulation}
         plain |= made_up.quality.facts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,13 +23,17 @@ class MadeUpRows(NamedTuple):
     quality: SyntheticQuality
 
 
-def rows_from(bundle: Bundle, rows: int | None = None) -> MadeUpRows:
-    """Rows that answer like a bundle's published view; the same ones each time.
+def rows_of_bundle(bundle: Bundle | str | os.PathLike[str], rows: int | None = None) -> MadeUpRows:
+    """Rows that answer like a bundle's published view; the same ones each time, free of charge.
+
+    `ps.synthesize` makes rows of protected data and spends budget; these follow from what was
+    published.
 
     Args:
-        bundle: a release
+        bundle: a release, or its folder
         rows: how many; as many as are published if left out
     """
+    bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
     if "published" not in bundle.manifest["views"]:
         raise ReleaseError(
             "rows are made up from the published view, and this release has none; release it with "
