@@ -35,14 +35,10 @@ CLEANING = {
     'decimal = ","': "where 1.234,5 is a number",
 }
 RULES_OF = {
-    "bool": ("nulls",),
-    "int": ("nulls",),
-    "float": ("nulls",),
-    "date": ("nulls",),
     "text": ("trim", "case", "nulls", "aliases"),
     "unknown": ("trim", "case", "nulls", "aliases", "decimal"),
 }
-"""The rules of cleaning that a column of each kind may need."""
+"""The rules of cleaning that a column of a kind may need; all others need words for nothing."""
 COMMANDS = {
     "check {file} --create-ledger": "the owner compares schema and data, in private",
     "plan {file}": "the error of every table, before anything is spent",
@@ -169,7 +165,8 @@ def _kind(arrow: pa.DataType) -> str:
 
 
 def _attribute(name: str, kind: str) -> str:
-    rules = [(line, why) for line, why in CLEANING.items() if line.split()[0] in RULES_OF[kind]]
+    needed = RULES_OF.get(kind, ("nulls",))
+    rules = [(line, why) for line, why in CLEANING.items() if line.split()[0] in needed]
     offers = "".join(f"# {line:<32} # {why}\n" for line, why in rules)
     levels = '# levels = { year = "year" }         # or week, month, quarter\n'
     return (

@@ -470,16 +470,12 @@ def stand_in_words(job: Job, place: Path | None = None) -> str:
     rows, counted = report.rows or 0, report.counted or 0
     if counted == rows:
         return f"the public table {place.name} ({rows:,} rows)"
-    undeclared = [
-        f"{each.column} has undeclared entries: "
-        + ", ".join(f"{entry!r} ({number:,})" for entry, number in each.entries)
-        for each in report.findings
-        if each.kind == "undeclared" and each.level != "note"
-    ]
-    missing = [
-        f"{each.column} has missing entries"
-        for each in report.findings
-        if each.kind == "missing" and each.level != "note"
-    ]
+    reasons: dict[str, list[str]] = {"undeclared": [], "missing": []}
+    for each in report.findings:
+        if each.kind in reasons and each.level != "note":
+            entries = ", ".join(f"{entry!r} ({number:,})" for entry, number in each.entries)
+            words = f"{each.kind} entries" + (f": {entries}" if each.kind == "undeclared" else "")
+            reasons[each.kind].append(f"{each.column} has {words}")
     share = f"{counted:,} of {rows:,} rows have a cell"
-    return f"the public table {place.name} ({'; '.join([share, *undeclared, *missing])})"
+    words = "; ".join([share, *reasons["undeclared"], *reasons["missing"]])
+    return f"the public table {place.name} ({words})"

@@ -192,7 +192,16 @@ def _check_target(entry: TableEntry, statistics: Sequence[Statistic]) -> None:
 
 def compile_zeros(domain: Domain, conditions: Sequence[str]) -> tuple[Impossible, ...]:
     """The conditions, compiled; what is no condition is refused, with its place in the file."""
-    return tuple(_impossible(domain, f"zeros[{i}]", text) for i, text in enumerate(conditions, 1))
+    compiled = []
+    for number, condition in enumerate(conditions, 1):
+        impossible = compile_condition(domain, f"zeros[{number}]", condition)
+        if all(conjunct.mask.all() for conjunct in impossible.conjuncts):
+            raise ReleaseError(
+                f"zeros[{number}] {condition!r}: every row meets it, so nothing could be "
+                "published; name what no row can be"
+            )
+        compiled.append(impossible)
+    return tuple(compiled)
 
 
 def column_name(attribute: str) -> str:
@@ -344,16 +353,6 @@ def _query_set(text: str, name: str) -> QuerySet:
     have = f"have {', '.join(QUERY_SETS)}, width_range(5) and level(NAME)"
     remedy = f"did you mean {close[0]!r}?" if close else have
     raise ReleaseError(f"queries.{name}: no query set {text!r}; {remedy}")
-
-
-def _impossible(domain: Domain, place: str, condition: str) -> Impossible:
-    impossible = compile_condition(domain, place, condition)
-    if all(conjunct.mask.all() for conjunct in impossible.conjuncts):
-        raise ReleaseError(
-            f"{place} {condition!r}: every row meets it, so nothing could be published; name what "
-            "no row can be"
-        )
-    return impossible
 
 
 def compile_condition(domain: Domain, place: str, condition: str) -> Impossible:
