@@ -25,6 +25,7 @@ moved there in one step, so there is a whole bundle or none.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -45,7 +46,7 @@ from psephos.release.bundle.contents import (
     ESTIMATE_FILE,
     PRIOR_FILE,
     ROWS_STEM,
-    group_file,
+    cell_files,
     job_persons_table,
 )
 from psephos.release.bundle.files import (
@@ -246,12 +247,7 @@ class Bundle:
         if groups is not None:
             steps = tuple((each["steps"], each["gap"]) for each in facts["groups"])
             fit = GroupedFit(self.group_estimates, facts["total"], steps, facts["sweeps"])
-            grouping = groups.grouping
-            vectors = tuple(
-                self._whole_cells(f"published/{group_file(g)}", grouping.cells(g))
-                for g in range(len(groups.rules))
-            )
-            whole = GroupCells(grouping, vectors)
+            whole = self._group_cells("published", self._whole_cells)
             return PublishedGroupCells(groups, fit, self.simulation, whole)
         if not self.views.estimate.has_cells and isinstance(self.views.published, PublishedRows):
             return replace(self.views.published, stored=self.synthetic)
@@ -284,14 +280,18 @@ class Bundle:
     @cached_property
     def group_estimates(self) -> GroupCells:
         """The same for each group of tables, where a vector of all cells does not fit."""
-        groups = self.views.groups
-        if groups is None or "published" not in self.manifest["views"]:
+        if "published" not in self.manifest["views"]:
             raise ReleaseError("no tables of this release are in groups: see `estimate`")
-        grouping = groups.grouping
-        sizes = [grouping.cells(g) for g in range(len(grouping.groups))]
-        names = [f"estimate/{group_file(g)}" for g in range(len(sizes))]
-        vectors = (self._floats(n, size) for n, size in zip(names, sizes, strict=True))
-        return GroupCells(grouping, tuple(vectors))
+        return self._group_cells("estimate", self._floats)
+
+    def _group_cells(self, folder: str, read: Callable[[str, int], Array]) -> GroupCells:
+        """The cells of all groups, from the files of a folder."""
+        groups = self.views.groups
+        if groups is None:
+            raise ReleaseError("no tables of this release are in groups: see `estimate`")
+        sizes = map(groups.grouping.cells, range(len(groups.rules)))
+        names = (f"{folder}/{name}" for name in cell_files(self.views))
+        return GroupCells(groups.grouping, tuple(map(read, names, sizes)))
 
     def _floats(self, name: str, count: int, column: str = "count") -> Array:
         """Real numbers of a file, if it is as it was released."""

@@ -153,19 +153,18 @@ def _request(bundle: Bundle) -> str:
 
 
 def _check_listed(bundle: Bundle) -> None:
-    """Does the manifest list the tables, with shifts and a distance if some are published?"""
+    """Does the manifest list the tables, and speak of a published view if there is one?"""
     manifest, published = bundle.manifest, "published" in bundle.manifest["views"]
-    tables = bundle.views.published_tables if published else ()
-    stems = bundle.job.table_files
-    names = [(t.name, stems[t.name], t in tables) for t in bundle.job.tables]
+    shown = bundle.views.published_tables if published else ()
+    names = [(t.name, bundle.job.table_files[t.name], t in shown) for t in bundle.job.tables]
     if [(t["name"], t["file"], "shifts" in t) for t in manifest["tables"]] != names:
         raise WrongError("the manifest lists other tables than were asked for")
     check_decimals(bundle)
-    if (manifest["distance"] is not None) != published:
-        raise WrongError("a distance is recorded for the published view, and for no other")
     facts = manifest.get("published")
-    if (facts is not None) != published:
-        raise WrongError("an estimate is recorded for the published view, and for no other")
+    if any((each is not None) != published for each in (manifest["distance"], facts)):
+        raise WrongError(
+            "a distance and an estimate are recorded for the published view, and for no other"
+        )
     if facts is not None and ("groups" in facts) != (bundle.views.groups is not None):
         raise WrongError("groups are recorded where tables are in groups, and only there")
 
