@@ -242,6 +242,32 @@ def test_tables_of_persons_cannot_be_left_out(visits, tmp_path, left):
     assert "persons" in failures(path)["ledger"]
 
 
+@pytest.mark.parametrize(("key", "fact"), [("spend", ["epsilon", "10"]), ("edition", "2020")])
+def test_tables_of_persons_follow_from_the_release_file(visits, tmp_path, key, fact):
+    path = shutil.copytree(visits.parent, tmp_path / "job") / "bundle"
+    sign(path, lambda manifest: manifest["persons"][0].update({key: fact}))
+    assert "at another spend or edition" in failures(path)["persons"]
+
+
+def test_steps_of_another_edition_are_not_those_of_the_release(tmp_path):
+    path = released(tmp_path / "job", PLANNED, people()[["a"]]).path
+
+    def change(manifest):
+        for request in manifest["requests"]:
+            request["edition"] = "2020"
+
+    sign(path, change)
+    assert "request" in failures(path)
+
+
+def test_synthetic_rows_cannot_go_without_being_looked_at(tmp_path):
+    path = released(tmp_path / "job", RELEASE + "\n[synthetic]\nrows = 100\n").path
+    assert failures(path) == {}
+    (path / "synthetic" / "rows.csv").write_text("a,b\n1,1\n")
+    sign(path, lambda manifest: manifest.pop("synthetic"))
+    assert "request" in failures(path)
+
+
 PLANNED = RELEASE.replace('selection = { strategy = "identity" }', 'method = { name = "DAWA" }')
 PLANNED = PLANNED.replace("\nb = { integers = [0, 19] }", "").replace('\ncolumns = ["b"]', "")
 

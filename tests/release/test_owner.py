@@ -222,6 +222,20 @@ def test_a_second_ledger_of_the_data_set_pays_for_nothing(folder):
     assert spent(folder) == 0
 
 
+def test_a_paid_bundle_of_another_format_still_says_that_there_is_a_ledger(folder):
+    run("check", folder, "--create-ledger")
+    assert run("release", folder).exit_code == 0
+    place = folder / "bundle" / "manifest.json"
+    manifest = json.loads(place.read_text())
+    place.write_text(json.dumps({**manifest, "format": 8, "tables": None}))
+    second_ledger(folder)
+    for text in (RELEASE, RELEASE + OTHER_BUNDLE):
+        write_job(folder, text)
+        message = told("check", folder, code=4)["error"]["message"]
+        assert "bundle is a paid release of 'people'" in message
+    assert spent(folder) == 0
+
+
 def test_a_bundle_is_not_paid_for_by_an_older_ledger(folder):
     run("check", folder, "--create-ledger")
     older = (folder / "people.ledger").read_bytes()

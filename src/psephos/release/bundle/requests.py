@@ -334,12 +334,17 @@ def read_receipt(folder: Path) -> dict[str, Any]:
 
 
 def last_receipt(folder: Path) -> Any:
-    """The receipt of a bundle's last request, whatever it holds; None if there is none to read."""
+    """The receipt of a bundle's last request, whatever it holds; None if there is none to read.
+
+    What a bundle of another format paid for was paid, so nothing else of it is looked at.
+    """
+    places = [folder / RECEIPT_FILE]  # of a release in parts
+    if not (folder / "receipts.bin").is_file():
+        requests = (folder / REQUESTS_FOLDER).glob(f"*/{RECEIPT_FILE}")
+        numbered = [place for place in requests if place.parent.name.isdecimal()]
+        places = sorted(numbered, key=lambda place: int(place.parent.name))
     try:
-        if (folder / "receipts.bin").is_file():  # of a release in parts
-            return read_json(folder / "receipt.json")
-        manifest = read_manifest(folder)
-        return read_json(folder / request_folders(manifest)[-1] / "receipt.json")
+        return read_json(places[-1]) if places else None
     except ReleaseError:
         return None
 

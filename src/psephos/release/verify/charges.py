@@ -56,6 +56,9 @@ def check_persons(bundle: Bundle) -> str:
     for request, key in zip(bundle.persons, bundle.job.persons_keys, strict=True):
         if request.simulation != bundle.simulation or request.key != key:
             raise WrongError(f"{request.question.name!r} was measured by another request")
+        # The manifest says them; what they have to be follows from release.json.
+        if (request.spend, request.edition) != (request.question.spend, bundle.job.file.edition):
+            raise WrongError(f"{request.question.name!r} was measured at another spend or edition")
         if not bundle.simulation:
             request.check_receipt()
             _check_dataset(bundle, request, request.question.name)

@@ -143,6 +143,8 @@ def _request(bundle: Bundle) -> str:
     if job.budget is not None and not job.budget * least <= bundle.spend <= job.budget:
         raise WrongError(f"{bundle.spend} was spent, release.json says {job.budget}")
     _check_listed(bundle)
+    if any(request.edition != job.file.edition for request in bundle.requests):
+        raise WrongError(FACT_WORDS["requests"])
     if bundle.simulation:
         return "a rehearsal of what release.json asks"
     keys = [request.key for request in bundle.requests]
@@ -167,6 +169,8 @@ def _check_listed(bundle: Bundle) -> None:
         )
     if facts is not None and ("groups" in facts) != (bundle.views.groups is not None):
         raise WrongError("groups are recorded where tables are in groups, and only there")
+    if (manifest.get("synthetic") is not None) != bundle.views.has_rows:
+        raise WrongError("made-up rows are recorded where a release has them, and only there")
 
 
 def _past(bundle: Bundle) -> str:
@@ -275,8 +279,6 @@ def _published(bundle: Bundle) -> str:
 def _synthetic(bundle: Bundle) -> str:
     """Are the made-up rows those of the published numbers, and as far from them as is recorded?"""
     views, recorded, table = bundle.views, bundle.manifest.get("synthetic"), bundle.synthetic
-    if not views.has_rows or recorded is None:
-        raise WrongError("made-up rows are recorded where a release has them, and only there")
     kinds = bundle.job.file.output.table_formats
     compare_tables(bundle.path, [TableFile(ROWS_STEM, table.to_arrow(), 0)], kinds)
     quality = views.published.quality_of(table)
