@@ -362,6 +362,19 @@ def test_two_plans_cannot_have_one_name():
         ps.plans.plan("HB", signature="SI LM")(lambda vector, workload, budget: None)
 
 
+def test_the_name_of_a_plan_that_is_not_read_yet_is_taken():
+    """In a process of its own, where nothing has asked for the list of plans."""
+    code = """if True:
+        import psephos as ps
+        try:
+            ps.plans.plan("DAWA", signature="SI LM")(lambda vector, workload, budget: None)
+        except ps.WorkloadError as error:
+            print(error, len(ps.plans.names()))
+    """
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("there is a plan called 'DAWA' already"), run.stdout
+
+
 # ---- the plan of releases ------------------------------------------------------------------------
 
 
